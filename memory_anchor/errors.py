@@ -1,0 +1,81 @@
+"""Every failure a caller can act on, and one table of what each becomes outside.
+
+A failure here is raised with one sentence: what failed, the value, what is allowed or the next step. Front ends never
+word errors themselves: `TABLE` gives the code that tools and HTTP answers carry, the HTTP status and the exit code.
+Expected outcomes (a rejected write, an empty search) are values, not errors; anything else is a bug and crashes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class MemoryAnchorError(Exception):
+    """A failure of ours, exit code 1: the message says what to do, and never quotes a memory or a secret."""
+
+
+class BadInput(MemoryAnchorError):
+    """The caller's value cannot be taken; nothing was changed."""
+
+
+class NotFound(MemoryAnchorError):
+    """No such memory, event, proposal or file within the caller's scope."""
+
+
+class Refused(MemoryAnchorError):
+    """The caller may not do this: permission, approval or read-only mode."""
+
+
+class StoreBusy(MemoryAnchorError):
+    """Another process holds the data directory."""
+
+
+class VersionConflict(MemoryAnchorError):
+    """Somebody else changed this memory first; read it again and retry."""
+
+
+class Unavailable(MemoryAnchorError):
+    """A part that is needed cannot be had now: the engine, the store's server, a model."""
+
+
+class DiskFull(MemoryAnchorError):
+    """Free space is below the reserve; nothing was written."""
+
+
+class StoreDamaged(MemoryAnchorError):
+    """The store cannot be read as it is; `memory-anchor doctor` says how to mend it."""
+
+
+class WrongEmbedder(MemoryAnchorError):
+    """The collection was made with another embedder; `memory-anchor reindex` moves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How one kind of error is shown: `code` in JSON answers, HTTP `status`, process `exit_code`."""
+
+    code: str
+    status: int
+    exit_code: int
+
+
+TABLE: dict[type[MemoryAnchorError], Report] = {
+    MemoryAnchorError: Report("failure", 500, 1),
+    BadInput: Report("bad_input", 400, 2),
+    NotFound: Report("not_found", 404, 3),
+    Refused: Report("refused", 403, 4),
+    StoreBusy: Report("store_busy", 503, 5),
+    VersionConflict: Report("version_conflict", 409, 5),
+    Unavailable: Report("unavailable", 503, 5),
+    DiskFull: Report("disk_full", 507, 5),
+    StoreDamaged: Report("store_damaged", 500, 6),
+    WrongEmbedder: Report("wrong_embedder", 500, 6),
+}
+
+
+def report(error: BaseException) -> Report:
+    """Return how `error` is shown; anything that is not ours counts as our failure."""
+    for kind in type(error).__mro__:
+        if kind in TABLE:
+            return TABLE[kind]
+    return TABLE[MemoryAnchorError]

@@ -1,0 +1,612 @@
+"""Every domain type: frozen values, no I/O, no clock.
+
+A memory has a stable `id` and an integer `version`; each version is stored once and its content never changes. The
+`usage` part (access counts) and the bookkeeping of a version (state, recorded_to) are the only things that move. The
+five layers and the type-to-layer map follow the strategy document, sections 1, 2 and 4.2.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
+"""Stored where an open end is meant, so that ranges can be pushed down to every engine."""
+
+
+class Layer(StrEnum):
+    IDENTITY_SCHEMA = "identity_schema"  # L0
+    ACTIVE_CONTEXT = "active_context"  # L1
+    EVENT_LOG = "event_log"  # L2
+    VERIFIED_FACT = "verified_fact"  # L3
+    OPERATIONAL_KNOWLEDGE = "operational_knowledge"  # L4
+
+
+LAYER_ALIASES: Mapping[str, Layer] = {
+    "constitution": Layer.IDENTITY_SCHEMA,
+    "fact": Layer.VERIFIED_FACT,
+    "session": Layer.EVENT_LOG,  # v1 "session" became L1 and L2; what can be stored of it is L2
+}
+"""Old names, accepted on input only."""
+
+COLLECTIONS = ("event_log", "verified_fact", "identity_schema", "knowledge")
+"""The collections of every store, on every engine."""
+
+
+class MemoryType(StrEnum):
+    DECISION = "decision"
+    BUGFIX = "bugfix"
+    REFACTOR = "refactor"
+    PREFERENCE = "preference"
+    FACT = "fact"
+    INSTRUCTION = "instruction"
+    WORKFLOW = "workflow"
+    PROJECT_STATE = "project_state"
+    BOOKMARK = "bookmark"
+    EVENT = "event"
+    DISCOVERY = "discovery"
+    NOTE = "note"
+    EMOTION = "emotion"
+    EPISODE = "episode"
+    SUMMARY = "summary"
+
+
+TYPE_ALIASES: Mapping[str, MemoryType] = {"episodic": MemoryType.EPISODE}
+
+LAYER_OF_TYPE: Mapping[MemoryType, Layer] = {
+    **dict.fromkeys(
+        (
+            MemoryType.DECISION,
+            MemoryType.BUGFIX,
+            MemoryType.REFACTOR,
+            MemoryType.PREFERENCE,
+            MemoryType.FACT,
+            MemoryType.INSTRUCTION,
+            MemoryType.WORKFLOW,
+            MemoryType.PROJECT_STATE,
+            MemoryType.BOOKMARK,
+        ),
+        Layer.VERIFIED_FACT,
+    ),
+    **dict.fromkeys(
+        (
+            MemoryType.EVENT,
+            MemoryType.DISCOVERY,
+            MemoryType.NOTE,
+            MemoryType.EMOTION,
+            MemoryType.EPISODE,
+            MemoryType.SUMMARY,
+        ),
+        Layer.EVENT_LOG,
+    ),
+}
+"""The layer a type is stored in unless `layer` is given (strategy 4.2 and contracts)."""
+
+
+class Status(StrEnum):
+    ACTIVE = "active"
+    PENDING = "pending"
+    ARCHIVED = "archived"
+    SUPERSEDED = "superseded"
+    DISPUTED = "disputed"
+
+
+HISTORY = "history"
+"""The `state` of a version that a later version of the same memory replaced; a live version's state is its status."""
+
+FOUND_STATES = frozenset({Status.ACTIVE.value, Status.DISPUTED.value})
+"""States that a plain search finds."""
+
+
+class Origin(StrEnum):
+    HUMAN = "human"
+    AGENT = "agent"
+    EXTRACTED = "extracted"
+    DOCUMENT = "document"
+    SYSTEM = "system"
+
+
+ORIGIN_ALIASES: Mapping[str, Origin] = {"ai": Origin.AGENT, "user": Origin.HUMAN}
+"""The `source` of the strategy document's events."""
+
+
+class WriteMode(StrEnum):
+    TOOL_CALL = "tool-call"
+    FIRST_PERSON = "first-person"
+    GHOSTWRITER = "ghostwriter"
+    FACTUAL = "factual"
+
+
+class Visibility(StrEnum):
+    CONVERSATION = "conversation"
+    AGENT = "agent"
+    PROJECT = "project"
+    USER = "user"
+    ACCOUNT = "account"
+
+
+class Caller(StrEnum):
+    """Who is asking: decides what may be written and how far a confidence claim counts."""
+
+    HUMAN = "human"
+    AGENT = "agent"
+    SYSTEM = "system"
+
+
+class Epistemic(StrEnum):
+    HYPOTHESIS = "hypothesis"
+    VERIFIED = "verified"
+    REFUTED = "refuted"
+
+
+class Trust(StrEnum):
+    TRUSTED = "trusted"
+    SEMI_TRUSTED = "semi_trusted"
+    AGENT = "agent"
+    UNTRUSTED = "untrusted"
+
+
+TRUST_OF_ORIGIN: Mapping[Origin, Trust] = {
+    Origin.HUMAN: Trust.TRUSTED,
+    Origin.SYSTEM: Trust.TRUSTED,
+    Origin.AGENT: Trust.AGENT,
+    Origin.EXTRACTED: Trust.SEMI_TRUSTED,
+    Origin.DOCUMENT: Trust.UNTRUSTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose memory this is. `project` is an assigned id, never a path."""
+
+    account: str = "local"
+    project: str = "default"
+    user: str = "me"
+    agent: str = "agent"
+    conversation: str = ""
+
+
+def audience(scope: Scope, visibility: Visibility) -> str:
+    """Return the one key that says who may read a memory; `audiences` gives the keys a caller holds.
+
+    `may_read` is their meeting, so a store pushes the whole visibility rule down as one keyword match.
+    """
+    match visibility:
+        case Visibility.CONVERSATION:
+            return f"c|{scope.account}|{scope.project}|{scope.conversation}"
+        case Visibility.AGENT:
+            return f"g|{scope.account}|{scope.user}|{scope.agent}"
+        case Visibility.PROJECT:
+            return f"p|{scope.account}|{scope.project}"
+        case Visibility.USER:
+            return f"u|{scope.account}|{scope.user}"
+        case Visibility.ACCOUNT:
+            return f"a|{scope.account}"
+
+
+def audiences(scope: Scope) -> frozenset[str]:
+    """Return every audience key that a caller with this scope may read."""
+    return frozenset(audience(scope, visibility) for visibility in Visibility)
+
+
+def may_read(reader: Scope, owner: Scope, visibility: Visibility) -> bool:
+    """Return whether `reader` may see a memory of `owner`: the one rule of visibility."""
+    return audience(owner, visibility) in audiences(reader)
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """On whose behalf a call is made; every use case of `MemoryAnchor` runs as one.
+
+    zone: IANA name in which naive times and time words of this caller are read.
+    project_dir: absolute path of the caller's project, or "" when there is none.
+    nonce: the transport's id of this very call; makes a resent write idempotent where no `request_id` is given.
+    """
+
+    caller: Caller = Caller.AGENT
+    scope: Scope = field(default_factory=Scope)
+    client: str = ""
+    zone: str = "UTC"
+    project_dir: str = ""
+    nonce: str = ""
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    name: str
+    weight: float = 1.0
+
+
+CitationKind = Literal["file", "url", "conversation", "memory_entry", "knowledge_chunk", "event"]
+Freshness = Literal["fresh", "moved", "stale", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Locator:
+    line_start: int | None = None
+    line_end: int | None = None
+    sha: str | None = None
+    chunk_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """Where a memory comes from, precise enough to look again."""
+
+    kind: CitationKind
+    ref: str
+    title: str | None = None
+    locator: Locator = field(default_factory=Locator)
+    scope: Scope | None = None
+    observed_at: datetime | None = None
+    trust: Trust = Trust.AGENT
+    freshness: Freshness | None = None
+    variant: str | None = None
+    index_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The mutable part of a memory, outside every hash.
+
+    accesses: newest last, at most `USAGE_KEPT` instants of use; `count` counts all of them.
+    shown: how often it merely appeared in a result.
+    """
+
+    count: int = 0
+    shown: int = 0
+    last_at: datetime | None = None
+    accesses: tuple[datetime, ...] = ()
+
+
+USAGE_KEPT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A stored answer to one request, so that a repeat gets the same answer.
+
+    key: hash of client, conversation and request id. fingerprint: hash of what was asked. outcome: the answer as JSON.
+    """
+
+    key: str
+    fingerprint: str
+    outcome: Mapping[str, Any]
+
+
+RECEIPTS_KEPT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One version of one memory (L2, L3 or an L0 supplement).
+
+    importance, confidence: 0 to 1. priority: 0 to 200. sentiment: -1 to 1. Times are aware UTC.
+    valid_*: when it was true. recorded_*: when it was believed (`None` in `*_to` is an open end).
+    context: neighbouring text that helps to find it; questions: what it would be asked for. Both are searched, never
+    shown as the memory's text.
+    """
+
+    id: str
+    content: str
+    layer: Layer
+    type: MemoryType
+    scope: Scope
+    recorded_at: datetime
+    valid_from: datetime
+    key: str = ""
+    tags: tuple[Tag, ...] = ()
+    priority: float = 50.0
+    importance: float = 0.5
+    confidence: float = 0.9
+    sentiment: float | None = None
+    origin: Origin = Origin.AGENT
+    write_mode: WriteMode = WriteMode.TOOL_CALL
+    extractor_model: str | None = None
+    visibility: Visibility = Visibility.PROJECT
+    status: Status = Status.ACTIVE
+    pinned: bool = False
+    epistemic: Epistemic | None = None
+    version: int = 1
+    previous_version_id: str | None = None
+    valid_to: datetime | None = None
+    recorded_to: datetime | None = None
+    conversation_seq: int | None = None
+    half_life_days: float | None = None
+    citations: tuple[Citation, ...] = ()
+    # L2 only
+    when: datetime | None = None
+    where: str | None = None
+    who: tuple[str, ...] = ()
+    ttl_days: int | None = None
+    expires_at: datetime | None = None
+    promoted_to: str | None = None
+    # search helpers
+    context: str = ""
+    questions: tuple[str, ...] = ()
+    # bookkeeping
+    content_hash: str = ""
+    author: str = ""
+    reason: str = ""
+    disputes: tuple[str, ...] = ()
+    gap: Mapping[str, Any] | None = None
+    is_current: bool = True
+    usage: Usage = field(default_factory=Usage)
+    receipts: tuple[Receipt, ...] = ()
+
+    @property
+    def version_id(self) -> str:
+        return f"{self.id}@{self.version}"
+
+    @property
+    def point_id(self) -> str:
+        return point_id(self.id, self.version)
+
+    @property
+    def state(self) -> str:
+        """The keyword that searches filter on: the status of the current version, `history` of an older one."""
+        return self.status.value if self.is_current else HISTORY
+
+    @property
+    def audience(self) -> str:
+        return audience(self.scope, self.visibility)
+
+    @property
+    def happened_at(self) -> datetime:
+        """When the thing was: an event's `when`, else when it was recorded."""
+        return self.when or self.recorded_at
+
+    def closed(self, at: datetime) -> Memory:
+        """Return this version as history, believed until `at`."""
+        return replace(self, is_current=False, recorded_to=at)
+
+
+_POINTS = uuid.UUID("6f1d4f0e-5b7c-5a39-9a55-3d2f7d0c1a11")
+
+
+def point_id(memory_id: str, version: int) -> str:
+    """Return the UUID under which a store keeps one version."""
+    return str(uuid.uuid5(_POINTS, f"{memory_id}@{version}"))
+
+
+class Outcome(StrEnum):
+    ADDED = "added"
+    UPDATED = "updated"
+    SUPERSEDED = "superseded"
+    SKIPPED = "skipped"
+    PENDING = "pending"
+    REJECTED = "rejected"
+    NEEDS_REVIEW = "needs_review"
+    ARCHIVED = "archived"
+
+
+@dataclass(frozen=True, slots=True)
+class Similar:
+    id: str
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOutcome:
+    """What became of one write. `id` is None only when nothing was stored (rejected)."""
+
+    outcome: Outcome
+    id: str | None
+    layer: Layer
+    status: Status | None
+    reason: str = ""
+    target_id: str | None = None
+    similar: tuple[Similar, ...] = ()
+    redactions: tuple[str, ...] = ()
+
+
+Strength = Literal["vivid", "fading", "faded"]
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievedSnippet:
+    """One answer of a search: the memory's content whole, its place in the ranking and where it comes from."""
+
+    id: str
+    text: str
+    score: float
+    layer: Layer
+    type: str
+    when: datetime | None
+    tags: tuple[Tag, ...] = ()
+    status: Status = Status.ACTIVE
+    strength: Strength = "vivid"
+    citations: tuple[Citation, ...] = ()
+    signals: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    snippets: tuple[RetrievedSnippet, ...]
+    conflicts: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    name: str
+    part: Literal["prefix", "tail"]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextCostReport:
+    """What one assembled context cost, and every decision that shaped it."""
+
+    context_window_tokens: int
+    reserved_output_tokens: int
+    estimated_tokens: Mapping[str, Any]
+    sections: tuple[Section, ...] = ()
+    decisions: tuple[Mapping[str, Any], ...] = ()
+    citations: tuple[Citation, ...] = ()
+    stage_ms: Mapping[str, float] = field(default_factory=dict)
+    cache: Mapping[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
+    variant: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstitutionEntry:
+    id: str
+    content: str
+    priority: int = 0
+    source: Literal["yaml", "qdrant"] = "yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Constitution:
+    """L0 as served: whole, never cut."""
+
+    entries: tuple[ConstitutionEntry, ...]
+    version: str
+    tokens: int
+    warnings: tuple[str, ...] = ()
+
+
+class ProposalAction(StrEnum):
+    ADD = "add"
+    REPLACE = "replace"
+    REMOVE = "remove"
+    ADOPT = "adopt"
+
+
+class ProposalStatus(StrEnum):
+    OPEN = "open"
+    EFFECTIVE = "effective"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    by: str
+    at: datetime
+    proposal_hash: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A wish to change L0; three human confirmations make it effective."""
+
+    id: str
+    action: ProposalAction
+    content: str
+    reason: str
+    proposed_by: str
+    proposed_at: datetime
+    entry_id: str | None = None
+    from_id: str | None = None
+    status: ProposalStatus = ProposalStatus.OPEN
+    confirmations: tuple[Confirmation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OperationPassage:
+    """One match in L4: a passage of a file under `.ai/operations/`."""
+
+    name: str
+    path: str
+    title: str
+    text: str
+    score: float
+
+
+# --- what a store is asked -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The field holds one of these values (for list fields: shares one)."""
+
+    field: str
+    values: tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """at_least <= field < below; either side may be open. Instants or numbers."""
+
+    field: str
+    at_least: datetime | float | None = None
+    below: datetime | float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith:
+    """The keyword field begins with this prefix."""
+
+    field: str
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class HasVector:
+    """The point carries this named vector."""
+
+    name: str = "dense"
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """At least one of these filters holds."""
+
+    options: tuple[Where, ...]
+
+
+Condition = OneOf | Between | StartsWith | HasVector | AnyOf
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Our own filter: all of `all_of` and none of `none_of`. Adapters translate it; `Where()` matches everything."""
+
+    all_of: tuple[Condition, ...] = ()
+    none_of: tuple[Condition, ...] = ()
+
+    def and_(self, *conditions: Condition) -> Where:
+        return Where(self.all_of + conditions, self.none_of)
+
+    def but_not(self, *conditions: Condition) -> Where:
+        return Where(self.all_of, self.none_of + conditions)
+
+
+INDEXED_FIELDS: Mapping[str, Literal["keyword", "datetime", "integer", "float"]] = {
+    "id": "keyword",
+    "version": "integer",
+    "state": "keyword",
+    "audience": "keyword",
+    "account": "keyword",
+    "project": "keyword",
+    "conversation": "keyword",
+    "conversation_seq": "integer",
+    "agent": "keyword",
+    "author": "keyword",
+    "layer": "keyword",
+    "type": "keyword",
+    "tag": "keyword",
+    "where": "keyword",
+    "who": "keyword",
+    "origin": "keyword",
+    "pinned": "keyword",  # "yes" or "no": bool filters are ten times slower
+    "content_hash": "keyword",
+    "request_keys": "keyword",
+    "when": "datetime",
+    "recorded_at": "datetime",
+    "recorded_to": "datetime",
+    "valid_from": "datetime",
+    "valid_to": "datetime",
+    "expires_at": "datetime",
+    "last_at": "datetime",
+}
+"""The payload fields a `Where` may name, on every engine. `recorded_to`, `valid_to` hold FOREVER for an open end;
+`happened_at` is not stored: events are filtered by `when`, facts by `recorded_at`."""

@@ -1,0 +1,209 @@
+"""What the core asks of the outside: a store, an embedder, a language model, a reranker, a clock.
+
+Small protocols, each with at least two implementations; one contract suite in `tests/contract` runs over every adapter
+of a port. Vectors are numpy float32; adapters raise our errors only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from memory_anchor.model import Memory, Usage, Where
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from pydantic import BaseModel
+
+    Matrix = NDArray[np.float32]
+    """(n, dimensions) rows, or one (dimensions,) row, L2-normalised."""
+
+    Answer = TypeVar("Answer", bound=BaseModel)
+else:
+    Answer = TypeVar("Answer")
+
+DENSE = "dense"
+"""The named vector of the store's embedder."""
+DENSE_LOCAL = "dense_local"
+"""The bundled model's vector, kept beside an API embedder's so that search by meaning survives the API's absence."""
+WORDS = "words"
+"""The sparse vector of our own tokeniser; the engine multiplies by IDF at query time."""
+
+
+class HeldLock(Protocol):
+    """An OS lock on a data directory, taken before anything heavy is imported and let go after the store is closed."""
+
+    held: bool
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """Return the present instant, aware UTC."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SparseVector:
+    """Term weights: `indices` are distinct unsigned 32-bit term ids, `values` their weights, same length."""
+
+    indices: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedderIdentity:
+    """What makes two vectors comparable; stored with each collection and checked when it is opened."""
+
+    model: str
+    dimensions: int
+    roles: str = "query/passage"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionSpec:
+    """How a collection is made. embedders: named dense vector -> identity of what fills it."""
+
+    embedders: Mapping[str, EmbedderIdentity]
+    schema_version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version with its derived vectors. A missing dense vector means: not embedded yet."""
+
+    memory: Memory
+    vectors: Mapping[str, Matrix] = field(default_factory=dict)
+    words: SparseVector | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    point_id: str
+    score: float
+
+
+class MemoryStore(Protocol):
+    """Qdrant's vocabulary in our types; thread-safe; an answer to a write means it is durable.
+
+    Every method raises StoreDamaged, Unavailable or DiskFull where that is what happened; writes check the free-space
+    reserve first. Collections are those of `model.COLLECTIONS`; an unknown one is a bug.
+    """
+
+    kind: str
+
+    def open_collection(self, name: str, spec: CollectionSpec) -> None:
+        """Create the collection, or open and check it.
+
+        Raises WrongEmbedder when its stored identity differs, StoreDamaged when it cannot be read.
+        """
+        ...
+
+    def put(self, collection: str, entries: Sequence[Entry]) -> None:
+        """Insert or replace whole versions: all of them or none, durable on return."""
+        ...
+
+    def set_vectors(self, collection: str, vectors: Mapping[str, Mapping[str, Matrix]]) -> None:
+        """Add dense vectors: point id -> vector name -> row. Ids that do not exist are ignored."""
+        ...
+
+    def set_usage(self, collection: str, usages: Mapping[str, Usage]) -> None:
+        """Replace the mutable usage part: point id -> usage."""
+        ...
+
+    def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
+        """Return those that exist, in the order asked. Without vectors `Entry.vectors` is empty and `words` None."""
+        ...
+
+    def find(
+        self,
+        collection: str,
+        where: Where,
+        *,
+        limit: int,
+        order_by: str | None = None,
+        descending: bool = False,
+    ) -> list[Memory]:
+        """Return matching versions, by an indexed datetime or integer field when `order_by` is given."""
+        ...
+
+    def scan(
+        self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
+    ) -> tuple[list[Entry], str | None]:
+        """Return one page in point-id order and the cursor of the next page (None at the end)."""
+        ...
+
+    def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
+        """Return the versions nearest by cosine, best first; only those that carry the vector."""
+        ...
+
+    def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
+        """Return the versions that share terms, best first by sum of query weight * stored weight * IDF."""
+        ...
+
+    def count(self, collection: str, where: Where) -> int: ...
+
+    def facet(self, collection: str, field: str, where: Where, *, limit: int = 1000) -> dict[str, int]:
+        """Return how many matching versions hold each value of an indexed keyword field."""
+        ...
+
+    def erase(self, collection: str, point_ids: Sequence[str]) -> None:
+        """Delete for good, so that no file of the store holds the text any more. Only `purge` calls this."""
+        ...
+
+    def flush(self) -> None: ...
+
+    def size_bytes(self) -> int:
+        """Return the real (not apparent) size on disk, 0 where it cannot be known."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Embedder(Protocol):
+    """Turns text into L2-normalised rows. Deterministic, thread-safe; the first call may load the model."""
+
+    identity: EmbedderIdentity
+
+    def documents(self, texts: Sequence[str]) -> Matrix: ...
+
+    def queries(self, texts: Sequence[str]) -> Matrix: ...
+
+    def available(self) -> bool:
+        """Return whether embedding works now without a download or a network; never loads anything heavy."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class LanguageModel(Protocol):
+    """A model that fills a strict schema. `name` is recorded with what it writes."""
+
+    name: str
+
+    def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
+        """Return one validated answer.
+
+        Raises Unavailable: no model, no permission, no budget, too late, or an answer that does not fit the schema.
+        """
+        ...
+
+
+class Reranker(Protocol):
+    name: str
+
+    def scores(self, query: str, texts: Sequence[str], *, deadline_s: float) -> list[float] | None:
+        """Return one score a text, higher is better, or None when the deadline passed."""
+        ...
+
+
+class AuditLog(Protocol):
+    def append(self, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> str:
+        """Append one record to the hash chain, durable on return; return its hash."""
+        ...
