@@ -288,6 +288,8 @@ class Memory:
 
     importance, confidence: 0 to 1. priority: 0 to 200. sentiment: -1 to 1. Times are aware UTC.
     valid_*: when it was true. recorded_*: when it was believed (`None` in `*_to` is an open end).
+    first_recorded_at: when version 1 was recorded (None in version 1 itself). corroborated_at: when another source last
+    said the same. written_in: the conversation of the call that wrote this version; `scope.conversation` stays the first.
     context: neighbouring text that helps to find it; questions: what it would be asked for. Both are searched, never
     shown as the memory's text.
     """
@@ -318,6 +320,8 @@ class Memory:
     recorded_to: datetime | None = None
     conversation_seq: int | None = None
     half_life_days: float | None = None
+    first_recorded_at: datetime | None = None
+    corroborated_at: datetime | None = None
     citations: tuple[Citation, ...] = ()
     # L2 only
     when: datetime | None = None
@@ -333,6 +337,7 @@ class Memory:
     content_hash: str = ""
     author: str = ""
     reason: str = ""
+    written_in: str = ""
     disputes: tuple[str, ...] = ()
     gap: Mapping[str, Any] | None = None
     is_current: bool = True
@@ -360,6 +365,11 @@ class Memory:
     def happened_at(self) -> datetime:
         """When the thing was: an event's `when`, else when it was recorded."""
         return self.when or self.recorded_at
+
+    @property
+    def learned_at(self) -> datetime:
+        """When version 1 was recorded: age counts from here, whatever was revised since."""
+        return self.first_recorded_at or self.recorded_at
 
     def closed(self, at: datetime) -> Memory:
         """Return this version as history, believed until `at`."""
@@ -591,6 +601,7 @@ INDEXED_FIELDS: Mapping[str, Literal["keyword", "datetime", "integer", "float"]]
     "conversation_seq": "integer",
     "agent": "keyword",
     "author": "keyword",
+    "written_in": "keyword",
     "layer": "keyword",
     "type": "keyword",
     "tag": "keyword",
