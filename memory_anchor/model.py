@@ -289,7 +289,7 @@ class Memory:
     importance, confidence: 0 to 1. priority: 0 to 200. sentiment: -1 to 1. Times are aware UTC.
     valid_*: when it was true. recorded_*: when it was believed (`None` in `*_to` is an open end).
     first_recorded_at: when version 1 was recorded (None in version 1 itself). corroborated_at: when another source last
-    said the same. written_in: the conversation of the call that wrote this version; `scope.conversation` stays the first.
+    said the same. written_in: the conversation that wrote this version; `scope.conversation` stays the first.
     context: neighbouring text that helps to find it; questions: what it would be asked for. Both are searched, never
     shown as the memory's text.
     """

@@ -1,0 +1,120 @@
+"""How one version of a memory becomes the next: pure, the only place that counts versions.
+
+A version's content never changes once stored. Whatever alters a memory (an edit, an approval, forgetting, undoing)
+writes a new version and closes the old one in one batch, so that history, `as_of` and undo need no log beside the
+store. Usage and receipts belong to the memory and not to a version: they move on to the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Any
+
+from memory_anchor.model import Memory
+
+BOOKKEEPING = frozenset(
+    {
+        "id",
+        "version",
+        "previous_version_id",
+        "recorded_at",
+        "recorded_to",
+        "first_recorded_at",
+        "is_current",
+        "author",
+        "reason",
+        "written_in",
+        "usage",
+        "receipts",
+    }
+)
+"""Fields that say which version this is, who wrote it and how it was used; the others say what is remembered."""
+
+MEANING = tuple(field.name for field in fields(Memory) if field.name not in BOOKKEEPING)
+"""Fields that a revision may change and that undo gives back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The two points that one change writes, together or not at all."""
+
+    new: Memory
+    closed: Memory
+
+
+def revise(
+    current: Memory, *, at: datetime, author: str, reason: str, written_in: str = "", **changes: Any
+) -> Revision:
+    """Return the next version of `current` with `changes`, and `current` closed at the same instant.
+
+    at: when the change was made; a clock that went back counts as the instant `current` was recorded, so that no
+    version ends before it began. written_in: the conversation that made the change, "" for jobs.
+    Raises ValueError: `current` is history already, or `changes` names a bookkeeping field.
+
+    >>> from datetime import UTC
+    >>> from memory_anchor.model import Layer, MemoryType, Scope, Status
+    >>> t = datetime(2026, 1, 1, tzinfo=UTC)
+    >>> first = Memory("m1", "Use uv", Layer.VERIFIED_FACT, MemoryType.DECISION, Scope(), recorded_at=t, valid_from=t)
+    >>> step = revise(first, at=t.replace(month=2), author="me", reason="stale", status=Status.ARCHIVED)
+    >>> step.new.version_id, step.new.state, step.new.learned_at == t, step.closed.state
+    ('m1@2', 'archived', True, 'history')
+    """
+    if not current.is_current:
+        raise ValueError(f"{current.version_id} is history; only the current version can be revised")
+    refused = sorted(set(changes) & BOOKKEEPING)
+    if refused:
+        raise ValueError(f"a revision cannot change {', '.join(refused)}")
+    at = max(at, current.recorded_at)
+    new = replace(
+        current,
+        version=current.version + 1,
+        previous_version_id=current.version_id,
+        recorded_at=at,
+        recorded_to=None,
+        first_recorded_at=current.learned_at,
+        author=author,
+        reason=reason,
+        written_in=written_in,
+        **changes,
+    )
+    return Revision(new, replace(current.closed(at), receipts=()))
+
+
+def meaning_of(memory: Memory) -> dict[str, Any]:
+    """Return what a memory says, without which version says it: what `revise` may be given as changes."""
+    return {name: getattr(memory, name) for name in MEANING}
+
+
+def same_meaning(one: Memory, other: Memory) -> bool:
+    """Return whether two versions say the same, whoever wrote them and whenever."""
+    return all(getattr(one, name) == getattr(other, name) for name in MEANING)
+
+
+def changed_fields(older: Memory, newer: Memory) -> dict[str, tuple[Any, Any]]:
+    """Return field -> (before, after) for every field of meaning in which two versions differ."""
+    return {
+        name: (getattr(older, name), getattr(newer, name))
+        for name in MEANING
+        if getattr(older, name) != getattr(newer, name)
+    }
+
+
+def written_by(memory: Memory) -> str:
+    """Return the conversation that wrote this version; version 1 was written in its own scope's conversation."""
+    return memory.written_in or (memory.scope.conversation if memory.version == 1 else "")
+
+
+def believed_at(versions: Iterable[Memory], instant: datetime) -> Memory | None:
+    """Return the version that was believed at `instant` (recorded_at <= instant < recorded_to), if any.
+
+    Versions of one memory never overlap, so there is at most one; the highest wins should a crash have left two.
+    """
+    found = [v for v in versions if v.recorded_at <= instant and (v.recorded_to is None or instant < v.recorded_to)]
+    return max(found, key=lambda v: v.version, default=None)
+
+
+def true_at(memory: Memory, instant: datetime) -> bool:
+    """Return whether the memory claims to hold at `instant` (valid_from <= instant < valid_to)."""
+    return memory.valid_from <= instant and (memory.valid_to is None or instant < memory.valid_to)
