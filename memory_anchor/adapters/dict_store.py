@@ -1,0 +1,221 @@
+"""The reference store: plain dicts and numpy, in memory, slow and obvious.
+
+It says what the port means; the contract suite compares every engine with it. Records are kept as payloads, like in
+the engines, so what does not survive the payload does not survive here either.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, assert_never
+
+import numpy as np
+
+from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
+from memory_anchor.adapters.vectors import checked_rows, identity_conflict
+from memory_anchor.model import COLLECTIONS, AnyOf, Between, Condition, HasVector, Memory, OneOf, StartsWith, Where
+from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, SparseVector
+
+if TYPE_CHECKING:
+    from memory_anchor.model import Usage
+    from memory_anchor.ports import Matrix
+
+
+@dataclass(slots=True)
+class _Record:
+    payload: Payload
+    vectors: dict[str, Matrix]
+    words: SparseVector | None
+
+
+@dataclass(slots=True)
+class _Collection:
+    embedders: dict[str, EmbedderIdentity]
+    records: dict[str, _Record] = field(default_factory=dict)
+
+
+class DictStore:
+    kind = "dict"
+
+    def __init__(self) -> None:
+        self._collections: dict[str, _Collection] = {}
+        self._lock = threading.RLock()
+
+    def open_collection(self, name: str, spec: CollectionSpec) -> None:
+        if name not in COLLECTIONS:
+            raise ValueError(f"{name!r} is not one of the collections {COLLECTIONS}")
+        with self._lock:
+            collection = self._collections.setdefault(name, _Collection(dict(spec.embedders)))
+            if conflict := identity_conflict(name, collection.embedders, spec.embedders):
+                raise conflict
+            collection.embedders.update(spec.embedders)
+
+    def put(self, collection: str, entries: Sequence[Entry]) -> None:
+        with self._lock:
+            target = self._collections[collection]
+            fresh = {
+                entry.memory.point_id: _Record(
+                    to_payload(entry.memory),
+                    checked_rows(entry.vectors, target.embedders),
+                    entry.words if entry.words and entry.words.indices else None,
+                )
+                for entry in entries
+            }
+            target.records.update(fresh)
+
+    def set_vectors(self, collection: str, vectors: Mapping[str, Mapping[str, Matrix]]) -> None:
+        with self._lock:
+            target = self._collections[collection]
+            rows = {point: checked_rows(named, target.embedders) for point, named in vectors.items()}
+            for point, named in rows.items():
+                if record := target.records.get(point):
+                    record.vectors.update(named)
+
+    def set_usage(self, collection: str, usages: Mapping[str, Usage]) -> None:
+        with self._lock:
+            records = self._collections[collection].records
+            for point, usage in usages.items():
+                if record := records.get(point):
+                    record.payload.update(usage_payload(usage))
+
+    def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
+        with self._lock:
+            records = self._collections[collection].records
+            return [_entry(records[point], with_vectors) for point in point_ids if point in records]
+
+    def find(
+        self,
+        collection: str,
+        where: Where,
+        *,
+        limit: int,
+        order_by: str | None = None,
+        descending: bool = False,
+    ) -> list[Memory]:
+        with self._lock:
+            found = self._matches(collection, where)
+            if order_by is not None:
+                found = [(point, record) for point, record in found if record.payload.get(order_by) is not None]
+                found.sort(key=lambda item: (_comparable(item[1].payload[order_by]), item[0]), reverse=descending)
+            return [from_payload(record.payload) for _, record in found[:limit]]
+
+    def scan(
+        self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
+    ) -> tuple[list[Entry], str | None]:
+        with self._lock:
+            rest = [item for item in self._matches(collection, where) if after is None or item[0] >= after]
+            entries = [_entry(record, with_vectors) for _, record in rest[:page]]
+            return entries, rest[page][0] if len(rest) > page else None
+
+    def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
+        with self._lock:
+            query = _unit(np.asarray(vector, dtype=np.float32))
+            hits = [
+                Hit(point, float(query @ _unit(record.vectors[using])))
+                for point, record in self._matches(collection, where)
+                if using in record.vectors
+            ]
+        return sorted(hits, key=lambda hit: -hit.score)[:limit]
+
+    def matching(self, collection: str, words: SparseVector, where: Where, *, limit: int) -> list[Hit]:
+        with self._lock:
+            corpus = [record.words for record in self._collections[collection].records.values() if record.words]
+            frequency = Counter(term for stored in corpus for term in stored.indices)
+            weights = {
+                term: value * inverse_frequency(frequency[term], len(corpus))
+                for term, value in zip(words.indices, words.values, strict=True)
+            }
+            hits = []
+            for point, record in self._matches(collection, where):
+                if record.words and (shared := weights.keys() & set(record.words.indices)):
+                    stored = dict(zip(record.words.indices, record.words.values, strict=True))
+                    hits.append(Hit(point, sum(weights[term] * stored[term] for term in shared)))
+        return sorted(hits, key=lambda hit: -hit.score)[:limit]
+
+    def count(self, collection: str, where: Where) -> int:
+        with self._lock:
+            return len(self._matches(collection, where))
+
+    def facet(self, collection: str, field: str, where: Where, *, limit: int = 1000) -> dict[str, int]:
+        with self._lock:
+            counts = Counter(
+                value for _, record in self._matches(collection, where) for value in set(_values(record.payload, field))
+            )
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:limit])
+
+    def erase(self, collection: str, point_ids: Sequence[str]) -> None:
+        with self._lock:
+            for point in point_ids:
+                self._collections[collection].records.pop(point, None)
+
+    def flush(self) -> None:
+        """Nothing waits: memory is all there is."""
+
+    def size_bytes(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        with self._lock:
+            self._collections.clear()
+
+    def _matches(self, collection: str, where: Where) -> list[tuple[str, _Record]]:
+        """Return what `where` lets through, in point-id order."""
+        records = self._collections[collection].records
+        return [(point, records[point]) for point in sorted(records) if _holds(where, records[point])]
+
+
+def inverse_frequency(documents_with: int, documents: int) -> float:
+    """Return ln((N - df + 0.5) / (df + 0.5) + 1), Qdrant's IDF; N counts the points that carry the sparse vector."""
+    return math.log((documents - documents_with + 0.5) / (documents_with + 0.5) + 1.0)
+
+
+def _holds(where: Where, record: _Record) -> bool:
+    return all(_meets(each, record) for each in where.all_of) and not any(
+        _meets(each, record) for each in where.none_of
+    )
+
+
+def _meets(condition: Condition, record: _Record) -> bool:
+    match condition:
+        case OneOf(field, values):
+            return any(value in values for value in _values(record.payload, field))
+        case Between(field, at_least, below):
+            return any(
+                (at_least is None or _comparable(value) >= at_least) and (below is None or _comparable(value) < below)
+                for value in _values(record.payload, field)
+            )
+        case StartsWith(field, prefix):
+            return any(value.startswith(prefix) for value in _values(record.payload, field))
+        case HasVector(name):
+            return name in record.vectors or (name == WORDS and record.words is not None)
+        case AnyOf(options):
+            return any(_holds(option, record) for option in options)
+        case _:
+            assert_never(condition)
+
+
+def _values(payload: Payload, field: str) -> list[Any]:
+    value = payload.get(field)
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _comparable(value: Any) -> Any:
+    """Return a stored value as what a range compares: texts of indexed ranges are instants."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+def _unit(row: Matrix) -> Matrix:
+    length = float(np.linalg.norm(row))
+    return row / np.float32(length) if length else row
+
+
+def _entry(record: _Record, with_vectors: bool) -> Entry:
+    memory = from_payload(record.payload)
+    return Entry(memory, dict(record.vectors), record.words) if with_vectors else Entry(memory)

@@ -1,0 +1,294 @@
+"""A memory as one flat JSON object: what every engine stores, and what export and import carry.
+
+The fields a filter may name (`model.INDEXED_FIELDS`) lie flat under their own names, with FOREVER where an end is open,
+so that each engine can index them as they are. The rest is left out while it holds its default: a payload stays
+readable and small. Reading is the hot side (a search decodes some 200), so it looks enums up in plain dicts and asks
+for optional parts once. Rejected: pydantic (10 times slower) and pickled blobs (unreadable, unindexable).
+
+Invariant: `from_payload(to_payload(m)) == m` for every memory with JSON-native `gap` and outcomes, and also after the
+payload went through JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from memory_anchor.errors import BadInput
+from memory_anchor.model import (
+    FOREVER,
+    Citation,
+    Epistemic,
+    Layer,
+    Locator,
+    Memory,
+    MemoryType,
+    Origin,
+    Receipt,
+    Scope,
+    Status,
+    Tag,
+    Trust,
+    Usage,
+    Visibility,
+    WriteMode,
+)
+
+Payload = dict[str, Any]
+
+_LAYERS = {member.value: member for member in Layer}
+_TYPES = {member.value: member for member in MemoryType}
+_ORIGINS = {member.value: member for member in Origin}
+_WRITE_MODES = {member.value: member for member in WriteMode}
+_VISIBILITIES = {member.value: member for member in Visibility}
+_STATUSES = {member.value: member for member in Status}
+_EPISTEMICS = {member.value: member for member in Epistemic}
+_TRUSTS = {member.value: member for member in Trust}
+
+_FOREVER_TEXT = FOREVER.isoformat()
+_NO_USAGE = Usage()
+_NO_LOCATOR = Locator()
+
+_OPTIONAL_TEXTS = ("key", "extractor_model", "previous_version_id", "where", "promoted_to", "context", "reason")
+_OPTIONAL_NUMBERS = ("sentiment", "conversation_seq", "half_life_days", "ttl_days")
+_OPTIONAL_LISTS = ("who", "questions", "disputes")
+
+
+def to_payload(memory: Memory) -> Payload:
+    """Return the memory as JSON-native values; `state`, `audience`, `tag` and `request_keys` are there to filter on."""
+    scope = memory.scope
+    payload: Payload = {
+        "id": memory.id,
+        "version": memory.version,
+        "content": memory.content,
+        "layer": memory.layer.value,
+        "type": memory.type.value,
+        "state": memory.state,
+        "status": memory.status.value,
+        "visibility": memory.visibility.value,
+        "audience": memory.audience,
+        "account": scope.account,
+        "project": scope.project,
+        "user": scope.user,
+        "agent": scope.agent,
+        "conversation": scope.conversation,
+        "origin": memory.origin.value,
+        "write_mode": memory.write_mode.value,
+        "author": memory.author,
+        "content_hash": memory.content_hash,
+        "priority": memory.priority,
+        "importance": memory.importance,
+        "confidence": memory.confidence,
+        "pinned": "yes" if memory.pinned else "no",
+        "recorded_at": time_text(memory.recorded_at),
+        "recorded_to": _FOREVER_TEXT if memory.recorded_to is None else time_text(memory.recorded_to),
+        "valid_from": time_text(memory.valid_from),
+        "valid_to": _FOREVER_TEXT if memory.valid_to is None else time_text(memory.valid_to),
+    }
+    for name in _OPTIONAL_TEXTS:
+        if (text := getattr(memory, name)) not in (None, _TEXT_DEFAULTS[name]):
+            payload[name] = text
+    for name in _OPTIONAL_NUMBERS:
+        if (number := getattr(memory, name)) is not None:
+            payload[name] = number
+    for name in _OPTIONAL_LISTS:
+        if texts := getattr(memory, name):
+            payload[name] = list(texts)
+    if memory.epistemic is not None:
+        payload["epistemic"] = memory.epistemic.value
+    if memory.when is not None:
+        payload["when"] = time_text(memory.when)
+    if memory.expires_at is not None:
+        payload["expires_at"] = time_text(memory.expires_at)
+    if memory.gap is not None:
+        payload["gap"] = dict(memory.gap)
+    payload.update(_parts(memory))
+    return payload
+
+
+def from_payload(payload: Mapping[str, Any]) -> Memory:
+    """Return the memory a payload holds.
+
+    Raises BadInput: a field is missing, or holds what is not a time, a number or one of the known words.
+    """
+    try:
+        return _decode(payload)
+    except KeyError as error:
+        raise BadInput(f"memory record: {_named(error.args[0])}") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadInput("memory record: a field has the wrong kind of value; compare one line of an export") from error
+
+
+def usage_payload(usage: Usage) -> Payload:
+    """Return the fields of the mutable part; `last_at` lies flat to be indexed, null while unused."""
+    return {
+        "usage": {
+            "count": usage.count,
+            "shown": usage.shown,
+            "accesses": [time_text(at) for at in usage.accesses],
+        },
+        "last_at": None if usage.last_at is None else time_text(usage.last_at),
+    }
+
+
+def time_text(instant: datetime) -> str:
+    """Return an aware instant as ISO 8601 in UTC with its microseconds."""
+    return (instant if instant.tzinfo is UTC else instant.astimezone(UTC)).isoformat()
+
+
+_TEXT_DEFAULTS: Mapping[str, str | None] = {
+    "key": "",
+    "context": "",
+    "reason": "",
+    "extractor_model": None,
+    "previous_version_id": None,
+    "where": None,
+    "promoted_to": None,
+}
+
+
+def _parts(memory: Memory) -> Payload:
+    """Return the compound fields that are not at their default."""
+    parts: Payload = {}
+    if memory.tags:
+        parts["tag"] = [tag.name for tag in memory.tags]
+        if any(tag.weight != 1.0 for tag in memory.tags):
+            parts["tag_weights"] = [tag.weight for tag in memory.tags]
+    if memory.citations:
+        parts["citations"] = [_citation_payload(citation) for citation in memory.citations]
+    if memory.receipts:
+        parts["request_keys"] = [receipt.key for receipt in memory.receipts]
+        parts["receipts"] = [
+            {"key": receipt.key, "fingerprint": receipt.fingerprint, "outcome": dict(receipt.outcome)}
+            for receipt in memory.receipts
+        ]
+    if memory.usage != _NO_USAGE:
+        parts.update(usage_payload(memory.usage))
+    return parts
+
+
+def _citation_payload(citation: Citation) -> Payload:
+    payload: Payload = {"kind": citation.kind, "ref": citation.ref, "trust": citation.trust.value}
+    for name in ("title", "freshness", "variant", "index_version"):
+        if (text := getattr(citation, name)) is not None:
+            payload[name] = text
+    locator = {
+        name: value
+        for name in ("line_start", "line_end", "sha", "chunk_index")
+        if (value := getattr(citation.locator, name)) is not None
+    }
+    if locator:
+        payload["locator"] = locator
+    if citation.scope is not None:
+        scope = citation.scope
+        payload["scope"] = {
+            "account": scope.account,
+            "project": scope.project,
+            "user": scope.user,
+            "agent": scope.agent,
+            "conversation": scope.conversation,
+        }
+    if citation.observed_at is not None:
+        payload["observed_at"] = time_text(citation.observed_at)
+    return payload
+
+
+def _decode(payload: Mapping[str, Any]) -> Memory:
+    ask = payload.get
+    status = _STATUSES[payload["status"]]
+    recorded_to = payload["recorded_to"]
+    valid_to = payload["valid_to"]
+    return Memory(
+        id=payload["id"],
+        content=payload["content"],
+        layer=_LAYERS[payload["layer"]],
+        type=_TYPES[payload["type"]],
+        scope=Scope(payload["account"], payload["project"], payload["user"], payload["agent"], payload["conversation"]),
+        recorded_at=_time(payload["recorded_at"]),
+        valid_from=_time(payload["valid_from"]),
+        key=ask("key", ""),
+        tags=_tags(names, ask("tag_weights")) if (names := ask("tag")) else (),
+        priority=payload["priority"],
+        importance=payload["importance"],
+        confidence=payload["confidence"],
+        sentiment=ask("sentiment"),
+        origin=_ORIGINS[payload["origin"]],
+        write_mode=_WRITE_MODES[payload["write_mode"]],
+        extractor_model=ask("extractor_model"),
+        visibility=_VISIBILITIES[payload["visibility"]],
+        status=status,
+        pinned=payload["pinned"] == "yes",
+        epistemic=_EPISTEMICS[word] if (word := ask("epistemic")) else None,
+        version=payload["version"],
+        previous_version_id=ask("previous_version_id"),
+        valid_to=None if valid_to == _FOREVER_TEXT else _time(valid_to),
+        recorded_to=None if recorded_to == _FOREVER_TEXT else _time(recorded_to),
+        conversation_seq=ask("conversation_seq"),
+        half_life_days=ask("half_life_days"),
+        citations=tuple(map(_citation, cited)) if (cited := ask("citations")) else (),
+        when=_time(text) if (text := ask("when")) else None,
+        where=ask("where"),
+        who=tuple(ask("who", ())),
+        ttl_days=ask("ttl_days"),
+        expires_at=_time(text) if (text := ask("expires_at")) else None,
+        promoted_to=ask("promoted_to"),
+        context=ask("context", ""),
+        questions=tuple(ask("questions", ())),
+        content_hash=payload["content_hash"],
+        author=payload["author"],
+        reason=ask("reason", ""),
+        disputes=tuple(ask("disputes", ())),
+        gap=ask("gap"),
+        is_current=payload["state"] == status.value,
+        usage=_usage(usage, ask("last_at")) if (usage := ask("usage")) else _NO_USAGE,
+        receipts=tuple(map(_receipt, answered)) if (answered := ask("receipts")) else (),
+    )
+
+
+def _time(text: str) -> datetime:
+    instant = datetime.fromisoformat(text)
+    if instant.tzinfo is None:
+        raise ValueError("a stored time carries its zone")
+    return instant
+
+
+def _tags(names: list[str], weights: list[float] | None) -> tuple[Tag, ...]:
+    return tuple(map(Tag, names)) if weights is None else tuple(map(Tag, names, weights))
+
+
+def _usage(usage: Mapping[str, Any], last_at: str | None) -> Usage:
+    return Usage(
+        count=usage["count"],
+        shown=usage["shown"],
+        last_at=_time(last_at) if last_at else None,
+        accesses=tuple(map(_time, usage["accesses"])),
+    )
+
+
+def _receipt(receipt: Mapping[str, Any]) -> Receipt:
+    return Receipt(key=receipt["key"], fingerprint=receipt["fingerprint"], outcome=receipt["outcome"])
+
+
+def _citation(citation: Mapping[str, Any]) -> Citation:
+    ask = citation.get
+    scope = ask("scope")
+    observed_at = ask("observed_at")
+    return Citation(
+        kind=citation["kind"],
+        ref=citation["ref"],
+        title=ask("title"),
+        locator=Locator(**locator) if (locator := ask("locator")) else _NO_LOCATOR,
+        scope=Scope(**scope) if scope else None,
+        observed_at=_time(observed_at) if observed_at else None,
+        trust=_TRUSTS[citation["trust"]],
+        freshness=ask("freshness"),
+        variant=ask("variant"),
+        index_version=ask("index_version"),
+    )
+
+
+def _named(key: object) -> str:
+    """Return which field or word was not known; a word from a record is shown only when it is short."""
+    text = str(key)
+    return f"{text[:40]!r} is missing or is not a known word; compare one line of an export"
