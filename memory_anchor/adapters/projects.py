@@ -1,0 +1,143 @@
+"""Projects: an assigned id, with paths and normalised Git remotes as aliases.
+
+Worktrees and clones of one repository share their memory, a moved folder is found again by its remote, and adding a
+remote loses nothing, because the id was never made from either. Kept in one small JSON file, replaced atomically; the
+engine is its only writer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cachetools import TTLCache
+
+from memory_anchor.errors import StoreDamaged
+
+GIT_TIMEOUT_S = 2.0
+LOOKUP_TTL_S = 30.0
+REMOTES_MAX = 8
+_SCP = re.compile(r"^(?:[^@/]+@)?(?P<host>[^:/]+):(?P<path>[^/].*)$")
+_URL = re.compile(r"^[a-z][a-z0-9+.-]*://(?:[^@/]*@)?(?P<host>[^:/]+)(?::\d+)?/(?P<path>.+)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is known about a folder: the top of its checkout (or itself), its shared Git folder and remotes."""
+
+    root: str
+    aliases: tuple[str, ...]
+
+
+def normalised_remote(url: str) -> str | None:
+    """Return `host/path` of a Git remote: no scheme, credentials, port, `.git`; None for a local path.
+
+    >>> normalised_remote("https://user:secret@Example.org:8443/Team/app.git")
+    'example.org/team/app'
+    >>> normalised_remote("git@example.org:team/app.git")
+    'example.org/team/app'
+    """
+    match = _URL.match(url) or _SCP.match(url)
+    if match is None or url.startswith("file:"):
+        return None
+    path = match["path"].strip("/").removesuffix(".git")
+    return f"{match['host']}/{path}".lower()
+
+
+def place_of(folder: Path) -> Place:
+    """Return the project folder that `folder` lies in, with every alias it is known by."""
+    root = os.path.realpath(folder)
+    answer = _git(root, "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir")
+    if answer is None:
+        return Place(root, (f"path:{root}",))
+    top, common = [os.path.realpath(line) for line in answer.splitlines()[:2]]
+    aliases = [f"path:{top}", f"git:{common}"]
+    remotes = _git(top, "config", "--get-regexp", r"^remote\..*\.url$") or ""
+    for line in remotes.splitlines()[:REMOTES_MAX]:
+        remote = normalised_remote(line.partition(" ")[2].strip())
+        if remote:
+            aliases.append(f"remote:{remote}")
+    return Place(top, tuple(dict.fromkeys(aliases)))
+
+
+class Projects:
+    def __init__(self, file: Path, new_id: Callable[[], str]) -> None:
+        self._file = file
+        self._new_id = new_id
+        self._lock = threading.Lock()
+        self._places: TTLCache[str, tuple[str, str]] = TTLCache(256, LOOKUP_TTL_S)
+        self._known = self._read()
+
+    def of(self, folder: str) -> tuple[str, str]:
+        """Return (project id, project folder) for a folder; assigns an id the first time. "" has id `default`."""
+        if not folder:
+            return "default", ""
+        with self._lock:
+            found = self._places.get(folder)
+            if found is None:
+                place = place_of(Path(folder))
+                found = self._places[folder] = (self._assign(place), place.root)
+            return found
+
+    def all(self) -> Mapping[str, tuple[str, ...]]:
+        """Return project id -> aliases."""
+        return {name: tuple(aliases) for name, aliases in self._known.items()}
+
+    def _assign(self, place: Place) -> str:
+        for alias in place.aliases:  # path first, then the shared Git folder, then remotes
+            owner = next((name for name, aliases in self._known.items() if alias in aliases), None)
+            if owner is not None:
+                taken = {a for aliases in self._known.values() for a in aliases}
+                fresh = [a for a in place.aliases if a not in taken]
+                if fresh:
+                    self._known[owner] = [*self._known[owner], *fresh]
+                    self._write()
+                return owner
+        name = self._new_id()
+        self._known[name] = list(place.aliases)
+        self._write()
+        return name
+
+    def _read(self) -> dict[str, list[str]]:
+        if not self._file.exists():
+            return {}
+        try:
+            known = json.loads(self._file.read_text(encoding="utf-8"))["projects"]
+            return {str(name): [str(alias) for alias in aliases] for name, aliases in known.items()}
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise StoreDamaged(
+                f"{self._file} is not readable; restore it with `memory-anchor backup restore` or see "
+                "`memory-anchor doctor`"
+            ) from None
+
+    def _write(self) -> None:
+        fresh = self._file.with_suffix(".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            json.dump({"projects": self._known}, out, ensure_ascii=False, indent=1)
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(self._file)
+
+
+def _git(folder: str, *arguments: str) -> str | None:
+    """Return what git printed, or None when there is no git, no repository or no answer in time."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", folder, *arguments],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=GIT_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 and done.stdout.strip() else None

@@ -1,0 +1,376 @@
+"""Writing facts: gate -> exact repeat -> neighbours -> decision -> one atomic commit.
+
+The only way into L3, whether an agent saves, an event is promoted or a conversation is extracted. Embedding runs before
+the write lock; everything that is checked and then written runs inside it. What a human wrote is never superseded by
+an agent: both stand as disputed until a human has looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.ingestion.reconcile import Decision
+from memory_anchor.layers.gate import Gate, Verdict
+from memory_anchor.layers.records import Records, Request, author_of, outcome_to, with_receipt
+from memory_anchor.model import (
+    Actor,
+    Caller,
+    Citation,
+    Layer,
+    Memory,
+    MemoryType,
+    Origin,
+    Outcome,
+    Receipt,
+    Similar,
+    Status,
+    Tag,
+    Visibility,
+    WriteMode,
+    WriteOutcome,
+)
+from memory_anchor.ports import Entry
+from memory_anchor.text.hashing import content_hash
+from memory_anchor.versions import Revision, revise
+
+PRIORITY_MAX = 200.0
+MERGE_BONUS = 10.0
+"""priority = importance * 100, +10 a merge, at most 200 (the write-back RFC, section 2.7)."""
+SIMILAR_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FactDraft:
+    """A checked wish to store a fact; text already redacted."""
+
+    content: str
+    type: MemoryType = MemoryType.FACT
+    key: str = ""
+    tags: tuple[Tag, ...] = ()
+    importance: float = 0.5
+    confidence: float = 0.9
+    visibility: Visibility = Visibility.PROJECT
+    citations: tuple[Citation, ...] = ()
+    replaces: str | None = None
+    origin: Origin = Origin.AGENT
+    write_mode: WriteMode = WriteMode.TOOL_CALL
+    quoted: bool = False
+    extractor_model: str | None = None
+    questions: tuple[str, ...] = ()
+    sentiment: float | None = None
+    gap: dict[str, Any] | None = None
+    redactions: tuple[str, ...] = ()
+
+
+Neighbours = Callable[[Actor, Memory, Entry], Sequence[tuple[Memory, float]]]
+"""Live memories of the same layer near a new one, with their centred cosine, best first."""
+Decide = Callable[[Memory, Sequence[tuple[Memory, float]]], Decision]
+
+
+class FactWriter:
+    def __init__(self, records: Records, gate: Gate, neighbours: Neighbours, decide: Decide) -> None:
+        self._records = records
+        self._gate = gate
+        self._neighbours = neighbours
+        self._decide = decide
+
+    def save(
+        self, actor: Actor, draft: FactDraft, request: Request | None = None, *, gate: Gate | None = None
+    ) -> WriteOutcome:
+        """Store a fact, or say why not; a repeated request gets its first answer."""
+        judge = gate or self._gate
+        verdict = judge.judge(
+            draft.confidence,
+            origin=draft.origin,
+            caller=actor.caller,
+            visibility=draft.visibility,
+            quoted=draft.quoted,
+        )
+        if verdict.status is None:
+            return WriteOutcome(
+                Outcome.REJECTED, None, Layer.VERIFIED_FACT, None, verdict.reason, redactions=draft.redactions
+            )
+        memory = self._memory(actor, draft, verdict)
+        known = self._known(actor, draft, memory, request, judge)
+        if known is not None:
+            return known
+        entry = self._records.entry(memory, embed=True)
+        with self._records.lock:
+            known = self._known(actor, draft, memory, request, judge)
+            if known is not None:
+                return known
+            target = self._records.read(draft.replaces, actor.scope) if draft.replaces else None
+            if target is not None:
+                decision = _replacement(target)
+            else:
+                near = [
+                    (m, score) for m, score in self._neighbours(actor, memory, entry) if m.audience == memory.audience
+                ]
+                decision = self._decide(memory, near)
+            return self._carry_out(actor, draft, entry, verdict, decision, request)
+
+    def _known(
+        self, actor: Actor, draft: FactDraft, memory: Memory, request: Request | None, gate: Gate
+    ) -> WriteOutcome | None:
+        """Return the answer to a repeat: of the request, or of the very same fact."""
+        with self._records.lock:
+            done = self._records.replayed(request)
+            if done is not None:
+                return done
+            same = None if draft.replaces else self._records.same_content(memory)
+            return None if same is None else self._strengthen(actor, draft, same, request, gate, "the same text")
+
+    def _strengthen(
+        self, actor: Actor, draft: FactDraft, known: Memory, request: Request | None, gate: Gate, why: str
+    ) -> WriteOutcome:
+        """Count a repeat as one more use of what is known; another origin also raises its confidence."""
+        at = self._records.clock.now()
+        confidence = gate.corroborated(known.confidence, known.origin, draft.confidence, draft.origin)
+        status = known.status
+        if status is Status.PENDING and actor.caller is Caller.HUMAN:
+            status = Status.ACTIVE
+        outcome = WriteOutcome(
+            Outcome.SKIPPED,
+            known.id,
+            known.layer,
+            status,
+            f"nothing new: {why} is already known and was strengthened",
+            redactions=draft.redactions,
+        )
+        receipt = Receipt(request.key, request.fingerprint, outcome_to(outcome)) if request else None
+        if confidence == known.confidence and status is known.status:
+            self._records.touch(known, at=at, receipt=receipt)
+            return outcome
+        step = revise(
+            known,
+            at=at,
+            author=author_of(actor),
+            reason="corroborated by another origin",
+            written_in=actor.scope.conversation,
+            confidence=confidence,
+            corroborated_at=at,
+            status=status,
+        )
+        new = with_receipt(step.new, request, outcome)
+        self._records.commit(
+            [self._records.revised_entry(new, step.closed)],
+            closed=[step.closed],
+            kind="corroborate",
+            by=step.new.author,
+        )
+        return outcome
+
+    def _carry_out(
+        self,
+        actor: Actor,
+        draft: FactDraft,
+        entry: Entry,
+        verdict: Verdict,
+        decision: Decision,
+        request: Request | None,
+    ) -> WriteOutcome:
+        memory, target = entry.memory, decision.target
+        similar = tuple(decision.similar[:SIMILAR_SHOWN])
+        outcome = decision.outcome
+        if target is not None and memory.status is Status.PENDING and outcome in (Outcome.SUPERSEDED, Outcome.UPDATED):
+            # What itself waits for a human cannot displace what stands.
+            return self._add(draft, entry, Outcome.PENDING, verdict.reason, similar, request, target_id=target.id)
+        match outcome:
+            case Outcome.SKIPPED if target is not None:
+                return self._strengthen(actor, draft, target, request, self._gate, "a fact that says the same")
+            case Outcome.UPDATED if target is not None:
+                return self._update(actor, draft, target, decision, request)
+            case Outcome.SUPERSEDED if target is not None and not _protected(target, actor):
+                return self._supersede(actor, draft, entry, target, decision, similar, request)
+            case Outcome.SUPERSEDED | Outcome.NEEDS_REVIEW if target is not None:
+                return self._dispute(actor, draft, entry, target, decision, similar, request)
+            case _:
+                kind = Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED
+                return self._add(draft, entry, kind, verdict.reason, similar, request)
+
+    def _add(
+        self,
+        draft: FactDraft,
+        entry: Entry,
+        outcome: Outcome,
+        reason: str,
+        similar: tuple[Similar, ...],
+        request: Request | None,
+        target_id: str | None = None,
+    ) -> WriteOutcome:
+        memory = entry.memory
+        answer = WriteOutcome(
+            outcome, memory.id, memory.layer, memory.status, reason, target_id, similar, draft.redactions
+        )
+        stored = replace(entry, memory=with_receipt(memory, request, answer))
+        self._records.commit([stored], kind="save", by=memory.author)
+        return answer
+
+    def _update(
+        self, actor: Actor, draft: FactDraft, target: Memory, decision: Decision, request: Request | None
+    ) -> WriteOutcome:
+        at = self._records.clock.now()
+        merged = decision.merged_content or target.content
+        names = {tag.name for tag in target.tags}
+        step = revise(
+            target,
+            at=at,
+            author=author_of(actor),
+            reason=decision.reason,
+            written_in=actor.scope.conversation,
+            content=merged,
+            content_hash=content_hash(merged),
+            tags=(*target.tags, *(tag for tag in draft.tags if tag.name not in names)),
+            citations=(*target.citations, *draft.citations),
+            priority=min(PRIORITY_MAX, max(target.priority, draft.importance * 100) + MERGE_BONUS),
+            importance=max(target.importance, draft.importance),
+            corroborated_at=at,
+        )
+        answer = WriteOutcome(
+            Outcome.UPDATED,
+            target.id,
+            target.layer,
+            step.new.status,
+            decision.reason,
+            target.id,
+            redactions=draft.redactions,
+        )
+        new = with_receipt(step.new, request, answer)
+        self._records.commit(
+            [self._records.revised_entry(new, step.closed)], closed=[step.closed], kind="update", by=step.new.author
+        )
+        return answer
+
+    def _supersede(
+        self,
+        actor: Actor,
+        draft: FactDraft,
+        entry: Entry,
+        target: Memory,
+        decision: Decision,
+        similar: tuple[Similar, ...],
+        request: Request | None,
+    ) -> WriteOutcome:
+        at = self._records.clock.now()
+        memory = replace(entry.memory, previous_version_id=target.version_id)
+        answer = WriteOutcome(
+            Outcome.SUPERSEDED,
+            memory.id,
+            memory.layer,
+            memory.status,
+            decision.reason,
+            target.id,
+            similar,
+            draft.redactions,
+        )
+        step = self._end(actor, target, at, f"superseded by {memory.id}", Status.SUPERSEDED, valid_to=at)
+        self._records.commit(
+            [
+                replace(entry, memory=with_receipt(memory, request, answer)),
+                self._records.revised_entry(step.new, step.closed),
+            ],
+            closed=[step.closed],
+            kind="supersede",
+            by=memory.author,
+        )
+        return answer
+
+    def _dispute(
+        self,
+        actor: Actor,
+        draft: FactDraft,
+        entry: Entry,
+        target: Memory,
+        decision: Decision,
+        similar: tuple[Similar, ...],
+        request: Request | None,
+    ) -> WriteOutcome:
+        at = self._records.clock.now()
+        memory = replace(entry.memory, status=Status.DISPUTED, disputes=(target.id,))
+        answer = WriteOutcome(
+            Outcome.NEEDS_REVIEW,
+            memory.id,
+            memory.layer,
+            memory.status,
+            f"{decision.reason}; both stand as disputed until `memory-anchor review`",
+            target.id,
+            similar,
+            draft.redactions,
+        )
+        step = self._end(
+            actor,
+            target,
+            at,
+            f"disputed by {memory.id}",
+            Status.DISPUTED,
+            disputes=tuple(dict.fromkeys((*target.disputes, memory.id))),
+        )
+        self._records.commit(
+            [
+                replace(entry, memory=with_receipt(memory, request, answer)),
+                self._records.revised_entry(step.new, step.closed),
+            ],
+            closed=[step.closed],
+            kind="dispute",
+            by=memory.author,
+        )
+        return answer
+
+    def _end(self, actor: Actor, target: Memory, at: datetime, why: str, status: Status, **changes: Any) -> Revision:
+        return revise(
+            target,
+            at=at,
+            author=author_of(actor),
+            reason=why,
+            written_in=actor.scope.conversation,
+            status=status,
+            **changes,
+        )
+
+    def _memory(self, actor: Actor, draft: FactDraft, verdict: Verdict) -> Memory:
+        now = self._records.clock.now()
+        return Memory(
+            id=self._records.new_id(),
+            content=draft.content,
+            layer=Layer.VERIFIED_FACT,
+            type=draft.type,
+            scope=actor.scope,
+            recorded_at=now,
+            valid_from=now,
+            key=draft.key,
+            tags=draft.tags,
+            priority=draft.importance * 100,
+            importance=draft.importance,
+            confidence=verdict.confidence,
+            sentiment=draft.sentiment,
+            origin=draft.origin,
+            write_mode=draft.write_mode,
+            extractor_model=draft.extractor_model,
+            visibility=draft.visibility,
+            status=verdict.status or Status.PENDING,
+            citations=tuple(replace(c, scope=c.scope or actor.scope) for c in draft.citations),
+            questions=draft.questions,
+            gap=draft.gap,
+            content_hash=content_hash(draft.content),
+            author=author_of(actor),
+            reason=verdict.reason if verdict.status is Status.PENDING else "",
+        )
+
+
+def _protected(target: Memory, actor: Actor) -> bool:
+    """Return whether this caller may not displace the target without a human's look."""
+    return actor.caller is not Caller.HUMAN and (target.origin is Origin.HUMAN or target.pinned)
+
+
+def _replacement(target: Memory) -> Decision:
+    if target.layer is not Layer.VERIFIED_FACT:
+        raise Refused(f"replaces names {target.id!r}, which is an event; log another event instead")
+    if target.status in (Status.SUPERSEDED, Status.ARCHIVED):
+        raise BadInput(
+            f"replaces names {target.id!r}, which is {target.status.value}; allowed is a memory that is live"
+        )
+    return Decision(Outcome.SUPERSEDED, target, f"replaces {target.id}", None, ())

@@ -1,0 +1,109 @@
+"""L1 `active_context`: what a conversation has in mind right now; never written to the store.
+
+One cachetools TTLCache per conversation keeps the session's limit; a deadline inside each entry keeps `ttl_s`. Bounded
+in conversations, keys and bytes. When a conversation ends, whatever is still alive is handed over once, to become one
+L2 event (strategy 3.1); a crash forgets it, which the strategy calls expected behaviour.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from cachetools import TTLCache
+
+from memory_anchor.errors import BadInput
+from memory_anchor.model import Scope
+from memory_anchor.ports import Clock
+
+SESSION_TTL_S = 24 * 3600
+"""A conversation's values live at most this long, whatever their own `ttl_s` says."""
+DEFAULT_TTL_S = 3600
+KEYS_MAX = 64
+VALUE_BYTES_MAX = 16 * 1024
+CONVERSATION_BYTES_MAX = 256 * 1024
+CONVERSATIONS_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    encoded: str
+    expires_at: datetime
+
+
+class ActiveContext:
+    def __init__(self, clock: Clock, on_evict: Callable[[Scope, dict[str, Any]], None]) -> None:
+        """on_evict: takes the values of a conversation that had to make room (never called under the lock)."""
+        self._clock = clock
+        self._on_evict = on_evict
+        self._lock = threading.Lock()
+        self._of: dict[tuple[str, str, str, str], tuple[Scope, TTLCache[str, _Value]]] = {}
+
+    def set(self, scope: Scope, key: str, encoded: str, *, ttl_s: int) -> datetime:
+        """Store one JSON text for `ttl_s` seconds; return when it expires. Raises BadInput: too many keys or bytes."""
+        now = self._clock.now()
+        expires_at = now + timedelta(seconds=min(ttl_s, SESSION_TTL_S))
+        evicted: tuple[Scope, dict[str, Any]] | None = None
+        with self._lock:
+            evicted = self._make_room(scope)
+            values = self._of.setdefault(_name(scope), (scope, self._new_cache()))[1]
+            self._drop_expired(values, now)
+            size = sum(len(v.encoded.encode()) for name, v in values.items() if name != key)
+            if key not in values and len(values) >= KEYS_MAX:
+                raise BadInput(f"active context holds {len(values)} keys; allowed are {KEYS_MAX}: reuse or end one")
+            if size + len(encoded.encode()) > CONVERSATION_BYTES_MAX:
+                raise BadInput(f"active context would hold over {CONVERSATION_BYTES_MAX} bytes; shorten a value")
+            values[key] = _Value(encoded, expires_at)
+        if evicted:
+            self._on_evict(*evicted)
+        return expires_at
+
+    def values(self, scope: Scope) -> dict[str, tuple[Any, datetime]]:
+        """Return key -> (value, expires_at) of everything alive in this conversation."""
+        with self._lock:
+            held = self._of.get(_name(scope))
+            if held is None:
+                return {}
+            self._drop_expired(held[1], self._clock.now())
+            return {key: (json.loads(v.encoded), v.expires_at) for key, v in held[1].items()}
+
+    def take(self, scope: Scope) -> dict[str, Any]:
+        """Return and forget everything alive in this conversation: whoever takes it owns it."""
+        with self._lock:
+            held = self._of.pop(_name(scope), None)
+            if held is None:
+                return {}
+            self._drop_expired(held[1], self._clock.now())
+            return {key: json.loads(v.encoded) for key, v in held[1].items()}
+
+    def scopes(self) -> list[Scope]:
+        """Return the conversations that hold anything alive."""
+        now = self._clock.now()
+        with self._lock:
+            for _, values in self._of.values():
+                self._drop_expired(values, now)
+            self._of = {name: held for name, held in self._of.items() if held[1]}
+            return [scope for scope, _ in self._of.values()]
+
+    def _new_cache(self) -> TTLCache[str, _Value]:
+        return TTLCache(maxsize=KEYS_MAX, ttl=SESSION_TTL_S, timer=lambda: self._clock.now().timestamp())
+
+    def _make_room(self, scope: Scope) -> tuple[Scope, dict[str, Any]] | None:
+        if _name(scope) in self._of or len(self._of) < CONVERSATIONS_MAX:
+            return None
+        oldest = next(iter(self._of))
+        owner, values = self._of.pop(oldest)
+        return owner, {key: json.loads(v.encoded) for key, v in values.items()}
+
+    @staticmethod
+    def _drop_expired(values: TTLCache[str, _Value], now: datetime) -> None:
+        for key in [key for key, value in values.items() if value.expires_at <= now]:
+            values.pop(key, None)
+
+
+def _name(scope: Scope) -> tuple[str, str, str, str]:
+    return (scope.account, scope.project, scope.user, scope.conversation)

@@ -1,0 +1,187 @@
+"""L2 `event_log`: what happened, with when, where and who (strategy section 2, L2).
+
+Events are stored with their words at once and embedded behind. Within a conversation each gets the next sequence number
+(turns often share one time) and the text of the one before as extra searchable context. Expiry archives; promotion
+keeps the event as the fact's source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from cachetools import LRUCache
+
+from memory_anchor.layers.records import Records, Request, author_of, with_receipt
+from memory_anchor.model import (
+    FOUND_STATES,
+    Actor,
+    Between,
+    Citation,
+    Condition,
+    Layer,
+    Memory,
+    MemoryType,
+    OneOf,
+    Origin,
+    Outcome,
+    Scope,
+    StartsWith,
+    Status,
+    Tag,
+    Visibility,
+    Where,
+    WriteMode,
+    WriteOutcome,
+    audiences,
+)
+from memory_anchor.text.hashing import content_hash
+
+CONTEXT_CHARS = 600
+"""How much of the event before is kept as searchable context."""
+CONVERSATIONS_REMEMBERED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class EventDraft:
+    """A checked wish to log an event; times are aware UTC."""
+
+    content: str
+    when: datetime
+    type: MemoryType = MemoryType.EVENT
+    key: str = ""
+    where: str | None = None
+    who: tuple[str, ...] = ()
+    ttl_days: int | None = None
+    tags: tuple[Tag, ...] = ()
+    citations: tuple[Citation, ...] = ()
+    importance: float = 0.5
+    confidence: float = 0.9
+    sentiment: float | None = None
+    visibility: Visibility = Visibility.PROJECT
+    origin: Origin = Origin.AGENT
+    write_mode: WriteMode = WriteMode.TOOL_CALL
+    extractor_model: str | None = None
+    questions: tuple[str, ...] = ()
+    redactions: tuple[str, ...] = ()
+
+
+class EventLog:
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._last: LRUCache[tuple[str, str, str], tuple[int, str]] = LRUCache(CONVERSATIONS_REMEMBERED)
+
+    def log(self, actor: Actor, draft: EventDraft, request: Request | None = None) -> WriteOutcome:
+        """Store one event and return `added`, or the first answer when this request was answered before."""
+        return self.log_all(actor, [draft], request)[0]
+
+    def log_all(self, actor: Actor, drafts: Sequence[EventDraft], request: Request | None = None) -> list[WriteOutcome]:
+        """Store events in order, all of them or none. `request` covers the batch and is kept with its first event."""
+        with self._records.lock:
+            done = self._records.replayed(request)
+            if done is not None:
+                return [done]
+            seq, before = self._position(actor.scope)
+            memories: list[Memory] = []
+            outcomes: list[WriteOutcome] = []
+            for draft in drafts:
+                if actor.scope.conversation:
+                    seq += 1
+                memory = self._memory(actor, draft, seq=seq if actor.scope.conversation else None, before=before)
+                before = draft.content[:CONTEXT_CHARS] if actor.scope.conversation else ""
+                outcome = WriteOutcome(
+                    Outcome.ADDED, memory.id, Layer.EVENT_LOG, memory.status, redactions=draft.redactions
+                )
+                memories.append(memory if memories else with_receipt(memory, request, outcome))
+                outcomes.append(outcome)
+            entries = [self._records.entry(memory, embed=False) for memory in memories]
+            self._records.commit(entries, kind="log", by=author_of(actor))
+            self._last[_conversation(actor.scope)] = (seq, before)
+            return outcomes
+
+    def find(
+        self,
+        reader: Scope,
+        *,
+        start: datetime | None,
+        end: datetime | None,
+        where: str | None,
+        who: Sequence[str],
+        limit: int,
+    ) -> list[Memory]:
+        """Return events by time alone, newest first. end: exclusive."""
+        return self._records.store.find(
+            Layer.EVENT_LOG.value,
+            event_filter(reader, start=start, end=end, where=where, who=who),
+            limit=limit,
+            order_by="when",
+            descending=True,
+        )
+
+    def _position(self, scope: Scope) -> tuple[int, str]:
+        """Return the last sequence number of this conversation and the text that went before."""
+        if not scope.conversation:
+            return 0, ""
+        name = _conversation(scope)
+        if name not in self._last:
+            last = self._records.last_of_conversation(scope)
+            self._last[name] = (last.conversation_seq or 0, last.content[:CONTEXT_CHARS]) if last else (0, "")
+        return self._last[name]
+
+    def _memory(self, actor: Actor, draft: EventDraft, *, seq: int | None, before: str) -> Memory:
+        now = self._records.clock.now()
+        author = author_of(actor)
+        return Memory(
+            id=self._records.new_id(),
+            content=draft.content,
+            layer=Layer.EVENT_LOG,
+            type=draft.type,
+            scope=actor.scope,
+            recorded_at=now,
+            valid_from=draft.when,
+            key=draft.key,
+            tags=draft.tags,
+            priority=draft.importance * 100,
+            importance=draft.importance,
+            confidence=draft.confidence,
+            sentiment=draft.sentiment,
+            origin=draft.origin,
+            write_mode=draft.write_mode,
+            extractor_model=draft.extractor_model,
+            visibility=draft.visibility,
+            status=Status.ACTIVE,
+            conversation_seq=seq,
+            citations=tuple(replace(c, scope=c.scope or actor.scope) for c in draft.citations),
+            when=draft.when,
+            where=draft.where,
+            who=draft.who,
+            ttl_days=draft.ttl_days,
+            # Age counts from when it was recorded: an old event told today still lives its days.
+            expires_at=now + timedelta(days=draft.ttl_days) if draft.ttl_days else None,
+            context=before,
+            questions=draft.questions,
+            content_hash=content_hash(draft.content),
+            author=author,
+        )
+
+
+def event_filter(
+    reader: Scope, *, start: datetime | None, end: datetime | None, where: str | None, who: Sequence[str]
+) -> Where:
+    """Return the filter of `search_events`: readable, live, in [start, end), place by prefix, any of these people."""
+    conditions: list[Condition] = [
+        OneOf("audience", tuple(sorted(audiences(reader)))),
+        OneOf("state", tuple(sorted(FOUND_STATES))),
+    ]
+    if start is not None or end is not None:
+        conditions.append(Between("when", at_least=start, below=end))
+    if where:
+        conditions.append(StartsWith("where", where))
+    if who:
+        conditions.append(OneOf("who", tuple(who)))
+    return Where(tuple(conditions))
+
+
+def _conversation(scope: Scope) -> tuple[str, str, str]:
+    return (scope.account, scope.project, scope.conversation)

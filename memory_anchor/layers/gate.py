@@ -1,0 +1,73 @@
+"""The confidence gate of L3: a claim counts only as far as its origin carries.
+
+A model's own confidence is not evidence. The claim is capped by who makes it, and only somebody else saying the same
+raises what is stored. Thresholds follow the strategy document, section 2 (L3): >= 0.9 active, 0.7 to 0.9 pending,
+below rejected. The gate acts when writing; confidence that decays later never archives anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from memory_anchor.model import Caller, Origin, Status, Visibility
+
+CAPS: Mapping[str, float] = {
+    "human": 1.0,
+    "agent": 0.95,
+    "extracted_quoted": 0.9,
+    "extracted": 0.85,
+    "document": 0.69,
+    "system": 1.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """status None means rejected. confidence: the effective one, 0 to 1."""
+
+    status: Status | None
+    confidence: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    active: float = 0.9
+    pending: float = 0.7
+    caps: Mapping[str, float] = field(default_factory=lambda: dict(CAPS))
+
+    def cap(self, origin: Origin, *, quoted: bool = False) -> float:
+        """Return how far a claim of this origin may count; `quoted`: extracted with a verbatim quote."""
+        name = "extracted_quoted" if origin is Origin.EXTRACTED and quoted else origin.value
+        return self.caps[name]
+
+    def judge(
+        self, claim: float, *, origin: Origin, caller: Caller, visibility: Visibility, quoted: bool = False
+    ) -> Verdict:
+        """Return what becomes of a claim of `claim` (0 to 1)."""
+        cap = self.cap(origin, quoted=quoted)
+        confidence = min(claim, cap)
+        capped = f" (claimed {claim:g}, capped at {cap:g} for {origin.value})" if claim > cap else ""
+        if confidence < self.pending:
+            return Verdict(
+                None, confidence, f"confidence {confidence:g}{capped} is below {self.pending:g}, so nothing was stored"
+            )
+        if confidence < self.active:
+            return Verdict(
+                Status.PENDING,
+                confidence,
+                f"confidence {confidence:g}{capped} is below {self.active:g}: it waits for `memory-anchor review`",
+            )
+        if visibility is Visibility.ACCOUNT and caller is not Caller.HUMAN:
+            return Verdict(
+                Status.PENDING, confidence, "visible to the whole account: it waits for `memory-anchor review`"
+            )
+        return Verdict(Status.ACTIVE, confidence, f"confidence {confidence:g}{capped} passes the gate")
+
+    def corroborated(self, stored: float, stored_origin: Origin, claim: float, origin: Origin) -> float:
+        """Return the stored confidence after another origin said the same: never above the better cap, never lower."""
+        if origin is stored_origin:
+            return stored
+        best = max(self.cap(origin), self.cap(stored_origin))
+        return max(stored, min(best, 1 - (1 - stored) * (1 - min(claim, self.cap(origin)))))

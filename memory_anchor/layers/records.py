@@ -1,0 +1,280 @@
+"""Reading and writing versions: the one place where memories reach the store.
+
+Every write of L2 and L3 goes through `commit`: derived words and vectors are made here, new versions and the closed old
+ones of one collection land in one atomic upsert, the audit record follows, and searches are told. `lock` serialises
+read-check-write, so two agents changing one memory are compared, never overwritten; embedding happens before it.
+
+Requests are idempotent: the outcome is stored with the memory it wrote (`Receipt`), found again by a keyword index, so
+a repeat after a crash gets the first answer. Across collections the record that keeps the truth is written first.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from memory_anchor.errors import BadInput, NotFound, Unavailable
+from memory_anchor.model import (
+    FOREVER,
+    HISTORY,
+    RECEIPTS_KEPT,
+    USAGE_KEPT,
+    Actor,
+    Between,
+    Caller,
+    Layer,
+    Memory,
+    OneOf,
+    Outcome,
+    Receipt,
+    Scope,
+    Similar,
+    Status,
+    Usage,
+    Where,
+    WriteOutcome,
+    audiences,
+)
+from memory_anchor.ports import DENSE, AuditLog, Clock, Embedder, Entry, MemoryStore
+from memory_anchor.text.hashing import stable_hash
+from memory_anchor.text.indexing import embedded_text, searched_words
+
+VERSIONS_MAX = 1_000
+"""Versions of one memory that `history` returns at most."""
+RECORD_COLLECTIONS = (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What makes a repeat recognisable: keys to look under, and a hash of what was asked.
+
+    explicit: the caller named the request, so the same name with other content is an error.
+    """
+
+    key: str
+    fingerprint: str
+    explicit: bool
+
+
+def request_of(actor: Actor, request_id: str, tool: str, asked: Mapping[str, Any]) -> Request | None:
+    """Return how this call is recognised again: by `request_id`, else by the transport's nonce, else not at all."""
+    fingerprint = stable_hash(tool, json.dumps(asked, ensure_ascii=False, sort_keys=True, default=str))
+    if request_id:
+        return Request(stable_hash("request", actor.client, actor.scope.conversation, request_id), fingerprint, True)
+    if actor.nonce:
+        return Request(stable_hash("nonce", actor.nonce), fingerprint, False)
+    return None
+
+
+class Records:
+    def __init__(
+        self,
+        store: MemoryStore,
+        embedder: Embedder | None,
+        clock: Clock,
+        audit: AuditLog,
+        *,
+        new_id: Callable[[], str],
+        on_write: Callable[[Sequence[Memory]], None],
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.new_id = new_id
+        self.lock = threading.RLock()
+        self._embedder = embedder
+        self._audit = audit
+        self._on_write = on_write
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def read(self, memory_id: str, reader: Scope | None) -> Memory:
+        """Return the current version, whatever its status. Raises NotFound: no such id within the reader's scope."""
+        conditions: list[OneOf] = [OneOf("id", (memory_id,))]
+        if reader is not None:
+            conditions.append(OneOf("audience", tuple(sorted(audiences(reader)))))
+        where = Where(tuple(conditions), (OneOf("state", (HISTORY,)),))
+        for collection in RECORD_COLLECTIONS:
+            found = self.store.find(collection, where, limit=1)
+            if found:
+                return found[0]
+        raise NotFound(f"no memory {memory_id!r} here; `search_memory` or `memory-anchor list` gives the ids there are")
+
+    def versions(self, memory_id: str, reader: Scope | None) -> list[Memory]:
+        """Return every version, oldest first. Raises NotFound."""
+        current = self.read(memory_id, reader)
+        return self.store.find(
+            current.layer.value, Where((OneOf("id", (memory_id,)),)), limit=VERSIONS_MAX, order_by="version"
+        )
+
+    def same_content(self, memory: Memory) -> Memory | None:
+        """Return the oldest live memory of the same layer and audience with exactly this content, if any."""
+        live = tuple(s.value for s in (Status.ACTIVE, Status.DISPUTED, Status.PENDING))
+        where = Where(
+            (
+                OneOf("content_hash", (memory.content_hash,)),
+                OneOf("audience", (memory.audience,)),
+                OneOf("state", live),
+            )
+        )
+        found = self.store.find(memory.layer.value, where, limit=16)
+        return min(found, key=lambda m: (m.recorded_at, m.id), default=None)
+
+    def last_of_conversation(self, scope: Scope) -> Memory | None:
+        """Return the latest event of this conversation by sequence number, if any."""
+        if not scope.conversation:
+            return None
+        where = Where(
+            (
+                OneOf("conversation", (scope.conversation,)),
+                OneOf("project", (scope.project,)),
+                OneOf("account", (scope.account,)),
+                Between("recorded_to", at_least=FOREVER),
+            )
+        )
+        found = self.store.find(Layer.EVENT_LOG.value, where, limit=1, order_by="conversation_seq", descending=True)
+        return found[0] if found else None
+
+    # --- idempotence -----------------------------------------------------------------------------------------
+
+    def replayed(self, request: Request | None) -> WriteOutcome | None:
+        """Return the stored outcome of this request, if it was answered before.
+
+        Raises BadInput: the same request_id was used for something else.
+        """
+        if request is None:
+            return None
+        for collection in RECORD_COLLECTIONS:
+            for memory in self.store.find(collection, Where((OneOf("request_keys", (request.key,)),)), limit=4):
+                for receipt in memory.receipts:
+                    if receipt.key != request.key:
+                        continue
+                    if receipt.fingerprint == request.fingerprint:
+                        return outcome_from(receipt.outcome)
+                    if request.explicit:
+                        raise BadInput(
+                            "this request_id was used before with other content; "
+                            "allowed is one request_id for one write, repeated unchanged"
+                        )
+        return None
+
+    # --- writing ---------------------------------------------------------------------------------------------
+
+    def entry(self, memory: Memory, *, embed: bool) -> Entry:
+        """Return a version with its words, and its vector when `embed` (else it is embedded later, behind)."""
+        words = searched_words(memory)
+        if not embed or self._embedder is None or not self._embedder.available():
+            return Entry(memory, {}, words)
+        with suppress(Unavailable):  # by words at once, by meaning when the embedder is back
+            return Entry(memory, {DENSE: self._embedder.documents([embedded_text(memory)])[0]}, words)
+        return Entry(memory, {}, words)
+
+    def commit(self, entries: Sequence[Entry], *, closed: Sequence[Memory] = (), kind: str, by: str) -> None:
+        """Write new versions and the ends of old ones: one atomic batch a collection, then audit, then searches.
+
+        Entries are given in the order in which their collections must be written. Closed versions keep their vectors.
+        """
+        at = self.clock.now()
+        order = list(dict.fromkeys([e.memory.layer.value for e in entries] + [m.layer.value for m in closed]))
+        for collection in order:
+            ends = [m for m in closed if m.layer.value == collection]
+            kept = (
+                {
+                    e.memory.point_id: e
+                    for e in self.store.get(collection, [m.point_id for m in ends], with_vectors=True)
+                }
+                if ends
+                else {}
+            )
+            batch = [e for e in entries if e.memory.layer.value == collection]
+            batch += [replace(kept[m.point_id], memory=m) for m in ends if m.point_id in kept]
+            self.store.put(collection, batch)
+        for entry in entries:
+            memory = entry.memory
+            self._audit.append(
+                kind,
+                {
+                    "id": memory.id,
+                    "version": memory.version,
+                    "layer": memory.layer.value,
+                    "status": memory.status.value,
+                    "content_hash": memory.content_hash,
+                    "scope": asdict(memory.scope),
+                    "reason": memory.reason,
+                },
+                by=by,
+                at=at,
+            )
+        self._on_write([*(e.memory for e in entries), *closed])
+
+    def revised_entry(self, new: Memory, closed: Memory) -> Entry:
+        """Return the entry of a new version; an unchanged text keeps its vector instead of being embedded again."""
+        if embedded_text(new) == embedded_text(closed):
+            old = self.store.get(closed.layer.value, [closed.point_id], with_vectors=True)
+            if old:
+                return Entry(new, old[0].vectors, searched_words(new))
+        return self.entry(new, embed=new.layer is Layer.VERIFIED_FACT)
+
+    def touch(self, memory: Memory, *, at: datetime, receipt: Receipt | None, **changes: Any) -> None:
+        """Strengthen a memory in place: one more use, a receipt, no new version. `changes` touch bookkeeping only."""
+        stored = self.store.get(memory.layer.value, [memory.point_id], with_vectors=True)
+        if not stored:
+            raise NotFound(f"no memory {memory.id!r} here; it was erased meanwhile")
+        receipts = (*memory.receipts, receipt)[-RECEIPTS_KEPT:] if receipt else memory.receipts
+        used = replace(memory, usage=used_at(memory.usage, at), receipts=receipts, **changes)
+        self.store.put(memory.layer.value, [replace(stored[0], memory=used)])
+        self._on_write([used])
+
+
+def used_at(usage: Usage, at: datetime) -> Usage:
+    """Return usage after one more use at `at`."""
+    return replace(usage, count=usage.count + 1, last_at=at, accesses=(*usage.accesses, at)[-USAGE_KEPT:])
+
+
+def with_receipt(memory: Memory, request: Request | None, outcome: WriteOutcome) -> Memory:
+    """Return the version with the answer to this request stored beside it."""
+    if request is None:
+        return memory
+    receipt = Receipt(request.key, request.fingerprint, outcome_to(outcome))
+    return replace(memory, receipts=(*memory.receipts, receipt)[-RECEIPTS_KEPT:])
+
+
+def outcome_to(outcome: WriteOutcome) -> dict[str, Any]:
+    """Return an outcome as JSON; texts of similar memories are not kept (they may be purged)."""
+    return {
+        "outcome": outcome.outcome.value,
+        "id": outcome.id,
+        "layer": outcome.layer.value,
+        "status": outcome.status.value if outcome.status else None,
+        "reason": outcome.reason,
+        "target_id": outcome.target_id,
+        "redactions": list(outcome.redactions),
+        "similar": [{"id": s.id, "score": s.score} for s in outcome.similar],
+    }
+
+
+def outcome_from(stored: Mapping[str, Any]) -> WriteOutcome:
+    return WriteOutcome(
+        outcome=Outcome(stored["outcome"]),
+        id=stored["id"],
+        layer=Layer(stored["layer"]),
+        status=Status(stored["status"]) if stored["status"] else None,
+        reason=stored["reason"],
+        target_id=stored.get("target_id"),
+        redactions=tuple(stored.get("redactions", ())),
+        similar=tuple(Similar(s["id"], "", s["score"]) for s in stored.get("similar", ())),
+    )
+
+
+def author_of(actor: Actor) -> str:
+    """Return who wrote it, as history and audit show it: `agent:claude-code`, `human:me`, `system:…`."""
+    name = actor.scope.user if actor.caller is Caller.HUMAN else actor.scope.agent or actor.client
+    return f"{actor.caller.value}:{name}"
+
+
+def newest_first(memories: Iterable[Memory]) -> list[Memory]:
+    return sorted(memories, key=lambda m: (m.happened_at, m.recorded_at, m.id), reverse=True)

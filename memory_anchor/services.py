@@ -1,0 +1,51 @@
+"""What stands behind every use case: the machinery of one process, and what one project adds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from memory_anchor.ingestion.writing import FactWriter
+from memory_anchor.layers.active_context import ActiveContext
+from memory_anchor.layers.event_log import EventLog
+from memory_anchor.layers.gate import Gate
+from memory_anchor.layers.identity_schema import IdentitySchema
+from memory_anchor.layers.operational_knowledge import OperationalKnowledge
+from memory_anchor.layers.records import Records
+from memory_anchor.lifecycle.usage import UsageBuffer
+from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore
+from memory_anchor.retrieval.search import Searcher
+from memory_anchor.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What every project of one process shares."""
+
+    settings: Settings
+    data_dir: Path
+    store: MemoryStore
+    embedder: Embedder | None
+    model: LanguageModel | None
+    clock: Clock
+    audit: AuditLog
+    records: Records
+    events: EventLog
+    facts: FactWriter
+    active: ActiveContext
+    searcher: Searcher
+    usage: UsageBuffer
+    paused: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one project adds: its own settings, constitution and operations."""
+
+    project_id: str
+    root: str
+    settings: Settings
+    gate: Gate
+    identity: IdentitySchema
+    operations: OperationalKnowledge

@@ -1,0 +1,413 @@
+"""The use cases that write: checked, made safe, idempotent. `MemoryAnchor` adds those that read.
+
+Every method takes raw values from a front end, refuses what a caller may not do, strips private parts and secrets, and
+hands a checked draft to the layer it belongs to. A repeated request gets its first answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from memory_anchor import inputs, safety
+from memory_anchor.errors import BadInput, Refused, VersionConflict
+from memory_anchor.ingestion.writing import FactDraft
+from memory_anchor.layers.active_context import DEFAULT_TTL_S, SESSION_TTL_S, VALUE_BYTES_MAX
+from memory_anchor.layers.event_log import EventDraft
+from memory_anchor.layers.records import Request, author_of, request_of, with_receipt
+from memory_anchor.model import (
+    LAYER_OF_TYPE,
+    ORIGIN_ALIASES,
+    Actor,
+    Caller,
+    Citation,
+    Layer,
+    MemoryType,
+    Origin,
+    Outcome,
+    Proposal,
+    ProposalAction,
+    Status,
+    Visibility,
+    WriteMode,
+    WriteOutcome,
+)
+from memory_anchor.services import Room, Services
+from memory_anchor.text.hashing import content_hash
+from memory_anchor.versions import revise
+
+HOME_OF = {
+    Layer.IDENTITY_SCHEMA: "propose_constitution_change",
+    Layer.ACTIVE_CONTEXT: "set_active_context",
+    Layer.OPERATIONAL_KNOWLEDGE: "an editor: developers write .ai/operations/ in Git",
+}
+STORED_LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT)
+
+
+class Writes:
+    def __init__(self, services: Services, room: Room, actor: Actor) -> None:
+        self.services = services
+        self.room = room
+        self.actor = actor
+
+    # --- L0 and L1 ------------------------------------------------------------------------------------------
+
+    def propose(
+        self,
+        content: object,
+        reason: object,
+        *,
+        action: object = "add",
+        entry_id: object = None,
+        from_id: object = None,
+    ) -> Proposal:
+        """File a wish to change L0; only humans can make it effective."""
+        self._writable()
+        kind = inputs.choice("action", action, ProposalAction)
+        if kind is ProposalAction.ADOPT:
+            raise BadInput("action is 'adopt'; allowed are add, replace, remove")
+        text = inputs.text("content", content, most=inputs.CONTENT_MAX, required=kind is not ProposalAction.REMOVE)
+        source = inputs.text("from_id", from_id, most=inputs.NAME_MAX, required=False) or None
+        if source:
+            fact = self.services.records.read(source, self.actor.scope)
+            if fact.layer is not Layer.VERIFIED_FACT:
+                raise BadInput(
+                    f"from_id {source!r} is in {fact.layer.value}; allowed is a fact (promote the event first)"
+                )
+        return self.room.identity.propose(
+            content=safety.redact(safety.strip_private(text)).text,
+            reason=inputs.text("reason", reason, most=inputs.REASON_MAX),
+            action=kind,
+            entry_id=inputs.text("entry_id", entry_id, most=inputs.NAME_MAX, required=False) or None,
+            from_id=source,
+            by=author_of(self.actor),
+        )
+
+    def set_active(self, key: object, value: object, *, ttl_s: object = DEFAULT_TTL_S) -> datetime:
+        """Keep one JSON value in mind for this conversation; return when it expires."""
+        self._writable()
+        name = inputs.text("key", key, most=inputs.KEY_MAX)
+        seconds = inputs.integer("ttl_s", ttl_s, least=1, most=SESSION_TTL_S)
+        encoded = inputs.json_value("value", value, most_bytes=VALUE_BYTES_MAX)
+        clean = safety.redact(safety.strip_private(encoded)).text
+        return self.services.active.set(self.actor.scope, name, clean, ttl_s=seconds)
+
+    def end_session(self, summary: object = None) -> list[WriteOutcome]:
+        """Turn L1 and the summary into one L2 event; nothing in mind and no summary means nothing to write."""
+        self._writable()
+        told = inputs.text("summary", summary, most=inputs.CONTENT_MAX, required=False)
+        clean, kinds = self._safe(told, "summary") if told else ("", ())
+        values = self.services.active.take(self.actor.scope)
+        content = session_text(clean, values)
+        if not content:
+            return []
+        draft = EventDraft(
+            content,
+            self.services.clock.now(),
+            type=MemoryType.SUMMARY if clean else MemoryType.EVENT,
+            key="session ended",
+            who=(self.actor.scope.agent,) if self.actor.scope.agent else (),
+            origin=self._origin(),
+            redactions=kinds,
+        )
+        return [self.services.events.log(self.actor, draft, self._request("", "end_session", {"content": content}))]
+
+    # --- L2 -------------------------------------------------------------------------------------------------
+
+    def log_event(
+        self,
+        content: object,
+        *,
+        when: object = None,
+        where: object = None,
+        who: object = None,
+        ttl_days: object = None,
+        type: object = MemoryType.EVENT.value,
+        key: object = None,
+        tags: object = None,
+        files: object = None,
+        importance: object = 0.5,
+        visibility: object = None,
+        source: object = None,
+        request_id: object = None,
+    ) -> WriteOutcome:
+        """Store what happened; by words at once, by meaning as soon as it is embedded."""
+        self._writable()
+        now = self.services.clock.now()
+        text, kinds = self._safe(inputs.content(content), "content")
+        days = inputs.ttl_days(ttl_days)
+        if ttl_days is None and self.services.settings.lifecycle.default_ttl_days:
+            days = self.services.settings.lifecycle.default_ttl_days
+        kind = inputs.memory_type(type)
+        draft = EventDraft(
+            content=text,
+            when=inputs.instant("when", when, zone=self.actor.zone, now=now) if when is not None else now,
+            type=kind,
+            key=safety.redact(inputs.text("key", key, most=inputs.KEY_MAX, required=False)).text,
+            where=inputs.text("where", where, most=inputs.NAME_MAX, required=False) or None,
+            who=inputs.strings("who", who, most=inputs.PEOPLE_MAX, each=inputs.NAME_MAX),
+            ttl_days=days,
+            tags=inputs.tags(tags),
+            citations=inputs.files(files, observed_at=now),
+            importance=inputs.number("importance", importance, least=0, most=1),
+            visibility=self._visibility(visibility),
+            origin=self._origin(source),
+            redactions=kinds,
+        )
+        return self.services.events.log(
+            self.actor,
+            draft,
+            self._request(request_id, "log_event", _asked(draft, None if when is None else draft.when)),
+        )
+
+    # --- L3 ------------------------------------------------------------------------------------------------------
+
+    def save_memory(
+        self,
+        content: object,
+        *,
+        key: object = None,
+        type: object = MemoryType.FACT.value,
+        layer: object = None,
+        tags: object = None,
+        importance: object = 0.5,
+        confidence: object = 0.9,
+        visibility: object = None,
+        files: object = None,
+        replaces: object = None,
+        source: object = None,
+        request_id: object = None,
+    ) -> WriteOutcome:
+        """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled."""
+        self._writable()
+        kind = inputs.memory_type(type)
+        home = inputs.layer(layer) if layer is not None else LAYER_OF_TYPE[kind]
+        if home is Layer.IDENTITY_SCHEMA:
+            raise Refused("layer is identity_schema, which only humans change; call propose_constitution_change")
+        if home not in STORED_LAYERS:
+            raise BadInput(f"layer is {home.value!r}; allowed are event_log and verified_fact ({HOME_OF[home]})")
+        claim = inputs.number("confidence", confidence, least=0, most=1)
+        if home is Layer.EVENT_LOG:
+            if replaces is not None:
+                raise BadInput("replaces is given for an event; allowed is only for facts")
+            return self.log_event(
+                content,
+                type=kind.value,
+                key=key,
+                tags=tags,
+                files=files,
+                importance=importance,
+                visibility=visibility,
+                source=source,
+                request_id=request_id,
+            )
+        text, kinds = self._safe(inputs.content(content), "content")
+        draft = FactDraft(
+            content=text,
+            type=kind,
+            key=safety.redact(inputs.text("key", key, most=inputs.KEY_MAX, required=False)).text,
+            tags=inputs.tags(tags),
+            importance=inputs.number("importance", importance, least=0, most=1),
+            confidence=claim,
+            visibility=self._visibility(visibility),
+            citations=inputs.files(files, observed_at=self.services.clock.now()),
+            replaces=inputs.text("replaces", replaces, most=inputs.NAME_MAX, required=False) or None,
+            origin=self._origin(),
+            write_mode=self._write_mode(source),
+            redactions=kinds,
+        )
+        return self.services.facts.save(
+            self.actor, draft, self._request(request_id, "save_memory", _asked(draft, None)), gate=self.room.gate
+        )
+
+    def promote(
+        self, event_id: object, *, content: object = None, confidence: object = 0.9, request_id: object = None
+    ) -> WriteOutcome:
+        """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
+        self._writable()
+        name = inputs.text("event_id", event_id, most=inputs.NAME_MAX)
+        claim = inputs.number("confidence", confidence, least=0, most=1)
+        event = self.services.records.read(name, self.actor.scope)
+        if event.layer is not Layer.EVENT_LOG:
+            raise BadInput(f"event_id {name!r} is in {event.layer.value}; allowed is an event of event_log")
+        if event.promoted_to:
+            return WriteOutcome(
+                Outcome.SKIPPED,
+                event.promoted_to,
+                Layer.VERIFIED_FACT,
+                Status.ACTIVE,
+                f"event {name} was promoted before",
+                target_id=name,
+            )
+        text, kinds = self._safe(inputs.content(content), "content") if content is not None else (event.content, ())
+        draft = FactDraft(
+            content=text,
+            type=MemoryType.FACT,
+            key=event.key,
+            tags=event.tags,
+            importance=event.importance,
+            confidence=claim,
+            visibility=event.visibility,
+            citations=(
+                Citation("event", event.id, title=event.key or None, scope=event.scope, observed_at=event.when),
+                *event.citations,
+            ),
+            origin=event.origin if event.origin is Origin.DOCUMENT else self._origin(),
+            redactions=kinds,
+        )
+        outcome = self.services.facts.save(
+            self.actor,
+            draft,
+            self._request(request_id, "promote_to_fact", {"event_id": name, **_asked(draft, None)}),
+            gate=self.room.gate,
+        )
+        if outcome.id is not None:
+            self._mark_promoted(event.id, outcome.id)
+        return replace(outcome, target_id=outcome.target_id or event.id)
+
+    def _mark_promoted(self, event_id: str, fact_id: str) -> None:
+        """Close the loop on the event; should it be lost in a crash, the job `finish_supersedes` does it."""
+        records = self.services.records
+        with records.lock:
+            event = records.read(event_id, self.actor.scope)
+            step = revise(
+                event,
+                at=self.services.clock.now(),
+                author=author_of(self.actor),
+                reason=f"promoted to {fact_id}",
+                written_in=self.actor.scope.conversation,
+                promoted_to=fact_id,
+            )
+            entry = records.revised_entry(step.new, step.closed)
+            records.commit([entry], closed=[step.closed], kind="promote", by=step.new.author)
+        self.services.usage.used(event)
+
+    # --- changing what is there ------------------------------------------------------------------------------
+
+    def forget(self, memory_id: object, reason: object = None) -> WriteOutcome:
+        """Archive a memory: out of every search, restorable, nothing erased."""
+        self._writable()
+        why = inputs.text("reason", reason, most=inputs.REASON_MAX, required=False) or "asked to forget"
+        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
+        current = self.services.records.read(name, self.actor.scope)
+        if current.status is Status.ARCHIVED:
+            return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, "it is archived already")
+        if self.actor.caller is not Caller.HUMAN and (current.pinned or current.origin is Origin.HUMAN):
+            raise Refused(
+                f"{name} is {'pinned' if current.pinned else 'written by a human'}; only a human can forget it"
+            )
+        return self.change(name, reason=why, kind="forget", outcome=Outcome.ARCHIVED, status=Status.ARCHIVED)
+
+    def change(
+        self,
+        name: str,
+        *,
+        reason: str,
+        kind: str,
+        outcome: Outcome,
+        expected_version: int | None = None,
+        **changes: Any,
+    ) -> WriteOutcome:
+        """Write the next version of a memory with `changes`; the caller has been checked.
+
+        Raises VersionConflict: `expected_version` is given and somebody wrote another one meanwhile.
+        """
+        records = self.services.records
+        request = self._request("", kind, {"id": name, "reason": reason, "changes": sorted(changes)})
+        with records.lock:
+            done = records.replayed(request)
+            if done is not None:
+                return done
+            current = records.read(name, self.actor.scope)
+            if expected_version is not None and current.version != expected_version:
+                raise VersionConflict(
+                    f"{name} is at version {current.version}, not {expected_version}; read it again and retry"
+                )
+            if "content" in changes:
+                changes["content_hash"] = content_hash(changes["content"])
+            step = revise(
+                current,
+                at=self.services.clock.now(),
+                author=author_of(self.actor),
+                reason=reason,
+                written_in=self.actor.scope.conversation,
+                **changes,
+            )
+            answer = WriteOutcome(outcome, name, step.new.layer, step.new.status, reason)
+            new = with_receipt(step.new, request, answer)
+            entry = records.revised_entry(new, step.closed)
+            records.commit([entry], closed=[step.closed], kind=kind, by=step.new.author)
+        return answer
+
+    # --- shared checks ---------------------------------------------------------------------------------------------
+
+    def _writable(self) -> None:
+        if self.actor.read_only or self.room.settings.read_only:
+            raise Refused("this connection is read-only; nothing was written")
+        if self.actor.caller is not Caller.HUMAN and self.services.paused():
+            raise Refused("memory is paused; nothing was written (`memory-anchor pause --off` goes on)")
+
+    def _safe(self, text: str, what: str) -> tuple[str, tuple[str, ...]]:
+        """Return text without private parts and secrets, and the kinds that were redacted."""
+        public = safety.strip_private(text).strip()
+        if not public:
+            raise BadInput(f"{what} is empty once its private part is left out; allowed is text outside <private>")
+        redacted = safety.redact(public)
+        return redacted.text, redacted.kinds
+
+    def _origin(self, source: object = None) -> Origin:
+        """Return who is behind a write: a claim to be human counts only for a human caller."""
+        own = {Caller.HUMAN: Origin.HUMAN, Caller.SYSTEM: Origin.SYSTEM, Caller.AGENT: Origin.AGENT}[self.actor.caller]
+        if source is None:
+            return own
+        claimed = inputs.choice("source", source, Origin, ORIGIN_ALIASES)
+        return claimed if claimed in (own, Origin.DOCUMENT, Origin.EXTRACTED) else own
+
+    def _write_mode(self, source: object) -> WriteMode:
+        return WriteMode.TOOL_CALL if source is None else inputs.choice("source", source, WriteMode)
+
+    def _visibility(self, value: object) -> Visibility:
+        if value is None:
+            return Visibility.PROJECT
+        chosen = inputs.choice("visibility", value, Visibility)
+        if chosen is Visibility.CONVERSATION and not self.actor.scope.conversation:
+            raise BadInput("visibility is conversation and this call belongs to none; allowed are the wider ones")
+        return chosen
+
+    def _request(self, request_id: object, tool: str, asked: Mapping[str, Any]) -> Request | None:
+        name = inputs.text("request_id", request_id, most=inputs.REQUEST_ID_MAX, required=False)
+        return request_of(self.actor, name, tool, asked)
+
+
+def _asked(draft: FactDraft | EventDraft, when: datetime | None) -> dict[str, Any]:
+    """Return what a repeat of this write must ask again; the clock's part is left out."""
+    asked: dict[str, Any] = {
+        "content": draft.content,
+        "type": draft.type.value,
+        "key": draft.key,
+        "tags": [(tag.name, tag.weight) for tag in draft.tags],
+        "visibility": draft.visibility.value,
+        "files": [(c.ref, c.locator.line_start, c.locator.line_end) for c in draft.citations],
+        "confidence": draft.confidence,
+    }
+    if isinstance(draft, EventDraft):
+        asked.update(when=when, where=draft.where, who=draft.who, ttl_days=draft.ttl_days)
+    else:
+        asked.update(replaces=draft.replaces)
+    return asked
+
+
+def session_text(summary: str, values: Mapping[str, Any]) -> str:
+    """Return the text of the event that a conversation leaves: the summary, then what was in mind, within bounds."""
+    lines = [summary] if summary else []
+    lines += [
+        f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for key, value in values.items()
+    ]
+    text = "\n".join(lines)
+    if len(text) > inputs.CONTENT_MAX:
+        text = text[: inputs.CONTENT_MAX - 2].rstrip() + " …"
+    return text
