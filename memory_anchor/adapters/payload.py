@@ -50,9 +50,19 @@ _FOREVER_TEXT = FOREVER.isoformat()
 _NO_USAGE = Usage()
 _NO_LOCATOR = Locator()
 
-_OPTIONAL_TEXTS = ("key", "extractor_model", "previous_version_id", "where", "promoted_to", "context", "reason")
+_OPTIONAL_TEXTS = (
+    "key",
+    "extractor_model",
+    "previous_version_id",
+    "where",
+    "promoted_to",
+    "context",
+    "reason",
+    "written_in",
+)
 _OPTIONAL_NUMBERS = ("sentiment", "conversation_seq", "half_life_days", "ttl_days")
 _OPTIONAL_LISTS = ("who", "questions", "disputes")
+_OPTIONAL_TIMES = ("when", "expires_at", "first_recorded_at", "corroborated_at")
 
 
 def to_payload(memory: Memory) -> Payload:
@@ -97,10 +107,9 @@ def to_payload(memory: Memory) -> Payload:
             payload[name] = list(texts)
     if memory.epistemic is not None:
         payload["epistemic"] = memory.epistemic.value
-    if memory.when is not None:
-        payload["when"] = time_text(memory.when)
-    if memory.expires_at is not None:
-        payload["expires_at"] = time_text(memory.expires_at)
+    for name in _OPTIONAL_TIMES:
+        if (instant := getattr(memory, name)) is not None:
+            payload[name] = time_text(instant)
     if memory.gap is not None:
         payload["gap"] = dict(memory.gap)
     payload.update(_parts(memory))
@@ -145,6 +154,7 @@ _TEXT_DEFAULTS: Mapping[str, str | None] = {
     "previous_version_id": None,
     "where": None,
     "promoted_to": None,
+    "written_in": "",
 }
 
 
@@ -226,6 +236,8 @@ def _decode(payload: Mapping[str, Any]) -> Memory:
         recorded_to=None if recorded_to == _FOREVER_TEXT else _time(recorded_to),
         conversation_seq=ask("conversation_seq"),
         half_life_days=ask("half_life_days"),
+        first_recorded_at=_time(text) if (text := ask("first_recorded_at")) else None,
+        corroborated_at=_time(text) if (text := ask("corroborated_at")) else None,
         citations=tuple(map(_citation, cited)) if (cited := ask("citations")) else (),
         when=_time(text) if (text := ask("when")) else None,
         where=ask("where"),
@@ -238,6 +250,7 @@ def _decode(payload: Mapping[str, Any]) -> Memory:
         content_hash=payload["content_hash"],
         author=payload["author"],
         reason=ask("reason", ""),
+        written_in=ask("written_in", ""),
         disputes=tuple(ask("disputes", ())),
         gap=ask("gap"),
         is_current=payload["state"] == status.value,
