@@ -1,0 +1,334 @@
+"""Forgetting archives, it never erases: what faded leaves search, keeps its id and comes back with `restore`.
+
+Two jobs. `expire_events` archives what its writer gave a time to live. `forget` archives what faded, by one of five
+policies (the six-strategy survey "Forgetful but Faithful" without FIFO, which LRU covers):
+
+- priority_decay: strength, weighted by priority that decays a day without access; the weakest first.
+- reflection_summary: only what can be folded: groups of faded events become one digest that cites them.
+- lru: nothing until `max_entries` is passed, then the least recently used. Meant for caches.
+- random_drop: of what is no longer vivid, a seeded share a night.
+- hybrid (default): priority_decay, and groups are folded into a digest as they go.
+
+Who is safe, whatever the policy: pinned, written by a human, instructions, used within the last days, and every L3
+fact that was not extracted unless the user opted its type in. One night archives at most `max_archived_share` of the
+active memories; a peer's consolidation without such a cap ate 26 % of a store in four days. What a killed run archived
+that night counts against the cap of the next, since the versions themselves say who wrote them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from memory_anchor.activation import (
+    FADING,
+    age_days,
+    decayed_priority,
+    last_used_at,
+    seeded_noise,
+    strength_of,
+)
+from memory_anchor.lifecycle.digest import cited, ordered_digest, stable_id
+from memory_anchor.lifecycle.upkeep import (
+    BATCH,
+    COLLECTIONS_KEPT,
+    PLANNED_SHOWN,
+    UNLIMITED,
+    Change,
+    JobReport,
+    Limits,
+    Planned,
+    Upkeep,
+    batches,
+    live,
+    scan,
+    write,
+)
+from memory_anchor.model import (
+    Between,
+    Layer,
+    Memory,
+    MemoryType,
+    OneOf,
+    Origin,
+    Status,
+    WriteMode,
+)
+from memory_anchor.text.hashing import content_hash
+from memory_anchor.versions import revise
+
+FORGET = "forget"
+EXPIRE = "expire_events"
+FORGET_AUTHOR = "job:forget"
+HUMAN_AUTHOR = "human:"
+EXPIRE_AUTHOR = "job:expire_events"
+LEAST_WEIGHT = 0.5
+PRIORITY_OF_WEIGHT = 100.0
+"""Strength counts 0.5 + priority / 100 times: as it is at priority 50, half at 0, 2.5 times at 200."""
+NIGHT = timedelta(hours=20)
+"""Runs closer together than this share one cap."""
+FOLD_LEAST = 3
+"""Fewer memories than this are archived as they are; a digest of two saves nothing."""
+FOLD_MOST = 40
+FOLDED_TYPES = frozenset(
+    {MemoryType.EVENT, MemoryType.EPISODE, MemoryType.NOTE, MemoryType.DISCOVERY, MemoryType.EMOTION}
+)
+POLICIES = ("priority_decay", "reflection_summary", "lru", "random_drop", "hybrid")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A memory that forgetting may take. keep: how much it should be kept, 0 and up, noise included."""
+
+    memory: Memory
+    keep: float
+    strength: float
+    idle_days: float
+
+
+def may_forget(memory: Memory, at: datetime, up: Upkeep) -> bool:
+    """Return whether forgetting may ever take this memory at `at`: the rule of who is safe."""
+    if memory.pinned or memory.origin is Origin.HUMAN or memory.type is MemoryType.INSTRUCTION:
+        return False
+    if memory.author.startswith(HUMAN_AUTHOR):  # edited or restored by hand: a human wants it here
+        return False
+    if memory.status is not Status.ACTIVE or not memory.is_current:
+        return False
+    if age_days(last_used_at(memory), at) < up.rules.recent_days:
+        return False
+    if memory.layer is Layer.VERIFIED_FACT:
+        return memory.origin is Origin.EXTRACTED or memory.type in up.rules.forget_facts
+    return memory.layer is Layer.EVENT_LOG
+
+
+def expire_events(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+    """Archive events past their time to live; a pinned one stays. Not counted against the cap of `forget`."""
+    where = live(
+        Between("expires_at", below=at),
+        OneOf("pinned", ("no",)),
+        states=(Status.ACTIVE, Status.PENDING, Status.DISPUTED),
+    )
+    found = [m for m in scan(up, Layer.EVENT_LOG.value, where, limits) if m.expires_at is not None][
+        : limits.max_changes
+    ]
+    reasons = {m.id: f"its time to live of {m.ttl_days or 0} days ended" for m in found}
+    return _archive(up, EXPIRE, found, reasons, at=at, limits=limits, author=EXPIRE_AUTHOR)
+
+
+def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+    """Archive what faded by the user's policy, weakest first, up to the night's cap.
+
+    Raises ValueError: a policy that does not exist.
+    """
+    if up.rules.policy not in POLICIES:
+        raise ValueError(f"policy {up.rules.policy!r}; allowed are {', '.join(POLICIES)}")
+    active = sum(up.store.count(name, live()) for name in COLLECTIONS_KEPT)
+    victims = choose(list(candidates(up, at, limits)), up, at, active=active)
+    before = _archived_this_night(up, at)
+    cap = max(1, int(up.rules.max_archived_share * (active + before)))
+    room = max(0, min(cap - before, limits.max_changes))
+    chosen, left = victims[:room], len(victims) > room
+    reasons = {c.memory.id: _reason(c, up) for c in chosen}
+    groups = _groups([c.memory for c in chosen]) if up.rules.policy in ("hybrid", "reflection_summary") else []
+    if limits.dry_run:
+        return _dry(FORGET, at, [c.memory for c in chosen], reasons, left=left, counts={"active": float(active)})
+    folded = _fold(up, groups, reasons, at=at, limits=limits)
+    rest = [c.memory for c in chosen if c.memory.id not in folded.taken]
+    report = _archive(up, FORGET, rest, reasons, at=at, limits=limits, author=FORGET_AUTHOR)
+    notes = (f"stopped at {cap} of {active + before} active memories; goes on the next night",) if left else ()
+    return JobReport(
+        FORGET,
+        at,
+        changed=report.changed + len(folded.taken),
+        left=left or report.left,
+        notes=notes,
+        counts={
+            "active": active,
+            "faded": len(victims),
+            "archived": report.changed + len(folded.taken),
+            "digests": folded.digests,
+            "cap": cap,
+        },
+    )
+
+
+def candidates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Iterable[Candidate]:
+    """Yield every memory that forgetting may take, with how much it should be kept."""
+    day = at.toordinal()
+    old_enough = Between("recorded_at", below=at - timedelta(days=up.rules.recent_days))
+    for collection in COLLECTIONS_KEPT:
+        where = live(old_enough, OneOf("pinned", ("no",)))
+        for memory in scan(up, collection, where, limits):
+            if not may_forget(memory, at, up):
+                continue
+            noise = seeded_noise(memory.id, day=day, seed=up.rules.seed, spread=up.activation.noise)
+            strength = strength_of(memory, at, up.activation, noise=noise)
+            idle = age_days(last_used_at(memory), at)
+            priority = decayed_priority(memory.priority, idle_days=idle, factor=up.rules.priority_factor)
+            yield Candidate(memory, strength * (LEAST_WEIGHT + priority / PRIORITY_OF_WEIGHT), strength, idle)
+
+
+def choose(found: Sequence[Candidate], up: Upkeep, at: datetime, *, active: int) -> list[Candidate]:
+    """Return what the policy would archive, first to go first; pure apart from the seeded draw.
+
+    active: how many memories are active; what exceeds `max_entries` goes too, under every policy.
+    """
+    rules = up.rules
+    weakest = sorted(found, key=lambda c: (c.keep, -c.idle_days, c.memory.id))
+    if rules.policy == "lru":
+        weakest = sorted(found, key=lambda c: (-c.idle_days, c.memory.id))
+        chosen: list[Candidate] = []
+    elif rules.policy == "random_drop":
+        day = at.toordinal()
+        chosen = [c for c in weakest if c.strength < FADING and _draw(c.memory.id, day, rules.seed) < rules.drop_share]
+    elif rules.policy == "reflection_summary":
+        faded = [c for c in weakest if c.keep < rules.forget_below]
+        foldable = {m.id for group in _groups([c.memory for c in faded]) for m in group}
+        chosen = [c for c in faded if c.memory.id in foldable]
+    else:
+        chosen = [c for c in weakest if c.keep < rules.forget_below]
+    over = active - rules.max_entries - len(chosen)
+    if over > 0:
+        taken = {c.memory.id for c in chosen}
+        chosen += [c for c in weakest if c.memory.id not in taken][:over]
+    return chosen
+
+
+def _draw(memory_id: str, day: int, seed: int) -> float:
+    """Return a number 0 to 1, the same for one memory on one day."""
+    import random
+
+    return random.Random(f"drop|{seed}|{memory_id}|{day}").random()
+
+
+def _reason(candidate: Candidate, up: Upkeep) -> str:
+    if candidate.keep < up.rules.forget_below:
+        return f"faded to strength {candidate.strength:.0f}, unused for {candidate.idle_days:.0f} days"
+    if up.rules.policy == "random_drop":
+        return f"dropped at random among the faded, unused for {candidate.idle_days:.0f} days"
+    return f"more than {up.rules.max_entries} memories; unused for {candidate.idle_days:.0f} days"
+
+
+def _archived_this_night(up: Upkeep, at: datetime) -> int:
+    """Return how many memories `forget` has archived in the hours before `at`, by any run of it."""
+    where = live(
+        OneOf("author", (FORGET_AUTHOR,)),
+        Between("recorded_at", at_least=at - NIGHT, below=at + timedelta(microseconds=1)),
+        states=(Status.ARCHIVED,),
+    )
+    return sum(up.store.count(name, where) for name in COLLECTIONS_KEPT)
+
+
+def _archive(
+    up: Upkeep,
+    job: str,
+    memories: Sequence[Memory],
+    reasons: Mapping[str, str],
+    *,
+    at: datetime,
+    limits: Limits,
+    author: str,
+) -> JobReport:
+    if limits.dry_run:
+        return _dry(job, at, memories, reasons, left=False, counts={})
+    changed, left = 0, False
+    changes = [Change(revise(m, at=at, author=author, reason=reasons[m.id], status=Status.ARCHIVED)) for m in memories]
+    for batch in batches(changes):
+        if limits.should_stop():
+            left = True
+            break
+        changed += len(write(up, batch, kind=job, by=author, at=at))
+    return JobReport(job, at, changed=changed, left=left, counts={"archived": changed})
+
+
+def _dry(
+    job: str,
+    at: datetime,
+    memories: Sequence[Memory],
+    reasons: Mapping[str, str],
+    *,
+    left: bool,
+    counts: Mapping[str, float],
+) -> JobReport:
+    planned = tuple(Planned(m.id, "archive", reasons[m.id]) for m in memories[:PLANNED_SHOWN])
+    return JobReport(
+        job, at, left=left, dry_run=True, planned=planned, counts={**counts, "would_archive": len(memories)}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Folded:
+    taken: frozenset[str]
+    digests: int
+
+
+def _groups(memories: Sequence[Memory]) -> list[list[Memory]]:
+    """Return groups of events that belong together and have one audience: a conversation's, else a day's."""
+    by_story: dict[tuple[str, ...], list[Memory]] = defaultdict(list)
+    for memory in memories:
+        if memory.layer is not Layer.EVENT_LOG or memory.type not in FOLDED_TYPES:
+            continue
+        story = memory.scope.conversation or memory.happened_at.date().isoformat()
+        by_story[(memory.audience, memory.scope.user, memory.scope.agent, story)].append(memory)
+    return [
+        group[start : start + FOLD_MOST]
+        for group in by_story.values()
+        for start in range(0, len(group), FOLD_MOST)
+        if len(group[start : start + FOLD_MOST]) >= FOLD_LEAST
+    ]
+
+
+def _fold(
+    up: Upkeep, groups: Sequence[Sequence[Memory]], reasons: Mapping[str, str], *, at: datetime, limits: Limits
+) -> _Folded:
+    """Write one digest a group and archive its members, each group in one atomic batch."""
+    taken: set[str] = set()
+    digests = 0
+    for group in groups:
+        if limits.should_stop():
+            break
+        summary = digest_memory(group, at=at, author=FORGET_AUTHOR)
+        changes = [
+            Change(
+                revise(
+                    m,
+                    at=at,
+                    author=FORGET_AUTHOR,
+                    reason=f"{reasons[m.id]}; kept in digest {summary.id}",
+                    status=Status.ARCHIVED,
+                )
+            )
+            for m in group[:BATCH]
+        ]
+        written = write(up, changes, added=[summary], kind=FORGET, by=FORGET_AUTHOR, at=at)
+        taken |= {m.id for m in written} & {m.id for m in group}
+        digests += any(m.id == summary.id for m in written)
+    return _Folded(frozenset(taken), digests)
+
+
+def digest_memory(group: Sequence[Memory], *, at: datetime, author: str) -> Memory:
+    """Return the summary that stands for a group of one audience: least trusted origin, greatest importance."""
+    first = group[0]
+    text = ordered_digest(group)
+    return Memory(
+        id=stable_id("d", *sorted(m.id for m in group)),
+        content=text,
+        layer=Layer.EVENT_LOG,
+        type=MemoryType.SUMMARY,
+        scope=first.scope,
+        recorded_at=at,
+        valid_from=min(m.happened_at for m in group),
+        when=max(m.happened_at for m in group),
+        importance=max(m.importance for m in group),
+        confidence=min(m.confidence for m in group),
+        origin=Origin.EXTRACTED,
+        write_mode=WriteMode.GHOSTWRITER,
+        extractor_model="digest",
+        visibility=first.visibility,
+        citations=cited(group),
+        content_hash=content_hash(text),
+        author=author,
+        reason=f"stands for {len(group)} archived memories",
+    )

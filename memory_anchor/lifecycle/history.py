@@ -1,0 +1,170 @@
+"""Every version of a memory, who wrote it, when, why and from what, with what changed; and the story across memories.
+
+Versions are points in the store, so history is read, never kept beside. A version that took another memory's place
+names it in `previous_version_id`, which makes the chain readable backwards over ids: its trajectory.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from memory_anchor.errors import NotFound
+from memory_anchor.model import Memory, OneOf, Scope, Status, Where, audiences, point_id
+from memory_anchor.ports import MemoryStore
+from memory_anchor.versions import believed_at, changed_fields, written_by
+
+HISTORY_COLLECTIONS = ("event_log", "verified_fact", "identity_schema")
+VERSIONS_MAX = 1_000
+TRAJECTORY_MAX = 1_000
+_PIECES = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])|\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One version as a reader sees it. changes: field -> (before, after), without content; diff: lines of content,
+    each led by `+ `, `- ` or two blanks."""
+
+    version_id: str
+    at: datetime
+    until: datetime | None
+    by: str
+    why: str
+    conversation: str
+    came_from: str | None
+    status: Status
+    content: str
+    changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    diff: tuple[str, ...] = ()
+
+
+def versions_of(store: MemoryStore, memory_id: str, reader: Scope | None) -> list[Memory]:
+    """Return every version that the reader may see, oldest first; None reads all. Raises NotFound: none."""
+    conditions: list[OneOf] = [OneOf("id", (memory_id,))]
+    if reader is not None:
+        conditions.append(OneOf("audience", tuple(sorted(audiences(reader)))))
+    for collection in HISTORY_COLLECTIONS:
+        found = store.find(collection, Where(tuple(conditions)), limit=VERSIONS_MAX, order_by="version")
+        if found:
+            return found
+    raise NotFound(f"no memory {memory_id!r} here; `search_memory` or `memory-anchor list` gives the ids there are")
+
+
+def history(versions: Sequence[Memory]) -> tuple[Step, ...]:
+    """Return one step a version, oldest first, each with what it changed. versions: of one memory, any order."""
+    ordered = sorted(versions, key=lambda v: v.version)
+    steps = []
+    for before, version in zip([None, *ordered[:-1]], ordered, strict=True):
+        changes = changed_fields(before, version) if before is not None else {}
+        content = changes.pop("content", None)
+        changes.pop("content_hash", None)
+        steps.append(
+            Step(
+                version_id=version.version_id,
+                at=version.recorded_at,
+                until=version.recorded_to,
+                by=version.author,
+                why=version.reason,
+                conversation=written_by(version),
+                came_from=version.previous_version_id,
+                status=version.status,
+                content=version.content,
+                changes={name: (_plain(old), _plain(new)) for name, (old, new) in changes.items()},
+                diff=content_diff(content[0], content[1]) if content else (),
+            )
+        )
+    return tuple(steps)
+
+
+def content_diff(before: str, after: str) -> tuple[str, ...]:
+    """Return the lines of a diff by sentences, unchanged ones included.
+
+    >>> content_diff("Use pip. Pin it.", "Use uv. Pin it.")
+    ('- Use pip.', '+ Use uv.', '  Pin it.')
+    """
+    old, new = (_sentences(text) for text in (before, after))
+    lines: list[str] = []
+    for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
+        if kind == "equal":
+            lines += [f"  {line}" for line in old[i1:i2]]
+        else:
+            lines += [f"- {line}" for line in old[i1:i2]] + [f"+ {line}" for line in new[j1:j2]]
+    return tuple(lines)
+
+
+def _sentences(text: str) -> list[str]:
+    return [piece.strip() for piece in _PIECES.split(text) if piece.strip()]
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON-native parts."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (str, int, float, bool, dict, type(None))) else str(value)
+
+
+def trajectory(store: MemoryStore, memory_id: str, reader: Scope | None) -> tuple[Step, ...]:
+    """Return the story that led to a memory, oldest first: its own versions and those it took the place of.
+
+    Where a version names one of another memory, that memory's versions up to the named one come before it. A chain that
+    leads to something erased or unreadable begins where it can be read.
+    """
+    story: list[Step] = []
+    seen: set[str] = set()
+    wanted, up_to = memory_id, VERSIONS_MAX
+    while wanted not in seen and len(story) < TRAJECTORY_MAX:
+        seen.add(wanted)
+        try:
+            versions = versions_of(store, wanted, reader)
+        except NotFound:
+            if not story:
+                raise
+            break
+        part = [v for v in versions if v.version <= up_to]
+        if not part:
+            break
+        story = [*history(part), *story]
+        earlier = parse_version_id(part[0].previous_version_id)
+        if earlier is None:
+            break
+        wanted, up_to = earlier
+    return tuple(story)
+
+
+def parse_version_id(version_id: str | None) -> tuple[str, int] | None:
+    """Return (id, version) of `m1@2`, None for anything else.
+
+    >>> parse_version_id("m1@2"), parse_version_id("m1"), parse_version_id(None)
+    (('m1', 2), None, None)
+    """
+    memory_id, at, number = (version_id or "").rpartition("@")
+    return (memory_id, int(number)) if at and number.isdigit() else None
+
+
+def version(store: MemoryStore, version_id: str) -> Memory | None:
+    """Return one version by its id, from whichever collection holds it."""
+    parts = parse_version_id(version_id)
+    if parts is None:
+        return None
+    for collection in HISTORY_COLLECTIONS:
+        found = store.get(collection, [point_id(*parts)])
+        if found:
+            return found[0].memory
+    return None
+
+
+def as_of(store: MemoryStore, memory_id: str, instant: datetime, reader: Scope | None) -> Memory:
+    """Return the version that was believed at `instant`. Raises NotFound: the memory was not known then."""
+    believed = believed_at(versions_of(store, memory_id, reader), instant)
+    if believed is None:
+        raise NotFound(f"memory {memory_id!r} was not known at {instant.isoformat()}; ask for a later instant")
+    return believed

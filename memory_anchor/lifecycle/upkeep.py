@@ -1,0 +1,234 @@
+"""What every job works with, and the one way in which jobs write.
+
+A job gets a frozen `Upkeep` of ports and settings, an instant and its limits, and returns a report. It changes memories
+only through `write`: revisions of one collection in one atomic batch, under the writers' lock, each compared with what
+is stored now. A memory that somebody changed since the job looked is left alone, so jobs never need to hold the lock
+while they think, and a job killed anywhere leaves whole memories and simply finds less to do next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from memory_anchor.activation import DEFAULTS, ActivationSettings
+from memory_anchor.model import HISTORY, Memory, MemoryType, OneOf, Status, Where
+from memory_anchor.ports import AuditLog, Entry, LanguageModel, MemoryStore
+from memory_anchor.text.indexing import embedded_text, searched_words
+from memory_anchor.versions import Revision
+
+COLLECTIONS_KEPT = ("event_log", "verified_fact")
+"""The collections whose memories fade, merge and are undone, in the order jobs visit them."""
+BATCH = 100
+"""Revisions a write: some ten milliseconds of store time, so that no search waits longer."""
+PAGE = 500
+SCAN_MAX = 1_000_000
+"""Memories one job looks at, at most."""
+PLANNED_SHOWN = 1_000
+"""Lines of a dry run."""
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleRules:
+    """The user's settings of lifecycle jobs, in the units of their names.
+
+    forget_below: strength 0 to 100 under which a memory is archived. max_archived_share: of the active memories, a
+    night. forget_facts: L3 types the user lets jobs archive. recent_days: a memory used within them is never archived.
+    """
+
+    max_entries: int = 20_000
+    max_archived_share: float = 0.02
+    forget_below: float = 20.0
+    policy: str = "hybrid"
+    forget_facts: frozenset[MemoryType] = frozenset()
+    recent_days: float = 7.0
+    priority_factor: float = 1.0
+    drop_share: float = 0.05
+    idle_conversation_s: int = 1800
+    merge_threshold: float = 0.95
+    seed: int = 0
+
+
+def _nobody_listens(memories: Sequence[Memory]) -> None:
+    """The default of `Upkeep.on_write`: no search cache to tell."""
+    del memories
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """The ports of a job. `lock` is the one that every writer of this store takes; `on_write` tells searches."""
+
+    store: MemoryStore
+    audit: AuditLog
+    lock: AbstractContextManager[Any]
+    on_write: Callable[[Sequence[Memory]], None] = _nobody_listens
+    model: LanguageModel | None = None
+    rules: LifecycleRules = field(default_factory=LifecycleRules)
+    activation: ActivationSettings = DEFAULTS
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one run may do. should_stop is asked between batches; a stopped run goes on the next time."""
+
+    max_changes: int = 100_000
+    dry_run: bool = False
+    should_stop: Callable[[], bool] = lambda: False
+
+
+UNLIMITED = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One thing a dry run would do."""
+
+    id: str
+    action: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What one run did. changed: versions written; left: there was more to do; counts: whatever the job counts."""
+
+    job: str
+    at: datetime
+    changed: int = 0
+    left: bool = False
+    dry_run: bool = False
+    notes: tuple[str, ...] = ()
+    counts: Mapping[str, float] = field(default_factory=dict)
+    planned: tuple[Planned, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One revision to write. source: the older version whose text the new one repeats, so that its vectors serve."""
+
+    revision: Revision
+    source: Memory | None = None
+
+
+def live(*conditions: Any, states: Iterable[Status] = (Status.ACTIVE,)) -> Where:
+    """Return the filter for current versions in these states."""
+    return Where((OneOf("state", tuple(s.value for s in states)), *conditions))
+
+
+def every_current() -> Where:
+    """Return the filter for current versions whatever their status."""
+    return Where((), (OneOf("state", (HISTORY,)),))
+
+
+def scan(up: Upkeep, collection: str, where: Where, limits: Limits = UNLIMITED) -> Iterable[Memory]:
+    """Yield every matching version, a page at a time, without holding anything between pages."""
+    after: str | None = None
+    for _ in range(SCAN_MAX // PAGE):
+        entries, after = up.store.scan(collection, where, page=PAGE, after=after)
+        yield from (entry.memory for entry in entries)
+        if after is None or limits.should_stop():
+            return
+
+
+def write(
+    up: Upkeep,
+    changes: Sequence[Change],
+    *,
+    added: Sequence[Memory] = (),
+    kind: str,
+    by: str,
+    at: datetime,
+) -> list[Memory]:
+    """Write revisions and new memories of one collection in one batch; return the new versions that were written.
+
+    A change whose memory was revised or erased since is left out. `added` are written only where no version of that id
+    and number exists, so a repeat after a kill adds nothing twice.
+    """
+    collection = _collection([*(c.revision.new for c in changes), *added])
+    if collection is None:
+        return []
+    with up.lock:
+        entries, written = _entries(up, collection, changes, added)
+        if entries:
+            up.store.put(collection, entries)
+    for memory in written:
+        up.audit.append(kind, audit_record(memory), by=by, at=at)
+    up.on_write([entry.memory for entry in entries])
+    return written
+
+
+def _collection(memories: Sequence[Memory]) -> str | None:
+    names = {memory.layer.value for memory in memories}
+    if len(names) > 1:
+        raise ValueError(f"one batch writes one collection, not {sorted(names)}")
+    return names.pop() if names else None
+
+
+def _entries(
+    up: Upkeep, collection: str, changes: Sequence[Change], added: Sequence[Memory]
+) -> tuple[list[Entry], list[Memory]]:
+    wanted = [change.revision.closed.point_id for change in changes]
+    wanted += [change.source.point_id for change in changes if change.source is not None]
+    wanted += [memory.point_id for memory in added]
+    stored = {e.memory.point_id: e for e in up.store.get(collection, list(dict.fromkeys(wanted)), with_vectors=True)}
+    entries: list[Entry] = []
+    written: list[Memory] = []
+    for change in changes:
+        old = stored.get(change.revision.closed.point_id)
+        if old is None or not old.memory.is_current:
+            continue
+        # Uses counted since the job looked belong to the memory and move on with it.
+        new = replace(change.revision.new, usage=old.memory.usage, receipts=old.memory.receipts)
+        source = stored.get(change.source.point_id, old) if change.source is not None else old
+        entries += [
+            entry_like(new, source),
+            replace(old, memory=replace(change.revision.closed, usage=old.memory.usage)),
+        ]
+        written.append(new)
+    for memory in added:
+        if memory.point_id not in stored:
+            entries.append(new_entry(memory))
+            written.append(memory)
+    return entries, written
+
+
+def entry_like(new: Memory, source: Entry) -> Entry:
+    """Return the entry of `new`, with the vectors of `source` when both embed the same text."""
+    if embedded_text(new) == embedded_text(source.memory) and new.context == source.memory.context:
+        return Entry(new, source.vectors, source.words if new.tags == source.memory.tags else searched_words(new))
+    return new_entry(new)
+
+
+def new_entry(memory: Memory) -> Entry:
+    """Return an entry with words; its meaning is embedded behind, by the job that does that for every write."""
+    return Entry(memory, {}, searched_words(memory))
+
+
+def audit_record(memory: Memory) -> dict[str, Any]:
+    """Return what the audit keeps of one written version: never its text."""
+    return {
+        "id": memory.id,
+        "version": memory.version,
+        "layer": memory.layer.value,
+        "status": memory.status.value,
+        "content_hash": memory.content_hash,
+        "scope": {
+            "account": memory.scope.account,
+            "project": memory.scope.project,
+            "user": memory.scope.user,
+            "agent": memory.scope.agent,
+            "conversation": memory.scope.conversation,
+        },
+        "reason": memory.reason,
+    }
+
+
+def batches(changes: Sequence[Change], size: int = BATCH) -> Iterable[Sequence[Change]]:
+    """Yield the changes in batches of one collection each, in order."""
+    for collection in COLLECTIONS_KEPT:
+        own = [change for change in changes if change.revision.new.layer.value == collection]
+        for start in range(0, len(own), size):
+            yield own[start : start + size]

@@ -1,0 +1,315 @@
+"""Forgetting: what may be archived, how much a night, and that it all comes back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timekit import a_memory, archived, current, day, put, statuses, upkeep, used_at
+
+from memory_anchor.lifecycle.forgetting import FORGET_AUTHOR, POLICIES, expire_events, forget
+from memory_anchor.lifecycle.history import versions_of
+from memory_anchor.lifecycle.undo import apply, plan_last
+from memory_anchor.lifecycle.upkeep import Limits
+from memory_anchor.model import MemoryType, Origin, Scope, Status, Visibility
+from memory_anchor.versions import same_meaning
+
+ALL = {"max_archived_share": 1.0}
+
+
+def test_a_faded_event_is_archived_and_never_erased():
+    """Rule: faded below the threshold -> archived, out of search, every version still there."""
+    up = upkeep(**ALL)
+    put(up, a_memory("old"), a_memory("new", recorded_at=day(58)))
+
+    report = forget(up, day(60))
+
+    assert statuses(up) == {"old": Status.ARCHIVED, "new": Status.ACTIVE}
+    assert report.changed == 1
+    old, archive = versions_of(up.store, "old", None)
+    assert (old.state, archive.state, archive.author) == ("history", "archived", FORGET_AUTHOR)
+    assert archive.reason.startswith("faded to strength")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_safe_stays_under_every_policy(policy: str):
+    """Rule: pinned, human-written, instructions, recently used and unextracted facts are exempt."""
+    up = upkeep(**ALL, policy=policy, max_entries=10, drop_share=1.0)
+    safe = [
+        a_memory("pinned", pinned=True),
+        a_memory("human", origin=Origin.HUMAN),
+        a_memory("rule", kind=MemoryType.INSTRUCTION, origin=Origin.EXTRACTED),
+        a_memory("used", usage=used_at(395)),
+        a_memory("fact", kind=MemoryType.FACT, origin=Origin.AGENT),
+        a_memory("pending", status=Status.PENDING),
+        a_memory("disputed", status=Status.DISPUTED),
+    ]
+    put(up, *safe, *(a_memory(f"gone{i}") for i in range(20)))
+
+    forget(up, day(400))
+
+    after = current(up)
+    assert all(same_meaning(after[memory.id], memory) for memory in safe)
+    assert archived(up) & {m.id for m in safe} == set()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_forgets_something_where_it_applies(policy: str):
+    """Rule: five policies, each of which does its work."""
+    up = upkeep(**ALL, policy=policy, max_entries=10, drop_share=1.0)
+    put(up, *(a_memory(f"e{i}") for i in range(20)))
+
+    forget(up, day(400))
+
+    assert len(archived(up)) >= 10
+
+
+def test_random_drop_takes_a_share_and_the_same_one_twice():
+    """Rule: random drop is seeded: the same night drops the same memories."""
+    taken = []
+    for _ in range(2):
+        up = upkeep(**ALL, policy="random_drop", drop_share=0.3)
+        put(up, *(a_memory(f"e{i}") for i in range(200)))
+        forget(up, day(100))
+        taken.append(archived(up))
+
+    assert taken[0] == taken[1]
+    assert 30 <= len(taken[0]) <= 90
+
+
+def test_lru_archives_only_what_exceeds_max_entries_longest_unused_first():
+    """Rule: LRU for caches."""
+    up = upkeep(**ALL, policy="lru", max_entries=3)
+    put(up, *(a_memory(f"e{i}", usage=used_at(i)) for i in range(5)))
+
+    forget(up, day(100))
+
+    assert archived(up) == {"e0", "e1"}
+
+
+def test_extracted_facts_fade_and_other_facts_only_when_their_type_is_opted_in():
+    """Rule: an L3 fact only sinks in rank unless the user opts its type in."""
+    facts = [
+        a_memory("extracted", kind=MemoryType.FACT, origin=Origin.EXTRACTED),
+        a_memory("saved", kind=MemoryType.FACT),
+        a_memory("bookmark", kind=MemoryType.BOOKMARK),
+    ]
+    plain, opted = upkeep(**ALL), upkeep(**ALL, forget_facts=frozenset({MemoryType.BOOKMARK}))
+    for up in (plain, opted):
+        put(up, *facts)
+        forget(up, day(700))
+
+    assert archived(plain) == {"extracted"}
+    assert archived(opted) == {"extracted", "bookmark"}
+
+
+def test_one_night_archives_at_most_the_cap_and_says_so():
+    """Rule: default cap 2 %; it stops, says so, and goes on the next night."""
+    up = upkeep()
+    put(up, *(a_memory(f"e{i:03}") for i in range(300)))
+
+    first = forget(up, day(90))
+    again = forget(up, day(90.2))
+    next_night = forget(up, day(91))
+
+    assert (first.changed, again.changed) == (6, 0)
+    assert first.left
+    assert "stopped at 6" in first.notes[0]
+    assert next_night.changed == 5
+    assert len(archived(up)) == 11
+
+
+def test_expiry_is_not_counted_against_the_cap_and_spares_the_pinned():
+    """Rule: TTL expiry archives, is outside the cap, and a pinned event stays."""
+    up = upkeep()
+    put(
+        up,
+        *(a_memory(f"e{i}", ttl_days=7, expires_at=day(7)) for i in range(50)),
+        a_memory("kept", ttl_days=7, expires_at=day(7), pinned=True),
+        a_memory("later", ttl_days=30, expires_at=day(30)),
+        a_memory("forever"),
+    )
+
+    report = expire_events(up, day(8))
+
+    assert report.changed == 50
+    assert {k for k, v in statuses(up).items() if v is Status.ACTIVE} == {"kept", "later", "forever"}
+    assert versions_of(up.store, "e0", None)[-1].reason == "its time to live of 7 days ended"
+
+
+@pytest.mark.parametrize("job", [forget, expire_events])
+def test_a_dry_run_lists_and_changes_nothing(job):
+    """Rule: dry run shows the list first."""
+    up = upkeep(**ALL)
+    put(up, *(a_memory(f"e{i}", ttl_days=7, expires_at=day(7)) for i in range(5)))
+
+    report = job(up, day(60), Limits(dry_run=True))
+
+    assert sorted(p.id for p in report.planned) == [f"e{i}" for i in range(5)]
+    assert all(p.action == "archive" and p.reason for p in report.planned)
+    assert report.changed == 0
+    assert archived(up) == set()
+    assert up.audit.records == []
+
+
+def test_running_a_job_again_changes_nothing_more():
+    """Rule: jobs are idempotent."""
+    up = upkeep(**ALL)
+    put(up, *(a_memory(f"e{i}", ttl_days=7, expires_at=day(7)) for i in range(5)))
+
+    expire_events(up, day(60))
+    before = current(up)
+
+    assert expire_events(up, day(60)).changed == 0
+    assert forget(up, day(60)).changed == 0
+    assert current(up) == before
+
+
+def test_events_that_faded_together_leave_one_digest_that_cites_them():
+    """Rule: hybrid folds groups into a digest, in order, non-destructively."""
+    up = upkeep(**ALL)
+    scope = Scope(conversation="c1")
+    texts = ["The deploy failed.", "The disk was full.", "Old logs were removed.", "The deploy passed."]
+    put(
+        up,
+        *(
+            a_memory(f"e{i}", text, scope=scope, recorded_at=day(i / 100), when=day(i / 100), conversation_seq=i)
+            for i, text in enumerate(texts)
+        ),
+    )
+
+    report = forget(up, day(90))
+
+    (digest,) = [m for m in current(up).values() if m.type is MemoryType.SUMMARY]
+    assert report.counts["digests"] == 1
+    assert [digest.content.index(text) for text in texts] == sorted(digest.content.index(text) for text in texts)
+    assert [c.ref for c in digest.citations] == ["e0@1", "e1@1", "e2@1", "e3@1"]
+    assert archived(up) == {"e0", "e1", "e2", "e3"}
+    assert all(digest.id in current(up)[f"e{i}"].reason for i in range(4))
+
+
+def test_a_digest_never_mixes_audiences():
+    """Rule: scope never leaks: what one agent alone may read is not told to the project."""
+    up = upkeep(**ALL)
+    put(
+        up,
+        *(a_memory(f"p{i}") for i in range(3)),
+        *(a_memory(f"a{i}", visibility=Visibility.AGENT) for i in range(3)),
+    )
+
+    forget(up, day(90))
+
+    digests = [m for m in current(up).values() if m.type is MemoryType.SUMMARY]
+    assert len(digests) == 2
+    for digest in digests:
+        refs = {c.ref[0] for c in digest.citations}
+        assert refs == ({"a"} if digest.visibility is Visibility.AGENT else {"p"})
+
+
+def test_a_memory_used_while_the_job_was_thinking_is_written_with_its_use():
+    """Rule: usage is never lost to a job's stale copy."""
+    up = upkeep(**ALL)
+    put(up, a_memory("e1"))
+    memory = current(up)["e1"]
+    plan_time_copy = memory
+    up.store.set_usage("event_log", {memory.point_id: used_at(1)})
+
+    from memory_anchor.lifecycle.upkeep import Change, write
+    from memory_anchor.versions import revise
+
+    step = revise(plan_time_copy, at=day(60), author="job:x", reason="r", status=Status.ARCHIVED)
+    write(up, [Change(step)], kind="x", by="job:x", at=day(60))
+
+    assert current(up)["e1"].usage.count == 1
+
+
+def test_a_memory_changed_while_the_job_was_thinking_is_left_alone():
+    """Rule: two writers are compared, never overwritten."""
+    from memory_anchor.lifecycle.upkeep import Change, write
+    from memory_anchor.versions import revise
+
+    up = upkeep(**ALL)
+    put(up, a_memory("e1"))
+    stale = current(up)["e1"]
+    other = revise(stale, at=day(1), author="agent:b", reason="pin", pinned=True)
+    write(up, [Change(other)], kind="pin", by="agent:b", at=day(1))
+
+    late = revise(stale, at=day(60), author="job:forget", reason="faded", status=Status.ARCHIVED)
+    written = write(up, [Change(late)], kind="forget", by="job:forget", at=day(60))
+
+    assert written == []
+    assert current(up)["e1"].pinned
+    assert len(versions_of(up.store, "e1", None)) == 2
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(list(MemoryType)),
+            st.sampled_from(list(Origin)),
+            st.booleans(),
+            st.floats(0, 1),
+            st.integers(0, 300),
+        ),
+        min_size=1,
+        max_size=30,
+    ),
+    st.sampled_from(POLICIES),
+)
+def test_archiving_then_undoing_is_the_identity(kinds, policy):
+    """Law: archiving then restoring gives back every memory exactly."""
+    up = upkeep(**ALL, policy=policy, max_entries=5)
+    for index, (kind, origin, pinned, importance, born) in enumerate(kinds):
+        put(
+            up,
+            a_memory(
+                f"m{index}",
+                kind=kind,
+                origin=origin,
+                pinned=pinned,
+                importance=importance,
+                recorded_at=day(born),
+                when=day(born),
+            ),
+        )
+    before = current(up)
+    report = forget(up, day(400))
+    if report.changed:
+        apply(up, plan_last(up, Scope()), at=day(401), author="human:me")
+
+    after = current(up)
+    assert all(same_meaning(before[memory_id], after[memory_id]) for memory_id in before)
+    assert all(after[m].status is Status.ARCHIVED for m in set(after) - set(before))
+
+
+def test_restoring_brings_back_the_vectors_too():
+    """Rule: a restored memory is found by meaning at once."""
+    up = upkeep(**ALL)
+    put(up, a_memory("e1"))
+    before = up.store.get("event_log", [current(up)["e1"].point_id], with_vectors=True)[0]
+
+    forget(up, day(60))
+    apply(up, plan_last(up, Scope()), at=day(61), author="human:me")
+
+    after = up.store.get("event_log", [current(up)["e1"].point_id], with_vectors=True)[0]
+    assert after.memory.version == 3
+    assert (after.vectors["dense"] == before.vectors["dense"]).all()
+    assert after.words == before.words
+
+
+def test_an_unknown_policy_is_refused():
+    """Rule: a setting that cannot be is an error, not a default."""
+    with pytest.raises(ValueError, match="policy 'fifo'"):
+        forget(upkeep(policy="fifo"), day(1))
+
+
+def test_what_a_human_restored_is_not_forgotten_again():
+    """Rule: human-written memories are exempt, and bringing one back by hand is a human's word."""
+    up = upkeep(**ALL)
+    put(up, a_memory("e1"))
+    forget(up, day(60))
+    restored = apply(up, plan_last(up, Scope()), at=day(61), author="human:me")
+
+    assert [m.status for m in restored] == [Status.ACTIVE]
+    assert [forget(up, day(d)).changed for d in (61.5, 100, 1000)] == [0, 0, 0]

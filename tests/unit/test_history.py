@@ -1,0 +1,154 @@
+"""History: every version, who, when, why, from what, with diffs; trajectories; what was believed then."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timekit import a_memory, current, day, put, upkeep
+
+from memory_anchor.errors import NotFound
+from memory_anchor.lifecycle import history
+from memory_anchor.lifecycle.upkeep import Change, every_current, write
+from memory_anchor.model import FOUND_STATES, MemoryType, Scope, Status, Tag, Visibility
+from memory_anchor.versions import known_at, revise, was_found
+
+
+def edit(up, memory_id, at, author="agent:a", reason="edit", **changes):
+    step = revise(current(up)[memory_id], at=at, author=author, reason=reason, **changes)
+    write(up, [Change(step)], kind="edit", by=author, at=at)
+
+
+def test_each_step_says_who_when_why_from_what_and_what_changed():
+    """Rule: `history ID` shows every version with its diff."""
+    up = upkeep()
+    put(up, a_memory("m", "Use pip. Pin versions.", MemoryType.DECISION, scope=Scope(conversation="c1")))
+    edit(up, "m", day(1), "agent:codex", "moved to uv", content="Use uv. Pin versions.", tags=(Tag("build"),))
+    edit(up, "m", day(2), "job:forget", "faded", status=Status.ARCHIVED)
+
+    first, second, third = history.history(history.versions_of(up.store, "m", None))
+
+    assert (first.by, first.conversation, first.changes, first.diff) == ("agent:tester", "c1", {}, ())
+    assert (second.by, second.why, second.at, second.came_from) == ("agent:codex", "moved to uv", day(1), "m@1")
+    assert second.diff == ("- Use pip.", "+ Use uv.", "  Pin versions.")
+    assert set(second.changes) == {"tags"}
+    assert third.changes == {"status": ("active", "archived")}
+    assert (first.until, third.until) == (day(1), None)
+
+
+def test_a_diff_of_chinese_text_goes_by_sentences_too():
+    """Rule: both languages are first-class."""
+    assert history.content_diff("部署用 pip。版本要固定!", "部署用 uv。版本要固定!") == (
+        "- 部署用 pip。",
+        "+ 部署用 uv。",
+        "  版本要固定!",
+    )
+
+
+def test_history_of_what_the_reader_may_not_see_is_not_found():
+    """Rule: scope never leaks, not even that an id exists."""
+    up = upkeep()
+    put(up, a_memory("m", scope=Scope(user="you"), visibility=Visibility.USER))
+
+    with pytest.raises(NotFound, match="no memory 'm' here"):
+        history.versions_of(up.store, "m", Scope(user="me"))
+    with pytest.raises(NotFound):
+        history.versions_of(up.store, "nothing", None)
+
+
+def test_a_trajectory_reads_back_through_the_memories_that_were_replaced():
+    """Rule: `previous_version_id` chains are readable as a story."""
+    up = upkeep()
+    put(up, a_memory("a", "SQLite", MemoryType.DECISION))
+    edit(up, "a", day(1), content="Postgres")
+    put(up, a_memory("b", "Qdrant", MemoryType.DECISION, recorded_at=day(2), previous_version_id="a@2"))
+    edit(up, "a", day(2), status=Status.SUPERSEDED)
+    edit(up, "b", day(3), content="Qdrant Edge")
+
+    story = history.trajectory(up.store, "b", None)
+
+    assert [s.version_id for s in story] == ["a@1", "a@2", "b@1", "b@2"]
+    assert [s.content for s in story] == ["SQLite", "Postgres", "Qdrant", "Qdrant Edge"]
+
+
+def test_a_trajectory_that_bites_its_tail_ends():
+    """Rule: every loop is bounded."""
+    up = upkeep()
+    put(up, a_memory("a", previous_version_id="b@1"), a_memory("b", previous_version_id="a@1"))
+
+    assert [s.version_id for s in history.trajectory(up.store, "a", None)] == ["b@1", "a@1"]
+
+
+def test_a_trajectory_begins_where_it_can_be_read():
+    """Rule: what was erased is not an error."""
+    up = upkeep()
+    put(up, a_memory("b", previous_version_id="gone@4"))
+
+    assert [s.version_id for s in history.trajectory(up.store, "b", None)] == ["b@1"]
+    with pytest.raises(NotFound):
+        history.trajectory(up.store, "gone", None)
+
+
+def test_as_of_gives_the_version_believed_then():
+    """Rule: recorded_at <= t < recorded_to."""
+    up = upkeep()
+    put(up, a_memory("m", "one"))
+    edit(up, "m", day(2), content="two")
+
+    told = [history.as_of(up.store, "m", day(d), None).content for d in (0, 1.9, 2, 50)]
+
+    assert told == ["one", "one", "two", "two"]
+    with pytest.raises(NotFound, match="was not known"):
+        history.as_of(up.store, "m", day(-1), None)
+
+
+def test_a_version_is_found_by_its_id_in_any_collection():
+    """Rule: a citation to a version can be followed."""
+    up = upkeep()
+    put(up, a_memory("e"), a_memory("f", kind=MemoryType.FACT))
+
+    assert [history.version(up.store, v) and history.version(up.store, v).id for v in ("e@1", "f@1")] == ["e", "f"]
+    assert history.version(up.store, "e@2") is None
+    assert history.version(up.store, "nonsense") is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([*Status]), st.integers(0, 3)), min_size=1, max_size=15))
+def test_as_of_now_equals_the_plain_search(writes):
+    """Law: what was known and true now is what a plain filter finds now, whatever was written before."""
+    up = upkeep()
+    at = 0.0
+    for number, status, hours in writes:
+        at += hours / 24
+        name = f"m{number}"
+        if name in current(up):
+            edit(up, name, day(at), status=status)
+        else:
+            put(up, a_memory(name, recorded_at=day(at), when=day(at)))
+
+    now = day(at)
+    versions, _ = up.store.scan("event_log", known_at(now), page=1000)
+    plain, _ = up.store.scan("event_log", every_current(), page=1000)
+    then = {e.memory.version_id for e in versions if was_found(e.memory)}
+
+    assert then == {e.memory.version_id for e in plain if e.memory.state in FOUND_STATES}
+
+
+def test_as_of_asks_what_was_known_then_and_what_was_true_then():
+    """Rule: bi-temporal: a fact learned later is not known before; one that ended is not true after."""
+    up = upkeep()
+    put(
+        up,
+        a_memory("learned_late", recorded_at=day(10), valid_from=day(1)),
+        a_memory("ended", valid_to=day(5)),
+        a_memory("future", valid_from=day(20)),
+    )
+
+    def known(instant):
+        versions, _ = up.store.scan("event_log", known_at(instant), page=100)
+        return {e.memory.id for e in versions}
+
+    assert known(day(3)) == {"ended"}
+    assert known(day(5)) == set()
+    assert known(day(10)) == {"learned_late"}
+    assert known(day(20)) == {"learned_late", "future"}

@@ -1,0 +1,205 @@
+"""Undo writes back what was before; others' later changes stay; undoing can be undone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timekit import T0, a_memory, current, day, put, upkeep
+
+from memory_anchor.lifecycle import undo
+from memory_anchor.lifecycle.history import versions_of
+from memory_anchor.lifecycle.upkeep import Change, write
+from memory_anchor.model import FOUND_STATES, MemoryType, Scope, Status, Visibility
+from memory_anchor.versions import meaning_of, revise
+
+READER = Scope()
+
+
+def change(up, memory_id, at, author="agent:a", conversation="", **changes):
+    memory = current(up)[memory_id]
+    step = revise(memory, at=at, author=author, reason="edit", written_in=conversation, **changes)
+    return write(up, [Change(step)], kind="edit", by=author, at=at)
+
+
+def view(up):
+    """What searches can find: the meaning of every live memory that is not archived or superseded."""
+    return {k: meaning_of(m) for k, m in current(up).items() if m.state in FOUND_STATES}
+
+
+def test_undo_last_takes_back_a_whole_change_even_over_several_memories():
+    """Rule: what one author wrote at one instant is one change."""
+    up = upkeep()
+    put(up, a_memory("old", "Use pip", MemoryType.DECISION))
+    before = view(up)
+    put(up, a_memory("new", "Use uv", MemoryType.DECISION, recorded_at=day(1), previous_version_id="old@1"))
+    change(up, "old", day(1), "agent:tester", status=Status.SUPERSEDED, valid_to=day(1))
+
+    plan = undo.plan_last(up, READER)
+    undo.apply(up, plan, at=day(2), author="human:me")
+
+    assert view(up) == before
+    assert sorted((p.id, p.action) for p in plan.preview()) == [("new", "archive"), ("old", "restore")]
+
+
+def test_a_plan_changes_nothing_until_it_is_applied():
+    """Rule: preview first."""
+    up = upkeep()
+    put(up, a_memory("m"))
+    change(up, "m", day(1), content="other")
+    before = current(up)
+
+    assert [p.action for p in undo.plan_last(up, READER).preview()] == ["restore"]
+    assert current(up) == before
+
+
+def test_undoing_an_undo_gives_the_change_back():
+    """Rule: undoing is itself a version and can be undone."""
+    up = upkeep()
+    put(up, a_memory("m", "one"))
+    change(up, "m", day(1), content="two")
+    for at in (2, 3):
+        undo.apply(up, undo.plan_last(up, READER), at=day(at), author="human:me")
+
+    assert [v.content for v in versions_of(up.store, "m", None)] == ["one", "two", "one", "two"]
+    assert [v.reason[:21] for v in versions_of(up.store, "m", None)][2:] == ["undo: the last change"] * 2
+
+
+def test_undoing_a_creation_archives_and_undoing_that_brings_it_back():
+    """Rule: nothing is erased by undo."""
+    up = upkeep()
+    put(up, a_memory("m"))
+    undo.apply(up, undo.plan_last(up, READER), at=day(1), author="human:me")
+    gone = current(up)["m"].status
+    undo.apply(up, undo.plan_last(up, READER), at=day(2), author="human:me")
+
+    assert (gone, current(up)["m"].status) == (Status.ARCHIVED, Status.ACTIVE)
+
+
+def test_a_conversation_is_undone_and_what_others_changed_since_is_left_and_listed():
+    """Rule: `undo --conversation ID`; what others changed since is left alone and listed."""
+    up = upkeep()
+    put(up, a_memory("mine", scope=Scope(conversation="c1")), a_memory("edited", "v1"), a_memory("theirs", "v1"))
+    change(up, "edited", day(1), conversation="c1", content="v2")
+    change(up, "theirs", day(1), conversation="c1", content="v2")
+    change(up, "theirs", day(2), "agent:b", conversation="c2", content="v3")
+
+    plan = undo.plan_conversation(up, "c1", READER)
+    undo.apply(up, plan, at=day(3), author="human:me")
+
+    after = current(up)
+    assert (after["mine"].status, after["edited"].content, after["theirs"].content) == (Status.ARCHIVED, "v1", "v3")
+    assert [(left.id, left.changed_by) for left in plan.left] == [("theirs", "agent:b")]
+
+
+def test_the_same_conversation_undone_twice_changes_nothing_more():
+    """Rule: undo is idempotent: the undo itself is a later change by somebody else."""
+    up = upkeep()
+    put(up, a_memory("mine", scope=Scope(conversation="c1")))
+    undo.apply(up, undo.plan_conversation(up, "c1", READER), at=day(1), author="human:me")
+    before = current(up)
+
+    plan = undo.plan_conversation(up, "c1", READER)
+
+    assert plan.steps == ()
+    undo.apply(up, plan, at=day(2), author="human:me")
+    assert current(up) == before
+
+
+def test_an_agents_work_is_undone_from_a_time_on_only():
+    """Rule: `undo --agent NAME --since T`."""
+    up = upkeep()
+    put(up, a_memory("m", "v1"))
+    change(up, "m", day(1), "agent:codex", content="v2")
+    change(up, "m", day(5), "agent:codex", content="v3")
+    change(up, "m", day(6), "agent:codex", content="v4")
+
+    undo.apply(up, undo.plan_agent(up, "codex", day(5), READER), at=day(9), author="human:me")
+
+    assert current(up)["m"].content == "v2"
+
+
+def test_undo_reaches_only_what_the_reader_may_see():
+    """Rule: scope never leaks."""
+    up = upkeep()
+    other = Scope(user="you", agent="x")
+    put(up, a_memory("theirs", scope=other, visibility=Visibility.USER, recorded_at=day(2)), a_memory("mine"))
+
+    assert [p.id for p in undo.plan_last(up, READER).preview()] == ["mine"]
+    assert undo.plan_agent(up, "tester", T0, READER).preview()[0].id == "mine"
+
+
+def test_a_change_between_plan_and_apply_is_not_overwritten():
+    """Rule: two writers are compared."""
+    up = upkeep()
+    put(up, a_memory("m", "v1"))
+    change(up, "m", day(1), content="v2")
+    plan = undo.plan_last(up, READER)
+    change(up, "m", day(2), "agent:b", content="v3")
+
+    assert undo.apply(up, plan, at=day(3), author="human:me") == []
+    assert current(up)["m"].content == "v3"
+
+
+def test_nothing_written_yet_is_nothing_to_undo():
+    """Rule: an empty store is no error."""
+    plan = undo.plan_last(upkeep(), READER)
+
+    assert (plan.steps, plan.what) == ((), "nothing was written yet")
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "edit", "archive", "pin", "supersede"]),
+        st.integers(0, 5),
+        st.integers(0, 2),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(OPERATIONS, OPERATIONS)
+def test_undo_after_any_sequence_of_writes_restores_the_exact_earlier_view(first, second):
+    """Law: undoing all that one agent wrote since T gives the view of T."""
+    up = upkeep()
+    at = T0
+    for author, operations in (("agent:a", first), ("agent:b", second)):
+        for index, (what, target, _) in enumerate(operations):
+            at += timedelta(hours=1)
+            known = sorted(current(up))
+            if what == "add" or not known:
+                put(up, a_memory(f"{author[-1]}{index}", author=author, recorded_at=at, when=at))
+                continue
+            name = known[target % len(known)]
+            changes = {
+                "edit": {"content": f"{name} edited {index}"},
+                "archive": {"status": Status.ARCHIVED},
+                "pin": {"pinned": True},
+                "supersede": {"status": Status.SUPERSEDED, "valid_to": at},
+            }[what]
+            change(up, name, at, author, **changes)
+        if author == "agent:a":
+            since, before = at + timedelta(minutes=1), view(up)
+
+    later = view(up)
+    undo.apply(up, undo.plan_agent(up, "b", since, READER), at=at + timedelta(hours=1), author="human:me")
+    assert view(up) == before
+
+    undo.apply(up, undo.plan_agent(up, "me", since, READER), at=at + timedelta(hours=2), author="human:you")
+    assert view(up) == later
+
+
+def test_one_step_at_a_time_undo_last_walks_nowhere_but_back_and_forth():
+    """Rule: undo last undoes the latest change, which after an undo is the undo."""
+    up = upkeep()
+    put(up, a_memory("m", "v1"))
+    change(up, "m", day(1), content="v2")
+    seen = []
+    for at in range(2, 6):
+        undo.apply(up, undo.plan_last(up, READER), at=day(at), author="human:me")
+        seen.append(current(up)["m"].content)
+
+    assert seen == ["v1", "v2", "v1", "v2"]

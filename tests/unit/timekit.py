@@ -1,0 +1,102 @@
+"""A store, an audit and memories for tests of what time does to memories."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.lifecycle.upkeep import LifecycleRules, Upkeep, every_current
+from memory_anchor.model import COLLECTIONS, LAYER_OF_TYPE, Memory, MemoryType, Origin, Scope, Status, Usage
+from memory_anchor.ports import DENSE, CollectionSpec, Entry
+from memory_anchor.testing import HashEmbedder
+from memory_anchor.text.hashing import content_hash
+from memory_anchor.text.indexing import embedded_text, searched_words
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+EMBEDDER = HashEmbedder()
+
+
+def day(days: float) -> datetime:
+    return T0 + timedelta(days=days)
+
+
+@dataclass
+class ListAudit:
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    def append(self, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> str:
+        self.records.append({"kind": kind, "by": by, "at": at, **what})
+        return str(len(self.records))
+
+
+def upkeep(store: Any = None, **rules: Any) -> Upkeep:
+    if store is None:
+        store = DictStore()
+        for name in COLLECTIONS:
+            store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
+    return Upkeep(store, ListAudit(), threading.RLock(), rules=LifecycleRules(**rules))
+
+
+def a_memory(memory_id: str, content: str = "", kind: MemoryType = MemoryType.EVENT, **changes: Any) -> Memory:
+    text = content or f"text of {memory_id}"
+    at = changes.pop("recorded_at", T0)
+    memory = Memory(
+        memory_id,
+        text,
+        LAYER_OF_TYPE[kind],
+        kind,
+        Scope(),
+        recorded_at=at,
+        valid_from=at,
+        when=at,
+        content_hash=content_hash(text),
+        author="agent:tester",
+    )
+    return replace(memory, **changes)
+
+
+def put(up: Upkeep, *memories: Memory, embed: bool = True) -> None:
+    for memory in memories:
+        vectors = {DENSE: EMBEDDER.documents([embedded_text(memory)])[0]} if embed else {}
+        up.store.put(memory.layer.value, [Entry(memory, vectors, searched_words(memory))])
+
+
+def current(up: Upkeep) -> dict[str, Memory]:
+    found: dict[str, Memory] = {}
+    for name in ("event_log", "verified_fact"):
+        entries, _ = up.store.scan(name, every_current(), page=100_000)
+        found |= {entry.memory.id: entry.memory for entry in entries}
+    return found
+
+
+def statuses(up: Upkeep) -> dict[str, Status]:
+    return {memory_id: memory.status for memory_id, memory in current(up).items()}
+
+
+def archived(up: Upkeep) -> set[str]:
+    return {memory_id for memory_id, status in statuses(up).items() if status is Status.ARCHIVED}
+
+
+def used_at(*days: float) -> Usage:
+    times: Sequence[datetime] = [day(d) for d in days]
+    return Usage(count=len(times), last_at=max(times, default=None), accesses=tuple(times))
+
+
+__all__ = [
+    "EMBEDDER",
+    "T0",
+    "ListAudit",
+    "Origin",
+    "a_memory",
+    "archived",
+    "current",
+    "day",
+    "put",
+    "statuses",
+    "upkeep",
+    "used_at",
+]
