@@ -1,0 +1,228 @@
+"""The audit trail: append-only JSON lines, each carrying the hash of the one before.
+
+A record is durable (fsync) before `append` returns, and several processes may append: an OS lock covers reading the
+chain's end and writing behind it. Beside the file a small head file holds how far the chain was acknowledged, so that
+cutting records off the end shows as well. A kill in the middle of a write leaves a torn last line: it was never
+acknowledged, so it is kept as it is, closed with a line break, and the next record carries its hash; from then on it is
+part of the chain. Invariant: any changed byte before the acknowledged end makes `verify` name a line. Out of reach: a
+process of the same user that rewrites the whole chain and its head.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from memory_anchor.errors import BadInput
+from memory_anchor.files import PRIVATE, exclusive, make_private, ours
+
+MAX_RECORD_BYTES = 64_000
+START = "0" * 64
+"""What the first record names as the one before."""
+TORN = "torn"
+_HEAD = re.compile(rb"(\d{12}) ([0-9a-f]{64})\n")
+_HEAD_BYTES = 78
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenLink:
+    """The first line (from 1) at which the chain does not hold, and why."""
+
+    line: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where the chain stands. torn: bytes of an unfinished last line, not yet closed."""
+
+    number: int
+    hashed: str
+    size: int
+    torn: bytes = b""
+
+
+class JsonlAudit:
+    """The `AuditLog` port over one file (0600) in a private folder; thread-safe, and safe across processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._head = path.with_name(path.name + ".head")
+        self._lock = threading.Lock()
+        self._end: _End | None = None
+
+    def append(self, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> str:
+        """Append one record, durable on return; return its hash (64 hex digits).
+
+        what: JSON values, never a memory's text or a secret.
+        Raises BadInput: over `MAX_RECORD_BYTES`. Refused, DiskFull, Unavailable: it cannot be written.
+        """
+        with self._lock, self._locked():
+            try:
+                make_private(self.path.parent)
+                handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
+                with os.fdopen(handle, "r+b", buffering=0) as file:
+                    end = self._chain_end(file)
+                    if end.torn:
+                        end = self._close_torn(file, end, at)
+                    end = self._write(file, end, kind, what, by=by, at=at)
+            except OSError as error:
+                self._end = None
+                raise ours(error, self.path) from error
+            self._end = end
+            return end.hashed
+
+    def verify(self) -> BrokenLink | None:
+        """Return the first broken link, None when the whole chain holds."""
+        with self._lock, self._locked():
+            line, number, hashed, torn = 0, 0, START, b""
+            for line, raw in self._lines():
+                if not raw.endswith(b"\n"):
+                    torn = raw
+                    break
+                record = _record(raw)
+                why = "it is not a record" if record is None else _wrong(record, raw, number=number + 1, before=hashed)
+                if record is None or why:
+                    return BrokenLink(line, why)
+                number, hashed = record["n"], record["hash"]
+            return self._at_the_end(line - bool(torn), number, hashed)
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield every readable record, oldest first, without verifying it."""
+        for _, raw in self._lines():
+            record = _record(raw)
+            if record is not None and raw.endswith(b"\n"):
+                yield record
+
+    def _at_the_end(self, line: int, number: int, hashed: str) -> BrokenLink | None:
+        head = self._read_head()
+        if head is not None and head[0] > number:
+            return BrokenLink(line + 1, f"record {number + 1} of {head[0]} acknowledged ones is missing")
+        if head is not None and head[0] == number and head[1] != hashed:
+            return BrokenLink(line, "the last record is not the one acknowledged")
+        return None
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        try:
+            with self.path.open("rb") as file:
+                yield from _accounted(file)
+        except FileNotFoundError:
+            return
+
+    def _chain_end(self, file: Any) -> _End:
+        """Return where to append; reads the last lines only when another process wrote since."""
+        size = os.fstat(file.fileno()).st_size
+        if self._end is not None and self._end.size == size:
+            return self._end
+        start = max(0, size - 3 * MAX_RECORD_BYTES)
+        file.seek(start)
+        tail = file.read()
+        body, _, torn = tail.rpartition(b"\n")
+        for raw in reversed(body.split(b"\n")):
+            record = _record(raw)
+            if record is not None:
+                return _End(record["n"], record["hash"], size, torn)
+        return _End(0, START, size, torn)
+
+    def _close_torn(self, file: Any, end: _End, at: datetime) -> _End:
+        file.write(b"\n")
+        record = _record(end.torn)
+        if record is not None and not _wrong(record, end.torn + b"\n", number=end.number + 1, before=end.hashed):
+            return _End(record["n"], record["hash"], end.size + 1)  # only its line break was missing
+        whole = _End(end.number, end.hashed, end.size + 1)
+        what = {"bytes": len(end.torn), "sha256": hashlib.sha256(end.torn).hexdigest()}
+        return self._write(file, whole, TORN, what, by="system", at=at)
+
+    def _write(self, file: Any, end: _End, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> _End:
+        record = {
+            "n": end.number + 1,
+            "at": at.isoformat().replace("+00:00", "Z"),
+            "kind": kind,
+            "by": by,
+            "what": dict(what),
+            "before": end.hashed,
+        }
+        hashed = hashlib.sha256(_body(record)).hexdigest()
+        line = _body({**record, "hash": hashed}) + b"\n"
+        if len(line) > MAX_RECORD_BYTES:
+            raise BadInput(f"an audit record is {len(line)} bytes; allowed are {MAX_RECORD_BYTES}")
+        if file.write(line) != len(line):
+            raise OSError(28, "short write", str(self.path))
+        os.fsync(file.fileno())
+        self._write_head(end.number + 1, hashed)
+        return _End(end.number + 1, hashed, end.size + len(line))
+
+    def _write_head(self, number: int, hashed: str) -> None:
+        # In place and without fsync: after a power cut it may lag behind, which `verify` takes as no harm.
+        handle = os.open(self._head, os.O_WRONLY | os.O_CREAT, PRIVATE)
+        with os.fdopen(handle, "r+b", buffering=0) as file:
+            file.write(b"%012d %s\n" % (number, hashed.encode()))
+
+    def _read_head(self) -> tuple[int, str] | None:
+        try:
+            match = _HEAD.fullmatch(self._head.read_bytes()[:_HEAD_BYTES])
+        except OSError:
+            return None
+        return (int(match[1]), match[2].decode()) if match else None
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with exclusive(self.path.with_name(self.path.name + ".lock")):
+            yield
+
+
+def _body(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _record(raw: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    wanted = {"n": int, "at": str, "kind": str, "by": str, "what": dict, "before": str, "hash": str}
+    if not isinstance(record, dict) or any(not isinstance(record.get(name), kind) for name, kind in wanted.items()):
+        return None
+    return record
+
+
+def _wrong(record: Mapping[str, Any], raw: bytes, *, number: int, before: str) -> str:
+    """Return why a record does not continue the chain, "" when it does."""
+    if record["n"] != number:
+        return f"record {record['n']} where {number} was due"
+    if record["before"] != before:
+        return "it does not name the record before"
+    bare = {name: value for name, value in record.items() if name != "hash"}
+    if hashlib.sha256(_body(bare)).hexdigest() != record["hash"]:
+        return "its content does not match its hash"
+    if raw != _body(record) + b"\n":
+        return "its bytes are not those that were written"
+    return ""
+
+
+def _accounted(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield numbered lines, leaving out a torn one whose bytes the next record accounts for."""
+    held: tuple[int, bytes] | None = None
+    for line, raw in enumerate(file, start=1):
+        record = _record(raw)
+        if held is not None:
+            torn = held[1].removesuffix(b"\n")
+            what = record["what"] if record and record["kind"] == TORN else {}
+            if what != {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}:
+                yield held
+            held = None
+        if record is None:
+            held = line, raw
+        else:
+            yield line, raw
+    if held is not None:
+        yield held
