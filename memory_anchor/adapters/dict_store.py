@@ -55,6 +55,16 @@ class DictStore:
                 raise conflict
             collection.embedders.update(spec.embedders)
 
+    def reindex(self, name: str, spec: CollectionSpec) -> None:
+        """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made anew."""
+        with self._lock:
+            target = self._collections.setdefault(name, _Collection({}))
+            for record in target.records.values():
+                for vector in list(record.vectors):
+                    if target.embedders[vector] != spec.embedders.get(vector):
+                        del record.vectors[vector]
+            target.embedders = dict(spec.embedders)
+
     def put(self, collection: str, entries: Sequence[Entry]) -> None:
         with self._lock:
             target = self._collections[collection]

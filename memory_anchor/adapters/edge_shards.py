@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.adapters.payload import Payload
+from memory_anchor.adapters.resident import release_mapped
 from memory_anchor.adapters.vectors import identity_conflict
 from memory_anchor.errors import (
     DiskFull,
@@ -117,6 +118,7 @@ class EdgeCollection:
                 self.record = record
                 self._open(spec, migrations)
             _seal(home)
+        release_mapped(home)
 
     # --- use -----------------------------------------------------------------------------------------------------
 

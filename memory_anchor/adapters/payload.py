@@ -50,6 +50,8 @@ _FOREVER_TEXT = FOREVER.isoformat()
 _NO_USAGE = Usage()
 _NO_LOCATOR = Locator()
 
+_TEXTS = ("id", "content", "author", "content_hash", "account", "project", "user", "agent", "conversation")
+_NUMBERS = ("version", "priority", "importance", "confidence")
 _OPTIONAL_TEXTS = (
     "key",
     "extractor_model",
@@ -61,6 +63,7 @@ _OPTIONAL_TEXTS = (
     "written_in",
 )
 _OPTIONAL_NUMBERS = ("sentiment", "conversation_seq", "half_life_days", "ttl_days")
+_OPTIONAL_TIMES = ("when", "expires_at", "first_recorded_at", "corroborated_at")
 _OPTIONAL_LISTS = ("who", "questions", "disputes")
 _OPTIONAL_TIMES = ("when", "expires_at", "first_recorded_at", "corroborated_at")
 
@@ -122,6 +125,7 @@ def from_payload(payload: Mapping[str, Any]) -> Memory:
     Raises BadInput: a field is missing, or holds what is not a time, a number or one of the known words.
     """
     try:
+        _check_kinds(payload)
         return _decode(payload)
     except KeyError as error:
         raise BadInput(f"memory record: {_named(error.args[0])}") from error
@@ -150,6 +154,7 @@ _TEXT_DEFAULTS: Mapping[str, str | None] = {
     "key": "",
     "context": "",
     "reason": "",
+    "written_in": "",
     "extractor_model": None,
     "previous_version_id": None,
     "where": None,
@@ -238,6 +243,8 @@ def _decode(payload: Mapping[str, Any]) -> Memory:
         half_life_days=ask("half_life_days"),
         first_recorded_at=_time(text) if (text := ask("first_recorded_at")) else None,
         corroborated_at=_time(text) if (text := ask("corroborated_at")) else None,
+        first_recorded_at=_time(text) if (text := ask("first_recorded_at")) else None,
+        corroborated_at=_time(text) if (text := ask("corroborated_at")) else None,
         citations=tuple(map(_citation, cited)) if (cited := ask("citations")) else (),
         when=_time(text) if (text := ask("when")) else None,
         where=ask("where"),
@@ -251,12 +258,23 @@ def _decode(payload: Mapping[str, Any]) -> Memory:
         author=payload["author"],
         reason=ask("reason", ""),
         written_in=ask("written_in", ""),
+        written_in=ask("written_in", ""),
         disputes=tuple(ask("disputes", ())),
         gap=ask("gap"),
         is_current=payload["state"] == status.value,
         usage=_usage(usage, ask("last_at")) if (usage := ask("usage")) else _NO_USAGE,
         receipts=tuple(map(_receipt, answered)) if (answered := ask("receipts")) else (),
     )
+
+
+def _check_kinds(payload: Mapping[str, Any]) -> None:
+    """Raise BadInput when a plain field holds another kind of value; the rest shows while it is decoded."""
+    for name in _TEXTS:
+        if not isinstance(payload[name], str):
+            raise BadInput(f"memory record: {name!r} is to be text; compare one line of an export")
+    for name in _NUMBERS:
+        if not isinstance(payload[name], int | float):
+            raise BadInput(f"memory record: {name!r} is to be a number; compare one line of an export")
 
 
 def _time(text: str) -> datetime:
