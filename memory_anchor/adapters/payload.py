@@ -159,7 +159,6 @@ _TEXT_DEFAULTS: Mapping[str, str | None] = {
     "previous_version_id": None,
     "where": None,
     "promoted_to": None,
-    "written_in": "",
 }
 
 
@@ -243,8 +242,6 @@ def _decode(payload: Mapping[str, Any]) -> Memory:
         half_life_days=ask("half_life_days"),
         first_recorded_at=_time(text) if (text := ask("first_recorded_at")) else None,
         corroborated_at=_time(text) if (text := ask("corroborated_at")) else None,
-        first_recorded_at=_time(text) if (text := ask("first_recorded_at")) else None,
-        corroborated_at=_time(text) if (text := ask("corroborated_at")) else None,
         citations=tuple(map(_citation, cited)) if (cited := ask("citations")) else (),
         when=_time(text) if (text := ask("when")) else None,
         where=ask("where"),
@@ -257,7 +254,6 @@ def _decode(payload: Mapping[str, Any]) -> Memory:
         content_hash=payload["content_hash"],
         author=payload["author"],
         reason=ask("reason", ""),
-        written_in=ask("written_in", ""),
         written_in=ask("written_in", ""),
         disputes=tuple(ask("disputes", ())),
         gap=ask("gap"),
