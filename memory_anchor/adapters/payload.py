@@ -52,20 +52,20 @@ _NO_LOCATOR = Locator()
 
 _TEXTS = ("id", "content", "author", "content_hash", "account", "project", "user", "agent", "conversation")
 _NUMBERS = ("version", "priority", "importance", "confidence")
-_OPTIONAL_TEXTS = (
-    "key",
-    "extractor_model",
-    "previous_version_id",
-    "where",
-    "promoted_to",
-    "context",
-    "reason",
-    "written_in",
-)
+_OPTIONAL_TEXTS: Mapping[str, str | None] = {
+    "key": "",
+    "context": "",
+    "reason": "",
+    "written_in": "",
+    "extractor_model": None,
+    "previous_version_id": None,
+    "where": None,
+    "promoted_to": None,
+}
+"""Texts that are left out while they hold their default."""
 _OPTIONAL_NUMBERS = ("sentiment", "conversation_seq", "half_life_days", "ttl_days")
 _OPTIONAL_TIMES = ("when", "expires_at", "first_recorded_at", "corroborated_at")
 _OPTIONAL_LISTS = ("who", "questions", "disputes")
-_OPTIONAL_TIMES = ("when", "expires_at", "first_recorded_at", "corroborated_at")
 
 
 def to_payload(memory: Memory) -> Payload:
@@ -99,8 +99,8 @@ def to_payload(memory: Memory) -> Payload:
         "valid_from": time_text(memory.valid_from),
         "valid_to": _FOREVER_TEXT if memory.valid_to is None else time_text(memory.valid_to),
     }
-    for name in _OPTIONAL_TEXTS:
-        if (text := getattr(memory, name)) not in (None, _TEXT_DEFAULTS[name]):
+    for name, default in _OPTIONAL_TEXTS.items():
+        if (text := getattr(memory, name)) != default:
             payload[name] = text
     for name in _OPTIONAL_NUMBERS:
         if (number := getattr(memory, name)) is not None:
@@ -148,18 +148,6 @@ def usage_payload(usage: Usage) -> Payload:
 def time_text(instant: datetime) -> str:
     """Return an aware instant as ISO 8601 in UTC with its microseconds."""
     return (instant if instant.tzinfo is UTC else instant.astimezone(UTC)).isoformat()
-
-
-_TEXT_DEFAULTS: Mapping[str, str | None] = {
-    "key": "",
-    "context": "",
-    "reason": "",
-    "written_in": "",
-    "extractor_model": None,
-    "previous_version_id": None,
-    "where": None,
-    "promoted_to": None,
-}
 
 
 def _parts(memory: Memory) -> Payload:
