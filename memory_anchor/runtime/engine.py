@@ -1,0 +1,247 @@
+"""`python -m memory_anchor.runtime.engine`: the one process that owns a data directory. Light until it holds the lock.
+
+Order matters: detach, take the OS lock, listen, say so in the state file, and only then import what is heavy (1.3 s):
+of six engines started at once five are gone after 30 ms, and a bridge connects while the winner is still loading.
+The serving itself is in `service`; what is served is a `Backend`, the memory in production and a small lab in tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from memory_anchor.errors import MemoryAnchorError, StoreBusy, report
+from memory_anchor.runtime import wire
+from memory_anchor.runtime.lock import DirectoryLock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from memory_anchor.runtime.service import Backend
+
+ROLE = "engine"
+SOCKET_FILE = "engine.sock"
+BACKLOG = 128
+LOCK_WAIT_S = 30.0
+"""How long a new engine waits for one that is draining; for any other holder it does not wait."""
+LOCK_PAUSE_S = 0.05
+LOG_FILE = "engine.log"
+LOG_BYTES, LOGS_KEPT = 1_000_000, 3
+STOP_WAIT_S = 30.0
+
+
+def main(make_backend: Callable[[DirectoryLock], Backend] | None = None, *, detach: bool = True) -> int:
+    """Serve until idle, told to stop, or replaced; return the exit code. Another engine's presence is no failure.
+
+    make_backend: builds what is served once the lock is held, None for the memory itself.
+    """
+    data = Path(wire.data_dir(os.environ))
+    if detach and hasattr(os, "fork") and os.fork():
+        os._exit(0)  # the first half: the bridge reaps it, and the engine is nobody's child
+    os.umask(0o077)
+    run = Path(wire.run_dir(str(data)))
+    try:
+        lock = _elected(data)
+    except MemoryAnchorError as error:
+        leave_failure(run, error)
+        return 1
+    if lock is None:
+        return 0
+    with lock:
+        try:
+            listener, address = listen(run)
+        except OSError as error:
+            leave_failure(run, error)
+            return 1
+        post = StatePost(run, address)
+        post.say("loading")
+        try:
+            return _serve(data, lock, listener, post, make_backend)
+        except MemoryAnchorError:
+            return 1  # told in the failure file
+        finally:
+            listener.close()
+            post.withdraw()
+
+
+def _serve(
+    data: Path,
+    lock: DirectoryLock,
+    listener: socket.socket,
+    post: StatePost,
+    make_backend: Callable[[DirectoryLock], Backend] | None,
+) -> int:
+    _log_to(data / "logs")
+    from memory_anchor.runtime import service
+
+    service.run(lambda: (make_backend or _memory)(lock), data=data, listener=listener, post=post)
+    return 0
+
+
+def _memory(lock: DirectoryLock) -> Backend:
+    from memory_anchor.runtime.backend import build
+
+    return build(lock)
+
+
+def _elected(data: Path) -> DirectoryLock | None:
+    """Return the lock, or None when another engine holds it and serves.
+
+    Raises StoreBusy: something that is no engine holds it. Raises Refused, DiskFull, Unavailable: see `lock`.
+    """
+    until = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return DirectoryLock.acquire(data, role=ROLE)
+        except StoreBusy as error:
+            if f"({ROLE}," not in str(error):
+                raise
+            state = wire.read_state(str(data)) or {}
+            if state.get("state") != "draining" or time.monotonic() > until:
+                return None
+        time.sleep(LOCK_PAUSE_S)
+
+
+def listen(run: Path) -> tuple[socket.socket, dict[str, Any]]:
+    """Return a listening socket in the 0700 folder `run` and the address to publish.
+
+    A Unix socket where there are any; a path too long for the kernel goes to a private folder under /tmp. Otherwise a
+    loopback port with a random token, which every greeting must repeat.
+    Raises OSError: neither can be had.
+    """
+    if hasattr(socket, "AF_UNIX") and sys.platform != "win32" and os.environ.get("ANCHOR_WIRE") != "tcp":
+        path = socket_path(run)
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(BACKLOG)
+        return listener, {"unix": str(path)}
+    listener = socket.socket(socket.AF_INET)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(BACKLOG)
+    return listener, {"tcp": listener.getsockname()[1], "token": os.urandom(32).hex()}
+
+
+def socket_path(run: Path) -> Path:
+    """Return where the socket goes: inside `run`, or in a private folder when that path is too long for the kernel.
+
+    Raises PermissionError: the private folder is not ours alone.
+    """
+    path = run / SOCKET_FILE
+    if len(os.fsencode(path)) <= wire.MAX_SOCKET_PATH_BYTES:
+        return path
+    import hashlib
+
+    folder = Path("/tmp") / f"memory-anchor-{os.getuid()}"  # noqa: S108 - checked below; TMPDIR may be long as well
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise PermissionError(13, "the folder for the engine's socket is not private", str(folder))
+    return folder / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.sock"
+
+
+class StatePost:
+    """The state file of this engine: written by the holder of the lock alone."""
+
+    def __init__(self, run: Path, address: dict[str, Any]) -> None:
+        self.run = run
+        self.address = address
+        self.started_at = time.time()
+
+    def say(self, state: str) -> None:
+        """Publish what this engine is doing: loading, serving or draining."""
+        told = {
+            "pid": os.getpid(),
+            "version": wire.VERSION,
+            "wire": wire.WIRE,
+            "state": state,
+            "address": self.address,
+            "started_at": self.started_at,
+        }
+        wire.write_private(str(self.run / wire.STATE_FILE), json.dumps(told))
+        if state == "serving":
+            (self.run / wire.FAILURE_FILE).unlink(missing_ok=True)
+
+    def fail(self, error: Exception) -> None:
+        """Leave the reason why this engine cannot serve."""
+        leave_failure(self.run, error)
+
+    def withdraw(self) -> None:
+        """Take the socket and the file away; the lock is still held, so they are nobody else's yet."""
+        if path := self.address.get("unix"):
+            Path(path).unlink(missing_ok=True)
+        (self.run / wire.STATE_FILE).unlink(missing_ok=True)
+
+
+def leave_failure(run: Path, error: Exception) -> None:
+    """Write why no engine could start, for the bridges that wait for one."""
+    ours = isinstance(error, MemoryAnchorError | OSError)
+    message = str(error) if ours else f"a bug ended it ({type(error).__name__}); see {run.parent / 'logs'}"
+    told = {"at": time.time(), "pid": os.getpid(), "code": report(error).code, "message": message}
+    with contextlib.suppress(OSError):  # a full disk: the bridge then reports that nothing started
+        wire.write_private(str(run / wire.FAILURE_FILE), json.dumps(told))
+
+
+def _log_to(folder: Path) -> None:
+    import faulthandler
+    import logging
+    from logging.handlers import RotatingFileHandler
+
+    folder.mkdir(mode=0o700, exist_ok=True)
+    handler = RotatingFileHandler(folder / LOG_FILE, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    with contextlib.suppress(OSError, ValueError):  # stderr may be closed
+        faulthandler.enable()
+
+
+# --- what the command line asks ----------------------------------------------------------------------------------
+
+
+def status(data: Path, *, timeout_s: float = 5.0) -> dict[str, Any] | None:
+    """Return what the running engine says: pid, version, state, uptime_s, bridges; None when none answers."""
+    try:
+        return wire.ask(str(data), "status", wire.Preamble(), timeout_s=timeout_s)
+    except OSError:
+        return None
+
+
+def stop(data: Path, *, wait_s: float = STOP_WAIT_S) -> bool:
+    """End the engine in order and return whether one ran; what it was asked before is answered first.
+
+    An engine that hangs is ended by force after `wait_s`: an answered write is durable, so nothing is lost.
+    """
+    state = wire.read_state(str(data))
+    try:
+        wire.ask(str(data), "stop", wire.Preamble(), timeout_s=min(wait_s, 5.0))
+    except ConnectionRefusedError:
+        return False
+    except FileNotFoundError:
+        return False
+    except OSError:
+        pass  # it runs and does not answer: the wait below decides
+    until = time.monotonic() + wait_s
+    while time.monotonic() < until:
+        if (wire.read_state(str(data)) or {}).get("pid") != (state or {}).get("pid"):
+            return True
+        time.sleep(LOCK_PAUSE_S)
+    pid = int((state or {}).get("pid", 0))
+    if pid > 1:
+        with contextlib.suppress(OSError):
+            os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Start an engine, and end one that hangs. Standard library only.
+
+The engine is started as its own session and forks once more by itself, so that it is nobody's child: a client that
+ends its whole process tree ends its bridge and no one else's memory. It is given the data directory and the user's own
+settings, and nothing that says for whom it was started: project, profile and conversation come with each connection.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from memory_anchor.runtime import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NOT_INHERITED = ("MEMORY_ANCHOR_PROJECT_DIR", "MEMORY_ANCHOR_PROFILE", "MEMORY_ANCHOR_READ_ONLY")
+NOT_INHERITED_PREFIXES = (
+    "CLAUDE",
+    "CODEX",
+    "GEMINI_CLI",
+    "CURSOR",
+    "VSCODE",
+    "MEMORY_ANCHOR_SCOPE__",
+    "MEMORY_ANCHOR_BUDGET__",
+)
+STDERR_LOG = "engine-stderr.log"
+MAX_STDERR_BYTES = 256 * 1024
+SIGKILL = 9
+PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+
+
+def engine_command() -> list[str]:
+    """Return the command of the engine that belongs to this very package and interpreter."""
+    return [sys.executable, "-P", "-m", "memory_anchor.runtime.engine"]
+
+
+def engine_environment(env: Mapping[str, str], data: str) -> dict[str, str]:
+    """Return the environment of an engine for `data`: the user's, less everything that belongs to one caller."""
+    kept = {
+        name: value
+        for name, value in env.items()
+        if name not in NOT_INHERITED and not name.startswith(NOT_INHERITED_PREFIXES)
+    }
+    kept["MEMORY_ANCHOR_DATA_DIR"] = data
+    if os.path.basename(PACKAGE_ROOT) not in ("site-packages", "dist-packages"):  # noqa: PTH119
+        kept["PYTHONPATH"] = os.pathsep.join([PACKAGE_ROOT, *filter(None, [env.get("PYTHONPATH")])])
+    return kept
+
+
+def start(data: str, env: Mapping[str, str], command: Sequence[str] | None = None) -> None:
+    """Start an engine for `data` and return at once; losing the election to another one is no failure.
+
+    Raises OSError: the folder cannot be written or the command cannot be run.
+    """
+    import subprocess
+
+    logs = os.path.join(data, "logs")  # noqa: PTH118
+    wire.run_dir(data)
+    os.makedirs(logs, mode=0o700, exist_ok=True)  # noqa: PTH103
+    path = os.path.join(logs, STDERR_LOG)  # noqa: PTH118
+    if os.path.exists(path) and os.path.getsize(path) > MAX_STDERR_BYTES:  # noqa: PTH110, PTH202
+        os.replace(path, f"{path}.1")  # noqa: PTH105
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    detached = 0x00000008 | 0x00000200 if sys.platform == "win32" else 0  # DETACHED_PROCESS, CREATE_NEW_PROCESS_GROUP
+    try:
+        child = subprocess.Popen(
+            command or engine_command(),
+            stdin=subprocess.DEVNULL,
+            stdout=fd,
+            stderr=fd,
+            cwd=data,
+            env=engine_environment(env, data),
+            start_new_session=True,
+            creationflags=detached,
+        )
+    finally:
+        os.close(fd)
+    if sys.platform == "win32":
+        child.returncode = 0  # it lives on by itself; without this the interpreter warns at exit
+
+
+def reap() -> None:
+    """Collect the first halves of engines started here, so that none stays a zombie."""
+    if sys.platform == "win32":
+        return
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def kill(pid: int) -> bool:
+    """End a process that no longer answers; return whether there was one to end."""
+    if pid <= 1 or pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, SIGKILL if sys.platform != "win32" else 15)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,218 @@
+"""What a bridge remembers of one agent's conversation with the engine: a pure state machine, no I/O, no clock.
+
+The bridge feeds it the lines of both sides and does what it returns. It knows which requests wait for an answer, how
+often each was sent, and the handshake, so that a new engine can take over in the middle of anything. Both protocol
+eras pass: the handshake era opens with `initialize`, which is replayed with its answer swallowed; the 2026-07-28 era
+has none, so there is nothing to replay. Invariant: a request gets exactly one answer, from the engine, from the
+handshake file or as an error of ours.
+"""
+
+from __future__ import annotations
+
+import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, TypeGuard
+
+MAX_SENDS = 3
+"""A request is sent once and resent at most twice: one that kills the engine must not loop."""
+MAX_SUBSCRIPTIONS = 256
+MAX_ENGINE_REQUESTS = 256
+PARSE_ERROR, INVALID_REQUEST, UNAVAILABLE = -32700, -32600, -32000
+PROTOCOL_META = "io.modelcontextprotocol/protocolVersion"
+LISTEN = "subscriptions/listen"
+"""Never answered while it lives, and does nothing by itself: it is resent to every engine, uncounted."""
+
+
+class Waiting:
+    """One request of the agent that has no answer yet. sends: how many engines have been given it."""
+
+    __slots__ = ("message", "method", "raw", "sends")
+
+    def __init__(self, raw: bytes, message: dict[str, Any]) -> None:
+        self.raw = raw
+        self.message = message
+        self.method = str(message.get("method"))
+        self.sends = 0
+
+
+class Relay:
+    """`ready` says whether an engine serves; while it does not, requests wait here.
+
+    handshake: what an engine of this version answered before (see `handshake`), or None.
+    """
+
+    def __init__(self, handshake: Mapping[str, Any] | None = None) -> None:
+        self.ready = False
+        self.handshake = handshake
+        self.waiting: dict[int | str, Waiting] = {}
+        self._swallow: set[int | str] = set()
+        self._asked: set[int | str] = set()
+        self._initialize: tuple[int | str, bytes] | None = None
+        self._initialized: bytes | None = None
+        self._subscriptions: dict[str, bytes] = {}
+        self._replays = 0
+
+    def from_client(self, raw: bytes) -> tuple[bytes | None, bytes | None]:
+        """Take one line of the agent; return what goes to the engine now and what goes back to the agent."""
+        try:
+            message = json.loads(raw)
+        except (ValueError, RecursionError):
+            return None, error_line(None, PARSE_ERROR, "the line is not JSON")
+        if not isinstance(message, dict):
+            return None, error_line(None, INVALID_REQUEST, "batches are not served; send one message a line")
+        method, request = message.get("method"), message.get("id")
+        if method is None:
+            # An answer to a request of the engine: only the engine that asked may hear it.
+            if not _is_id(request) or request not in self._asked:
+                return None, None
+            self._asked.discard(request)
+            return raw, None
+        if _is_id(request):
+            return self._request(raw, message, request), None
+        if method == "notifications/initialized":
+            self._initialized = raw
+        elif method == "notifications/cancelled":
+            cancelled = (message.get("params") or {}).get("requestId")
+            if _is_id(cancelled):
+                self.waiting.pop(cancelled, None)
+        return (raw if self.ready else None), None
+
+    def _request(self, raw: bytes, message: dict[str, Any], request: int | str) -> bytes | None:
+        waiting = self.waiting[request] = Waiting(raw, message)
+        if waiting.method == "initialize":
+            self._initialize = (request, raw)
+        elif waiting.method in ("resources/subscribe", "resources/unsubscribe"):
+            uri = str((message.get("params") or {}).get("uri"))
+            self._subscriptions.pop(uri, None)
+            if waiting.method == "resources/subscribe" and len(self._subscriptions) < MAX_SUBSCRIPTIONS:
+                self._subscriptions[uri] = raw
+        if not self.ready:
+            return None
+        waiting.sends += 1
+        return raw
+
+    def from_engine(self, raw: bytes) -> bytes | None:
+        """Take one line of the engine; return it when it is for the agent."""
+        try:
+            message = json.loads(raw)
+        except ValueError:
+            return None
+        request = message.get("id") if isinstance(message, dict) else None
+        if not _is_id(request):
+            return raw
+        if "method" in message:
+            if len(self._asked) < MAX_ENGINE_REQUESTS:
+                self._asked.add(request)
+            return raw
+        if request in self._swallow:
+            self._swallow.discard(request)
+            return None
+        return raw if self.waiting.pop(request, None) is not None else None
+
+    def engine_ready(self) -> list[bytes]:
+        """Return what a new engine must hear: the handshake, the subscriptions, then all that waits, in order."""
+        self.ready = True
+        lines: list[bytes] = []
+        if self._initialize is not None and self._initialize[0] not in self.waiting:
+            self._swallow.add(self._initialize[0])
+            lines.append(self._initialize[1])
+            if self._initialized is not None:
+                lines.append(self._initialized)
+            lines.extend(self._resubscribe())
+        for waiting in self.waiting.values():
+            waiting.sends += waiting.method != LISTEN
+            lines.append(waiting.raw)
+        return lines
+
+    def _resubscribe(self) -> list[bytes]:
+        lines = []
+        waiting = {item.raw for item in self.waiting.values()}
+        for raw in self._subscriptions.values():
+            if raw not in waiting:
+                self._replays += 1
+                replay = f"anchor-replay-{self._replays}"
+                self._swallow.add(replay)
+                lines.append(json.dumps({**json.loads(raw), "id": replay}).encode() + b"\n")
+        return lines
+
+    def engine_lost(self, *, orderly: bool = False) -> list[bytes]:
+        """Forget the engine; return the errors for requests that have now taken three engines with them.
+
+        orderly: the engine said goodbye, so what it left unanswered is no suspect.
+        """
+        self.ready = False
+        if orderly:
+            for waiting in self.waiting.values():
+                waiting.sends = max(waiting.sends - 1, 0)
+        self._swallow.clear()
+        self._asked.clear()
+        spent = [request for request, waiting in self.waiting.items() if waiting.sends >= MAX_SENDS]
+        return [
+            self._fail(request, f"the memory engine ended {MAX_SENDS} times while it worked on this request")
+            for request in spent
+        ]
+
+    def give_up(self, reason: str) -> list[bytes]:
+        """Return an error for every waiting request: no engine is to be had."""
+        return [self._fail(request, f"the memory engine is unavailable: {reason}") for request in list(self.waiting)]
+
+    def _fail(self, request: int | str, text: str) -> bytes:
+        del self.waiting[request]
+        return error_line(request, UNAVAILABLE, text)
+
+    def from_handshake(self) -> list[bytes]:
+        """Return the answers that the handshake file can give now, so that an agent's first turn has its tools."""
+        if self.ready or self.handshake is None:
+            return []
+        answers = []
+        for request, waiting in list(self.waiting.items()):
+            result = known_result(self.handshake, waiting.message, self._negotiated())
+            if result is not None:
+                del self.waiting[request]
+                answers.append(_line({"jsonrpc": "2.0", "id": request, "result": result}))
+        return answers
+
+    def _negotiated(self) -> str:
+        if self._initialize is None or self.handshake is None:
+            return ""
+        return _offered(self.handshake, json.loads(self._initialize[1]))
+
+
+def known_result(handshake: Mapping[str, Any], message: Mapping[str, Any], negotiated: str) -> Any | None:
+    """Return the recorded result of a handshake request, None when only an engine can answer.
+
+    handshake: {"results": [...], "versions": {protocol version: {method: index in results}}, "latest": version}.
+    negotiated: the version `initialize` settled on, "" when there was none.
+    """
+    method = message.get("method")
+    params = message.get("params") or {}
+    if not isinstance(params, dict) or params.get("cursor") is not None:
+        return None
+    if method == "initialize":
+        version = _offered(handshake, message)
+    else:
+        meta = params.get("_meta")
+        version = str(meta.get(PROTOCOL_META, negotiated)) if isinstance(meta, dict) else negotiated
+    index = handshake["versions"].get(version, {}).get(method)
+    return None if index is None else handshake["results"][index]
+
+
+def _offered(handshake: Mapping[str, Any], initialize: Mapping[str, Any]) -> str:
+    asked = str((initialize.get("params") or {}).get("protocolVersion"))
+    return asked if "initialize" in handshake["versions"].get(asked, {}) else str(handshake["latest"])
+
+
+def error_line(request: int | str | None, code: int, text: str) -> bytes:
+    """Return one JSON-RPC error as a line."""
+    return _line({"jsonrpc": "2.0", "id": request, "error": {"code": code, "message": text}})
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _is_id(value: object) -> TypeGuard[int | str]:
+    return isinstance(value, int | str) and not isinstance(value, bool)

@@ -1,0 +1,480 @@
+"""What an engine does once it holds the lock: connections, conversations, jobs, idle exit, draining.
+
+One asyncio loop answers greetings, pings and JSON-RPC; every call into the memory runs on a worker thread, so a long
+one cannot make the engine look hung. A connection is handed to the MCP SDK's own dual-era loop over two in-memory
+streams. The preamble travels in a context variable that the SDK carries along with each message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import logging
+import os
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import anyio
+from mcp.server.lowlevel import Server
+from mcp.server.runner import serve_dual_era_loop
+from mcp.shared._context_streams import ContextReceiveStream, ContextSendStream, create_context_streams
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+
+from memory_anchor.errors import MemoryAnchorError, Unavailable, report
+from memory_anchor.runtime import handshake, spool, wire
+from memory_anchor.runtime.engine import StatePost
+from memory_anchor.runtime.relay import LISTEN
+
+log = logging.getLogger("memory_anchor.engine")
+
+GREETING_WAIT_S = 10.0
+GRACE_S = 20.0
+"""From a bridge's end until its conversation is ended: a client that restarts its server reconnects in between."""
+DRAIN_WAIT_S = 10.0
+DRAIN_POLL_S = 0.02
+JOBS_EVERY_S = 60.0
+IDLE_CHECKS = 4
+"""How often the idle time is looked at within one idle period; at most `JOBS_EVERY_S` apart."""
+RECORD_AFTER_S = 0.5
+"""The handshake is recorded this long after a bridge came, so that its first calls go first."""
+RECORD_EVERY_S = 60.0
+
+Streams = tuple[ContextSendStream[SessionMessage | Exception], ContextReceiveStream[SessionMessage]]
+
+
+class Backend(Protocol):
+    """What an engine serves. All but `server` may block: they run on worker threads."""
+
+    idle_exit_s: float
+
+    def server(self, preamble: wire.Preamble) -> Server[Any]:
+        """Return the MCP server for this caller's profile and rights; the same object for the same ones."""
+        ...
+
+    def hook(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> str:
+        """Return what the client's hook prints."""
+        ...
+
+    def call(self, preamble: wire.Preamble, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer of one call of the command line. Raises our errors."""
+        ...
+
+    def conversation_closed(self, preamble: wire.Preamble) -> None: ...
+
+    def is_live(self) -> bool:
+        """Return whether a conversation still holds active context."""
+        ...
+
+    def run_due_jobs(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Connection:
+    """One bridge. unanswered: ids of its requests in work, without listening ones, which never end."""
+
+    def __init__(self, preamble: wire.Preamble, writer: asyncio.StreamWriter) -> None:
+        self.preamble = preamble
+        self.writer = writer
+        self.unanswered: set[int | str] = set()
+
+
+def run(make_backend: Callable[[], Backend], *, data: Path, listener: socket.socket, post: StatePost) -> None:
+    """Serve until idle, stopped or replaced; every conversation's active context is stored before it returns."""
+    anyio.run(Service(make_backend, data=data, listener=listener, post=post).serve)
+
+
+class Service:
+    def __init__(
+        self, make_backend: Callable[[], Backend], *, data: Path, listener: socket.socket, post: StatePost
+    ) -> None:
+        self._make_backend = make_backend
+        self._data, self._listener, self._post = data, listener, post
+        self._backend: Backend | None = None
+        self._loaded = anyio.Event()
+        self._ending = anyio.Event()
+        self._connections: set[Connection] = set()
+        self._open: Counter[tuple[str, str]] = Counter()
+        self._states: dict[int, Any] = {}
+        self._recorded: dict[str, float] = {}
+        self._busy_at = time.monotonic()
+        self._last_jobs_at = 0.0
+        self._stack = AsyncExitStack()
+        self._entering = anyio.Lock()
+        self._reason = ""
+
+    async def serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError):  # Windows ends processes outright
+                loop.add_signal_handler(number, self._end, f"signal {number.name}")
+        unix = self._listener.family != socket.AF_INET
+        start = asyncio.start_unix_server if unix else asyncio.start_server
+        server = await start(self._accept, sock=self._listener, limit=wire.MAX_LINE_BYTES)
+        try:
+            backend = await anyio.to_thread.run_sync(self._make_backend)
+        except Exception as error:
+            self._post.fail(error)  # before the connections close: who waits on one reads why
+            raise
+        self._backend = backend
+        self._busy_at = time.monotonic()
+        self._loaded.set()
+        self._post.say("serving")
+        log.info("serving %s, version %s, pid %d", self._data, wire.VERSION, os.getpid())
+        try:
+            async with self._stack, anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                tasks.start_soon(self._tend, backend)
+                await self._ending.wait()
+                self._post.say("draining")
+                log.info("draining: %s", self._reason)
+                server.close()
+                await self._drain()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(backend.close)
+        log.info("ended")
+
+    def _end(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self._ending.set()
+
+    async def _drain(self) -> None:
+        """Answer what is in work, then say goodbye: what came later is resent to the next engine."""
+        with anyio.move_on_after(DRAIN_WAIT_S):
+            while any(connection.unanswered for connection in self._connections):
+                await anyio.sleep(DRAIN_POLL_S)
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.writer.write(wire.BYE)
+                connection.writer.close()
+
+    async def _tend(self, backend: Backend) -> None:
+        """Run due jobs, take in what hooks left on disk, and end when idle."""
+        every = min(JOBS_EVERY_S, backend.idle_exit_s / IDLE_CHECKS)
+        while True:
+            await self._jobs(backend)
+            now = time.monotonic()
+            if self._connections or self._open:
+                self._busy_at = now
+            elif now - self._busy_at >= backend.idle_exit_s and not await anyio.to_thread.run_sync(backend.is_live):
+                self._end(f"idle for {backend.idle_exit_s:g} s")
+                return
+            await anyio.sleep(every)
+
+    async def _jobs(self, backend: Backend) -> None:
+        now = time.monotonic()
+        if self._last_jobs_at and now - self._last_jobs_at < JOBS_EVERY_S:
+            return
+        self._last_jobs_at = now
+        try:
+            await anyio.to_thread.run_sync(self._take_in_spool, backend)
+            await anyio.to_thread.run_sync(backend.run_due_jobs)
+        except MemoryAnchorError as error:
+            log.warning("a job failed: %s", error)
+        except Exception:
+            log.exception("a job crashed")
+
+    def _take_in_spool(self, backend: Backend) -> None:
+        for item in spool.waiting(self._data):
+            try:
+                backend.hook(item.preamble, item.event, item.payload)
+            except MemoryAnchorError as error:
+                log.warning("a spooled %s hook stays on disk: %s", item.event, error)
+                return
+            item.done()
+
+    # --- connections -------------------------------------------------------------------------------------------
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            line = await self._greeted(reader, writer)
+            if line is not None:
+                await self._dispatch(line, reader, writer)
+        except (OSError, asyncio.LimitOverrunError, asyncio.IncompleteReadError):
+            pass  # the other side is gone; what it waited for it asks again
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("a connection crashed")
+        finally:
+            writer.close()
+
+    async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any] | None:
+        link = writer.get_extra_info("socket")
+        uid = wire.peer_uid(link._sock if hasattr(link, "_sock") else link)
+        if uid is not None and uid != os.getuid():
+            log.warning("a connection of user %d was refused", uid)
+            return None
+        with anyio.move_on_after(GREETING_WAIT_S):
+            raw = await reader.readuntil(b"\n")
+            try:
+                line = json.loads(raw)
+            except ValueError:
+                return None
+            if not isinstance(line, dict) or line.get("anchor") != wire.WIRE:
+                return None
+            token = self._post.address.get("token")
+            if token is not None and not hmac.compare_digest(str(line.get("token")), token):
+                log.warning("a connection without the token was refused")
+                return None
+            return line
+        return None
+
+    async def _dispatch(self, line: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            preamble = wire.Preamble.from_json(line.get("preamble") or {})
+        except ValueError as error:
+            await _say(writer, {"anchor": wire.WIRE, "ok": False, "error": str(error)})
+            return
+        match line.get("kind"):
+            case "mcp":
+                await self._mcp(preamble, reader, writer)
+            case "ping" | "status":
+                await _say(writer, self._status())
+            case "stop":
+                await _say(writer, self._status())
+                self._end("asked to stop")
+            case "hook":
+                await _say(writer, await self._hook(preamble, line))
+            case "call":
+                await _say(writer, await self._call(preamble, line))
+            case other:
+                await _say(writer, {"anchor": wire.WIRE, "ok": False, "error": f"unknown kind {other!r}"})
+
+    def _status(self) -> dict[str, Any]:
+        state = "draining" if self._ending.is_set() else "serving" if self._loaded.is_set() else "loading"
+        return {
+            "anchor": wire.WIRE,
+            "ok": True,
+            "pid": os.getpid(),
+            "version": wire.VERSION,
+            "state": state,
+            "uptime_s": round(time.time() - self._post.started_at, 1),
+            "bridges": len(self._connections),
+        }
+
+    async def _hook(self, preamble: wire.Preamble, line: dict[str, Any]) -> dict[str, Any]:
+        await self._loaded.wait()
+        backend, event, payload = self._backend, str(line.get("event")), line.get("payload")
+        if backend is None or self._ending.is_set():
+            return {"anchor": wire.WIRE, "ok": False, "error": "the engine is ending"}
+        self._busy_at = time.monotonic()
+        try:
+            text = await anyio.to_thread.run_sync(
+                backend.hook, preamble, event, payload if isinstance(payload, dict) else {}
+            )
+        except MemoryAnchorError as error:
+            return {"anchor": wire.WIRE, "ok": False, "error": str(error)}
+        return {"anchor": wire.WIRE, "ok": True, "text": text}
+
+    async def _call(self, preamble: wire.Preamble, line: dict[str, Any]) -> dict[str, Any]:
+        await self._loaded.wait()
+        backend, arguments = self._backend, line.get("arguments")
+        self._busy_at = time.monotonic()
+        try:
+            if backend is None or self._ending.is_set():
+                raise Unavailable("the engine is ending; try again")
+            given = arguments if isinstance(arguments, dict) else {}
+            result = await anyio.to_thread.run_sync(backend.call, preamble, str(line.get("name")), given)
+        except MemoryAnchorError as error:
+            return {"anchor": wire.WIRE, "error": {"code": report(error).code, "message": str(error)}}
+        except Exception as error:
+            log.exception("a call crashed")
+            told = f"a bug ended this call ({type(error).__name__}); see the engine's log"
+            return {"anchor": wire.WIRE, "error": {"code": report(error).code, "message": told}}
+        return {"anchor": wire.WIRE, "result": result}
+
+    async def _mcp(self, preamble: wire.Preamble, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if wire.newer(preamble.version, than=wire.VERSION):
+            await _say(writer, {"anchor": wire.WIRE, "retiring": True, "version": wire.VERSION})
+            self._end(f"a bridge of version {preamble.version} came")
+            return
+        await self._loaded.wait()
+        if self._backend is None or self._ending.is_set():
+            return
+        wire.PREAMBLE.set(preamble)
+        try:
+            server = self._backend.server(preamble)
+            state = await self._lifespan(server)
+        except Exception as error:
+            await _say(writer, {"anchor": wire.WIRE, "refused": _in_words(error)})
+            return
+        connection = Connection(preamble, writer)
+        conversation = (preamble.project_dir, preamble.conversation)
+        self._connections.add(connection)
+        self._open[conversation] += 1
+        try:
+            await _say(writer, {"anchor": wire.WIRE, "pid": os.getpid(), "version": wire.VERSION})
+            self._tasks.start_soon(self._record, server, preamble, state)
+            await self._pump(connection, reader, server, state)
+        finally:
+            self._connections.discard(connection)
+            if self._ending.is_set():
+                self._leave(conversation)
+            else:
+                self._tasks.start_soon(self._close_later, conversation, preamble)
+
+    async def _lifespan(self, server: Server[Any]) -> Any:
+        """Return the state of the server's lifespan, entered once for all its connections."""
+        async with self._entering:
+            if id(server) not in self._states:
+                self._states[id(server)] = await self._stack.enter_async_context(server.lifespan(server))
+        return self._states[id(server)]
+
+    async def _pump(
+        self, connection: Connection, reader: asyncio.StreamReader, server: Server[Any], state: Any
+    ) -> None:
+        async with _streams() as ((inbound, served), (serving, outbound)), anyio.create_task_group() as tasks:
+            tasks.start_soon(self._read, connection, reader, inbound)
+            tasks.start_soon(self._write, connection, outbound)
+            options = server.create_initialization_options()
+            await serve_dual_era_loop(server, served, serving, lifespan_state=state, init_options=options)
+            tasks.cancel_scope.cancel()
+
+    async def _read(
+        self,
+        connection: Connection,
+        reader: asyncio.StreamReader,
+        inbound: ContextSendStream[SessionMessage | Exception],
+    ) -> None:
+        async with inbound:
+            while True:
+                try:
+                    line = await reader.readuntil(b"\n")
+                except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                    return
+                if self._ending.is_set():
+                    continue  # unanswered, so the bridge brings it to the next engine
+                if line.startswith(wire.PRIVATE):
+                    connection.writer.write(wire.PONG)
+                    continue
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError as error:
+                    await inbound.send(error)
+                    continue
+                if isinstance(message, JSONRPCRequest) and message.method != LISTEN:
+                    connection.unanswered.add(message.id)
+                elif getattr(message, "method", "") == "notifications/cancelled":
+                    connection.unanswered.discard((message.params or {}).get("requestId", ""))  # type: ignore[union-attr]
+                await inbound.send(SessionMessage(message))
+
+    async def _write(self, connection: Connection, outbound: ContextReceiveStream[SessionMessage]) -> None:
+        async with outbound:
+            async for sent in outbound:
+                line = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
+                try:
+                    connection.writer.write(line.encode() + b"\n")
+                    await connection.writer.drain()
+                except OSError:
+                    return
+                if isinstance(sent.message, JSONRPCResponse | JSONRPCError) and sent.message.id is not None:
+                    connection.unanswered.discard(sent.message.id)
+
+    # --- after a bridge ----------------------------------------------------------------------------------------
+
+    async def _close_later(self, conversation: tuple[str, str], preamble: wire.Preamble) -> None:
+        """End a conversation whose last bridge has gone and not come back within the grace."""
+        with anyio.move_on_after(GRACE_S):
+            await self._ending.wait()
+        self._leave(conversation)
+        if conversation in self._open or self._ending.is_set() or self._backend is None:
+            return  # another bridge speaks for it, or the drain stores everything anyway
+        try:
+            await anyio.to_thread.run_sync(self._backend.conversation_closed, preamble)
+        except MemoryAnchorError as error:
+            log.warning("a conversation could not be ended: %s", error)
+
+    def _leave(self, conversation: tuple[str, str]) -> None:
+        self._open[conversation] -= 1
+        if self._open[conversation] <= 0:
+            del self._open[conversation]
+
+    async def _record(self, server: Server[Any], preamble: wire.Preamble, state: Any) -> None:
+        """Keep the handshake of this project on disk for the next cold start."""
+        key = handshake.key(preamble)
+        now = time.monotonic()
+        if now - self._recorded.get(key, -RECORD_EVERY_S) < RECORD_EVERY_S:
+            return
+        self._recorded[key] = now
+        await anyio.sleep(RECORD_AFTER_S)
+        wire.PREAMBLE.set(preamble)
+        try:
+            recorded = await record_handshake(server, state)
+            handshake.save(str(self._data), preamble, recorded)
+        except OSError as error:
+            log.warning("the handshake was not recorded: %s", error.strerror)
+        except Exception:
+            log.exception("recording the handshake crashed")
+
+
+async def record_handshake(server: Server[Any], state: Any) -> dict[str, Any]:
+    """Return what `server` answers to each version's handshake, in the shape `relay.known_result` reads."""
+    answers: dict[str, dict[str, Any]] = {}
+    for version in (*handshake.legacy_versions(), *handshake.modern_versions()):
+        requests = handshake.requests(version)
+        async with _streams() as ((inbound, served), (serving, outbound)), anyio.create_task_group() as tasks:
+            tasks.start_soon(_serve_recorded, server, served, serving, state)
+            answers[version] = {}
+            for message in requests:
+                await inbound.send(SessionMessage(jsonrpc_message_adapter.validate_python(message, by_name=False)))
+                while "id" in message:
+                    reply = (await outbound.receive()).message
+                    if getattr(reply, "id", None) != message["id"]:
+                        continue
+                    if isinstance(reply, JSONRPCResponse):
+                        answers[version][message["method"]] = reply.result
+                    break
+            inbound.close()
+            tasks.cancel_scope.cancel()
+    return handshake.packed(answers)
+
+
+async def _serve_recorded(server: Server[Any], served: Any, serving: Any, state: Any) -> None:
+    options = server.create_initialization_options()
+    await serve_dual_era_loop(server, served, serving, lifespan_state=state, init_options=options)
+
+
+@asynccontextmanager
+async def _streams() -> AsyncIterator[tuple[Any, Any]]:
+    inbound: Any = create_context_streams[SessionMessage | Exception](0)
+    outbound: Any = create_context_streams[SessionMessage](0)
+    try:
+        yield inbound, outbound
+    finally:
+        for stream in (*inbound, *outbound):
+            stream.close()
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, MemoryAnchorError):
+        return str(error)
+    log.error("a connection could not be served", exc_info=error)
+    return f"a bug kept it from serving this project ({type(error).__name__}); see the engine's log"
+
+
+async def _say(writer: asyncio.StreamWriter, line: dict[str, Any]) -> None:
+    writer.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+    await writer.drain()
+
+
+async def serve_stdio(backend: Backend, preamble: wire.Preamble) -> None:
+    """Serve one agent on this process's stdin and stdout with the SDK's transport, until stdin closes."""
+    from mcp.server.stdio import stdio_server
+
+    wire.PREAMBLE.set(preamble)
+    server = backend.server(preamble)
+    async with server.lifespan(server) as state, stdio_server() as (read, write):
+        options = server.create_initialization_options()
+        await serve_dual_era_loop(server, read, write, lifespan_state=state, init_options=options)

@@ -1,0 +1,76 @@
+"""What a hook could not deliver, kept on disk until an engine takes it in. Standard library only.
+
+One 0600 file a hook under `spool/`, named by time so that they are taken in the order they happened. Delivery is at
+least once: the file goes away after the engine has stored what it holds, and the preamble's nonce makes a second
+taking-in harmless.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from memory_anchor.runtime import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from typing import Any
+
+FOLDER = "spool"
+MAX_FILES = 1000
+MAX_BYTES = 4 << 20
+
+
+class Spooled:
+    """One hook that waits on disk."""
+
+    def __init__(self, path: str, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> None:
+        self.path, self.preamble, self.event, self.payload = path, preamble, event, payload
+
+    def done(self) -> None:
+        """Take the file away: what it held is stored."""
+        _remove(self.path)
+
+
+def keep(data: str, preamble: wire.Preamble, event: str, payload: Mapping[str, Any]) -> bool:
+    """Write one hook to disk; return whether there was room (at most `MAX_FILES` of `MAX_BYTES`). Raises OSError."""
+    folder = os.path.join(data, FOLDER)  # noqa: PTH118
+    os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+    text = json.dumps({"preamble": preamble.to_json(), "event": event, "payload": payload}, ensure_ascii=False)
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES or len(os.listdir(folder)) >= MAX_FILES:  # noqa: PTH208
+        return False
+    name = f"{time.time_ns():020d}-{os.getpid()}.json"
+    wire.write_private(os.path.join(folder, name), text)  # noqa: PTH118
+    return True
+
+
+def waiting(data: Path) -> Iterator[Spooled]:
+    """Yield the spooled hooks, oldest first; a file that cannot be understood is set aside as `.bad`."""
+    folder = os.path.join(data, FOLDER)  # noqa: PTH118
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))  # noqa: PTH208
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = os.path.join(folder, name)  # noqa: PTH118
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123
+                kept = json.loads(file.read(MAX_BYTES + 1))
+            preamble = wire.Preamble.from_json(kept["preamble"])
+            event, payload = str(kept["event"]), dict(kept["payload"])
+        except FileNotFoundError:
+            continue
+        except (ValueError, KeyError, TypeError):
+            os.replace(path, f"{path[:-5]}.bad")  # noqa: PTH105
+            continue
+        yield Spooled(path, preamble, event, payload)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)  # noqa: PTH108
+    except FileNotFoundError:
+        return

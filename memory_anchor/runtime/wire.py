@@ -1,0 +1,355 @@
+"""How a bridge, a hook and an engine find and greet each other. Standard library only, cheap to import.
+
+An engine writes `run/engine.json` in its data directory: pid, version, state and address (a Unix socket's path, or a
+loopback port with a token). Clients read that file rather than compute a path, so TMPDIR and XDG_RUNTIME_DIR, which
+differ from one agent to the next, cannot make two of them miss each other. The first line of every connection is a
+greeting; a connection of kind "mcp" then carries JSON-RPC lines both ways, any other kind one request and one answer.
+Private lines start with `{"anchor":` and never reach an agent.
+
+`dataclasses` and `typing` stay out: importing them costs the bridge 30 ms and 2 MB. `Preamble` is a named tuple.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections import namedtuple
+from contextvars import ContextVar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+WIRE = 1
+"""Number of this protocol; greetings with another number are refused."""
+VERSION = "0.1.0"
+"""Version of the package; an engine older than a bridge that connects drains and hands over."""
+MAX_LINE_BYTES = 16 << 20
+MAX_SOCKET_PATH_BYTES = 100
+"""The kernel allows 107; some platforms 103."""
+STATE_FILE = "engine.json"
+FAILURE_FILE = "failed.json"
+MAX_STATE_BYTES = 64 * 1024
+CONNECT_TIMEOUT_S = 1.0
+READ_BYTES = 1 << 16
+PROJECT_MARKERS = (".git", "memory-anchor.yaml", ".ai")
+MAX_PARENTS = 64
+MAX_CONFIG_BYTES = 256 * 1024
+PRIVATE = b'{"anchor":'
+PING = b'{"anchor":"ping"}\n'
+PONG = b'{"anchor":"pong"}\n'
+BYE = b'{"anchor":"bye"}\n'
+"""Sent by an engine that ends in order: whoever hears it reconnects only when it has something to ask."""
+
+_Fields = namedtuple(
+    "_Fields",
+    "conversation project_dir cwd client version zone profile read_only budget nonce agent user pid",
+    defaults=("", "", "", "", VERSION, "", "", None, 0, "", "", "", 0),
+)
+
+
+class Preamble(_Fields):
+    """What an engine must know about a caller and may never take from whoever started it. All are str except:
+
+    read_only: bool, or None when the caller did not say (the settings then decide, as with profile "").
+    budget: tokens of a built context, 0 for the settings' own. pid: of the bridge or hook.
+    zone: IANA name, "" when unknown. nonce: random id of the process; with a call's id it makes resending harmless.
+    """
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields that differ from their default."""
+        return {name: value for name, value in self._asdict().items() if value != self._field_defaults[name]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Preamble:
+        """Return the preamble with every field of its own type; unknown names, of a newer bridge, are left out.
+
+        Raises ValueError: not a mapping, or a field of the wrong type.
+        """
+        if not isinstance(value, dict):
+            raise ValueError("a preamble is a JSON object")
+        fields: dict[str, Any] = {}
+        for name, default in cls._field_defaults.items():
+            given = value.get(name, default)
+            kinds: tuple[type, ...] = (bool, type(None)) if name == "read_only" else (type(default),)
+            if type(given) not in kinds:
+                raise ValueError(f"preamble field {name} has type {type(given).__name__}")
+            fields[name] = given
+        return cls(**fields)
+
+
+PREAMBLE: ContextVar[Preamble] = ContextVar("memory_anchor_preamble", default=Preamble())  # noqa: B039 - a tuple
+"""The preamble of the connection whose request is being served; the default inside one process."""
+
+
+def call_nonce(preamble: Preamble, request_id: object) -> str:
+    """Return what identifies one call over every resending of it, "" when the transport cannot tell.
+
+    request_id: the JSON-RPC id as it came; 1 and "1" are two ids.
+    """
+    return f"{preamble.nonce}/{json.dumps(request_id)}" if preamble.nonce and request_id is not None else ""
+
+
+def newer(version: str, than: str) -> bool:
+    """Return whether `version` is later; only the leading numbers of the dotted parts count.
+
+    >>> newer("0.10.0", than="0.9.1")
+    True
+    """
+    return _numbers(version) > _numbers(than)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    parts = []
+    for part in version.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        parts.append(int(digits))
+    return tuple(parts)
+
+
+# --- places ----------------------------------------------------------------------------------------------------
+
+
+def default_data_dir(env: Mapping[str, str]) -> str:
+    """Return the platform's folder for a user's data, `memory-anchor` inside it (as platformdirs would)."""
+    home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - pathlib costs 15 ms
+    if sys.platform == "win32":
+        return _join(env.get("LOCALAPPDATA") or _join(home, "AppData", "Local"), "memory-anchor")
+    if sys.platform == "darwin":
+        return _join(home, "Library", "Application Support", "memory-anchor")
+    return _join(env.get("XDG_DATA_HOME") or _join(home, ".local", "share"), "memory-anchor")
+
+
+def user_config_file(env: Mapping[str, str]) -> str:
+    """Return where the user's own settings file is, whether or not it exists."""
+    if given := env.get("MEMORY_ANCHOR_CONFIG_FILE"):
+        return given
+    home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111
+    if sys.platform == "win32":
+        return _join(env.get("LOCALAPPDATA") or _join(home, "AppData", "Local"), "memory-anchor", "config.yaml")
+    if sys.platform == "darwin":
+        return _join(home, "Library", "Application Support", "memory-anchor", "config.yaml")
+    return _join(env.get("XDG_CONFIG_HOME") or _join(home, ".config"), "memory-anchor", "config.yaml")
+
+
+def data_dir(env: Mapping[str, str]) -> str:
+    """Return the absolute data directory: the environment's, else the user file's, else the platform's."""
+    given = env.get("MEMORY_ANCHOR_DATA_DIR") or _from_user_file(env) or default_data_dir(env)
+    return os.path.abspath(os.path.expanduser(given))  # noqa: PTH100, PTH111
+
+
+def _from_user_file(env: Mapping[str, str]) -> str:
+    # One top-level `data_dir: value` line is all the bridge needs; a YAML parser would cost it 40 ms.
+    try:
+        with open(user_config_file(env), encoding="utf-8") as file:  # noqa: PTH123
+            text = file.read(MAX_CONFIG_BYTES)
+    except (OSError, UnicodeDecodeError):
+        return ""
+    for line in text.splitlines():
+        if line.startswith("data_dir:"):
+            return line[len("data_dir:") :].split(" #")[0].strip().strip("'\"")
+    return ""
+
+
+def run_dir(data: str) -> str:
+    """Return the folder of sockets and state files, made 0700 when it is missing."""
+    path = _join(data, "run")
+    os.makedirs(data, mode=0o700, exist_ok=True)  # noqa: PTH103
+    os.makedirs(path, mode=0o700, exist_ok=True)  # noqa: PTH103
+    return path
+
+
+def project_of(env: Mapping[str, str], cwd: str) -> str:
+    """Return the caller's project: what it says, else the nearest folder that looks like one, else its cwd.
+
+    The home folder and the root are nobody's project: "" for those.
+    """
+    for name in ("MEMORY_ANCHOR_PROJECT_DIR", "CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR"):
+        if given := env.get(name):
+            return os.path.abspath(os.path.expanduser(given))  # noqa: PTH100, PTH111
+    home = os.path.abspath(env.get("HOME") or os.path.expanduser("~"))  # noqa: PTH100, PTH111
+    folder = cwd
+    for _ in range(MAX_PARENTS):
+        parent = os.path.dirname(folder)  # noqa: PTH120
+        if parent == folder or folder == home:
+            break
+        if any(os.path.exists(_join(folder, marker)) for marker in PROJECT_MARKERS):  # noqa: PTH110
+            return folder
+        folder = parent
+    return "" if cwd == home or os.path.dirname(cwd) == cwd else cwd  # noqa: PTH120
+
+
+def local_zone(env: Mapping[str, str]) -> str:
+    """Return the IANA name of the local zone, "" when the system does not tell."""
+    given = env.get("TZ", "").lstrip(":")
+    if given == "UTC" or "/" in given.strip("/"):
+        return given.partition("zoneinfo/")[2] or given
+    try:
+        return os.readlink("/etc/localtime").partition("zoneinfo/")[2]  # noqa: PTH115
+    except OSError:
+        return ""
+
+
+def own_preamble(env: Mapping[str, str], *, cwd: str, pid: int, nonce: str) -> Preamble:
+    """Return the preamble of this process from its environment: what real clients set, ours first."""
+    client = "claude-code" if env.get("CLAUDE_CODE_SESSION_ID") or env.get("CLAUDECODE") else ""
+    if not client and (env.get("CODEX_THREAD_ID") or env.get("CODEX_SANDBOX")):
+        client = "codex"
+    read_only = env.get("MEMORY_ANCHOR_READ_ONLY", "").strip().lower()
+    return Preamble(
+        conversation=env.get("CLAUDE_CODE_SESSION_ID") or env.get("CODEX_THREAD_ID") or f"bridge-{nonce}",
+        project_dir=project_of(env, cwd),
+        cwd=cwd,
+        client=client,
+        zone=local_zone(env),
+        profile=env.get("MEMORY_ANCHOR_PROFILE", ""),
+        read_only=None if not read_only else read_only in ("1", "true", "yes", "on"),
+        agent=env.get("MEMORY_ANCHOR_SCOPE__AGENT", ""),
+        user=env.get("MEMORY_ANCHOR_SCOPE__USER", ""),
+        nonce=nonce,
+        pid=pid,
+    )
+
+
+# --- files that say where the engine is --------------------------------------------------------------------------
+
+
+def read_json(path: str) -> dict[str, Any] | None:
+    """Return the object in a small JSON file, None when it is missing, unreadable or no object."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            value = json.loads(file.read(MAX_STATE_BYTES))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def write_private(path: str, text: str) -> None:
+    """Write a 0600 file in one step: readers see the old text or the new, never half."""
+    beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123
+            file.write(text)
+        os.replace(beside, path)  # noqa: PTH105
+    except BaseException:
+        os.unlink(beside)  # noqa: PTH108
+        raise
+
+
+def read_state(data: str) -> dict[str, Any] | None:
+    """Return what the last engine said about itself: pid, version, state, address; it may be dead by now."""
+    return read_json(_join(data, "run", STATE_FILE))
+
+
+def read_failure(data: str, *, after: float) -> tuple[str, bool]:
+    """Return why an engine could not start later than `after` (epoch seconds), else "", and whether it may pass."""
+    failure = read_json(_join(data, "run", FAILURE_FILE)) or {}
+    at = failure.get("at", 0.0)
+    if not isinstance(at, int | float) or at < after:
+        return "", True
+    return str(failure.get("message", "")), failure.get("code") == "store_busy"
+
+
+# --- connections -------------------------------------------------------------------------------------------------
+
+
+def connect(data: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> tuple[socket.socket, dict[str, Any]]:
+    """Return a connection to the engine of this data directory, and what the engine says about itself.
+
+    Raises OSError: no engine listens.
+    """
+    state = read_state(data)
+    if state is None:
+        raise ConnectionRefusedError("no engine has run here")
+    address = state.get("address") or {}
+    path, port = address.get("unix"), address.get("tcp")
+    if path and hasattr(socket, "AF_UNIX"):
+        link = socket.socket(socket.AF_UNIX)
+        target: Any = path
+    elif port:
+        link = socket.socket(socket.AF_INET)
+        target = ("127.0.0.1", int(port))
+    else:
+        raise ConnectionRefusedError("the engine's address is of a kind this platform lacks")
+    try:
+        link.settimeout(timeout_s)
+        link.connect(target)
+    except BaseException:
+        link.close()
+        raise
+    return link, state
+
+
+def greeting(kind: str, preamble: Preamble, state: Mapping[str, Any], **more: Any) -> bytes:
+    """Return the first line of a connection. kind: mcp, ping, status, stop or hook."""
+    line: dict[str, Any] = {"anchor": WIRE, "kind": kind, "preamble": preamble.to_json(), **more}
+    if token := (state.get("address") or {}).get("token"):
+        line["token"] = token
+    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+
+
+def ask(data: str, kind: str, preamble: Preamble, *, timeout_s: float, **more: Any) -> dict[str, Any]:
+    """Return the engine's answer to one private request, sent on a connection of its own.
+
+    Raises OSError: no engine, no answer in time (TimeoutError), or an answer that is none (ConnectionError).
+    """
+    link, state = connect(data, timeout_s=min(timeout_s, CONNECT_TIMEOUT_S))
+    with link:
+        link.settimeout(timeout_s)
+        link.sendall(greeting(kind, preamble, state, **more))
+        received = bytearray()
+        while b"\n" not in received:
+            chunk = link.recv(READ_BYTES)
+            if not chunk or len(received) > MAX_LINE_BYTES:
+                raise ConnectionResetError("the engine closed the connection before it answered")
+            received += chunk
+    try:
+        answer = json.loads(received.partition(b"\n")[0])
+    except ValueError:
+        raise ConnectionAbortedError("the engine's answer is not JSON") from None
+    if not isinstance(answer, dict):
+        raise ConnectionAbortedError("the engine's answer is no object")
+    return answer
+
+
+def peer_pid(link: socket.socket) -> int:
+    """Return the pid of the process that listens at the other end, 0 where the kernel does not tell."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None or link.family != getattr(socket, "AF_UNIX", None):
+        return 0
+    return int.from_bytes(link.getsockopt(socket.SOL_SOCKET, option, 12)[:4], sys.byteorder)
+
+
+def peer_uid(link: socket.socket) -> int | None:
+    """Return the user at the other end of a Unix socket, None where the kernel does not tell."""
+    if link.family != getattr(socket, "AF_UNIX", None):
+        return None
+    if (option := getattr(socket, "SO_PEERCRED", None)) is not None:
+        return int.from_bytes(link.getsockopt(socket.SOL_SOCKET, option, 12)[4:8], sys.byteorder)
+    if sys.platform == "darwin":  # struct xucred: version, uid, ... by LOCAL_PEERCRED at level SOL_LOCAL
+        return int.from_bytes(link.getsockopt(0, 1, 76)[4:8], sys.byteorder)
+    return None
+
+
+def split_lines(buffer: bytearray) -> Iterator[bytes]:
+    """Yield the complete lines in `buffer`, each with its newline, and take them out of it."""
+    start = 0
+    try:
+        while (end := buffer.find(b"\n", start)) >= 0:
+            line = bytes(buffer[start : end + 1])
+            start = end + 1
+            yield line
+    finally:
+        del buffer[:start]
+
+
+def _join(*parts: str) -> str:
+    return os.path.join(*parts)  # noqa: PTH118 - pathlib costs the bridge 15 ms

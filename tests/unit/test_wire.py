@@ -1,0 +1,140 @@
+"""Finding and greeting an engine: places, preambles, versions, the recorded handshake, the spool."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from memory_anchor.runtime import handshake, launch, spool, wire
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_package_and_the_wire_speak_of_one_version() -> None:
+    """Rule engine.version: the version that decides about handing over is the package's."""
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == wire.VERSION
+
+
+def test_the_default_places_are_those_of_platformdirs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rule wire.places: the bridge computes without a library what everything else computes with one."""
+    env = {"HOME": str(tmp_path)}
+    for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert wire.default_data_dir(env) == platformdirs.user_data_dir("memory-anchor", appauthor=False)
+    assert wire.user_config_file(env) == str(Path(platformdirs.user_config_dir("memory-anchor")) / "config.yaml")
+
+
+def test_the_data_directory_is_the_environments_then_the_user_files_then_the_default(tmp_path: Path) -> None:
+    """Rule wire.places: one line of the user's file is understood without a YAML parser."""
+    file = tmp_path / "config.yaml"
+    file.write_text('profile: full\ndata_dir: "/srv/memory"  # on the big disk\n')
+    env = {"HOME": "/h", "MEMORY_ANCHOR_CONFIG_FILE": str(file)}
+    assert wire.data_dir({**env, "MEMORY_ANCHOR_DATA_DIR": "/x/../y"}) == str(Path("/y"))
+    assert wire.data_dir(env) == "/srv/memory"
+    file.write_text("# data_dir: no\n")
+    assert wire.data_dir(env) == wire.default_data_dir(env)
+
+
+def test_a_preamble_survives_the_wire_and_refuses_wrong_types() -> None:
+    """Law: to_json and from_json are inverse; a newer bridge's fields are left out."""
+    full = wire.Preamble("c", "/p", "/p/x", "codex", "1.2", "Asia/Shanghai", "full", True, 900, "n", "a", "u", 7)
+    assert wire.Preamble.from_json({**full.to_json(), "later": 1}) == full
+    assert wire.Preamble.from_json({}) == wire.Preamble()
+    for wrong in ({"pid": "7"}, {"pid": True}, {"read_only": 1}, {"zone": None}, []):
+        with pytest.raises(ValueError, match="preamble"):
+            wire.Preamble.from_json(wrong)  # type: ignore[arg-type]
+
+
+def test_the_preamble_is_what_real_clients_set(tmp_path: Path) -> None:
+    """Rule bridge.preamble: Claude Code's session and project; else one conversation per process."""
+    (tmp_path / ".git").mkdir()
+    deep = tmp_path / "src" / "deep"
+    deep.mkdir(parents=True)
+    claude = {"CLAUDE_CODE_SESSION_ID": "s1", "CLAUDE_PROJECT_DIR": "/work", "TZ": "Asia/Shanghai", "HOME": "/h"}
+    one = wire.own_preamble(claude, cwd=str(deep), pid=1, nonce="n")
+    assert (one.conversation, one.project_dir, one.client, one.zone) == ("s1", "/work", "claude-code", "Asia/Shanghai")
+    other = wire.own_preamble({"HOME": "/h", "MEMORY_ANCHOR_READ_ONLY": "1"}, cwd=str(deep), pid=1, nonce="n")
+    assert (other.conversation, other.project_dir, other.read_only) == ("bridge-n", str(tmp_path), True)
+    assert wire.project_of({"HOME": str(tmp_path)}, str(tmp_path)) == ""
+
+
+def test_call_nonces_tell_calls_and_processes_apart() -> None:
+    """Rule bridge.delivery: resent it is the same call; another id, another type of id, another bridge is not."""
+    one, two = wire.Preamble(nonce="a"), wire.Preamble(nonce="b")
+    assert wire.call_nonce(one, 1) == wire.call_nonce(one, 1)
+    assert len({wire.call_nonce(one, 1), wire.call_nonce(one, "1"), wire.call_nonce(two, 1), ""}) == 4
+    assert wire.call_nonce(wire.Preamble(), 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "than", "expected"),
+    [("0.2.0", "0.1.9", True), ("0.10", "0.9", True), ("0.1.0", "0.1.0", False), ("1.0rc1", "1.0", False)],
+)
+def test_versions_compare_by_number(version: str, than: str, expected: bool) -> None:
+    """Rule engine.version: only a later one makes an engine hand over."""
+    assert wire.newer(version, than=than) is expected
+
+
+def test_the_engine_inherits_nothing_of_who_started_it() -> None:
+    """Rule engine.neutral: project, profile, rights and session stay with the connection."""
+    env = {
+        "PATH": "/bin",
+        "CLAUDE_CODE_SESSION_ID": "s",
+        "MEMORY_ANCHOR_PROFILE": "full",
+        "MEMORY_ANCHOR_READ_ONLY": "1",
+    }
+    env |= {"MEMORY_ANCHOR_EMBEDDER__KIND": "none", "CODEX_HOME": "/c", "MEMORY_ANCHOR_PROJECT_DIR": "/p"}
+    kept = launch.engine_environment(env, "/data")
+    kept.pop("PYTHONPATH", None)
+    assert kept == {"PATH": "/bin", "MEMORY_ANCHOR_EMBEDDER__KIND": "none", "MEMORY_ANCHOR_DATA_DIR": "/data"}
+
+
+def test_the_bridge_loads_nothing_heavy() -> None:
+    """Rule bridge.light: no asyncio, typing, dataclasses, logging or pathlib: each costs an agent milliseconds."""
+    code = "import sys, memory_anchor.runtime.bridge; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    heavy = {"asyncio", "typing", "dataclasses", "logging", "pathlib", "subprocess", "hashlib", "pydantic", "mcp"}
+    assert not heavy & set(ran.stdout.split())
+
+
+def test_a_recorded_handshake_is_kept_per_project_profile_and_rights(tmp_path: Path) -> None:
+    """Rule bridge.handshake: one caller's file is not another's; a damaged one counts as none."""
+    recorded = {"latest": "v", "versions": {"v": {"initialize": 0}}, "results": [{"a": "记忆"}]}
+    caller = wire.Preamble(project_dir="/a", profile="full")
+    handshake.save(str(tmp_path), caller, recorded)
+    loaded = handshake.load(str(tmp_path), caller)
+    assert loaded is not None
+    assert loaded["results"] == [{"a": "记忆"}]
+    for other in (caller._replace(project_dir="/b"), caller._replace(read_only=True)):
+        assert (handshake.load(str(tmp_path), other) or {}).get("results") != [{"a": "记忆"}]
+    handshake.save(str(tmp_path), caller, {**recorded, "versions": {"v": {"initialize": 9}}})
+    assert (handshake.load(str(tmp_path), caller) or {}).get("results") != [{"a": "记忆"}]
+    handshake.forget(str(tmp_path))
+    assert list((tmp_path / handshake.FOLDER).iterdir()) == []
+
+
+def test_the_spool_keeps_order_sets_broken_files_aside_and_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule hook.spool: oldest first, 0600, at most so many; one bad file stops nothing."""
+    caller = wire.Preamble(conversation="c", nonce="n")
+    for event in ("a", "b"):
+        assert spool.keep(str(tmp_path), caller, event, {"text": "记忆"})
+    folder = tmp_path / spool.FOLDER
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in folder.iterdir())
+    (folder / "0.json").write_text("{broken")
+    found = list(spool.waiting(tmp_path))
+    assert [(one.event, one.preamble, one.payload) for one in found] == [
+        ("a", caller, {"text": "记忆"}),
+        ("b", caller, {"text": "记忆"}),
+    ]
+    found[0].done()
+    assert sorted(path.suffix for path in folder.iterdir()) == [".bad", ".json"]
+    monkeypatch.setattr(spool, "MAX_FILES", 2)
+    assert not spool.keep(str(tmp_path), caller, "c", {})
