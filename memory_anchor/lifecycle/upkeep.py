@@ -154,8 +154,10 @@ def write(
         entries, written = _entries(up, collection, changes, added)
         if entries:
             up.store.put(collection, entries)
-    for memory in written:
-        up.audit.append(kind, audit_record(memory), by=by, at=at)
+    if len(written) == 1:
+        up.audit.append(kind, audit_record(written[0]), by=by, at=at)
+    elif written:  # one durable record a batch: a night's forgetting is not a thousand disk syncs
+        up.audit.append(kind, {"memories": [audit_record(memory) for memory in written]}, by=by, at=at)
     up.on_write([entry.memory for entry in entries])
     return written
 

@@ -1,0 +1,167 @@
+"""Whether what a memory cites still stands: fresh, moved, stale or gone. Pure; files come in through a port.
+
+A citation into a repository carries the lines it read and a hash of them. On recall the lines are looked at again: the
+same text in the same place is fresh, elsewhere in the file moved (with the new lines), nowhere stale; a missing file is
+gone. Lines are compared without their surrounding white space, so that re-indenting and line ends change nothing. An
+answer costs one stat of a file seen before: results are kept by the Git blob id of the text, and blob ids by the file's
+stamp, so touching a file or switching branches back and forth re-reads it but compares nothing again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from memory_anchor.model import Citation, Freshness, Locator
+
+LINES_MAX = 50_000
+"""Longer files are compared in place only, not searched for where the lines went."""
+CACHED_MAX = 4_096
+_SEVERITY: dict[Freshness, int] = {"fresh": 0, "moved": 1, "stale": 2, "gone": 3}
+
+
+class SourceFiles(Protocol):
+    """The files a project's citations may name."""
+
+    def stamp(self, ref: str) -> str | None:
+        """Return what changes whenever the file may have changed (cheap), None when it is not there."""
+        ...
+
+    def text(self, ref: str) -> str | None:
+        """Return the file's text, None when it is not there or not text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """freshness None: nothing to compare with. lines: where the cited lines are now, first and last, from 1."""
+
+    freshness: Freshness | None
+    lines: tuple[int, int] | None = None
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines that are compared: each stripped at both ends."""
+    return [line.strip() for line in text.splitlines()]
+
+
+def lines_hash(lines: Sequence[str]) -> str:
+    """Return the SHA-256 of stripped lines, 64 hex digits."""
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def blob_id(text: str) -> str:
+    """Return the Git blob id of a text, 40 hex digits.
+
+    >>> blob_id("hello\\n")
+    'ce013625030ba8dba906f756967f9e9ca394464a'
+    """
+    stored = text.encode("utf-8", "surrogatepass")
+    return hashlib.sha1(b"blob %d\0" % len(stored) + stored, usedforsecurity=False).hexdigest()
+
+
+def sealed(citation: Citation, text: str | None) -> Citation:
+    """Return a file citation with the hash of the lines it names (the whole file when it names none).
+
+    Lines past the end, and a file that is not there, leave it without a hash: there is nothing to compare with later.
+    """
+    if citation.kind != "file" or text is None:
+        return citation
+    lines, place = lines_of(text), citation.locator
+    first = place.line_start or 1
+    last = place.line_end or (place.line_start or len(lines))
+    if not 1 <= first <= last <= len(lines):
+        return citation
+    return replace(citation, locator=replace(place, sha=lines_hash(lines[first - 1 : last])), freshness="fresh")
+
+
+def check(locator: Locator, text: str | None) -> Checked:
+    """Return how a citation into a file stands now. text: the file as it is, None when it is not there.
+
+    Of several places where the lines now are, the nearest to the old one is given.
+    """
+    if text is None:
+        return Checked("gone")
+    if locator.sha is None:
+        return Checked(None)
+    lines = lines_of(text)
+    if locator.line_start is None:
+        return Checked("fresh" if lines_hash(lines) == locator.sha else "stale")
+    first = locator.line_start
+    last = locator.line_end or first
+    if last <= len(lines) and lines_hash(lines[first - 1 : last]) == locator.sha:
+        return Checked("fresh", (first, last))
+    size = last - first + 1
+    if len(lines) > LINES_MAX:
+        return Checked("stale")
+    for start in sorted(range(len(lines) - size + 1), key=lambda i: (abs(i - first + 1), i)):
+        if lines_hash(lines[start : start + size]) == locator.sha:
+            return Checked("moved", (start + 1, start + size))
+    return Checked("stale")
+
+
+class FreshnessChecker:
+    """Checks citations against files, remembering what it compared. Thread-safe."""
+
+    def __init__(self, files: SourceFiles) -> None:
+        self._files = files
+        self._lock = threading.Lock()
+        self._blobs: dict[str, tuple[str, str]] = {}
+        """ref -> (stamp, blob id)"""
+        self._results: dict[tuple[str, Locator], Checked] = {}
+
+    def check(self, citation: Citation) -> Checked:
+        """Return how one citation stands; only file citations with a hash can be told."""
+        if citation.kind != "file" or citation.locator.sha is None:
+            return Checked(None)
+        stamp = self._files.stamp(citation.ref)
+        if stamp is None:
+            return Checked("gone")
+        with self._lock:
+            known = self._blobs.get(citation.ref)
+            if known is not None and known[0] == stamp:
+                result = self._results.get((known[1], citation.locator))
+                if result is not None:
+                    return result
+        text = self._files.text(citation.ref)
+        if text is None:
+            return Checked("gone")
+        blob = blob_id(text)
+        with self._lock:
+            result = self._results.get((blob, citation.locator))
+        if result is None:
+            result = check(citation.locator, text)
+        with self._lock:
+            if len(self._results) >= CACHED_MAX:
+                self._results.clear()
+                self._blobs.clear()
+            self._blobs[citation.ref] = (stamp, blob)
+            self._results[blob, citation.locator] = result
+        return result
+
+    def checked(self, citations: Iterable[Citation]) -> tuple[Citation, ...]:
+        """Return the citations with their freshness, moved ones with the lines where the text is now."""
+        return tuple(self._checked(citation) for citation in citations)
+
+    def _checked(self, citation: Citation) -> Citation:
+        found = self.check(citation)
+        if found.freshness is None:
+            return citation
+        place = citation.locator
+        if found.freshness == "moved" and found.lines is not None:
+            place = replace(place, line_start=found.lines[0], line_end=found.lines[1])
+        return replace(citation, locator=place, freshness=found.freshness)
+
+
+def sealed_all(citations: Iterable[Citation], files: SourceFiles) -> tuple[Citation, ...]:
+    """Return citations with the hash of what they name now; done once, when a memory is written."""
+    return tuple(sealed(c, files.text(c.ref)) if c.kind == "file" else c for c in citations)
+
+
+def worst(citations: Iterable[Citation]) -> Freshness | None:
+    """Return the worst freshness among citations, None when none can be told: what ranking lowers a memory by."""
+    told = [c.freshness for c in citations if c.freshness is not None]
+    return max(told, key=_SEVERITY.__getitem__, default=None)

@@ -1,0 +1,299 @@
+"""Purge erases for good, and says what it could not reach. Only a human may ask; everything else archives.
+
+What goes: every version of the named memories, or of all that contain a text, in every collection; then whatever the
+product made of them (digests that quote them are erased, the neighbours' search context is emptied); then the files
+named by the caller: the spool, context reports, backups. The store's `erase` sees to its own log, where deleted text
+would survive. Order: files first, the store last, so that a purge cut short leaves the ids that let it be repeated.
+Afterwards everything is looked through once more; the certificate says whether anything was still found, and what is
+out of reach (Git history, exports, a provider's logs). Certificate and audit hold ids and counts, never the text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from memory_anchor.errors import BadInput, NotFound, Refused
+from memory_anchor.lifecycle.digest import opening
+from memory_anchor.lifecycle.upkeep import Upkeep
+from memory_anchor.model import COLLECTIONS, Caller, Memory, OneOf, Where
+from memory_anchor.ports import Entry
+from memory_anchor.text.indexing import conversation_context, searched_words
+
+PURGE = "purge"
+LEAST_TEXT = 4
+"""A shorter text would match half the store."""
+LEAST_QUOTE = 16
+"""An opening shorter than this is not evidence that one text quotes another."""
+PAGE = 500
+EVERYTHING = Where()
+CONTEXT_OPENING = 80
+OUT_OF_REACH = (
+    "Git history of the project, where an approved constitution or an operation file quoted it",
+    "exports and copies of backups that were made elsewhere",
+    "reasons that were given with earlier writes, in the append-only audit record",
+    "logs of an embedding or model provider, if one was set up",
+    "what an agent's own transcript keeps, and blocks of the disk that are free but not overwritten",
+)
+
+
+class Holder(Protocol):
+    """Something beside the store that may hold the text: a spool, reports, a cache, a backup."""
+
+    name: str
+
+    def erase(self, matches: Callable[[str], bool]) -> int:
+        """Erase every record whose text matches; return how many there were."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinesFile:
+    """A file of one record a line (JSON or plain); matching lines are dropped and the rest replaces the file whole."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def erase(self, matches: Callable[[str], bool]) -> int:
+        if not self.path.is_file():
+            return 0
+        lines = self.path.read_text(encoding="utf-8", errors="surrogateescape").splitlines(keepends=True)
+        kept = [line for line in lines if not matches(unescaped(line))]
+        if len(kept) == len(lines):
+            return 0
+        beside = self.path.with_name(f"{self.path.name}.purged")
+        beside.write_text("".join(kept), encoding="utf-8", errors="surrogateescape")
+        beside.replace(self.path)
+        return len(lines) - len(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFile:
+    """A file that is removed altogether when it holds the text: a report of one context, a snapshot."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def erase(self, matches: Callable[[str], bool]) -> int:
+        if not self.path.is_file():
+            return 0
+        if not matches(unescaped(self.path.read_text(encoding="utf-8", errors="surrogateescape"))):
+            return 0
+        self.path.unlink()
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Something in memory that is cleared whole, since its records cannot be told apart."""
+
+    name: str
+    clear: Callable[[], None]
+
+    def erase(self, matches: Callable[[str], bool]) -> int:
+        del matches
+        self.clear()
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a purge removed and what it cannot. removed: collection -> version ids. mentions: ids of memories that
+    quote the erased ones but were written by somebody, and so wait for a decision. clean: nothing was found after."""
+
+    at: datetime
+    removed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    emptied: tuple[str, ...] = ()
+    files: dict[str, int] = field(default_factory=dict)
+    mentions: tuple[str, ...] = ()
+    clean: bool = True
+    out_of_reach: tuple[str, ...] = OUT_OF_REACH
+
+    @property
+    def versions(self) -> int:
+        return sum(len(ids) for ids in self.removed.values())
+
+
+def unescaped(line: str) -> str:
+    """Return a line together with its JSON reading, so that an escaped text is recognised too."""
+    try:
+        return line + "\n" + json.dumps(json.loads(line), ensure_ascii=False)
+    except ValueError:
+        return line
+
+
+def all_text(memory: Memory) -> str:
+    """Return every text of one version in which something secret may stand."""
+    parts: list[str] = [memory.content, memory.key, memory.context, memory.reason, memory.where or "", *memory.who]
+    parts += [*memory.questions, *(tag.name for tag in memory.tags)]
+    parts += [text for c in memory.citations for text in (c.ref, c.title or "")]
+    if memory.gap is not None:
+        parts.append(json.dumps(dict(memory.gap), ensure_ascii=False, default=str))
+    parts += [json.dumps(dict(r.outcome), ensure_ascii=False, default=str) for r in memory.receipts]
+    return "\n".join(parts)
+
+
+def purge_ids(
+    up: Upkeep, ids: Sequence[str], *, caller: Caller, at: datetime, by: str, holders: Iterable[Holder] = ()
+) -> Certificate:
+    """Erase every version of these memories everywhere.
+
+    Raises Refused: the caller is not a human. NotFound: none of the ids exists (nothing was erased).
+    """
+    _only_human(caller)
+    named = _versions(up, ids)
+    if not named:
+        raise NotFound(f"none of {len(ids)} ids is a memory here; `memory-anchor list` gives the ids there are")
+    texts = [m.content for members in named.values() for m in members]
+    quotes = tuple({q for text in texts for q in (text, opening(text)) if len(q) >= LEAST_QUOTE})
+    before = tuple({conversation_context(m) for members in named.values() for m in members})
+    known = set(ids)
+
+    def in_files(text: str) -> bool:
+        return any(f'"{one}"' in text for one in known) or any(q in text for q in quotes)
+
+    return _purge(
+        up,
+        named,
+        is_quoted=lambda m: m.id not in known and any(q in m.content for q in quotes),
+        in_context=lambda m: _quotes_before(m, before),
+        remains=lambda m: m.id in known or _quotes_before(m, before),
+        in_files=in_files,
+        at=at,
+        by=by,
+        holders=holders,
+    )
+
+
+def purge_text(
+    up: Upkeep, text: str, *, caller: Caller, at: datetime, by: str, holders: Iterable[Holder] = ()
+) -> Certificate:
+    """Erase everything that contains `text` (case counts), in every version and collection.
+
+    Raises Refused: the caller is not a human. BadInput: a text too short to mean anything.
+    """
+    _only_human(caller)
+    if len(text.strip()) < LEAST_TEXT:
+        raise BadInput(f"the text to purge has {len(text.strip())} characters; allowed are at least {LEAST_TEXT}")
+    named: dict[str, list[Memory]] = {}
+    for collection in COLLECTIONS:
+        hit = {m.id for m in _every_version(up, collection) if text in all_text(replace(m, context=""))}
+        if hit:
+            named[collection] = [m for m in _every_version(up, collection) if m.id in hit]
+    return _purge(
+        up,
+        named,
+        is_quoted=_never,
+        in_context=lambda m: text in m.context,
+        remains=lambda m: text in all_text(m),
+        in_files=lambda line: text in line,
+        at=at,
+        by=by,
+        holders=holders,
+    )
+
+
+def _never(memory: Memory) -> bool:
+    """Matching by text finds every quotation as such."""
+    del memory
+    return False
+
+
+def _quotes_before(memory: Memory, before: Sequence[str]) -> bool:
+    """Return whether the search context of a memory is (or holds) one of these texts that came before it."""
+    return any(
+        text
+        and (text == memory.context.strip() or (len(text) >= LEAST_QUOTE and text[:CONTEXT_OPENING] in memory.context))
+        for text in before
+    )
+
+
+def _only_human(caller: Caller) -> None:
+    if caller is not Caller.HUMAN:
+        raise Refused("purge erases for good and is for humans: run `memory-anchor purge` on a terminal")
+
+
+def _versions(up: Upkeep, ids: Sequence[str]) -> dict[str, list[Memory]]:
+    found: dict[str, list[Memory]] = {}
+    for collection in COLLECTIONS:
+        wanted = Where((OneOf("id", tuple(ids)),))
+        versions = list(_every_version(up, collection, wanted))
+        if versions:
+            found[collection] = versions
+    return found
+
+
+def _every_version(up: Upkeep, collection: str, where: Where = EVERYTHING) -> Iterable[Memory]:
+    after: str | None = None
+    while True:
+        entries, after = up.store.scan(collection, where, page=PAGE, after=after)
+        yield from (entry.memory for entry in entries)
+        if after is None:
+            return
+
+
+def _purge(
+    up: Upkeep,
+    named: dict[str, list[Memory]],
+    *,
+    is_quoted: Callable[[Memory], bool],
+    in_context: Callable[[Memory], bool],
+    remains: Callable[[Memory], bool],
+    in_files: Callable[[str], bool],
+    at: datetime,
+    by: str,
+    holders: Iterable[Holder],
+) -> Certificate:
+    files = {holder.name: holder.erase(in_files) for holder in holders}
+    mentions: list[str] = []
+    emptied: list[str] = []
+    with up.lock:
+        doomed = {name: {m.point_id: m for m in members} for name, members in named.items()}
+        for collection in COLLECTIONS:
+            own = doomed.setdefault(collection, {})
+            touched: list[Memory] = []
+            for memory in _every_version(up, collection):
+                if memory.point_id in own:
+                    continue
+                if is_quoted(memory):
+                    if memory.author.startswith("job:"):
+                        own[memory.point_id] = memory
+                        continue
+                    mentions.append(memory.version_id)
+                if in_context(memory):
+                    touched.append(memory)
+            emptied += [m.version_id for m in touched]
+            _empty_context(up, collection, touched)
+            if own or touched:
+                up.store.erase(collection, list(own))
+        gone = [m for own in doomed.values() for m in own.values()]
+        up.on_write(gone)
+        clean = not any(remains(m) for collection in COLLECTIONS for m in _every_version(up, collection))
+    removed = {name: tuple(sorted(m.version_id for m in own.values())) for name, own in doomed.items() if own}
+    certificate = Certificate(at, removed, tuple(sorted(emptied)), files, tuple(sorted(mentions)), clean)
+    up.audit.append(
+        PURGE,
+        {"removed": {k: list(v) for k, v in removed.items()}, "emptied": list(certificate.emptied), "files": files},
+        by=by,
+        at=at,
+    )
+    return certificate
+
+
+def _empty_context(up: Upkeep, collection: str, memories: Sequence[Memory]) -> None:
+    """Take the neighbouring text out of these versions, and out of the words and vectors made with it."""
+    for start in range(0, len(memories), PAGE):
+        part = memories[start : start + PAGE]
+        fresh = [replace(m, context="") for m in part]
+        # Without vectors: they were made of the text that must go, and are made anew by the embedding job.
+        up.store.put(collection, [Entry(m, {}, searched_words(m)) for m in fresh])

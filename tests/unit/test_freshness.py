@@ -1,0 +1,154 @@
+"""Citations into a repository: fresh, moved with the new lines, stale, gone; cheap the second time."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory_anchor.adapters.working_tree import WorkingTree
+from memory_anchor.freshness import FreshnessChecker, blob_id, check, sealed, sealed_all, worst
+from memory_anchor.model import Citation, Locator
+
+TEXT = "import os\n\ndef one():\n    return 1\n\ndef two():\n    return 2\n"
+
+
+def cite(first=None, last=None, text=TEXT):
+    return sealed(Citation("file", "a.py", locator=Locator(first, last)), text)
+
+
+class Files:
+    def __init__(self, **files):
+        self.files, self.reads, self.stamps = files, 0, {}
+
+    def stamp(self, ref):
+        return self.stamps.get(ref, "0") if ref in self.files else None
+
+    def text(self, ref):
+        self.reads += 1
+        return self.files.get(ref)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "lines"),
+    [
+        (TEXT, "fresh", (3, 4)),
+        (TEXT.replace("    ", "\t").replace("\n", "\r\n"), "fresh", (3, 4)),
+        ("# top\n\n" + TEXT, "moved", (5, 6)),
+        (TEXT.replace("return 1", "return 0"), "stale", None),
+        ("", "stale", None),
+        (None, "gone", None),
+    ],
+)
+def test_cited_lines_are_fresh_moved_stale_or_gone(text, expected, lines):
+    """Rule: fresh, moved (with the new lines), stale, gone; white space around lines does not matter."""
+    found = check(cite(3, 4).locator, text)
+
+    assert (found.freshness, found.lines) == (expected, lines)
+
+
+def test_of_several_copies_the_nearest_is_where_the_lines_moved():
+    """Rule: moved gives the likeliest place."""
+    block = "x = 1\ny = 2\n"
+    text = block + "\n" * 20 + block + "\n" * 3
+
+    assert check(cite(24, 25, "\n" * 23 + block).locator, text).lines == (23, 24)
+
+
+def test_a_whole_file_and_a_single_line_can_be_cited():
+    """Rule: `files` are path or path:10-20."""
+    assert check(cite().locator, TEXT).freshness == "fresh"
+    assert check(cite().locator, TEXT + "x").freshness == "stale"
+    assert check(cite(1).locator, "# a\n" + TEXT).lines == (2, 2)
+
+
+def test_what_cannot_be_compared_is_not_guessed():
+    """Rule: lines past the end, a missing file, a URL: no hash, no verdict."""
+    assert cite(90, 99).locator.sha is None
+    assert sealed(Citation("file", "a.py"), None).freshness is None
+    assert sealed(Citation("url", "https://x.org"), TEXT).locator.sha is None
+    assert check(Locator(1, 2), TEXT).freshness is None
+    assert FreshnessChecker(Files()).check(Citation("url", "https://x.org")).freshness is None
+
+
+@given(
+    st.text(alphabet="ab \n\t", max_size=60),
+    st.text(alphabet="ab\n", max_size=20),
+    st.integers(1, 8),
+    st.integers(0, 3),
+)
+def test_lines_that_are_still_there_are_never_called_stale(text, above, first, more):
+    """Law: sealing then checking the same text is fresh; whole lines put above only move it."""
+    citation = sealed(Citation("file", "a", locator=Locator(first, first + more)), text)
+    if citation.locator.sha is None:
+        return
+
+    assert check(citation.locator, text).freshness == "fresh"
+    assert check(citation.locator, above + "\n" + text).freshness in ("fresh", "moved")
+
+
+def test_a_file_seen_before_costs_a_stamp_and_a_touched_one_no_comparison(monkeypatch):
+    """Rule: cached by stamp, then by blob."""
+    files = Files(**{"a.py": TEXT})
+    checker = FreshnessChecker(files)
+    for _ in range(5):
+        assert checker.check(cite(3, 4)).freshness == "fresh"
+    assert files.reads == 1
+
+    files.stamps["a.py"] = "touched"
+    monkeypatch.setattr("memory_anchor.freshness.check", None)  # comparing again would fail
+    assert checker.check(cite(3, 4)).freshness == "fresh"
+    assert files.reads == 2
+
+
+def test_a_changed_file_is_seen_at_once():
+    """Rule: the cache never outlives the file."""
+    files = Files(**{"a.py": TEXT})
+    checker = FreshnessChecker(files)
+    checker.check(cite(3, 4))
+    files.files["a.py"], files.stamps["a.py"] = "#\n" + TEXT, "1"
+
+    (now,) = checker.checked([cite(3, 4)])
+
+    assert (now.freshness, now.locator.line_start, now.locator.line_end) == ("moved", 4, 5)
+    del files.files["a.py"]
+    assert checker.check(cite(3, 4)).freshness == "gone"
+
+
+def test_the_worst_citation_speaks_for_the_memory():
+    """Rule: stale facts are marked and rank lower."""
+    told = [Citation("file", "a", freshness=f) for f in ("fresh", "stale", "moved")]
+
+    assert worst(told) == "stale"
+    assert worst([Citation("url", "x")]) is None
+
+
+def test_a_working_tree_is_read_inside_its_root_only(tmp_path):
+    """Rule: a citation was written by an agent; it may not point out of the project."""
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "a.py").write_text(TEXT)
+    (tmp_path / "secret").write_text("key")
+    (root / "link").symlink_to(tmp_path / "secret")
+    (root / "bytes").write_bytes(b"\xff\xfe")
+    (root / "loop").symlink_to("loop")
+    tree = WorkingTree(root)
+
+    assert tree.text("a.py") == TEXT
+    for ref in ("../secret", "link", str(tmp_path / "secret"), "missing", "", "a\x00b", ".", "loop"):
+        assert (tree.text(ref), tree.stamp(ref)) == (None, None), ref
+    assert tree.text("bytes") is None
+    (sealed_one,) = sealed_all([Citation("file", "a.py", locator=Locator(3, 4))], tree)
+    assert FreshnessChecker(tree).check(sealed_one).freshness == "fresh"
+    (root / "a.py").unlink()
+    assert FreshnessChecker(tree).check(sealed_one).freshness == "gone"
+
+
+def test_blob_ids_are_gits_own(tmp_path):
+    """Source: git hash-object."""
+    (tmp_path / "f").write_text("记忆\n", encoding="utf-8")
+    git = subprocess.run(["git", "hash-object", "f"], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert blob_id("记忆\n") == git.stdout.strip()

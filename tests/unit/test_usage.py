@@ -1,0 +1,156 @@
+"""Uses are counted in memory and written in batches to the current version."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from timekit import a_memory, current, day, put, upkeep
+
+from memory_anchor.errors import Unavailable
+from memory_anchor.lifecycle import usage as usage_module
+from memory_anchor.lifecycle.upkeep import Change, write
+from memory_anchor.lifecycle.usage import UsageBuffer
+from memory_anchor.model import Layer, Status, Usage
+from memory_anchor.testing import ManualClock
+from memory_anchor.versions import revise
+
+
+def buffer(up, clock=None, tmp_path=None):
+    return UsageBuffer(
+        up.store,
+        clock or ManualClock(day(1)),
+        threading.RLock(),
+        tally_file=tmp_path / "tally.json" if tmp_path else None,
+    )
+
+
+def test_reading_writes_nothing_until_the_flush():
+    """Rule: reads stay reads."""
+    up = upkeep()
+    put(up, a_memory("m"))
+    uses = buffer(up)
+
+    uses.used(current(up)["m"])
+    uses.shown([(Layer.EVENT_LOG, "m")])
+
+    assert current(up)["m"].usage == Usage()
+    assert uses.waiting == 1
+    assert uses.flush() == 1
+    assert current(up)["m"].usage == Usage(count=1, shown=1, last_at=day(1), accesses=(day(1),))
+
+
+def test_a_use_counts_with_its_instant_and_an_appearance_only_as_seen():
+    """Rule: mere appearance in a result counts less."""
+    up, clock = upkeep(), ManualClock(day(1))
+    put(up, a_memory("used"), a_memory("seen"))
+    uses = buffer(up, clock)
+    for _ in range(12):
+        uses.used(current(up)["used"])
+        uses.shown([(Layer.EVENT_LOG, "seen")])
+        clock.advance(days=1)
+    uses.flush()
+
+    used, seen = current(up)["used"].usage, current(up)["seen"].usage
+    assert (used.count, len(used.accesses), used.accesses[-1]) == (12, 10, day(12))
+    assert (seen.count, seen.shown, seen.last_at) == (0, 12, None)
+
+
+def test_counts_of_an_older_version_go_to_the_current_one():
+    """Rule: use belongs to the memory, not to a version."""
+    up = upkeep()
+    put(up, a_memory("m"))
+    uses = buffer(up)
+    uses.used(current(up)["m"])
+    step = revise(current(up)["m"], at=day(2), author="a", reason="r", status=Status.ARCHIVED)
+    write(up, [Change(step)], kind="x", by="a", at=day(2))
+
+    uses.flush()
+
+    assert (current(up)["m"].version, current(up)["m"].usage.count) == (2, 1)
+
+
+def test_what_a_failing_store_did_not_take_waits_on(monkeypatch):
+    """Rule: a failed flush loses no counts and counts none twice."""
+    up = upkeep()
+    put(up, a_memory("m"))
+    uses = buffer(up)
+    uses.used(current(up)["m"])
+
+    def away(collection, usages):
+        raise Unavailable("store away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(up.store, "set_usage", away)
+        with pytest.raises(Unavailable):
+            uses.flush()
+    uses.used(current(up)["m"])
+
+    uses.flush()
+
+    assert current(up)["m"].usage.count == 2
+
+
+def test_counts_of_a_purged_memory_are_dropped():
+    """Rule: what does not exist is not counted."""
+    up = upkeep()
+    put(up, a_memory("m"))
+    uses = buffer(up)
+    uses.used(current(up)["m"])
+    up.store.erase("event_log", [current(up)["m"].point_id])
+
+    assert uses.flush() == 0
+    assert uses.waiting == 0
+
+
+def test_the_buffer_is_bounded(monkeypatch):
+    """Rule: every bound is a name; uses make room by flushing, appearances are dropped."""
+    monkeypatch.setattr(usage_module, "BUFFER_MAX", 3)
+    up = upkeep()
+    put(up, *(a_memory(f"m{i}") for i in range(5)))
+    uses = buffer(up)
+    uses.shown([(Layer.EVENT_LOG, f"m{i}") for i in range(5)])
+    assert uses.waiting == 3
+
+    uses.used(*current(up).values())
+
+    assert uses.waiting == 0
+    assert all(m.usage.count == 1 for m in current(up).values())
+
+
+def test_recalls_a_day_are_tallied_beside_the_store(tmp_path):
+    """Rule: recalls a day for `stats`; they survive the process."""
+    up, clock = upkeep(), ManualClock(day(1))
+    put(up, a_memory("m"))
+    uses = buffer(up, clock, tmp_path)
+    uses.shown([])
+    uses.shown([(Layer.EVENT_LOG, "m")])
+    uses.flush()
+    clock.advance(days=1)
+    again = buffer(up, clock, tmp_path)
+    again.shown([])
+    again.used(current(up)["m"])
+
+    assert again.daily() == {"2026-01-02": {"searches": 2}, "2026-01-03": {"searches": 1, "uses": 1}}
+
+
+def test_counting_from_many_threads_loses_nothing():
+    """Rule: thread-safe."""
+    up = upkeep()
+    put(up, a_memory("m"))
+    uses, memory = buffer(up), current(up)["m"]
+
+    def work():
+        for index in range(50):
+            uses.used(memory)
+            if index % 10 == 0:
+                uses.flush()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    uses.flush()
+
+    assert current(up)["m"].usage.count == 200
