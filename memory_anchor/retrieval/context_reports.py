@@ -1,0 +1,163 @@
+"""What every context cost, kept for looking again: one small file a report, the newest few hundred.
+
+`memory-anchor context show ID` answers "why was this not in the prompt" days later, from the decisions and the
+citations; the text of memories is never in it. Plain files and not the store, since the report of a context that was
+built without the store matters most. The name starts with the instant, so the order needs no file to be opened; several
+processes may write and prune at once, because names never repeat and a file that is gone already is no trouble.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from memory_anchor.errors import BadInput, NotFound, StoreDamaged
+from memory_anchor.files import make_private, ours, read_bounded, write_whole
+from memory_anchor.model import Citation, ContextCostReport, Locator, Scope, Section, Trust
+
+REPORTS_KEPT = 500
+REPORT_BYTES_MAX = 4 * 1024 * 1024
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME = re.compile(r"\d{15}-[A-Za-z0-9_-]{1,64}\.json")
+"""Milliseconds since 1970, then the id."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedReport:
+    id: str
+    recorded_at: datetime
+    report: ContextCostReport
+
+
+class ContextReports:
+    """The reports of one data directory. new_id: a fresh id of 1 to 64 letters, digits, `_` and `-`."""
+
+    def __init__(
+        self, folder: Path, *, now: Callable[[], datetime], new_id: Callable[[], str], kept: int = REPORTS_KEPT
+    ) -> None:
+        self._folder = folder
+        self._now = now
+        self._new_id = new_id
+        self._kept = kept
+
+    def record(self, report: ContextCostReport) -> str:
+        """Store a report and return its id; the oldest beyond what is kept go.
+
+        Raises Refused, DiskFull or Unavailable: the folder cannot be written.
+        """
+        made = _checked(self._new_id())
+        at = self._now().astimezone(UTC)
+        text = json.dumps({"id": made, "recorded_at": at.isoformat(), "report": to_json(report)}, ensure_ascii=False)
+        make_private(self._folder)
+        milliseconds = (at - _EPOCH) // timedelta(milliseconds=1)
+        write_whole(self._folder / f"{max(0, milliseconds):015d}-{made}.json", text.encode())
+        for path in self._paths()[self._kept :]:
+            with contextlib.suppress(OSError):  # another process pruned it first
+                path.unlink()
+        return made
+
+    def list(self) -> tuple[tuple[str, datetime], ...]:
+        """Return (id, recorded_at to the millisecond) of what is kept, newest first."""
+        names = (path.name for path in self._paths())
+        return tuple((name[16:-5], _EPOCH + timedelta(milliseconds=int(name[:15]))) for name in names)
+
+    def load(self, id: str) -> RecordedReport:
+        """Return one report. Raises BadInput: not an id. NotFound: none such is kept. StoreDamaged: unreadable."""
+        wanted = _checked(id)
+        path = next((one for one in self._paths() if one.name[16:-5] == wanted), None)
+        content = None
+        if path is not None:
+            try:
+                content = read_bounded(path, most_bytes=REPORT_BYTES_MAX)
+            except OSError as error:
+                raise ours(error, path) from error
+        if content is None:
+            raise NotFound(
+                f"no context report {wanted!r}; the last {self._kept} are kept: `memory-anchor context show`"
+            )
+        try:
+            held = json.loads(content)
+            return RecordedReport(held["id"], datetime.fromisoformat(held["recorded_at"]), from_json(held["report"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise StoreDamaged(f"context report {wanted!r} cannot be read; delete {path}") from None
+
+    def _paths(self) -> tuple[Path, ...]:
+        try:
+            paths = [path for path in self._folder.iterdir() if _NAME.fullmatch(path.name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        except OSError as error:
+            raise ours(error, self._folder) from error
+        return tuple(sorted(paths, key=lambda path: path.name, reverse=True))
+
+
+def _checked(id: object) -> str:
+    if not isinstance(id, str) or not _ID.fullmatch(id):
+        raise BadInput(f"report id is {str(id)[:40]!r}; allowed are 1 to 64 letters, digits, _ and -")
+    return id
+
+
+def to_json(report: ContextCostReport) -> dict[str, Any]:
+    """Return the report as JSON values; citations without what is at its default."""
+    return {
+        "context_window_tokens": report.context_window_tokens,
+        "reserved_output_tokens": report.reserved_output_tokens,
+        "estimated_tokens": dict(report.estimated_tokens),
+        "sections": [asdict(section) for section in report.sections],
+        "decisions": [dict(decision) for decision in report.decisions],
+        "citations": [_citation_json(cited) for cited in report.citations],
+        "stage_ms": dict(report.stage_ms),
+        "cache": dict(report.cache),
+        "variant": report.variant,
+    }
+
+
+def from_json(held: Mapping[str, Any]) -> ContextCostReport:
+    """Return the report that `to_json` wrote. Raises KeyError, TypeError, ValueError: it is something else."""
+    return ContextCostReport(
+        context_window_tokens=held["context_window_tokens"],
+        reserved_output_tokens=held["reserved_output_tokens"],
+        estimated_tokens=held["estimated_tokens"],
+        sections=tuple(Section(one["name"], one["part"], one["tokens"]) for one in held["sections"]),
+        decisions=tuple(held["decisions"]),
+        citations=tuple(_citation(one) for one in held["citations"]),
+        stage_ms=held["stage_ms"],
+        cache=held["cache"],
+        variant=held["variant"],
+    )
+
+
+def _citation_json(cited: Citation) -> dict[str, Any]:
+    found: dict[str, Any] = {"kind": cited.kind, "ref": cited.ref, "trust": cited.trust.value}
+    for name in ("title", "freshness", "variant", "index_version"):
+        if (value := getattr(cited, name)) is not None:
+            found[name] = value
+    if locator := {name: value for name, value in asdict(cited.locator).items() if value is not None}:
+        found["locator"] = locator
+    if cited.scope is not None:
+        found["scope"] = asdict(cited.scope)
+    if cited.observed_at is not None:
+        found["observed_at"] = cited.observed_at.isoformat()
+    return found
+
+
+def _citation(held: Mapping[str, Any]) -> Citation:
+    return Citation(
+        kind=held["kind"],
+        ref=held["ref"],
+        title=held.get("title"),
+        locator=Locator(**held.get("locator", {})),
+        scope=Scope(**held["scope"]) if "scope" in held else None,
+        observed_at=datetime.fromisoformat(held["observed_at"]) if "observed_at" in held else None,
+        trust=Trust(held["trust"]),
+        freshness=held.get("freshness"),
+        variant=held.get("variant"),
+        index_version=held.get("index_version"),
+    )

@@ -1,0 +1,94 @@
+"""Calls that may be late or fail, kept from holding up a context: one deadline for all, and a circuit over the store.
+
+The calls run side by side on daemon threads; whoever is not back in time is left to finish by itself and its answer is
+thrown away. A thread cannot be stopped, so the circuit bounds how many can be stuck: after a few failures in a row no
+call is made until a pause has passed. Failures of ours come back as values, bugs are raised where the caller stands.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
+
+FAILURES_TO_OPEN = 3
+PAUSE_S = 30.0
+_CALLERS_FAULT = (BadInput, NotFound, Refused)
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What became of one call: its value, or the failure, or neither when it was late."""
+
+    value: Any = None
+    error: MemoryAnchorError | None = None
+    late: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None and not self.late
+
+
+class Circuit:
+    """Remembers failures in a row; thread-safe, one per store.
+
+    monotonic: seconds that never go back.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float], *, failures: int = FAILURES_TO_OPEN, pause_s: float = PAUSE_S
+    ) -> None:
+        self._monotonic = monotonic
+        self._most = failures
+        self._pause_s = pause_s
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._closed_at = 0.0
+
+    def retry_in_s(self) -> float:
+        """Return the seconds until a call may be made again, 0 when it may now."""
+        with self._lock:
+            if self._failures < self._most:
+                return 0.0
+            return max(0.0, self._closed_at - self._monotonic())
+
+    def note(self, *, ok: bool) -> None:
+        """Count one call; success closes the circuit, one more failure after the pause opens it again."""
+        with self._lock:
+            self._failures = 0 if ok else self._failures + 1
+            if self._failures >= self._most:
+                self._closed_at = self._monotonic() + self._pause_s
+
+
+def side_by_side(
+    calls: Mapping[str, Callable[[], Any]], *, deadline_s: float, monotonic: Callable[[], float]
+) -> dict[str, Returned]:
+    """Return what each call gave within `deadline_s` seconds of now; those not back yet are `late`.
+
+    Raises BadInput, NotFound, Refused, and whatever is not an error of ours, as the call raised it.
+    """
+    done: queue.SimpleQueue[tuple[str, Any, BaseException | None]] = queue.SimpleQueue()
+
+    def run(name: str, call: Callable[[], Any]) -> None:
+        try:
+            done.put((name, call(), None))
+        except BaseException as error:  # handed over below: nothing is swallowed
+            done.put((name, None, error))
+
+    for name, call in calls.items():
+        threading.Thread(target=run, args=(name, call), name=f"context-{name}", daemon=True).start()
+    found: dict[str, Returned] = {}
+    ends_at = monotonic() + deadline_s
+    while len(found) < len(calls):
+        try:
+            name, value, error = done.get(timeout=max(0.0, ends_at - monotonic()))
+        except queue.Empty:
+            break
+        if isinstance(error, _CALLERS_FAULT) or (error is not None and not isinstance(error, MemoryAnchorError)):
+            raise error
+        found[name] = Returned(value, error)
+    return {name: found.get(name, Returned(late=True)) for name in calls}
