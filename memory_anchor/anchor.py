@@ -15,15 +15,19 @@ from typing import Any
 from memory_anchor import inputs
 from memory_anchor.errors import BadInput
 from memory_anchor.model import (
+    HISTORY,
     Actor,
     Constitution,
     Layer,
     Memory,
+    OneOf,
     OperationPassage,
     SearchAnswer,
+    Where,
 )
 from memory_anchor.retrieval.context import BuiltContext, ContextBuilder
-from memory_anchor.retrieval.search import SearchRequest
+from memory_anchor.retrieval.request import SearchRequest
+from memory_anchor.retrieval.routing import with_identity, with_operations
 from memory_anchor.services import Room, Services
 from memory_anchor.writes import Writes
 
@@ -79,7 +83,13 @@ class MemoryAnchor(Writes):
         request = SearchRequest(
             query=asked, layers=(Layer.EVENT_LOG,), since=since, until=until, limit=most, where=place, who=people
         )
-        return self.services.searcher.memories(self.actor, request)
+        found = self.services.searcher.search(self.actor, request)
+        places = {snippet.id: place for place, snippet in enumerate(found.snippets)}
+        if not places:
+            return []
+        current = Where((OneOf("id", tuple(places)),), (OneOf("state", (HISTORY,)),))
+        events = self.services.store.find(Layer.EVENT_LOG.value, current, limit=len(places))
+        return sorted(events, key=lambda event: places[event.id])
 
     # --- search ---------------------------------------------------------------------------------------------------
 
@@ -98,23 +108,24 @@ class MemoryAnchor(Writes):
         detail: object = False,
     ) -> SearchAnswer:
         """Return what answers the query, best first; nothing relevant is an empty answer."""
-        return self.services.searcher.search(
-            self.actor,
-            self.search_request(
-                query,
-                layers=layers,
-                types=types,
-                tags=tags,
-                since=since,
-                until=until,
-                as_of=as_of,
-                limit=limit,
-                include_pending=include_pending,
-                detail=detail,
-            ),
-            constitution=self.constitution,
-            operations=self.room.operations.find,
+        request = self.search_request(
+            query,
+            layers=layers,
+            types=types,
+            tags=tags,
+            since=since,
+            until=until,
+            as_of=as_of,
+            limit=limit,
+            include_pending=include_pending,
+            detail=detail,
         )
+        now = self.services.clock.now()
+        searcher = self.services.searcher
+        answer = searcher.search(self.actor, request) if request.searched() else SearchAnswer(())
+        self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
+        answer = with_operations(answer, request, self.room.operations.find, now=now)
+        return with_identity(answer, request, self.constitution, self.services.nearness.of, now=now)
 
     def search_request(
         self,

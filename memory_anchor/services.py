@@ -15,6 +15,7 @@ from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
 from memory_anchor.lifecycle.usage import UsageBuffer
 from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore
+from memory_anchor.retrieval.nearness import Nearness
 from memory_anchor.retrieval.search import Searcher
 from memory_anchor.settings import Settings
 
@@ -36,6 +37,7 @@ class Services:
     active: ActiveContext
     searcher: Searcher
     usage: UsageBuffer
+    nearness: Nearness
     paused: Callable[[], bool]
 
 

@@ -53,6 +53,11 @@ class Writes:
         self.room = room
         self.actor = actor
 
+    @property
+    def author(self) -> str:
+        """Who this caller is in history and audit."""
+        return author_of(self.actor)
+
     # --- L0 and L1 ------------------------------------------------------------------------------------------
 
     def propose(
@@ -65,7 +70,7 @@ class Writes:
         from_id: object = None,
     ) -> Proposal:
         """File a wish to change L0; only humans can make it effective."""
-        self._writable()
+        self.check_writable()
         kind = inputs.choice("action", action, ProposalAction)
         if kind is ProposalAction.ADOPT:
             raise BadInput("action is 'adopt'; allowed are add, replace, remove")
@@ -88,7 +93,7 @@ class Writes:
 
     def set_active(self, key: object, value: object, *, ttl_s: object = DEFAULT_TTL_S) -> datetime:
         """Keep one JSON value in mind for this conversation; return when it expires."""
-        self._writable()
+        self.check_writable()
         name = inputs.text("key", key, most=inputs.KEY_MAX)
         seconds = inputs.integer("ttl_s", ttl_s, least=1, most=SESSION_TTL_S)
         encoded = inputs.json_value("value", value, most_bytes=VALUE_BYTES_MAX)
@@ -97,9 +102,9 @@ class Writes:
 
     def end_session(self, summary: object = None) -> list[WriteOutcome]:
         """Turn L1 and the summary into one L2 event; nothing in mind and no summary means nothing to write."""
-        self._writable()
+        self.check_writable()
         told = inputs.text("summary", summary, most=inputs.CONTENT_MAX, required=False)
-        clean, kinds = self._safe(told, "summary") if told else ("", ())
+        clean, kinds = self.made_safe(told, "summary") if told else ("", ())
         values = self.services.active.take(self.actor.scope)
         content = session_text(clean, values)
         if not content:
@@ -135,9 +140,9 @@ class Writes:
         request_id: object = None,
     ) -> WriteOutcome:
         """Store what happened; by words at once, by meaning as soon as it is embedded."""
-        self._writable()
+        self.check_writable()
         now = self.services.clock.now()
-        text, kinds = self._safe(inputs.content(content), "content")
+        text, kinds = self.made_safe(inputs.content(content), "content")
         days = inputs.ttl_days(ttl_days)
         if ttl_days is None and self.services.settings.lifecycle.default_ttl_days:
             days = self.services.settings.lifecycle.default_ttl_days
@@ -182,7 +187,7 @@ class Writes:
         request_id: object = None,
     ) -> WriteOutcome:
         """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled."""
-        self._writable()
+        self.check_writable()
         kind = inputs.memory_type(type)
         home = inputs.layer(layer) if layer is not None else LAYER_OF_TYPE[kind]
         if home is Layer.IDENTITY_SCHEMA:
@@ -204,7 +209,7 @@ class Writes:
                 source=source,
                 request_id=request_id,
             )
-        text, kinds = self._safe(inputs.content(content), "content")
+        text, kinds = self.made_safe(inputs.content(content), "content")
         draft = FactDraft(
             content=text,
             type=kind,
@@ -227,7 +232,7 @@ class Writes:
         self, event_id: object, *, content: object = None, confidence: object = 0.9, request_id: object = None
     ) -> WriteOutcome:
         """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
-        self._writable()
+        self.check_writable()
         name = inputs.text("event_id", event_id, most=inputs.NAME_MAX)
         claim = inputs.number("confidence", confidence, least=0, most=1)
         event = self.services.records.read(name, self.actor.scope)
@@ -242,7 +247,7 @@ class Writes:
                 f"event {name} was promoted before",
                 target_id=name,
             )
-        text, kinds = self._safe(inputs.content(content), "content") if content is not None else (event.content, ())
+        text, kinds = self.made_safe(inputs.content(content), "content") if content is not None else (event.content, ())
         draft = FactDraft(
             content=text,
             type=MemoryType.FACT,
@@ -289,7 +294,7 @@ class Writes:
 
     def forget(self, memory_id: object, reason: object = None) -> WriteOutcome:
         """Archive a memory: out of every search, restorable, nothing erased."""
-        self._writable()
+        self.check_writable()
         why = inputs.text("reason", reason, most=inputs.REASON_MAX, required=False) or "asked to forget"
         name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
         current = self.services.records.read(name, self.actor.scope)
@@ -344,13 +349,14 @@ class Writes:
 
     # --- shared checks ---------------------------------------------------------------------------------------------
 
-    def _writable(self) -> None:
+    def check_writable(self) -> None:
+        """Raise Refused: read-only, or paused for everyone but humans."""
         if self.actor.read_only or self.room.settings.read_only:
             raise Refused("this connection is read-only; nothing was written")
         if self.actor.caller is not Caller.HUMAN and self.services.paused():
             raise Refused("memory is paused; nothing was written (`memory-anchor pause --off` goes on)")
 
-    def _safe(self, text: str, what: str) -> tuple[str, tuple[str, ...]]:
+    def made_safe(self, text: str, what: str) -> tuple[str, tuple[str, ...]]:
         """Return text without private parts and secrets, and the kinds that were redacted."""
         public = safety.strip_private(text).strip()
         if not public:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cachetools import TTLCache
 
+from memory_anchor.adapters.system import write_private
 from memory_anchor.errors import StoreDamaged
 
 GIT_TIMEOUT_S = 2.0
@@ -117,13 +118,7 @@ class Projects:
             ) from None
 
     def _write(self) -> None:
-        fresh = self._file.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            json.dump({"projects": self._known}, out, ensure_ascii=False, indent=1)
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.replace(self._file)
+        write_private(self._file, json.dumps({"projects": self._known}, ensure_ascii=False, indent=1))
 
 
 def _git(folder: str, *arguments: str) -> str | None:

@@ -66,7 +66,7 @@ class FactDraft:
     redactions: tuple[str, ...] = ()
 
 
-Neighbours = Callable[[Actor, Memory, Entry], Sequence[tuple[Memory, float]]]
+Neighbours = Callable[[Actor, Memory], Sequence[tuple[Memory, float]]]
 """Live memories of the same layer near a new one, with their centred cosine, best first."""
 Decide = Callable[[Memory, Sequence[tuple[Memory, float]]], Decision]
 
@@ -107,9 +107,7 @@ class FactWriter:
             if target is not None:
                 decision = _replacement(target)
             else:
-                near = [
-                    (m, score) for m, score in self._neighbours(actor, memory, entry) if m.audience == memory.audience
-                ]
+                near = [(m, score) for m, score in self._neighbours(actor, memory) if m.audience == memory.audience]
                 decision = self._decide(memory, near)
             return self._carry_out(actor, draft, entry, verdict, decision, request)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -40,9 +39,9 @@ from memory_anchor.model import (
     WriteOutcome,
     audiences,
 )
-from memory_anchor.ports import DENSE, AuditLog, Clock, Embedder, Entry, MemoryStore
+from memory_anchor.ports import AuditLog, Clock, Entry, MemoryStore
 from memory_anchor.text.hashing import stable_hash
-from memory_anchor.text.indexing import embedded_text, searched_words
+from memory_anchor.text.indexing import embedded_text
 
 VERSIONS_MAX = 1_000
 """Versions of one memory that `history` returns at most."""
@@ -75,18 +74,22 @@ class Records:
     def __init__(
         self,
         store: MemoryStore,
-        embedder: Embedder | None,
         clock: Clock,
         audit: AuditLog,
         *,
         new_id: Callable[[], str],
-        on_write: Callable[[Sequence[Memory]], None],
+        entry_of: Callable[..., Entry],
+        on_write: Callable[[Sequence[Entry]], None],
     ) -> None:
+        """entry_of(memory, embed=bool): a version with its derived words and, when `embed`, its vector.
+
+        on_write: told every version that was stored, as stored.
+        """
         self.store = store
         self.clock = clock
         self.new_id = new_id
         self.lock = threading.RLock()
-        self._embedder = embedder
+        self._entry_of = entry_of
         self._audit = audit
         self._on_write = on_write
 
@@ -166,12 +169,10 @@ class Records:
 
     def entry(self, memory: Memory, *, embed: bool) -> Entry:
         """Return a version with its words, and its vector when `embed` (else it is embedded later, behind)."""
-        words = searched_words(memory)
-        if not embed or self._embedder is None or not self._embedder.available():
-            return Entry(memory, {}, words)
-        with suppress(Unavailable):  # by words at once, by meaning when the embedder is back
-            return Entry(memory, {DENSE: self._embedder.documents([embedded_text(memory)])[0]}, words)
-        return Entry(memory, {}, words)
+        try:
+            return self._entry_of(memory, embed=embed)
+        except Unavailable:  # by words at once, by meaning when the embedder is back
+            return self._entry_of(memory, embed=False)
 
     def commit(self, entries: Sequence[Entry], *, closed: Sequence[Memory] = (), kind: str, by: str) -> None:
         """Write new versions and the ends of old ones: one atomic batch a collection, then audit, then searches.
@@ -180,6 +181,7 @@ class Records:
         """
         at = self.clock.now()
         order = list(dict.fromkeys([e.memory.layer.value for e in entries] + [m.layer.value for m in closed]))
+        stored: list[Entry] = []
         for collection in order:
             ends = [m for m in closed if m.layer.value == collection]
             kept = (
@@ -193,6 +195,7 @@ class Records:
             batch = [e for e in entries if e.memory.layer.value == collection]
             batch += [replace(kept[m.point_id], memory=m) for m in ends if m.point_id in kept]
             self.store.put(collection, batch)
+            stored += batch
         for entry in entries:
             memory = entry.memory
             self._audit.append(
@@ -209,14 +212,14 @@ class Records:
                 by=by,
                 at=at,
             )
-        self._on_write([*(e.memory for e in entries), *closed])
+        self._on_write(stored)
 
     def revised_entry(self, new: Memory, closed: Memory) -> Entry:
         """Return the entry of a new version; an unchanged text keeps its vector instead of being embedded again."""
         if embedded_text(new) == embedded_text(closed):
             old = self.store.get(closed.layer.value, [closed.point_id], with_vectors=True)
             if old:
-                return Entry(new, old[0].vectors, searched_words(new))
+                return replace(self.entry(new, embed=False), vectors=old[0].vectors)
         return self.entry(new, embed=new.layer is Layer.VERIFIED_FACT)
 
     def touch(self, memory: Memory, *, at: datetime, receipt: Receipt | None, **changes: Any) -> None:
@@ -226,8 +229,9 @@ class Records:
             raise NotFound(f"no memory {memory.id!r} here; it was erased meanwhile")
         receipts = (*memory.receipts, receipt)[-RECEIPTS_KEPT:] if receipt else memory.receipts
         used = replace(memory, usage=used_at(memory.usage, at), receipts=receipts, **changes)
-        self.store.put(memory.layer.value, [replace(stored[0], memory=used)])
-        self._on_write([used])
+        entry = replace(stored[0], memory=used)
+        self.store.put(memory.layer.value, [entry])
+        self._on_write([entry])
 
 
 def used_at(usage: Usage, at: datetime) -> Usage:

@@ -1,0 +1,74 @@
+"""The clock, fresh ids and private files: where the process touches the machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import Path
+
+from memory_anchor.ports import Clock
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Crockford base 32, lower case: no i, l, o, u to misread."""
+TIME_DIGITS = 9
+RANDOM_DIGITS = 4
+ID_LENGTH = TIME_DIGITS + RANDOM_DIGITS
+
+_MOVED: ContextVar[datetime | None] = ContextVar("memory_anchor_moved_clock", default=None)
+
+
+class SystemClock:
+    """The machine's clock; checks may move it for one call (`moved`)."""
+
+    def now(self) -> datetime:
+        return _MOVED.get() or datetime.now(UTC)
+
+
+@contextmanager
+def moved(at: datetime | None) -> Iterator[None]:
+    """Let every clock of this call show `at`; None leaves it alone."""
+    token = _MOVED.set(at)
+    try:
+        yield
+    finally:
+        _MOVED.reset(token)
+
+
+class Ids:
+    """Ids of 13 characters that sort by time: 45 bits of milliseconds, 20 random bits, never twice in one process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def new(self) -> str:
+        with self._lock:
+            number = int(self._clock.now().timestamp() * 1000) << (5 * RANDOM_DIGITS)
+            number |= secrets.randbits(5 * RANDOM_DIGITS)
+            if number <= self._last:
+                number = self._last + 1
+            self._last = number
+            return "".join(ALPHABET[number >> (5 * place) & 31] for place in reversed(range(ID_LENGTH)))
+
+
+def private_dir(path: Path) -> Path:
+    """Return `path`, made 0700 with its parents when it is missing."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a 0600 file in one durable step: readers see the old text or the new."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    fresh.replace(path)

@@ -1,0 +1,463 @@
+"""Composition root: settings -> adapters -> MemoryAnchor.
+
+The only module that knows which adapter stands behind which port. What is heavy is imported inside
+`build_core`, after the caller took the directory lock; the embedder's model is loaded by its first use. `Core` is one
+process's memory: it serves every project, hands out a `MemoryAnchor` a request, embeds behind, runs jobs and ends
+conversations.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from cachetools import LRUCache
+
+from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.adapters.projects import Projects
+from memory_anchor.adapters.remembering import RememberingEmbedder
+from memory_anchor.adapters.system import Ids, SystemClock, private_dir
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.errors import BadInput, Refused, Unavailable
+from memory_anchor.ingestion.reconcile import decide
+from memory_anchor.ingestion.writing import FactWriter
+from memory_anchor.layers.active_context import ActiveContext
+from memory_anchor.layers.event_log import EventDraft, EventLog
+from memory_anchor.layers.gate import Gate
+from memory_anchor.layers.identity_schema import IdentitySchema
+from memory_anchor.layers.operational_knowledge import OperationalKnowledge
+from memory_anchor.layers.records import Records
+from memory_anchor.lifecycle.jobs import Scheduler
+from memory_anchor.lifecycle.registry import all_jobs
+from memory_anchor.lifecycle.upkeep import LifecycleRules, Upkeep
+from memory_anchor.lifecycle.usage import UsageBuffer
+from memory_anchor.model import (
+    COLLECTIONS,
+    Actor,
+    Caller,
+    ConstitutionEntry,
+    Layer,
+    Memory,
+    MemoryType,
+    OneOf,
+    Origin,
+    RetrievedSnippet,
+    Scope,
+    SearchAnswer,
+    Status,
+    Where,
+)
+from memory_anchor.ports import (
+    DENSE,
+    Clock,
+    CollectionSpec,
+    Embedder,
+    Entry,
+    HeldLock,
+    LanguageModel,
+    MemoryStore,
+)
+from memory_anchor.retrieval.assembling import Ranked, snippet
+from memory_anchor.retrieval.assembly import AssembledContext, PromptAssembler
+from memory_anchor.retrieval.context import ContextBuilder, ContextSources
+from memory_anchor.retrieval.context_reports import ContextReports
+from memory_anchor.retrieval.guarded import Circuit
+from memory_anchor.retrieval.nearness import Nearness
+from memory_anchor.retrieval.ranking import RankingWeights
+from memory_anchor.retrieval.search import Searcher
+from memory_anchor.runtime.wire import user_config_file
+from memory_anchor.services import Room, Services
+from memory_anchor.settings import Loaded, Settings, load_settings, with_project_file
+from memory_anchor.text.indexing import embedded_text
+from memory_anchor.writes import session_text
+
+log = logging.getLogger("memory_anchor")
+ROOMS_KEPT = 64
+NEIGHBOURS = 8
+JOBS_OFF = "jobs-off"
+PROMPT_FIELDS = frozenset({"messages", "tools", "context_window_tokens", "reserved_output_tokens", "task", "variant"})
+DEFAULT_WINDOW = 200_000
+EMBED_BATCH = 16
+EMBED_RETRY_S = 30.0
+SUPPLEMENTS_MAX = 20
+STOP_WAIT_S = 10.0
+
+
+class Core:
+    """One process's memory. Thread-safe; `close` drains it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        data_dir: Path,
+        store: MemoryStore,
+        embedder: Embedder | None,
+        model: LanguageModel | None,
+        clock: Clock,
+        test_clock: bool = False,
+    ) -> None:
+        """test_clock: this store was made for checks, which may move its time."""
+        self.settings = settings
+        self.test_clock = test_clock
+        self.data_dir = data_dir
+        self.clock = clock
+        self.started_at = clock.now()
+        ids = Ids(clock)
+        self.projects = Projects(data_dir / "projects.json", ids.new)
+        self.audit = JsonlAudit(private_dir(data_dir / "audit") / "audit.jsonl")
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._embedding: threading.Thread | None = None
+        self.reports = ContextReports(data_dir / "contexts", now=clock.now, new_id=ids.new)
+        self._circuit = Circuit(time.monotonic)
+        self.nearness = Nearness(embedder, self._wake.set)
+        recall = settings.retrieval
+        searcher = Searcher(
+            store,
+            embedder,
+            clock,
+            RankingWeights.of(recall.weights),
+            conversation=recall.conversation,
+            fold_duplicates=recall.fold_duplicates,
+            priors=recall.priors,
+            cache_ttl_s=recall.cache_ttl_s,
+        )
+        records = Records(store, clock, self.audit, new_id=ids.new, entry_of=searcher.entry_of, on_write=self._stored)
+        events = EventLog(records)
+        usage = UsageBuffer(store, clock, records.lock, tally_file=data_dir / "usage.json")
+        rules = settings.lifecycle
+        self.upkeep = Upkeep(
+            store,
+            self.audit,
+            records.lock,
+            on_write=self._written,
+            model=model,
+            rules=LifecycleRules(
+                max_entries=rules.max_entries,
+                max_archived_share=rules.max_archived_share,
+                forget_below=rules.forget_below,
+                policy=rules.policy,
+                forget_facts=frozenset(MemoryType(name) for name in rules.forget_facts),
+                idle_conversation_s=rules.idle_conversation_s,
+            ),
+        )
+        self.services = Services(
+            settings=settings,
+            data_dir=data_dir,
+            store=store,
+            embedder=embedder,
+            model=model,
+            clock=clock,
+            audit=self.audit,
+            records=records,
+            events=events,
+            facts=FactWriter(records, _gate(settings), self._neighbours, decide),
+            active=ActiveContext(clock, self._end_evicted),
+            searcher=searcher,
+            usage=usage,
+            nearness=self.nearness,
+            paused=self._paused,
+        )
+        self.scheduler = Scheduler(all_jobs(self), self.upkeep, state_file=data_dir / "jobs.json")
+        self._rooms: LRUCache[tuple[str, str], tuple[int, Room]] = LRUCache(ROOMS_KEPT)
+        self._rooms_lock = threading.Lock()
+
+    # --- requests ------------------------------------------------------------------------------------------------
+
+    def anchor(self, actor: Actor) -> MemoryAnchor:
+        """Return the door for one caller: its project is found from its folder, its names filled in from settings."""
+        project_id, root = self.projects.of(actor.project_dir)
+        if self.settings.scope.project:
+            project_id = self.settings.scope.project
+        scope = replace(
+            actor.scope,
+            account=actor.scope.account or self.settings.scope.account,
+            user=actor.scope.user or self.settings.scope.user,
+            agent=actor.scope.agent or self.settings.scope.agent or "agent",
+            project=project_id,
+        )
+        known = replace(actor, scope=scope, project_dir=root)
+        return MemoryAnchor(self.services, self.room(project_id, root), known, self._context_builder)
+
+    def room(self, project_id: str, root: str) -> Room:
+        """Return what this project adds; read anew when its settings file changes."""
+        stamp = _stamp(Path(root) / "memory-anchor.yaml") if root else 0
+        with self._rooms_lock:
+            held = self._rooms.get((project_id, root))
+            if held is not None and held[0] == stamp:
+                return held[1]
+            settings = project_settings(self.settings, root)
+            room = Room(
+                project_id=project_id,
+                root=root,
+                settings=settings,
+                gate=_gate(settings),
+                identity=IdentitySchema(
+                    project_dir=Path(root) if root else None,
+                    project_id=project_id,
+                    home=private_dir(self.data_dir / "identity" / project_id),
+                    clock=self.clock,
+                    audit=self.audit,
+                    budget_tokens=settings.budget.identity,
+                    min_interval_s=settings.constitution.min_interval_s,
+                    distinct_approvers=settings.constitution.distinct_approvers,
+                    supplements=lambda: self._supplements(project_id),
+                ),
+                operations=OperationalKnowledge(Path(root) if root else None, self.nearness.of),
+            )
+            self._rooms[(project_id, root)] = (stamp, room)
+            return room
+
+    def as_human(self, actor: Actor, passphrase: str) -> Actor:
+        """Return the actor as a human. Raises Refused: the passphrase is wrong or none was set."""
+        anchor = self.anchor(actor)
+        if not anchor.room.identity.verify_passphrase(passphrase):
+            raise Refused("the passphrase is not right (or none was set: `memory-anchor init`); nothing was changed")
+        return replace(actor, caller=Caller.HUMAN)
+
+    # --- conversations -------------------------------------------------------------------------------------------
+
+    def end_conversation(self, actor: Actor) -> None:
+        """Turn what a conversation had in mind into one event; without anything in mind nothing is written."""
+        scope = self.anchor(actor).actor.scope
+        self._log_ended(scope, self.services.active.take(scope), actor)
+
+    def has_live_context(self) -> bool:
+        return bool(self.services.active.scopes())
+
+    def _end_evicted(self, scope: Scope, values: dict[str, Any]) -> None:
+        self._log_ended(scope, values, Actor(Caller.SYSTEM, scope))
+
+    def _log_ended(self, scope: Scope, values: Mapping[str, Any], actor: Actor) -> None:
+        content = session_text("", values)
+        if not content:
+            return
+        draft = EventDraft(content, self.clock.now(), key="session ended", origin=Origin.SYSTEM)
+        self.services.events.log(replace(actor, caller=Caller.SYSTEM, scope=scope, nonce=""), draft)
+
+    # --- background ----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Embed behind and run jobs as they fall due, each on a thread of its own, until `close`."""
+        if self._embedding is None:
+            self._embedding = threading.Thread(target=self._embed_behind, name="embed", daemon=True)
+            self._embedding.start()
+        if not (self.data_dir / JOBS_OFF).exists():
+            self.scheduler.start(self.clock)
+
+    def let_jobs_run(self, on: bool) -> None:
+        """Run due jobs by itself, or only when one is started by name; remembered over restarts."""
+        if on:
+            (self.data_dir / JOBS_OFF).unlink(missing_ok=True)
+            self.scheduler.start(self.clock)
+        else:
+            (self.data_dir / JOBS_OFF).touch(mode=0o600)
+            self.scheduler.stop()
+
+    def close(self) -> None:
+        """End every conversation, write what is buffered, close the store. Twice is the same as once."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._wake.set()
+        self.scheduler.stop()
+        if self._embedding is not None:
+            self._embedding.join(STOP_WAIT_S)
+        for scope in self.services.active.scopes():
+            self._log_ended(scope, self.services.active.take(scope), Actor(Caller.SYSTEM, scope))
+        self.services.usage.flush()
+        self.services.store.flush()
+        self.services.store.close()
+
+    def _embed_behind(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                done = self.services.searcher.embed_pending(EMBED_BATCH) + self.nearness.embed_waiting(EMBED_BATCH)
+            except Unavailable as error:
+                log.warning("embedding behind waits: %s", error)
+                self._stopping.wait(EMBED_RETRY_S)
+                continue
+            if not done:
+                self._wake.wait()
+                self._wake.clear()
+
+    def _stored(self, entries: Sequence[Entry]) -> None:
+        """Tell searches what was stored, as it was stored."""
+        for entry in entries:
+            self.services.searcher.note_written(entry)
+        self._wake.set()
+
+    def _written(self, memories: Sequence[Memory]) -> None:
+        """Tell searches what a job wrote: its vectors are read back, so that nothing is embedded again."""
+        for layer in {memory.layer for memory in memories}:
+            points = [memory.point_id for memory in memories if memory.layer is layer]
+            self._stored(self.services.store.get(layer.value, points, with_vectors=True))
+
+    # --- parts ---------------------------------------------------------------------------------------------------
+
+    def _neighbours(self, actor: Actor, memory: Memory) -> Sequence[tuple[Memory, float]]:
+        """Return live facts near a new one; its row was embedded a moment ago and is remembered."""
+        return self.services.searcher.similar(actor, embedded_text(memory), layer=Layer.VERIFIED_FACT, limit=NEIGHBOURS)
+
+    def _supplements(self, project_id: str) -> Sequence[ConstitutionEntry]:
+        found = self.services.store.find(
+            Layer.IDENTITY_SCHEMA.value,
+            Where((OneOf("project", (project_id,)), OneOf("state", (Status.ACTIVE.value,)))),
+            limit=SUPPLEMENTS_MAX,
+        )
+        return [ConstitutionEntry(m.id, m.content, int(m.priority), "qdrant") for m in found]
+
+    def _paused(self) -> bool:
+        return self.settings.paused or (self.data_dir / "paused").exists()
+
+    def _context_builder(self, anchor: MemoryAnchor) -> ContextBuilder:
+        """Return a builder that reads as this caller, in this caller's zone."""
+
+        def search(query: str, layers: Sequence[Layer], limit: int) -> SearchAnswer:
+            return anchor.search(query, layers=[layer.value for layer in layers], limit=limit)
+
+        def recent(limit: int) -> Sequence[RetrievedSnippet]:
+            return [
+                snippet(Ranked(event, 0.0, place), now=self.clock.now(), detail=False)
+                for place, event in enumerate(anchor.search_events(limit=limit))
+            ]
+
+        sources = ContextSources(
+            constitution=anchor.constitution,
+            search=search,
+            recent_events=recent,
+            operations=lambda task, limit: anchor.find_operations(task, limit=limit),
+            active_context=lambda: {key: value for key, (value, _) in anchor.active().items()},
+            now=lambda: self.clock.now().astimezone(ZoneInfo(anchor.actor.zone)),
+            record=self.reports.record,
+        )
+        return ContextBuilder(sources, anchor.room.settings.budget, circuit=self._circuit, monotonic=time.monotonic)
+
+    def assemble(self, anchor: MemoryAnchor, prompt: object) -> AssembledContext:
+        """Return a whole prompt made to fit its window, with its context and what it cost.
+
+        prompt: {messages, tools?, context_window_tokens, reserved_output_tokens?, task?}. Raises BadInput.
+        """
+        if not isinstance(prompt, Mapping):
+            raise BadInput(f"a prompt is a {type(prompt).__name__}; allowed is an object with messages and tools")
+        unknown = sorted(set(prompt) - PROMPT_FIELDS)
+        if unknown:
+            raise BadInput(f"a prompt has {unknown[0]!r}; allowed are {', '.join(sorted(PROMPT_FIELDS))}")
+        return PromptAssembler(self._context_builder(anchor)).assemble(
+            prompt.get("messages"),
+            prompt.get("tools"),
+            context_window_tokens=prompt.get("context_window_tokens", DEFAULT_WINDOW),
+            reserved_output_tokens=prompt.get("reserved_output_tokens", 0),
+            task=prompt.get("task"),
+            variant=str(prompt.get("variant", "default")),
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Return counts by layer, type, strength and age, what is not embedded yet, and the store's real size."""
+        store = self.services.store
+        return {
+            "layers": {name: store.count(name, Where((), (OneOf("state", ("history",)),))) for name in COLLECTIONS[:3]},
+            "unembedded": self.services.searcher.unembedded(),
+            "size_bytes": store.size_bytes(),
+        }
+
+
+def build_core(
+    settings: Settings,
+    *,
+    data_dir: Path,
+    lock: HeldLock | None = None,
+    clock: Clock | None = None,
+    store: MemoryStore | None = None,
+    embedder: Embedder | None = None,
+    model: LanguageModel | None = None,
+) -> Core:
+    """Return the process's memory, its collections opened.
+
+    lock: held for `data_dir`; needed unless `store` is given. Raises StoreBusy, StoreDamaged, WrongEmbedder, DiskFull.
+    """
+    private_dir(data_dir)
+    marker = data_dir / "test-clock"
+    if os.environ.get("MEMORY_ANCHOR_TEST_CLOCK") == "1" and not (data_dir / "store").exists():
+        marker.touch(mode=0o600)
+    chosen = embedder if embedder is not None else _embedder(settings)
+    if chosen is not None:
+        chosen = RememberingEmbedder(chosen)
+    opened = store if store is not None else _store(settings, data_dir, lock)
+    identities = {DENSE: chosen.identity} if chosen is not None else {}
+    for name in COLLECTIONS:
+        opened.open_collection(name, CollectionSpec(identities))
+    return Core(
+        settings,
+        data_dir=data_dir,
+        store=opened,
+        embedder=chosen,
+        model=model,
+        clock=clock or SystemClock(),
+        test_clock=marker.exists(),
+    )
+
+
+def _store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> MemoryStore:
+    if settings.store.kind == "qdrant":
+        from memory_anchor.adapters.qdrant_store import QdrantStore
+
+        return QdrantStore(
+            url=settings.store.url or None,
+            path=settings.store.path or None,
+            api_key=settings.store.api_key.get_secret_value() or None,
+        )
+    from memory_anchor.adapters.edge_store import EdgeStore
+
+    if lock is None:
+        raise Refused(f"{data_dir} is not locked; an embedded store is only opened under its lock")
+    return EdgeStore(data_dir / "store", lock=lock, reserve_bytes=settings.store.reserve_mb << 20)
+
+
+def _embedder(settings: Settings) -> Embedder | None:
+    from memory_anchor.adapters.embedders import make_embedder
+
+    return make_embedder(
+        settings.embedder.kind, model=settings.embedder.model, model_path=settings.embedder.model_path or None
+    )
+
+
+def _gate(settings: Settings) -> Gate:
+    return Gate(settings.gate.active, settings.gate.pending, settings.gate.caps.model_dump())
+
+
+def _stamp(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def loaded_settings(
+    env: Mapping[str, str], project_dir: str = "", arguments: Mapping[str, Any] | None = None
+) -> Loaded:
+    """Return the settings with where each came from: the user's file, the project's, the environment. Raises BadInput."""
+    return load_settings(
+        env=env,
+        user_file=Path(user_config_file(env)),
+        project_dir=Path(project_dir) if project_dir else None,
+        arguments=arguments,
+    )
+
+
+def project_settings(settings: Settings, root: str) -> Settings:
+    """Return the settings as they hold for the project at `root` ("" for none)."""
+    return with_project_file(settings, Path(root)) if root else settings
+
+
+def settings_of(env: Mapping[str, str], arguments: Mapping[str, Any] | None = None) -> Settings:
+    """Return the process's settings: the user's file and the environment. Raises BadInput."""
+    return loaded_settings(env, arguments=arguments).settings

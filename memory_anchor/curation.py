@@ -1,0 +1,231 @@
+"""The use cases of a human at the keyboard: look through, edit, pin, restore, review, settle.
+
+Whatever is to count as human has passed the passphrase before it comes here; from an agent's shell the same commands
+run as an agent, and what waits for a human is refused. Approving is therefore out of every agent's reach.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from memory_anchor import inputs
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.ingestion.writing import MERGE_BONUS, PRIORITY_MAX
+from memory_anchor.layers.records import newest_first
+from memory_anchor.model import (
+    HISTORY,
+    Caller,
+    Condition,
+    Layer,
+    Memory,
+    MemoryType,
+    OneOf,
+    Origin,
+    Outcome,
+    Status,
+    Where,
+    WriteOutcome,
+    audiences,
+)
+from memory_anchor.text.hashing import content_hash
+from memory_anchor.versions import Revision, revise
+
+LIST_LIMIT_MAX = 1_000
+RESOLUTIONS = ("keep_new", "keep_old", "merge")
+ASKS_USER = frozenset({MemoryType.DECISION, MemoryType.INSTRUCTION, MemoryType.PREFERENCE})
+"""Types whose contradictions only a human settles; of the others an agent may settle one it reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewItem:
+    """What waits: a pending memory, or a disputed one with what it contradicts."""
+
+    memory: Memory
+    against: tuple[Memory, ...] = ()
+    needs_human: bool = True
+
+
+class Curation:
+    def __init__(self, anchor: MemoryAnchor) -> None:
+        self._anchor = anchor
+        self._records = anchor.services.records
+
+    def listing(
+        self,
+        *,
+        layer: object = None,
+        type: object = None,
+        status: object = None,
+        tag: object = None,
+        limit: object = 50,
+    ) -> list[Memory]:
+        """Return readable memories, newest first; without a status everything but archived and superseded ones."""
+        states = (
+            (inputs.choice("status", status, Status).value,)
+            if status is not None
+            else (Status.ACTIVE.value, Status.DISPUTED.value, Status.PENDING.value)
+        )
+        most = inputs.limit(limit, most=LIST_LIMIT_MAX)
+        conditions: list[Condition] = [
+            OneOf("audience", tuple(sorted(audiences(self._anchor.actor.scope)))),
+            OneOf("state", states),
+        ]
+        if type is not None:
+            conditions.append(OneOf("type", (inputs.memory_type(type).value,)))
+        if tag is not None:
+            conditions.append(OneOf("tag", (inputs.text("tag", tag, most=inputs.TAG_MAX),)))
+        wanted = (inputs.layer(layer),) if layer is not None else (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
+        found: list[Memory] = []
+        for one in wanted:
+            if one.value not in (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value):
+                raise BadInput(f"layer is {one.value!r}; allowed are event_log and verified_fact")
+            found += self._records.store.find(
+                one.value, Where(tuple(conditions)), limit=most, order_by="recorded_at", descending=True
+            )
+        return newest_first(found)[:most]
+
+    def edit(self, memory_id: object, content: object, *, expected_version: object = None) -> WriteOutcome:
+        """Write a new version with another text; the old one stays in its history."""
+        self._anchor.check_writable()
+        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
+        text, kinds = self._anchor.made_safe(inputs.content(content), "content")
+        version = (
+            inputs.integer("expected_version", expected_version, least=1, most=1_000_000)
+            if expected_version is not None
+            else None
+        )
+        current = self._owned(name, "edit")
+        if current.content == text:
+            return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, "the text is the same already")
+        changes: dict[str, Any] = {"content": text}
+        if self._is_human:
+            changes.update(origin=Origin.HUMAN, confidence=1.0)
+        done = self._anchor.change(
+            name, reason="edited", kind="edit", outcome=Outcome.UPDATED, expected_version=version, **changes
+        )
+        return replace(done, redactions=kinds)
+
+    def pin(self, memory_id: object, *, pinned: bool = True) -> WriteOutcome:
+        """Pin a memory, so that no job forgets it, or let it go again."""
+        self._anchor.check_writable()
+        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
+        current = self._records.read(name, self._anchor.actor.scope)
+        word = "pinned" if pinned else "unpinned"
+        if current.pinned is pinned:
+            return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, f"it is {word} already")
+        return self._anchor.change(name, reason=word, kind=word, outcome=Outcome.UPDATED, pinned=pinned)
+
+    def restore(self, memory_id: object) -> WriteOutcome:
+        """Bring an archived memory back into every search; a superseded one must be settled instead."""
+        self._anchor.check_writable()
+        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
+        current = self._records.read(name, self._anchor.actor.scope)
+        if current.status is not Status.ARCHIVED:
+            raise BadInput(f"{name} is {current.status.value}; allowed is an archived memory")
+        before = next(
+            (m for m in reversed(self._anchor.history(name)) if m.state == HISTORY and m.status is not Status.ARCHIVED),
+            None,
+        )
+        status = before.status if before is not None else Status.ACTIVE
+        return self._anchor.change(name, reason="restored", kind="restore", outcome=Outcome.UPDATED, status=status)
+
+    def inbox(self, *, limit: object = 50) -> list[ReviewItem]:
+        """Return what waits for a decision: pending memories, then contradictions, oldest first."""
+        most = inputs.limit(limit, most=LIST_LIMIT_MAX)
+        waiting = self.listing(status=Status.PENDING.value, limit=most)
+        disputed = self.listing(status=Status.DISPUTED.value, layer=Layer.VERIFIED_FACT.value, limit=most)
+        by_id = {m.id: m for m in disputed}
+        items = [ReviewItem(m) for m in reversed(waiting)]
+        for memory in reversed(disputed):
+            against = tuple(by_id[other] for other in memory.disputes if other in by_id)
+            if against and memory.recorded_at >= max(m.recorded_at for m in against) and memory.version == 1:
+                items.append(ReviewItem(memory, against, self._waits_for_user(memory, against)))
+        return items[:most]
+
+    def accept(self, memory_id: object) -> WriteOutcome:
+        """Let a pending memory in (humans only)."""
+        return self._decide(memory_id, Status.ACTIVE, Outcome.UPDATED, "accepted in review")
+
+    def reject(self, memory_id: object) -> WriteOutcome:
+        """Archive a pending memory (humans only)."""
+        return self._decide(memory_id, Status.ARCHIVED, Outcome.ARCHIVED, "rejected in review")
+
+    def settle(self, memory_id: object, resolution: object) -> WriteOutcome:
+        """End a contradiction: keep_new, keep_old or merge. Raises Refused: it waits for the user."""
+        self._anchor.check_writable()
+        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
+        if resolution not in RESOLUTIONS:
+            raise BadInput(f"resolution is {str(resolution)[:40]!r}; allowed are {', '.join(RESOLUTIONS)}")
+        records = self._records
+        with records.lock:
+            one = records.read(name, self._anchor.actor.scope)
+            if one.status is not Status.DISPUTED or not one.disputes:
+                raise BadInput(f"{name} is {one.status.value}; allowed is a memory of an open contradiction")
+            others = [records.read(other, self._anchor.actor.scope) for other in one.disputes]
+            others = [m for m in others if m.status is Status.DISPUTED]
+            if not self._is_human and self._waits_for_user(one, tuple(others)):
+                raise Refused(f"the contradiction of {name} waits for the user: `memory-anchor review` on a terminal")
+            new, *old = sorted([one, *others], key=lambda m: (m.learned_at, m.id), reverse=True)
+            steps = self._resolved(new, old, str(resolution))
+            entries = [records.revised_entry(step.new, step.closed) for step in steps]
+            records.commit(entries, closed=[s.closed for s in steps], kind="settle", by=steps[0].new.author)
+        winner = next(s.new for s in steps if s.new.status is Status.ACTIVE)
+        outcome = Outcome.UPDATED if resolution == "merge" else Outcome.SUPERSEDED
+        loser = next((s.new.id for s in steps if s.new.status is Status.SUPERSEDED), None)
+        return WriteOutcome(outcome, winner.id, winner.layer, winner.status, f"settled: {resolution}", loser)
+
+    def _resolved(self, new: Memory, old: list[Memory], resolution: str) -> list[Revision]:
+        at = self._anchor.services.clock.now()
+        author = self._anchor.author
+
+        def step(memory: Memory, **changes: Any) -> Revision:
+            return revise(memory, at=at, author=author, reason=f"settled: {resolution}", disputes=(), **changes)
+
+        def ended(memory: Memory) -> Revision:
+            return step(memory, status=Status.SUPERSEDED, valid_to=at)
+
+        if resolution == "keep_new":
+            return [step(new, status=Status.ACTIVE), *(ended(m) for m in old)]
+        if resolution == "keep_old":
+            keep, *rest = old
+            return [step(keep, status=Status.ACTIVE), ended(new), *(ended(m) for m in rest)]
+        merged = "\n".join([*(m.content for m in reversed(old)), new.content])
+        if len(merged) > inputs.CONTENT_MAX:
+            raise BadInput(f"merged text would be {len(merged)} characters; allowed are {inputs.CONTENT_MAX}")
+        return [
+            step(
+                new,
+                status=Status.ACTIVE,
+                content=merged,
+                content_hash=content_hash(merged),
+                priority=min(PRIORITY_MAX, new.priority + MERGE_BONUS),
+                citations=tuple(dict.fromkeys([*new.citations, *(c for m in old for c in m.citations)])),
+            ),
+            *(ended(m) for m in old),
+        ]
+
+    def _decide(self, memory_id: object, status: Status, outcome: Outcome, reason: str) -> WriteOutcome:
+        self._anchor.check_writable()
+        if not self._is_human:
+            raise Refused("review needs a human: run `memory-anchor review` on a terminal with the passphrase")
+        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
+        current = self._records.read(name, self._anchor.actor.scope)
+        if current.status is not Status.PENDING:
+            raise BadInput(f"{name} is {current.status.value}; allowed is a pending memory")
+        return self._anchor.change(name, reason=reason, kind="review", outcome=outcome, status=status)
+
+    def _waits_for_user(self, memory: Memory, against: tuple[Memory, ...]) -> bool:
+        both = (memory, *against)
+        return any(m.type in ASKS_USER or m.origin is Origin.HUMAN or m.pinned for m in both)
+
+    def _owned(self, name: str, verb: str) -> Memory:
+        current = self._records.read(name, self._anchor.actor.scope)
+        if not self._is_human and (current.pinned or current.origin is Origin.HUMAN):
+            raise Refused(f"{name} is pinned or written by a human; only a human can {verb} it")
+        return current
+
+    @property
+    def _is_human(self) -> bool:
+        return self._anchor.actor.caller is Caller.HUMAN

@@ -1,0 +1,309 @@
+"""The calls behind the command line: name -> function(core, anchor, arguments) -> JSON.
+
+An engine runs them for commands of other processes, a command without an engine runs them itself; both exchange plain
+JSON. `passphrase` makes a call human after it was verified; `at` moves the clock where that is allowed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from memory_anchor import inputs
+from memory_anchor.adapters.system import moved
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.app import Core
+from memory_anchor.curation import Curation
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.interfaces import shapes
+from memory_anchor.interfaces.callers import actor_from
+from memory_anchor.runtime.wire import Preamble
+
+Json = dict[str, Any]
+Call = Callable[[Core, MemoryAnchor, Json], Json]
+CALLS: dict[str, Call] = {}
+MOVES_CLOCK = frozenset({"jobs_run", "show", "search", "why_not", "history", "list", "stats"})
+
+
+def call(function: Call) -> Call:
+    CALLS[function.__name__.removesuffix("_")] = function
+    return function
+
+
+def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any]) -> Json:
+    """Return the answer of one call. Raises our errors; BadInput: no such call."""
+    function = CALLS.get(name)
+    if function is None:
+        raise BadInput(f"no call {name!r}; there are {', '.join(sorted(CALLS))}")
+    given = dict(arguments)
+    actor = actor_from(preamble)
+    passphrase = given.pop("passphrase", None)
+    if passphrase is not None:
+        actor = core.as_human(actor, str(passphrase))
+    at = _moved_to(core, name, given)
+    with moved(at):
+        return function(core, core.anchor(actor), given)
+
+
+def _moved_to(core: Core, name: str, given: Json) -> datetime | None:
+    text = given.pop("at", None)
+    if text is None:
+        return None
+    at = inputs.instant("--at", text, zone="UTC", now=core.clock.now())
+    if name not in MOVES_CLOCK:
+        raise BadInput(f"--at is given for {name}; allowed are {', '.join(sorted(MOVES_CLOCK))}")
+    if not core.test_clock and not given.get("dry_run") and name == "jobs_run":
+        raise Refused("--at moves the clock of jobs; allowed with --dry-run, or on a store made for tests")
+    return at
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+@call
+def search(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.search_answer(anchor.search(**given), reader=anchor.actor.scope)
+
+
+@call
+def list_(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    found = Curation(anchor).listing(**given)
+    return {"memories": [shapes.memory(m, now=core.clock.now(), reader=anchor.actor.scope) for m in found]}
+
+
+@call
+def show(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return {"memory": shapes.memory(anchor.get(given.get("id")), now=core.clock.now(), reader=anchor.actor.scope)}
+
+
+@call
+def history(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    from memory_anchor.lifecycle.history import history as steps_of
+
+    versions = anchor.history(given.get("id"))
+    now = core.clock.now()
+    return {
+        "versions": [shapes.memory(m, now=now, reader=anchor.actor.scope) for m in versions],
+        "steps": [json.loads(json.dumps(asdict(step), default=str)) for step in steps_of(versions)],
+    }
+
+
+@call
+def events(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.events(anchor.search_events(**given), reader=anchor.actor.scope)
+
+
+@call
+def stats(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return core.stats()
+
+
+@call
+def constitution(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.constitution(anchor.constitution())
+
+
+@call
+def operations(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.operations(anchor.find_operations(**given))
+
+
+@call
+def context(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.built_context(anchor.build_context(**given), reader=anchor.actor.scope)
+
+
+# --- writing -------------------------------------------------------------------------------------------------------
+
+
+@call
+def add(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(anchor.save_memory(**given))
+
+
+@call
+def log(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(anchor.log_event(**given))
+
+
+@call
+def promote(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(anchor.promote(**given))
+
+
+@call
+def edit(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(
+        Curation(anchor).edit(given.get("id"), given.get("content"), expected_version=given.get("expected_version"))
+    )
+
+
+@call
+def pin(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).pin(given.get("id")))
+
+
+@call
+def unpin(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).pin(given.get("id"), pinned=False))
+
+
+@call
+def forget(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(anchor.forget(given.get("id"), given.get("reason")))
+
+
+@call
+def restore(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).restore(given.get("id")))
+
+
+@call
+def inbox(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    now = core.clock.now()
+    return {
+        "items": [
+            {
+                "memory": shapes.memory(item.memory, now=now, reader=anchor.actor.scope),
+                "against": [shapes.memory(m, now=now, reader=anchor.actor.scope) for m in item.against],
+                "needs_human": item.needs_human,
+            }
+            for item in Curation(anchor).inbox(**given)
+        ]
+    }
+
+
+@call
+def accept(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).accept(given.get("id")))
+
+
+@call
+def reject(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).reject(given.get("id")))
+
+
+@call
+def settle(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).settle(given.get("id"), given.get("resolution")))
+
+
+@call
+def pause(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Stop agents from writing, or let them go on; what is on shows in `stats`."""
+    off = bool(given.get("off"))
+    flag = core.data_dir / "paused"
+    if off:
+        flag.unlink(missing_ok=True)
+    else:
+        flag.touch(mode=0o600)
+    return {"paused": not off}
+
+
+# --- looking after -------------------------------------------------------------------------------------------------
+
+
+@call
+def undo(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    from memory_anchor.lifecycle import undo as undoing
+
+    reader = anchor.actor.scope
+    if given.get("conversation"):
+        plan = undoing.plan_conversation(core.upkeep, str(given["conversation"]), reader)
+    elif given.get("agent"):
+        since = inputs.instant("since", given.get("since"), zone=anchor.actor.zone, now=core.clock.now())
+        plan = undoing.plan_agent(core.upkeep, str(given["agent"]), since, reader)
+    elif given.get("what") == "last":
+        plan = undoing.plan_last(core.upkeep, reader)
+    else:
+        raise BadInput("undo names nothing; allowed are `last`, --conversation ID, or --agent NAME --since ISO")
+    if given.get("apply"):
+        anchor.check_writable()
+        undoing.apply(core.upkeep, plan, at=core.clock.now(), author=anchor.author, written_in=reader.conversation)
+    return {
+        "what": plan.what,
+        "applied": bool(given.get("apply")),
+        "steps": [asdict(step) for step in plan.preview()],
+        "left": [asdict(left) for left in plan.left],
+        "cut": plan.cut,
+    }
+
+
+@call
+def jobs_list(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    states = core.scheduler.stats()
+    due = {job.name for job in core.scheduler.due(core.clock.now())}
+    return {
+        "jobs": [
+            {
+                "name": name,
+                "about": job.about,
+                "every_s": job.every.total_seconds(),
+                "due": name in due,
+                "last_at": states[name].last_at.isoformat() if states[name].last_at else None,
+                "runs": states[name].runs,
+                "changed": states[name].changed,
+                "failures": states[name].failures,
+                "last_failure": states[name].last_failure,
+            }
+            for name, job in core.scheduler.jobs.items()
+        ],
+        "running": core.scheduler.started,
+    }
+
+
+@call
+def jobs_run(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    from memory_anchor.lifecycle.upkeep import Limits
+
+    report = core.scheduler.run(
+        str(given.get("name", "")), core.clock.now(), Limits(dry_run=bool(given.get("dry_run")))
+    )
+    return {
+        "job": report.job,
+        "at": report.at.isoformat(),
+        "changed": report.changed,
+        "left": report.left,
+        "dry_run": report.dry_run,
+        "notes": list(report.notes),
+        "counts": dict(report.counts),
+        "planned": [asdict(step) for step in report.planned],
+    }
+
+
+@call
+def jobs_switch(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Keep the engine from running jobs by itself, or let it again; remembered over restarts."""
+    core.let_jobs_run(bool(given.get("on")))
+    return {"running": bool(given.get("on"))}
+
+
+@call
+def why_not(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return anchor.why_not(given.get("id"), given.get("query"))
+
+
+@call
+def context_report(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    found = core.reports.load(str(given.get("id", "")))
+    return {
+        "id": found.id,
+        "recorded_at": found.recorded_at.isoformat(),
+        "report": shapes.report(found.report, reader=anchor.actor.scope),
+    }
+
+
+@call
+def assemble(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    built = core.assemble(anchor, given.get("prompt"))
+    return {
+        "messages": built.messages,
+        "tools": built.tools,
+        "text": built.text,
+        "report": shapes.report(built.report, reader=anchor.actor.scope),
+        "report_id": built.report_id,
+        "notes": list(built.notes),
+    }

@@ -1,0 +1,24 @@
+"""The command line: `memory-anchor COMMAND`. Thin: a command parses, calls, and shows.
+
+`mcp` and `hook` are dispatched before this module is imported (see `__main__`); here are the options that the bridge
+has no part in.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from memory_anchor.interfaces.cli import care, memories, setup
+from memory_anchor.interfaces.cli.constitution import make_app
+
+app = typer.Typer(
+    name="memory-anchor",
+    help="Long-term memory for coding agents: five layers over MCP, with a human in charge.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+memories.register(app)
+care.register(app)
+setup.register(app)
+app.add_typer(make_app(setup.identity), name="constitution")

@@ -1,0 +1,248 @@
+"""Commands that look after memories: review, undo, jobs, statistics, pause, context."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from memory_anchor.errors import BadInput
+from memory_anchor.interfaces.cli.link import call
+from memory_anchor.interfaces.cli.output import clipped, guarded, memory_table, out, quiet, show_json, show_outcome
+from memory_anchor.interfaces.cli.passphrase import ask_passphrase, human_passphrase
+
+Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
+Human = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
+At = Annotated[str | None, typer.Option("--at", metavar="ISO", help="Move the clock (for checks).")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(review)
+    app.command()(undo)
+    app.command()(stats)
+    app.command()(pause)
+    jobs = typer.Typer(help="What runs in the background: list, run, start, stop, stats.", no_args_is_help=True)
+    jobs.command("list")(jobs_list)
+    jobs.command("run")(jobs_run)
+    jobs.command("start")(jobs_start)
+    jobs.command("stop")(jobs_stop)
+    jobs.command("stats")(jobs_list)
+    app.add_typer(jobs, name="jobs")
+    context = typer.Typer(help="Contexts: build one, or show what an earlier one cost.", no_args_is_help=True)
+    context.command("build")(context_build)
+    context.command("show")(context_show)
+    app.add_typer(context, name="context")
+
+
+@guarded
+def review(
+    list_only: Annotated[bool, typer.Option("--list", help="Only show what waits.")] = False,
+    accept: Annotated[str | None, typer.Option(metavar="ID", help="Let this pending memory in.")] = None,
+    reject: Annotated[str | None, typer.Option(metavar="ID", help="Archive this pending memory.")] = None,
+    settle: Annotated[str | None, typer.Option(metavar="ID", help="End it; needs --resolution.")] = None,
+    resolution: Annotated[str | None, typer.Option(help="keep_new, keep_old or merge.")] = None,
+    json_: Json = False,
+) -> None:
+    """Decide on pending facts and contradictions; deciding needs the passphrase on a terminal."""
+    if accept or reject:
+        name = "accept" if accept else "reject"
+        show_outcome(call(name, id=accept or reject, passphrase=ask_passphrase()), json_)
+        return
+    if settle:
+        if resolution is None:
+            raise BadInput("--resolution is missing; allowed are keep_new, keep_old, merge")
+        show_outcome(call("settle", id=settle, resolution=resolution, passphrase=ask_passphrase()), json_)
+        return
+    items = call("inbox")["items"]
+    if json_ or list_only:
+        _show_inbox(items, json_)
+        return
+    if not items:
+        quiet("nothing waits for review")
+        return
+    _go_through(items, ask_passphrase())
+
+
+def _show_inbox(items: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        show_json({"items": items})
+    elif items:
+        out.print(memory_table(m for item in items for m in (item["memory"], *item["against"])))
+    else:
+        quiet("nothing waits for review")
+
+
+def _go_through(items: list[dict[str, Any]], passphrase: str) -> None:
+    """Ask about each item in turn; whatever is not answered stays."""
+    for number, item in enumerate(items, 1):
+        memory = item["memory"]
+        out.print(f"\n[bold]{number}/{len(items)}[/] [cyan]{memory['id']}[/] [dim]{memory['type']}[/]")
+        out.print(f"  {escape(memory['content'])}")
+        for other in item["against"]:
+            out.print(f"  [yellow]against[/] [cyan]{other['id']}[/] {escape(other['content'])}")
+        if item["against"]:
+            answer = typer.prompt("keep (n)ew, keep (o)ld, (m)erge, (s)kip, (q)uit", default="s").strip().lower()
+            chosen = {"n": "keep_new", "o": "keep_old", "m": "merge"}.get(answer[:1])
+            if chosen:
+                show_outcome(call("settle", id=memory["id"], resolution=chosen, passphrase=passphrase), False)
+        else:
+            answer = typer.prompt("(a)ccept, (e)dit, (r)eject, (s)kip, (q)uit", default="s").strip().lower()
+            if answer[:1] == "e":
+                text = typer.prompt("new text", default=memory["content"])
+                show_outcome(call("edit", id=memory["id"], content=text, passphrase=passphrase), False)
+                answer = "a"
+            name = {"a": "accept", "r": "reject"}.get(answer[:1])
+            if name:
+                show_outcome(call(name, id=memory["id"], passphrase=passphrase), False)
+        if answer[:1] == "q":
+            return
+
+
+@guarded
+def undo(
+    what: Annotated[str, typer.Argument(help="`last`, or nothing with --conversation or --agent.")] = "",
+    conversation: Annotated[str | None, typer.Option(metavar="ID")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    since: Annotated[str | None, typer.Option(metavar="ISO", help="With --agent.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this the plan is only shown.")] = False,
+    human: Human = False,
+    json_: Json = False,
+) -> None:
+    """Give back what was before: the last change, a conversation's, or an agent's since a time."""
+    answer = call(
+        "undo",
+        what=what or None,
+        conversation=conversation,
+        agent=agent,
+        since=since,
+        apply=yes,
+        passphrase=human_passphrase(human),
+    )
+    if json_:
+        show_json(answer)
+        return
+    out.print(f"{'undone' if yes else 'would undo'}: {escape(answer['what'])}")
+    for step in answer["steps"]:
+        out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{escape(step['reason'])}[/]")
+    for left in answer["left"]:
+        out.print(f"  [yellow]left alone[/] {left['id']}: {escape(left['reason'])}")
+    if answer["steps"] and not yes:
+        quiet("nothing was changed; add --yes to do it")
+
+
+@guarded
+def stats(at: At = None, json_: Json = False) -> None:
+    """Count memories by layer, type, strength and age; writes and recalls a day; size."""
+    answer = call("stats", at=at)
+    if json_:
+        show_json(answer)
+        return
+    for name, value in answer.items():
+        if isinstance(value, dict):
+            shown = ", ".join(f"{key} {count}" for key, count in value.items() if count)
+            out.print(f"[dim]{name}:[/] {escape(shown or 'none')}")
+        elif not isinstance(value, list):
+            out.print(f"[dim]{name}:[/] {value}")
+
+
+@guarded
+def pause(
+    off: Annotated[bool, typer.Option("--off", help="Let agents write again.")] = False, json_: Json = False
+) -> None:
+    """Stop agents from writing until `pause --off`; reading goes on."""
+    answer = call("pause", off=off)
+    if json_:
+        show_json(answer)
+    else:
+        quiet("paused: agents read and do not write" if answer["paused"] else "agents may write again")
+
+
+@guarded
+def jobs_list(json_: Json = False) -> None:
+    """Show every job: when it last ran and what it did."""
+    answer = call("jobs_list")
+    if json_:
+        show_json(answer)
+        return
+    for job in answer["jobs"]:
+        last = f"last {job['last_at'] or 'never'}, {job['runs']} runs"
+        out.print(f"[cyan]{job['name']}[/] [dim]{job['about']}; {last}[/]")
+
+
+@guarded
+def jobs_run(
+    name: str,
+    at: At = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what it would do.")] = False,
+    json_: Json = False,
+) -> None:
+    """Run one job now."""
+    answer = call("jobs_run", name=name, dry_run=dry_run, at=at)
+    if json_:
+        show_json(answer)
+        return
+    out.print(f"{answer['job']}: {answer['changed']} changed{', more is left' if answer['left'] else ''}")
+    for step in answer["planned"]:
+        out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{escape(step['reason'])}[/]")
+    for note in answer["notes"]:
+        quiet(note)
+
+
+@guarded
+def jobs_start(json_: Json = False) -> None:
+    """Let the engine run jobs by itself."""
+    _switch(call("jobs_switch", on=True), json_)
+
+
+@guarded
+def jobs_stop(json_: Json = False) -> None:
+    """Keep the engine from running jobs by itself."""
+    _switch(call("jobs_switch", on=False), json_)
+
+
+def _switch(answer: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        show_json(answer)
+    else:
+        quiet("jobs run when they fall due" if answer["running"] else "jobs only run when you start them by name")
+
+
+@guarded
+def context_build(
+    task: Annotated[str, typer.Argument(help="The task, or a JSON file with messages and tools.")],
+    budget: Annotated[int | None, typer.Option(help="Tokens.")] = None,
+    json_: Json = False,
+) -> None:
+    """Build what an agent should know for a task, or assemble a whole prompt from a file."""
+    path = Path(task)
+    if path.suffix == ".json" and path.is_file():
+        try:
+            prompt = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            raise BadInput(f"{path} is not JSON; allowed is an object with messages and tools") from None
+        answer = call("assemble", prompt=prompt)
+    else:
+        answer = call("context", task=task, budget_tokens=budget)
+    if json_:
+        show_json(answer)
+        return
+    out.print(escape(answer["text"]))
+    total = answer["report"]["estimated_tokens"].get("total")
+    quiet(f"{total} tokens; `memory-anchor context show {answer.get('report_id', 'ID')}` says what they were spent on")
+
+
+@guarded
+def context_show(id: str, json_: Json = False) -> None:
+    """Show what an earlier context cost and why."""
+    answer = call("context_report", id=id)
+    if json_:
+        show_json(answer)
+        return
+    report = answer["report"]
+    for section in report["sections"]:
+        out.print(f"{section['part']:<7} {section['name']:<24} {section['tokens']:>6}")
+    for decision in report["decisions"]:
+        out.print(f"[yellow]{decision['action']}[/] {escape(clipped(str(decision.get('reason', ''))))}")

@@ -1,0 +1,90 @@
+"""How a command reaches the memory: through the engine when one serves, else in this very process under the lock.
+
+Both ways run the same table of calls (`interfaces.calls`) and exchange plain JSON, so a command behaves alike whether
+five agents are connected or none. A command is an agent unless a passphrase was typed on a terminal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from memory_anchor.errors import TABLE, MemoryAnchorError, StoreBusy, Unavailable
+from memory_anchor.runtime import wire
+
+CALL_TIMEOUT_S = 600.0
+CLIENT = "cli"
+
+
+class Failed(MemoryAnchorError):
+    """A failure that an engine reported: its sentence, with the exit code of its kind."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def preamble() -> wire.Preamble:
+    """Return who this command acts for: the terminal's folder, its zone, and no conversation of its own."""
+    own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
+    return own._replace(client=CLIENT, conversation=os.environ.get("MEMORY_ANCHOR_CONVERSATION", ""))
+
+
+def data_dir() -> Path:
+    return Path(wire.data_dir(os.environ))
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    """Return the answer of one call. Raises our errors, whoever ran it."""
+    given = {key: value for key, value in arguments.items() if value is not None}
+    answer = _ask_engine(name, given)
+    return _run_here(name, given) if answer is None else answer
+
+
+def _ask_engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the engine's answer, None when none runs."""
+    try:
+        answer = wire.ask(
+            str(data_dir()), "call", preamble(), timeout_s=CALL_TIMEOUT_S, name=name, arguments=dict(arguments)
+        )
+    except TimeoutError:
+        raise Unavailable(
+            f"the engine did not answer within {CALL_TIMEOUT_S:g} s; see `memory-anchor engine status`"
+        ) from None
+    except ConnectionResetError:
+        raise Unavailable("the engine ended while it worked on this; try again") from None
+    except OSError:
+        return None
+    if "error" in answer:
+        error = answer["error"]
+        code = str(error.get("code", ""))
+        exits = next((report.exit_code for report in TABLE.values() if report.code == code), 1)
+        raise Failed(str(error.get("message", "the engine failed")), exits)
+    result = answer.get("result")
+    return result if isinstance(result, dict) else {}
+
+
+def _run_here(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the call in this process, holding the data directory's lock for its duration."""
+    os.umask(0o077)
+    from memory_anchor.runtime.lock import DirectoryLock
+
+    try:
+        lock = DirectoryLock.acquire(data_dir(), role="command")
+    except StoreBusy:
+        # An engine may have won the lock since we looked: it is loading and will answer.
+        late = _ask_engine(name, arguments)
+        if late is None:
+            raise
+        return late
+    with lock:
+        from memory_anchor.app import build_core, settings_of
+        from memory_anchor.interfaces.calls import run
+
+        core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock)
+        try:
+            return run(core, preamble(), name, arguments)
+        finally:
+            core.close()

@@ -1,0 +1,97 @@
+"""What a command shows: JSON when asked, else a few quiet lines; an error is one sentence on stderr."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from memory_anchor.errors import MemoryAnchorError, report
+from memory_anchor.interfaces.cli.link import Failed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+TEXT_SHOWN = 300
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def guarded(command: Callable[P, R]) -> Callable[P, R]:
+    """Return the command with our failures shown as one sentence and their exit code."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except MemoryAnchorError as error:
+            fail(error)
+        except BrokenPipeError:  # `memory-anchor export - | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+
+    return run
+
+
+def fail(error: MemoryAnchorError) -> NoReturn:
+    code = error.exit_code if isinstance(error, Failed) else report(error).exit_code
+    err.print(f"[bold red]error:[/] {escape(str(error))}")
+    raise typer.Exit(code)
+
+
+def show_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def show_outcome(answer: Mapping[str, Any], as_json: bool) -> None:
+    """Show what became of a write."""
+    if as_json:
+        show_json(answer)
+        return
+    colour = {"rejected": "red", "needs_review": "yellow", "pending": "yellow"}.get(answer["outcome"], "green")
+    line = f"[{colour}]{answer['outcome']}[/] {answer.get('id') or ''}"
+    if answer.get("target_id"):
+        line += f" [dim](about {answer['target_id']})[/]"
+    out.print(line)
+    if answer.get("reason"):
+        out.print(f"  [dim]{escape(answer['reason'])}[/]")
+    if answer.get("redactions"):
+        out.print(f"  [yellow]redacted:[/] {', '.join(answer['redactions'])}")
+    for other in answer.get("similar", ()):
+        out.print(f"  [dim]similar:[/] {other['id']} {escape(clipped(other.get('text', '')))}")
+
+
+def memory_table(memories: Iterable[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("id", "layer", "type", "status", "when", "text"):
+        table.add_column(column, no_wrap=column != "text", overflow="fold")
+    for m in memories:
+        when = str(m.get("when") or m.get("recorded_at") or "")[:16].replace("T", " ")
+        mark = "📌 " if m.get("pinned") else ""
+        table.add_row(
+            m["id"],
+            {"event_log": "L2", "verified_fact": "L3", "identity_schema": "L0"}.get(m["layer"], m["layer"]),
+            m["type"],
+            m.get("status", "active"),
+            when,
+            mark + escape(clipped(m["content"])),
+        )
+    return table
+
+
+def clipped(text: str, most: int = TEXT_SHOWN) -> str:
+    """Return one line of at most `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def quiet(message: str) -> None:
+    out.print(f"[dim]{escape(message)}[/]")
