@@ -1,0 +1,306 @@
+"""Who may approve: Ed25519 keys behind a passphrase, and what their signatures say.
+
+An approver's private key lies beside the data, never in the project, sealed with ChaCha20-Poly1305 under a key that
+scrypt derives from the passphrase; an agent that can run every command and write every file of the project still lacks
+the passphrase. The salt is the public key, which is fresh for every approver, so this module needs no randomness of
+its own and a swapped public key no longer unseals. Colleagues' public keys are known only once a human has vouched for
+them with the passphrase: each is countersigned. Out of reach: a process of the same user that replaces the keys.
+
+Every signature is over canonical JSON that begins with its purpose, so none can be used as another.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.inputs import text as checked_text
+from memory_anchor.model import Confirmation, Proposal
+
+KEY_FILE = "approver.json"
+KNOWN_FILE = "known_approvers.json"
+SCRYPT_COST = 2**15
+"""With r=8 and p=3: 32 MiB and some 0.3 s a guess (OWASP password storage cheat sheet)."""
+SCRYPT_BLOCK = 8
+SCRYPT_PARALLEL = 3
+_COSTS_READ = {2**n for n in range(4, 21)}
+MIN_PASSPHRASE = 4
+MAX_PASSPHRASE = 1_000
+MAX_NAME = 200
+MAX_KEY_FILE_BYTES = 64_000
+MAX_KNOWN = 100
+REQUIRED_CONFIRMATIONS = 3
+"""The strategy's three approvals (三次审批)."""
+MAX_CONFIRMATIONS_READ = 20
+_NONCE = bytes(12)
+"""Fixed: each sealing key (passphrase and public key) seals one plaintext only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approver:
+    """A human who may approve. public: base64 of the raw Ed25519 public key."""
+
+    name: str
+    public: str
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """An approver whose passphrase was given just now."""
+
+    approver: Approver
+    _key: Ed25519PrivateKey
+
+    def sign(self, said: Mapping[str, Any]) -> str:
+        """Return the base64 signature of a statement."""
+        return base64.b64encode(self._key.sign(canonical(said))).decode()
+
+
+def canonical(said: Mapping[str, Any]) -> bytes:
+    """Return the one byte form of a statement."""
+    return json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def digest_of(said: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(said)).hexdigest()
+
+
+def signed_by(public: str, said: Mapping[str, Any], signature: str) -> bool:
+    """Return whether `signature` is this key's over this statement; any malformed input is a no."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public, validate=True))
+        key.verify(base64.b64decode(signature, validate=True), canonical(said))
+    except (InvalidSignature, ValueError, binascii.Error):
+        return False
+    return True
+
+
+def signer_of(known: Sequence[Approver], said: Mapping[str, Any], signature: str) -> Approver | None:
+    """Return the known approver who signed this statement."""
+    return next((one for one in known if signed_by(one.public, said, signature)), None)
+
+
+class KeyRing:
+    """The approver of one data directory and the colleagues they vouched for; nothing is kept in memory unsealed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def own(self) -> Approver | None:
+        """Return the approver of this data directory, None before `create` or when the key file cannot be read."""
+        sealed = self._sealed()
+        return Approver(sealed["name"], sealed["public"]) if sealed else None
+
+    def known(self) -> tuple[Approver, ...]:
+        """Return everyone whose signature counts here, the own approver first."""
+        own = self.own()
+        if own is None:
+            return ()
+        vouched = [
+            Approver(one["name"], one["public"])
+            for one in self._vouched()
+            if signed_by(own.public, _vouching(one["name"], one["public"]), one["signature"])
+        ]
+        return own, *vouched
+
+    def create(self, *, name: str, passphrase: str) -> Signer:
+        """Make the approver of this data directory.
+
+        Raises Refused: a key file is there already. BadInput: name or passphrase.
+        """
+        if self._path.exists():
+            raise Refused(f"{self._path} exists and cannot be read; restore it from a backup")
+        key = Ed25519PrivateKey.generate()
+        public = base64.b64encode(key.public_key().public_bytes_raw()).decode()
+        signer = Signer(Approver(checked_name(name), public), key)
+        self._seal(signer, checked_passphrase(passphrase))
+        return signer
+
+    def unlock(self, passphrase: str) -> Signer:
+        """Return the signer.
+
+        Raises Refused: no approver here yet, or another passphrase.
+        """
+        sealed = self._sealed()
+        if sealed is None:
+            raise Refused("no approver on this machine yet; run `memory-anchor init` on a terminal")
+        key = _derived(passphrase, sealed["public"], cost=sealed["cost"])
+        try:
+            raw = ChaCha20Poly1305(key).decrypt(_NONCE, base64.b64decode(sealed["sealed"]), sealed["name"].encode())
+            private = Ed25519PrivateKey.from_private_bytes(raw)
+        except (InvalidTag, ValueError, binascii.Error):
+            raise Refused("the passphrase is not the approver's; nothing was changed") from None
+        if base64.b64encode(private.public_key().public_bytes_raw()).decode() != sealed["public"]:
+            raise Refused(f"{self._path} does not belong together; restore it from a backup")
+        return Signer(Approver(sealed["name"], sealed["public"]), private)
+
+    def change_passphrase(self, signer: Signer, new: str) -> None:
+        """Seal the same key under another passphrase, so that all it signed stays valid."""
+        self._seal(signer, checked_passphrase(new))
+
+    def vouch(self, signer: Signer, *, name: str, public: str) -> Approver:
+        """Let a colleague's signatures count from now on.
+
+        Raises BadInput: that is no public key, or `MAX_KNOWN` colleagues are known already.
+        """
+        try:
+            Ed25519PublicKey.from_public_bytes(base64.b64decode(public, validate=True))
+        except (ValueError, binascii.Error):
+            raise BadInput(
+                f"key is {len(public)} characters that are no Ed25519 public key; allowed is what "
+                "`memory-anchor constitution approvers` prints on the colleague's machine"
+            ) from None
+        others = [one for one in self._vouched() if one["public"] != public]
+        if len(others) >= MAX_KNOWN:
+            raise BadInput(f"{len(others)} approvers are known; allowed are {MAX_KNOWN}")
+        name = checked_name(name)
+        others.append({"name": name, "public": public, "signature": signer.sign(_vouching(name, public))})
+        self._write(KNOWN_FILE, {"approvers": others})
+        return Approver(name, public)
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / KEY_FILE
+
+    def _seal(self, signer: Signer, passphrase: str) -> None:
+        key = _derived(passphrase, signer.approver.public, cost=SCRYPT_COST)
+        sealed = ChaCha20Poly1305(key).encrypt(_NONCE, signer._key.private_bytes_raw(), signer.approver.name.encode())
+        self._write(
+            KEY_FILE,
+            {
+                "name": signer.approver.name,
+                "public": signer.approver.public,
+                "cost": SCRYPT_COST,
+                "sealed": base64.b64encode(sealed).decode(),
+            },
+        )
+
+    def _sealed(self) -> dict[str, Any] | None:
+        found = self._read(KEY_FILE)
+        texts = ("name", "public", "sealed")
+        if not all(isinstance(found.get(one), str) for one in texts) or found.get("cost") not in _COSTS_READ:
+            return None
+        return found
+
+    def _vouched(self) -> list[dict[str, str]]:
+        listed = self._read(KNOWN_FILE).get("approvers")
+        if not isinstance(listed, list):
+            return []
+        return [
+            one
+            for one in listed[:MAX_KNOWN]
+            if isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("name", "public", "signature"))
+        ]
+
+    def _read(self, name: str) -> dict[str, Any]:
+        try:
+            found = json.loads(read_bounded(self._folder / name, most_bytes=MAX_KEY_FILE_BYTES) or b"{}")
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        make_private(self._folder)
+        write_whole(self._folder / name, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _derived(passphrase: str, public: str, *, cost: int) -> bytes:
+    salt = public.encode("utf-8", "surrogatepass")
+    kdf = Scrypt(salt=salt, length=32, n=cost, r=SCRYPT_BLOCK, p=SCRYPT_PARALLEL)
+    return kdf.derive(passphrase[:MAX_PASSPHRASE].encode("utf-8", "surrogatepass"))
+
+
+def _vouching(name: str, public: str) -> dict[str, Any]:
+    return {"what": "memory-anchor approver 1", "name": name, "public": public}
+
+
+def checked_passphrase(passphrase: str) -> str:
+    """Return a passphrase that may be set.
+
+    Raises BadInput: its length; the message never holds any of it.
+    """
+    if not MIN_PASSPHRASE <= len(passphrase) <= MAX_PASSPHRASE:
+        raise BadInput(
+            f"the passphrase has {len(passphrase)} characters; allowed are {MIN_PASSPHRASE} to {MAX_PASSPHRASE}"
+        )
+    return passphrase
+
+
+def checked_name(name: str) -> str:
+    return checked_text("approver", name, most=MAX_NAME)
+
+
+# --- what is signed --------------------------------------------------------------------------------------------
+
+
+def proposal_hash(proposal: Proposal, before: str) -> str:
+    """Return what a confirmation is about: every word of the proposal and the text it would change.
+
+    before: the digest of what is replaced, "" for an addition; when that moves on, older confirmations no longer count.
+    """
+    return digest_of(
+        {
+            "what": "memory-anchor proposal 1",
+            "id": proposal.id,
+            "action": proposal.action.value,
+            "content": proposal.content,
+            "reason": proposal.reason,
+            "entry_id": proposal.entry_id,
+            "from_id": proposal.from_id,
+            "proposed_by": proposal.proposed_by,
+            "proposed_at": stamp(proposal.proposed_at),
+            "before": before,
+        }
+    )
+
+
+def stamp(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def confirmation_statement(*, hashed: str, number: int, by: str, at: datetime) -> dict[str, Any]:
+    """Return what the `number`-th confirmation (1 to 3) says."""
+    return {"what": "memory-anchor confirmation 1", "proposal": hashed, "number": number, "by": by, "at": stamp(at)}
+
+
+def rejection_statement(*, hashed: str, by: str, at: datetime, reason: str) -> dict[str, Any]:
+    return {"what": "memory-anchor rejection 1", "proposal": hashed, "by": by, "at": stamp(at), "reason": reason}
+
+
+def confirm(signer: Signer, *, hashed: str, number: int, by: str, at: datetime) -> Confirmation:
+    said = confirmation_statement(hashed=hashed, number=number, by=by, at=at)
+    return Confirmation(by=by, at=at, proposal_hash=hashed, signature=signer.sign(said))
+
+
+def counted(
+    confirmations: Sequence[Confirmation], *, hashed: str, known: Sequence[Approver], distinct: bool
+) -> tuple[Confirmation, ...]:
+    """Return the confirmations that count, in their order.
+
+    Each must be signed by a known approver over this very proposal and its own number, so a made-up, copied, repeated
+    or moved one does not count. distinct: each by another key.
+    """
+    good: list[Confirmation] = []
+    seen: set[str] = set()
+    for one in confirmations[:MAX_CONFIRMATIONS_READ]:
+        said = confirmation_statement(hashed=hashed, number=len(good) + 1, by=one.by, at=one.at)
+        who = signer_of(known, said, one.signature) if one.proposal_hash == hashed else None
+        if who is None or (distinct and who.public in seen):
+            continue
+        seen.add(who.public)
+        good.append(one)
+    return tuple(good[:REQUIRED_CONFIRMATIONS])

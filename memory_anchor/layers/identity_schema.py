@@ -1,0 +1,529 @@
+"""L0, who this project is: always whole, never searched, changed only by humans (strategy, section 2, L0).
+
+What is served is the last approved text, sealed and kept outside the project. The project's `constitution.yaml` is the
+readable copy people edit and commit; when the two differ (an agent with an editor, a merge, a missing or half-written
+file) the approved text goes on being served with a warning that names the lines and the next command. The rejected way,
+serving the file and checking it into Git, lets any agent that can edit a file rewrite its own rules.
+
+A change is a proposal, three confirmations with the passphrase (三次审批), then one splice of the approved text and of
+the file. Order at the third: confirmation, sealed text, file, trail, proposal. From the sealed text on it is served; a
+kill before or after leaves one truth, and confirming again finishes the rest. Invariant: `load` never raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.files import SHARED, exclusive, make_private, ours, write_whole
+from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX
+from memory_anchor.inputs import text as checked_text
+from memory_anchor.layers import constitution_text as splice
+from memory_anchor.layers.approval import (
+    REQUIRED_CONFIRMATIONS,
+    Approver,
+    KeyRing,
+    Signer,
+    checked_name,
+    checked_passphrase,
+    confirm,
+    confirmation_statement,
+    counted,
+    digest_of,
+    proposal_hash,
+    rejection_statement,
+    signed_by,
+    signer_of,
+    stamp,
+)
+from memory_anchor.layers.approved import Link, Revision, continuation, linked, read_trail, write_trail
+from memory_anchor.layers.changes import after, shown_diff, target
+from memory_anchor.layers.constitution_text import FILE_NAME, MAX_ENTRIES, Document
+from memory_anchor.layers.proposals import FOLDER, MAX_OPEN, Filed, ProposalBook, Rejection, new_id
+from memory_anchor.layers.served import TextInForce
+from memory_anchor.model import Confirmation, Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
+from memory_anchor.ports import AuditLog, Clock
+from memory_anchor.text.tokens import count_tokens
+
+BACKUPS_KEPT = 50
+
+
+class IdentitySchema:
+    """L0 of one project, read by every session and changed by humans; thread-safe, and safe across processes.
+
+    home: a folder of this project's own outside it, `<data_dir>/identity/<project_id>`; keys lie in its parent.
+    budget_tokens: what all entries together may cost. min_interval_s: least time between two confirmations.
+    distinct_approvers: whether the three must come from three keys. supplements: approved entries kept in the store.
+    """
+
+    def __init__(
+        self,
+        *,
+        project_dir: Path | None,
+        project_id: str,
+        home: Path,
+        clock: Clock,
+        audit: AuditLog,
+        budget_tokens: int = 500,
+        min_interval_s: int = 0,
+        distinct_approvers: bool = False,
+        supplements: Callable[[], Sequence[ConstitutionEntry]] = tuple,
+    ) -> None:
+        root = project_dir or home
+        self.project_id = project_id
+        self.path = root / FILE_NAME
+        self._home = home
+        self._clock = clock
+        self._audit = audit
+        self._budget_tokens = budget_tokens
+        self._min_interval_s = min_interval_s
+        self._distinct = distinct_approvers
+        self._supplements = supplements
+        self._last_supplements: Sequence[ConstitutionEntry] = ()
+        self._keys = KeyRing(home.parent)
+        self._in_force = TextInForce(path=self.path, project_dir=project_dir, home=home, keys=self._keys)
+        self._book = ProposalBook(root / FOLDER)
+        self._lock = threading.RLock()
+        self._counted: tuple[tuple[ConstitutionEntry, ...], int] = ((), 0)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def load(self) -> Constitution:
+        """Return L0 as served: whole, by priority, at most 20 entries, with a warning for all that is not approved."""
+        with self._lock:
+            served = self._in_force.now()
+            entries, warnings = self._with_supplements(served.document)
+            if self._counted[0] != entries:
+                self._counted = (entries, _tokens(entries))
+            return Constitution(entries, served.document.version, self._counted[1], served.warnings + warnings)
+
+    @property
+    def initialised(self) -> bool:
+        """Whether this project, by its id or its folder, was ever approved on this machine."""
+        return self._in_force.initialised
+
+    def text(self) -> str:
+        """Return the text in force as a file's content, comments and all."""
+        with self._lock:
+            return self._in_force.now().document.text
+
+    def approver(self) -> Approver | None:
+        """Return who approves on this machine, None before the first `init`."""
+        return self._keys.own()
+
+    def approvers(self) -> tuple[Approver, ...]:
+        """Return everyone whose signature counts here, the own approver first."""
+        return self._keys.known()
+
+    def verify_passphrase(self, passphrase: str) -> bool:
+        """Return whether this is the approver's passphrase; takes some 0.3 s on purpose."""
+        try:
+            self._keys.unlock(passphrase)
+        except Refused:
+            return False
+        return True
+
+    def proposals(self) -> list[Proposal]:
+        """Return every readable proposal, oldest first, with the confirmations that count."""
+        known, applied = self._keys.known(), self._applied()
+        return [self._judged(filed, known, applied) for filed in self._book.read()[0]]
+
+    def unreadable_proposals(self) -> list[str]:
+        """Return one sentence for each proposal file that cannot be read."""
+        return self._book.read()[1]
+
+    def proposal(self, proposal_id: str) -> Proposal:
+        """Return one proposal.
+
+        Raises NotFound: there is none of this id. BadInput: its file cannot be read.
+        """
+        return self._judged(self._book.find(proposal_id), self._keys.known(), self._applied())
+
+    def diff(self, proposal: Proposal) -> str:
+        """Return what the proposal would change in the text in force, as a unified diff with odd signs spelled out.
+
+        Raises BadInput, NotFound: it cannot be applied to the text in force any more.
+        """
+        return shown_diff(self.text(), proposal)
+
+    def fingerprint(self, proposal: Proposal) -> str:
+        """Return the hash of the proposal and of what it would replace: what a confirmation signs."""
+        return proposal_hash(proposal, self._before(proposal))
+
+    # --- proposing (anyone) --------------------------------------------------------------------------------------
+
+    def propose(
+        self,
+        *,
+        content: str,
+        reason: str,
+        action: ProposalAction,
+        entry_id: str | None,
+        from_id: str | None,
+        by: str,
+    ) -> Proposal:
+        """Return a new open proposal, or the open one that says the same.
+
+        content: 1 to 8,000 characters; not used by a removal. entry_id: what to replace or remove; for an addition the
+        id wanted (made from the content otherwise). from_id: the fact this comes from.
+        Raises BadInput, NotFound (naming the ids there are), Refused (too many open, or the folder is read-only).
+        """
+        if action is ProposalAction.ADOPT:
+            raise BadInput("action is adopt; allowed are add, replace and remove")
+        said = "" if action is ProposalAction.REMOVE else checked_text("content", content, most=CONTENT_MAX)
+        proposal = Proposal(
+            id="",
+            action=action,
+            content=said,
+            reason=checked_text("reason", reason, most=REASON_MAX),
+            proposed_by=checked_text("by", by, most=NAME_MAX),
+            proposed_at=self._clock.now(),
+            entry_id=target(action, entry_id, said),
+            from_id=checked_text("from_id", from_id, most=NAME_MAX, required=False) or None,
+        )
+        with self._lock:
+            same = self._in_force.now().document
+            if any(one.content == said for one in same.entries):
+                there = next(one.id for one in same.entries if one.content == said)
+                raise BadInput(f"content is what entry {there} says already; nothing would change")
+            after(same.text, proposal)  # refuses now what could not be applied later
+            return self._file(proposal)
+
+    def adopt(self, *, by: str, passphrase: str | None = None) -> Proposal | None:
+        """Return a proposal of the file's difference from the approved text, None when they say the same.
+
+        A text that a known approver signed as a continuation of the approved one is accepted at once, given the
+        passphrase; the answer is then effective and has no file.
+        Raises BadInput: the file cannot be read. Refused: never initialised, or the passphrase.
+        """
+        with self._changing():
+            revision = self._approved()
+            document = self._in_force.readable_file()
+            signer = None if passphrase is None else self._unlock(passphrase)
+            if document.digest == splice.parse(revision.text).digest:
+                return None
+            proposal = Proposal(
+                id="",
+                action=ProposalAction.ADOPT,
+                content=document.text,
+                reason=f"{FILE_NAME}: {splice.changed_lines(revision.text, document.text)}",
+                proposed_by=checked_name(by),
+                proposed_at=self._clock.now(),
+            )
+            trail, known = read_trail(self._book.folder), self._keys.known()
+            link = continuation(trail, after=revision.link, digest=document.digest, known=known)
+            if link is None:
+                return self._file(proposal)
+            if signer is None:
+                raise Refused("the text is signed by a known approver; accepting it needs your passphrase")
+            self._check_limits(document, BadInput)
+            self._in_force.archive().put(
+                signer, text=document.text, link=link, applied=(*revision.applied, link.proposal)
+            )
+            self._record("constitution.accepted", {"proposal": link.proposal, "signed_by": link.by}, by=by)
+            return replace(proposal, id=link.proposal, status=ProposalStatus.EFFECTIVE)
+
+    # --- approving (humans) --------------------------------------------------------------------------------------
+
+    def init(self, *, passphrase: str, approver: str, old_passphrase: str | None) -> None:
+        """Approve the project's file as it is and set the passphrase; on an initialised project only the latter.
+
+        A missing file is made. One approver serves all projects of a data directory: a later project takes the
+        passphrase that is set, and another one needs the old.
+        Raises Refused: a passphrase. BadInput: the file, or what was typed.
+        """
+        checked_name(approver)
+        checked_passphrase(passphrase)
+        with self._changing():
+            own = self._keys.own()
+            standing = self._in_force.archive().current(own)
+            if own is not None and self.initialised and old_passphrase is None:
+                raise Refused("this project is initialised already; its old passphrase is needed")
+            document = None if standing.revision is not None and standing.sound else self._first_document()
+            if own is None:
+                signer = self._keys.create(name=approver, passphrase=passphrase)
+                self._record("constitution.approver", {"key": signer.approver.public}, by=approver)
+            else:
+                signer = self._unlock(passphrase if old_passphrase is None else old_passphrase)
+                if old_passphrase is not None and old_passphrase != passphrase:
+                    self._keys.change_passphrase(signer, passphrase)
+                    self._record("constitution.passphrase", {"key": own.public}, by=own.name)
+            if document is not None:
+                self._begin(signer, document, by=approver)
+
+    def confirm(self, proposal_id: str, *, passphrase: str, approver: str, seen: str | None = None) -> Proposal:
+        """Return the proposal with one confirmation more; the third makes it effective.
+
+        seen: the `fingerprint` of what the human was shown; anything else on disk by now is refused.
+        Raises Refused: never initialised, the passphrase, the interval, the same approver again, the limits, or it is
+        closed. NotFound, BadInput: there is none, or it cannot be applied.
+        """
+        by = checked_name(approver)
+        with self._changing():
+            revision = self._approved()
+            filed = self._book.find(proposal_id)
+            judged = self._judged(filed, self._keys.known(), revision.applied)
+            half_done = judged.id in revision.applied and filed.proposal.status is ProposalStatus.OPEN
+            if judged.status is not ProposalStatus.OPEN and not half_done:
+                raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
+            if seen is not None and seen != self.fingerprint(judged):
+                raise Refused(f"proposal {proposal_id} changed while it was being shown; look at it again")
+            signer = self._unlock(passphrase)
+            if half_done:
+                return self._finish(judged, filed.before, revision, by=by)
+            if judged.action in (ProposalAction.ADD, ProposalAction.REPLACE):
+                checked_text("content", judged.content, most=CONTENT_MAX)
+            text = after(revision.text, judged)
+            if judged.action is not ProposalAction.REMOVE:
+                self._check_limits(splice.parse(text), Refused)
+            before = self._before(judged)
+            if len(judged.confirmations) < REQUIRED_CONFIRMATIONS:
+                judged = self._one_more(judged, before, signer, by)
+            if len(judged.confirmations) < REQUIRED_CONFIRMATIONS:
+                return judged
+            return self._make_effective(signer, judged, before, revision, text, by=by)
+
+    def reject(self, proposal_id: str, *, passphrase: str, approver: str, reason: str) -> Proposal:
+        """Return the proposal, closed by a human.
+
+        Raises Refused: the passphrase, or it is closed already. NotFound, BadInput.
+        """
+        by, why = checked_name(approver), checked_text("reason", reason, most=REASON_MAX)
+        with self._changing():
+            filed = self._book.find(proposal_id)
+            judged = self._judged(filed, self._keys.known(), self._applied())
+            if judged.status is not ProposalStatus.OPEN:
+                raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
+            signer, now = self._unlock(passphrase), self._clock.now()
+            said = rejection_statement(hashed=proposal_hash(judged, ""), by=by, at=now, reason=why)
+            done = replace(judged, status=ProposalStatus.REJECTED)
+            self._book.write(Filed(done, filed.before, Rejection(by, now, why, signer.sign(said))))
+            self._record("constitution.rejected", {"proposal": done.id}, by=by)
+            return done
+
+    def vouch(self, *, name: str, public: str, passphrase: str) -> Approver:
+        """Let a colleague's signature count on this machine from now on.
+
+        Raises Refused: the passphrase. BadInput: the name or the key.
+        """
+        with self._changing():
+            signer = self._unlock(passphrase)
+            approver = self._keys.vouch(signer, name=name, public=public)
+            self._record("constitution.vouched", {"name": name, "key": public}, by=signer.approver.name)
+            return approver
+
+    # --- what proposals say and what counts ----------------------------------------------------------------------
+
+    def _judged(self, filed: Filed, known: Sequence[Approver], applied: Sequence[str]) -> Proposal:
+        """Return the proposal with its real status: what a file says of itself is only a claim."""
+        claimed = filed.proposal
+        hashed = proposal_hash(claimed, filed.before)
+        good = counted(claimed.confirmations, hashed=hashed, known=known, distinct=self._distinct)
+        if claimed.id in applied:
+            return replace(claimed, status=ProposalStatus.EFFECTIVE, confirmations=good)
+        no = filed.rejection
+        if no is not None:
+            said = rejection_statement(hashed=proposal_hash(claimed, ""), by=no.by, at=no.at, reason=no.reason)
+            if signer_of(known, said, no.signature) is not None:
+                return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
+        if claimed.status is ProposalStatus.EFFECTIVE and len(good) >= REQUIRED_CONFIRMATIONS:
+            return replace(claimed, confirmations=good)
+        if filed.before != self._before(claimed):
+            good = ()
+        return replace(claimed, status=ProposalStatus.OPEN, confirmations=good)
+
+    def _before(self, proposal: Proposal) -> str:
+        """Return the digest of what the proposal would replace: a confirmation holds only as long as that stands."""
+        if proposal.action is ProposalAction.ADD:
+            return ""
+        with self._lock:
+            document = self._in_force.now().document
+        if proposal.action is ProposalAction.ADOPT:
+            return document.digest
+        old = next((one for one in document.entries if one.id == proposal.entry_id), None)
+        return digest_of({"content": old.content}) if old else "gone"
+
+    def _applied(self) -> tuple[str, ...]:
+        revision = self._in_force.archive().current(self._keys.own()).revision
+        return revision.applied if revision else ()
+
+    def _file(self, proposal: Proposal) -> Proposal:
+        """Write a new proposal's file, unless an open one says the same."""
+        there = self.proposals()
+        still_open = [one for one in there if one.status is ProposalStatus.OPEN]
+        for one in still_open:
+            if (one.action, one.content, one.entry_id) == (proposal.action, proposal.content, proposal.entry_id):
+                return one
+        if len(still_open) >= MAX_OPEN:
+            raise Refused(f"{len(still_open)} proposals are open; allowed are {MAX_OPEN}: approve or reject some first")
+        taken = {one.id for one in there} | set(self._applied())
+        free = (new_id(proposal, again=n) for n in range(len(taken) + 1))
+        name = next(one for one in free if one not in taken)
+        named = replace(proposal, id=name)
+        self._book.write(Filed(named))
+        self._record("constitution.proposed", {"proposal": name, "action": named.action.value}, by=named.proposed_by)
+        return named
+
+    # --- the steps of an approval --------------------------------------------------------------------------------
+
+    def _one_more(self, judged: Proposal, before: str, signer: Signer, by: str) -> Proposal:
+        now, earlier = self._clock.now(), judged.confirmations
+        if earlier and (now - earlier[-1].at).total_seconds() < self._min_interval_s:
+            left = self._min_interval_s - (now - earlier[-1].at).total_seconds()
+            raise Refused(f"the last confirmation is too recent; retry in {left:.0f} s (constitution.min_interval_s)")
+        hashed, number = proposal_hash(judged, before), len(earlier) + 1
+        if self._distinct and _has_signed(signer.approver, earlier, hashed):
+            raise Refused(f"{signer.approver.name} confirmed it already; another approver must (distinct_approvers)")
+        added = confirm(signer, hashed=hashed, number=number, by=by, at=now)
+        judged = replace(judged, confirmations=(*earlier, added))
+        self._book.write(Filed(judged, before))
+        self._record("constitution.confirmed", {"proposal": judged.id, "number": number, "hash": hashed}, by=by)
+        return judged
+
+    def _make_effective(
+        self, signer: Signer, judged: Proposal, before: str, revision: Revision, text: str, *, by: str
+    ) -> Proposal:
+        link = linked(
+            signer,
+            digest=splice.parse(text).digest,
+            previous=revision.link.id,
+            proposal=judged.id,
+            by=by,
+            at=stamp(self._clock.now()),
+        )
+        sealed = self._in_force.archive().put(signer, text=text, link=link, applied=(*revision.applied, judged.id))
+        return self._finish(judged, before, sealed, was=revision, by=by)
+
+    def _finish(
+        self, judged: Proposal, before: str, sealed: Revision, *, by: str, was: Revision | None = None
+    ) -> Proposal:
+        """Bring file, trail and proposal after the sealed text; a repeat after a kill ends in the same place."""
+        self._bring_file(judged, sealed, was)
+        if sealed.link.proposal == judged.id:
+            write_trail(self._book.folder, head=was.link if was else None, new=sealed.link)
+        done = replace(judged, status=ProposalStatus.EFFECTIVE)
+        self._book.write(Filed(done, before))
+        self._record("constitution.effective", {"proposal": done.id, "approved": sealed.number}, by=by)
+        return done
+
+    def _bring_file(self, judged: Proposal, sealed: Revision, was: Revision | None) -> None:
+        """Splice the project's file too; foreign edits in it stay, unapproved, and a broken file is left alone."""
+        found = self._in_force.file()
+        wanted = splice.parse(sealed.text).digest
+        if found.content is None and found.wrong == "it is missing":
+            write_whole(self.path, sealed.text.encode(), mode=SHARED)
+            return
+        if found.document is None or found.wrong or found.document.digest == wanted:
+            return
+        same_as_before = was is not None and found.document.digest == splice.parse(was.text).digest
+        if judged.action is ProposalAction.ADOPT and not same_as_before:
+            return
+        try:
+            text = after(found.document.text, judged)
+        except MemoryAnchorError:
+            return  # the file differs where the change would go; `load` goes on warning about it
+        if was is None and splice.parse(text).digest != wanted:
+            return
+        self._back_up(sealed.number, found.content or b"")
+        write_whole(self.path, text.encode(), mode=SHARED)
+
+    def _back_up(self, number: int, content: bytes) -> None:
+        folder = self._in_force.archive().home / "backups"
+        make_private(folder)
+        at = stamp(self._clock.now()).replace(":", "")
+        write_whole(folder / f"{number:06d}-{at}.yaml", content)
+        for old in sorted(folder.glob("*.yaml"))[:-BACKUPS_KEPT]:
+            old.unlink(missing_ok=True)
+
+    def _first_document(self) -> Document:
+        found = self._in_force.file()
+        if found.content is None and found.wrong == "it is missing":
+            write_whole(self.path, splice.STARTER.encode(), mode=SHARED)
+        document = self._in_force.readable_file()
+        self._check_limits(document, BadInput)
+        return document
+
+    def _begin(self, signer: Signer, document: Document, *, by: str) -> None:
+        """Seal a first text; a clone whose trail ends in this very text goes on from there."""
+        trail, archive = read_trail(self._book.folder), self._in_force.archive()
+        joined: Link | None = trail[-1] if trail and trail[-1].digest == document.digest else None
+        link = joined or linked(
+            signer, digest=document.digest, previous="", proposal="", by=by, at=stamp(self._clock.now())
+        )
+        archive.put(signer, text=document.text, link=link, applied=self._applied())
+        if joined is None:
+            write_trail(self._book.folder, head=None, new=link)
+        self._in_force.remember()
+        self._record("constitution.initialised", {"project": archive.home.name, "joined": joined is not None}, by=by)
+
+    # --- small parts ---------------------------------------------------------------------------------------------
+
+    def _approved(self) -> Revision:
+        """Return the sound approved text, the ground for every change."""
+        if not self.initialised:
+            raise Refused(f"{FILE_NAME} was never approved on this machine; run `memory-anchor init` on a terminal")
+        standing = self._in_force.archive().current(self._keys.own())
+        if standing.revision is None or not standing.sound:
+            raise Refused("the approved text has no sound seal; run `memory-anchor constitution show` for what to do")
+        return standing.revision
+
+    def _unlock(self, passphrase: str) -> Signer:
+        try:
+            return self._keys.unlock(passphrase)
+        except Refused:
+            self._record("constitution.refused", {"why": "passphrase"}, by="unknown")
+            raise
+
+    def _with_supplements(self, document: Document) -> tuple[tuple[ConstitutionEntry, ...], tuple[str, ...]]:
+        warnings = []
+        try:
+            self._last_supplements = tuple(self._supplements())
+        except MemoryAnchorError:
+            warnings.append("the store cannot be read: supplements to the constitution are those last seen")
+        ids = {one.id for one in document.entries}
+        extra = [replace(one, source="qdrant") for one in self._last_supplements if one.id not in ids]
+        mine = splice.in_order(document.entries)
+        entries = (*mine[:MAX_ENTRIES], *splice.in_order(extra)[: max(0, MAX_ENTRIES - len(mine))])
+        left = len(mine) + len(extra) - len(entries)
+        if left:
+            warnings.append(f"{left} entries over the {MAX_ENTRIES} allowed are not served; remove or merge some")
+        return splice.in_order(entries), tuple(warnings)
+
+    def _check_limits(self, document: Document, error: type[MemoryAnchorError]) -> None:
+        if document.problems:
+            raise error(f"{FILE_NAME} would not be usable: {document.problems[0]}")
+        ids = {one.id for one in document.entries}
+        entries = [*document.entries, *(one for one in self._last_supplements if one.id not in ids)]
+        if len(entries) > MAX_ENTRIES:
+            raise error(f"there would be {len(entries)} entries; allowed are {MAX_ENTRIES}, supplements counted")
+        tokens = _tokens(entries)
+        if tokens > self._budget_tokens:
+            raise error(f"the entries would cost {tokens} tokens; allowed are {self._budget_tokens} (budget.identity)")
+
+    def _record(self, kind: str, what: Mapping[str, object], *, by: str) -> None:
+        self._audit.append(kind, {"project": self.project_id, **what}, by=by, at=self._clock.now())
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold this data directory's approvals for one change."""
+        with self._lock, exclusive(self._home.parent / "approval.lock"):
+            try:
+                self.load()  # what the store has counts against the limits
+                yield
+            except OSError as error:
+                raise ours(error, self.path) from error
+
+
+def _tokens(entries: Sequence[ConstitutionEntry]) -> int:
+    return count_tokens("\n".join(one.content for one in entries))
+
+
+def _has_signed(who: Approver, confirmations: Sequence[Confirmation], hashed: str) -> bool:
+    return any(
+        signed_by(who.public, confirmation_statement(hashed=hashed, number=n, by=one.by, at=one.at), one.signature)
+        for n, one in enumerate(confirmations, start=1)
+    )

@@ -1,0 +1,188 @@
+"""Which text of L0 is in force, and what to say when the project's file says something else.
+
+Three cases. Approved on this machine: the sealed text, whatever the file holds. Never approved: the file itself, with a
+warning, and its last readable state when it is broken or gone. Approved but the sealed text is lost: the file, with a
+warning that says so. Files are compared by their bytes rather than by time stamps: they are small, and an edit within
+one tick of the file system's clock must not go unseen. Invariant: `now` never raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from memory_anchor.errors import BadInput, MemoryAnchorError
+from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.layers.approval import KeyRing
+from memory_anchor.layers.approved import Archive, Index, Revision, Standing
+from memory_anchor.layers.constitution_text import (
+    FILE_NAME,
+    MAX_BYTES,
+    PROBLEMS_SHOWN,
+    Document,
+    changed_lines,
+    decode,
+    parse,
+)
+
+LAST_READABLE = "last_readable.yaml"
+RESTORE = f"`memory-anchor constitution show --yaml > {FILE_NAME}` brings it back"
+ADOPT = "`memory-anchor constitution adopt` proposes the difference"
+INIT = "`memory-anchor init` on a terminal approves it"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The text in force, before supplements. revision: the sealed text it is, None when it is not approved."""
+
+    document: Document
+    warnings: tuple[str, ...]
+    revision: Revision | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The project's file. document: None when there is none or it is no text; wrong: why it cannot be used."""
+
+    content: bytes | None
+    document: Document | None
+    wrong: str = ""
+
+
+class TextInForce:
+    """Reads the file and the archive of one project and weighs them; keeps the last answer."""
+
+    def __init__(self, *, path: Path, project_dir: Path | None, home: Path, keys: KeyRing) -> None:
+        self.path = path
+        self._at = str(project_dir.resolve()) if project_dir else ""
+        self._home = home
+        self._keys = keys
+        self._index = Index(home.parent)
+        self._archives: dict[str, Archive] = {}
+        self._found: Found | None = None
+        self._cached: tuple[tuple[object, ...], Served] | None = None
+
+    @property
+    def initialised(self) -> bool:
+        """Whether this project, by its id or its folder, was ever approved on this machine."""
+        return self.archive().exists() or self._index.holds(self._home.name) or bool(self._index.home_of(self._at))
+
+    def archive(self) -> Archive:
+        """Return the archive of this id, or the one its folder was approved under."""
+        own = self._archive_of(self._home.name)
+        if own.exists() or not self._at:
+            return own
+        other = self._index.home_of(self._at)
+        return self._archive_of(other) if other else own
+
+    def remember(self) -> None:
+        """Bind the project's folder to its archive."""
+        if self._at:
+            self._index.add(self._at, self.archive().home.name)
+
+    def now(self) -> Served:
+        """Return the text in force with its warnings."""
+        found, standing = self.file(), self.archive().current(self._keys.own())
+        initialised = standing.revision is not None or self.initialised
+        key = (found.content, found.wrong, standing, initialised)
+        if self._cached is None or self._cached[0] != key:
+            self._cached = (key, self._weigh(found, standing, initialised))
+            if standing.revision is not None:
+                with contextlib.suppress(MemoryAnchorError):  # a read-only data folder only forgets a second path
+                    self.remember()
+        return self._cached[1]
+
+    def file(self) -> Found:
+        """Return the project's file as it is now; parsed again only when its bytes changed."""
+        try:
+            content = read_bounded(self.path, most_bytes=MAX_BYTES)
+        except OSError as error:
+            return Found(None, None, f"it cannot be read ({error.strerror})")
+        if content is None:
+            return Found(None, None, "it is missing")
+        if self._found is None or self._found.content != content:
+            text, wrong = decode(content)
+            document = None if wrong else parse(text)
+            if document is not None and document.problems:
+                wrong = "; ".join(document.problems[:PROBLEMS_SHOWN])
+                more = len(document.problems) - PROBLEMS_SHOWN
+                wrong += f"; and {more} more" if more > 0 else ""
+            self._found = Found(content, document, wrong)
+        return self._found
+
+    def readable_file(self) -> Document:
+        """Return the project's file, all of it good.
+
+        Raises BadInput: missing or broken; the message names the lines.
+        """
+        found = self.file()
+        if found.document is None or found.wrong:
+            raise BadInput(f"{self.path} cannot be used: {found.wrong}; mend it, or {RESTORE}")
+        return found.document
+
+    def _weigh(self, found: Found, standing: Standing, initialised: bool) -> Served:
+        if standing.revision is not None:
+            document = parse(standing.revision.text)
+            warnings = (*_about_seal(standing), *_about_file(found, document))
+            return Served(document, warnings, standing.revision if standing.sound else None)
+        warning = (
+            f"the approved text of {FILE_NAME} is gone from this machine and the file is served as it is: {INIT}"
+            if initialised
+            else f"{FILE_NAME} was never approved on this machine: {INIT}"
+        )
+        if found.document is not None and not found.wrong:
+            self._keep(found)
+            return Served(found.document, (warning,), None)
+        last = self._last_readable()
+        if last is not None:
+            said = f"{FILE_NAME}: {found.wrong}; its last readable text is served; mend it, or {RESTORE}"
+            return Served(last, (said, warning), None)
+        document = found.document or parse("")
+        said = f"{FILE_NAME}: {found.wrong}" + ("; what can be read of it is served" if document.entries else "")
+        return Served(document, (said, warning), None)
+
+    def _keep(self, found: Found) -> None:
+        """Keep a readable file of a project that has no approved text, for the day it is broken."""
+        if found.content is None or self.path.parent == self._home:
+            return
+        with contextlib.suppress(MemoryAnchorError, OSError):
+            if read_bounded(self._home / LAST_READABLE, most_bytes=MAX_BYTES) != found.content:
+                make_private(self._home)
+                write_whole(self._home / LAST_READABLE, found.content)
+
+    def _last_readable(self) -> Document | None:
+        try:
+            content = read_bounded(self._home / LAST_READABLE, most_bytes=MAX_BYTES)
+        except OSError:
+            return None
+        document = parse(decode(content)[0]) if content else None
+        return document if document is not None and not document.problems else None
+
+    def _archive_of(self, name: str) -> Archive:
+        # A name out of the index is a folder's name; anything else would leave the identity folder.
+        if name not in self._archives:
+            self._archives[name] = Archive(self._home.parent / Path(name).name)
+        return self._archives[name]
+
+
+def _about_seal(standing: Standing) -> tuple[str, ...]:
+    if not standing.sound:
+        return (
+            f"the approved text of {FILE_NAME} does not carry this machine's approver's seal; the newest copy is "
+            "served: restore the identity folder of the data folder from a backup, or approve anew with "
+            "`memory-anchor init`",
+        )
+    if standing.damaged:
+        numbers = ", ".join(str(one) for one in standing.damaged)
+        return (f"approved text {numbers} of {FILE_NAME} is damaged; the one before is served: restore a backup",)
+    return ()
+
+
+def _about_file(found: Found, approved: Document) -> tuple[str, ...]:
+    if found.document is None or found.wrong:
+        return (f"{FILE_NAME}: {found.wrong}; the approved text is served; mend it, or {RESTORE}",)
+    if found.document.digest != approved.digest:
+        lines = changed_lines(approved.text, found.document.text)
+        return (f"{FILE_NAME}: {lines} from the approved text, which is served; {ADOPT}, or {RESTORE}",)
+    return ()
