@@ -1,0 +1,200 @@
+"""The JSON that every front end shows: exact names, defaults left out, bounded answers."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory_anchor.interfaces import shapes
+from memory_anchor.model import (
+    Citation,
+    Constitution,
+    ConstitutionEntry,
+    ContextCostReport,
+    Layer,
+    Locator,
+    Memory,
+    MemoryType,
+    Outcome,
+    RetrievedSnippet,
+    Scope,
+    SearchAnswer,
+    Section,
+    Similar,
+    Status,
+    Tag,
+    Trust,
+    Usage,
+    WriteOutcome,
+)
+
+NOW = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
+READER = Scope(account="local", project="p1", user="me", agent="claude-code", conversation="c1")
+FACT = Memory("m1", "Qdrant keeps the vectors.", Layer.VERIFIED_FACT, MemoryType.DECISION, READER, NOW, NOW)
+EVENT = replace(FACT, id="e1", layer=Layer.EVENT_LOG, type=MemoryType.EVENT, when=NOW)
+SNIPPET = RetrievedSnippet("m1", "Qdrant keeps the vectors.", 0.81234567, Layer.VERIFIED_FACT, "decision", NOW)
+
+
+def test_a_write_outcome_carries_its_five_fields_always_and_the_rest_when_there_is_something():
+    plain = shapes.outcome(WriteOutcome(Outcome.ADDED, "m1", Layer.VERIFIED_FACT, Status.ACTIVE, "new"))
+    assert plain == {
+        "outcome": "added",
+        "id": "m1",
+        "layer": "verified_fact",
+        "status": "active",
+        "reason": "new",
+    }
+    rich = shapes.outcome(
+        WriteOutcome(
+            Outcome.REJECTED, None, Layer.VERIFIED_FACT, None, "0.5 < 0.7", "m0", (Similar("m0", "t", 0.5),), ("email",)
+        )
+    )
+    assert rich["id"] is None
+    assert rich["target_id"] == "m0"
+    assert rich["similar"] == [{"id": "m0", "text": "t", "score": 0.5}]
+    assert rich["redactions"] == ["email"]
+
+
+def test_a_memory_leaves_out_what_is_at_its_default():
+    shaped = shapes.memory(FACT, now=NOW, reader=READER)
+    for name in ("key", "tags", "pinned", "epistemic", "citations", "valid_to", "access_count", "when", "who"):
+        assert name not in shaped
+    assert shaped["recorded_at"] == "2025-12-15T12:00:00Z"
+    assert shaped["scope"] == {
+        "account": "local",
+        "project": "p1",
+        "user": "me",
+        "agent": "claude-code",
+        "conversation": "c1",
+    }
+    assert 0 <= shaped["strength"] <= 100
+
+
+def test_a_memory_shows_what_is_set_under_the_contracts_names():
+    rich = replace(
+        FACT,
+        key="store",
+        tags=(Tag("db", 2.0),),
+        half_life_days=14.0,
+        usage=Usage(count=3, last_at=NOW),
+        pinned=True,
+        previous_version_id="m1@1",
+        version=2,
+    )
+    shaped = shapes.memory(rich, now=NOW, reader=READER)
+    assert shaped["tags"] == [{"name": "db", "weight": 2.0}]
+    assert shaped["decay"] == {"half_life_days": 14.0}
+    assert (shaped["access_count"], shaped["last_accessed_at"]) == (3, "2025-12-15T12:00:00Z")
+    assert (shaped["pinned"], shaped["previous_version_id"], shaped["version"]) == (True, "m1@1", 2)
+
+
+def test_an_event_says_when_and_what_else_it_knows():
+    rich = replace(EVENT, where="a.py", who=("kim",), ttl_days=7, expires_at=NOW + timedelta(days=7), promoted_to="m9")
+    for shaped in (shapes.memory(rich, now=NOW, reader=READER), shapes.event(rich, reader=READER)):
+        assert shaped["when"] == "2025-12-15T12:00:00Z"
+        assert (shaped["where"], shaped["who"], shaped["ttl_days"]) == ("a.py", ["kim"], 7)
+        assert (shaped["expires_at"], shaped["promoted_to"]) == ("2025-12-22T12:00:00Z", "m9")
+
+
+def test_a_snippet_quotes_the_whole_text_and_is_short_otherwise():
+    shaped = shapes.snippet(SNIPPET, reader=READER)
+    assert shaped == {
+        "id": "m1",
+        "text": "Qdrant keeps the vectors.",
+        "score": 0.8123,
+        "layer": "verified_fact",
+        "type": "decision",
+        "when": "2025-12-15T12:00:00Z",
+        "strength": "vivid",
+    }
+
+
+def test_a_citation_tells_its_trust_and_only_what_the_reader_does_not_know():
+    cited = Citation(
+        "file", "a.py", locator=Locator(3, 9), scope=replace(READER, conversation="c0"), observed_at=NOW,
+        trust=Trust.UNTRUSTED, freshness="stale",
+    )  # fmt: skip
+    assert shapes.citation(cited, reader=READER) == {
+        "kind": "file",
+        "ref": "a.py",
+        "locator": {"line_start": 3, "line_end": 9},
+        "scope": {"conversation": "c0"},
+        "observed_at": "2025-12-15T12:00:00Z",
+        "trust": "untrusted",
+        "freshness": "stale",
+    }
+    assert shapes.citation(Citation("event", "e1", scope=READER), reader=READER) == {
+        "kind": "event",
+        "ref": "e1",
+        "trust": "agent",
+    }
+
+
+def test_nothing_relevant_is_an_empty_list():
+    assert shapes.search_answer(SearchAnswer(()), reader=READER) == {"snippets": []}
+
+
+def test_instants_are_utc_with_z_whatever_zone_they_came_in():
+    east = datetime(2025, 12, 15, 20, 0, 0, 5, tzinfo=timezone(timedelta(hours=8)))
+    assert shapes.time_text(east) == "2025-12-15T12:00:00.000005Z"
+    assert shapes.time_text(east, seconds=True) == "2025-12-15T12:00:00Z"
+
+
+def test_the_constitution_is_whole_with_its_warnings():
+    entries = (ConstitutionEntry("e1", "Simple first.", 2),)
+    assert shapes.constitution(Constitution(entries, "v1", 4, ("line 3 differs",))) == {
+        "entries": [{"id": "e1", "content": "Simple first.", "priority": 2, "source": "yaml"}],
+        "version": "v1",
+        "tokens": 4,
+        "warnings": ["line 3 differs"],
+    }
+
+
+def test_a_cost_report_has_the_contracts_fields():
+    made = ContextCostReport(4000, 0, {"total": 1}, (Section("facts", "tail", 1),), ({"action": "km_timeout"},))
+    assert set(shapes.report(made, reader=READER)) == {
+        "context_window_tokens",
+        "reserved_output_tokens",
+        "estimated_tokens",
+        "sections",
+        "decisions",
+        "citations",
+        "stage_ms",
+        "cache",
+        "variant",
+    }
+
+
+def test_active_values_come_with_the_seconds_they_have_left():
+    shaped = shapes.active({"topic": (["a"], NOW + timedelta(seconds=90))}, now=NOW)
+    assert shaped == {"values": {"topic": ["a"]}, "expires_in_s": {"topic": 90}}
+    huge = {f"k{n}": ("字" * 5000, NOW + timedelta(hours=1)) for n in range(10)}
+    assert "ask for one by its key" in shapes.active(huge, now=NOW)["notes"][0]
+
+
+@given(st.integers(1, 60), st.text(min_size=1, max_size=8000))
+def test_an_answer_stays_under_100000_bytes_and_says_what_is_missing(count, text):
+    """Contract: the rest is cut with a note that says how to get it; what is shown is whole."""
+    snippets = tuple(replace(SNIPPET, id=f"m{n}", text=text) for n in range(count))
+    shaped = shapes.search_answer(SearchAnswer(snippets), reader=READER)
+    encoded = shapes.compact(shaped).encode()
+    assert len(encoded) < 100_000
+    assert all(one["text"] == text for one in shaped["snippets"])
+    assert ("notes" in shaped) == (len(shaped["snippets"]) < count)
+    assert json.loads(encoded) == shaped
+
+
+def test_a_history_too_long_shows_the_newest_versions_in_order():
+    versions = [replace(FACT, content="字" * 8000, version=n) for n in range(1, 9)]
+    shaped = shapes.with_history({"id": "m1"}, versions, now=NOW, reader=READER)
+    shown = [one["version"] for one in shaped["versions"]]
+    assert shown == sorted(shown)
+    assert shown[-1] == 8
+    assert len(shown) < 8
+    assert "newest" in shaped["notes"][0]
+
+
+def test_compact_text_is_one_line_and_keeps_chinese_readable():
+    assert shapes.compact({"text": "改用 Qdrant\n第二行"}) == '{"text":"改用 Qdrant\\n第二行"}'

@@ -1,0 +1,120 @@
+"""The tools as an agent sees them: profiles, aliases, sizes, argument names."""
+
+import json
+
+import pytest
+
+from memory_anchor.errors import BadInput
+from memory_anchor.interfaces import tool_calls, tool_specs
+from memory_anchor.interfaces.tool_specs import ALIASES, STANDARD_TOKENS_MAX, TOOLS, callable_tools, listed, resolve
+from memory_anchor.text.tokens import count_tokens
+
+MINIMAL = ["get_constitution", "search_memory", "save_memory", "log_event", "promote_to_fact"]
+EVERY = [spec.name for spec in TOOLS]
+
+
+def _names(profile, read_only=False):
+    return [spec.name for spec in listed(profile, read_only=read_only, available=EVERY)]
+
+
+def _wire(profile):
+    return [
+        {"name": spec.name, "description": spec.description, "inputSchema": spec.schema()}
+        for spec in listed(profile, read_only=False, available=tool_calls.CALLS)
+    ]
+
+
+def test_the_standard_list_costs_at_most_1500_tokens():
+    """Contract: names, descriptions and schemas of `standard` stay under 1,500 o200k tokens."""
+    assert count_tokens(json.dumps(_wire("standard"), separators=(",", ":"))) <= STANDARD_TOKENS_MAX
+
+
+def test_each_profile_lists_what_the_smaller_one_lists_and_more():
+    assert _names("minimal") == MINIMAL
+    assert set(_names("minimal")) < set(_names("standard")) < set(_names("full")) < set(_names("compat"))
+    assert len(_names("standard")) == 14
+
+
+def test_only_compat_lists_the_older_names():
+    assert set(_names("compat")) - set(_names("full")) == set(ALIASES)
+    assert not set(_names("full")) & set(ALIASES)
+
+
+def test_read_only_mode_has_no_tool_that_writes():
+    """Contract: in read-only mode write tools are not registered, under no name."""
+    for profile in ("minimal", "standard", "full", "compat"):
+        shown = listed(profile, read_only=True, available=EVERY)
+        assert shown
+        assert not [spec.name for spec in shown if spec.writes]
+    with pytest.raises(BadInput, match="read-only"):
+        resolve("memory_store", {"text": "x"}, callable_tools(read_only=True, available=EVERY))
+
+
+def test_a_tool_without_a_use_case_is_not_listed():
+    assert "end_session" not in [
+        spec.name for spec in listed("full", read_only=False, available=[n for n in EVERY if n != "end_session"])
+    ]
+
+
+def test_every_registered_call_has_a_specification_and_every_required_argument_exists():
+    assert set(tool_calls.CALLS) <= set(EVERY)
+    for spec in TOOLS:
+        assert set(spec.required) <= set(spec.arguments)
+    for alias in ALIASES.values():
+        assert alias.target in EVERY
+
+
+def test_schemas_are_plain():
+    """Titles, null unions, defaults and limits are left out: clients drop or choke on them."""
+    told = json.dumps([spec.schema() for spec in TOOLS])
+    for word in ('"title"', '"anyOf"', '"null"', '"default"', '"minimum"', '"$ref"'):
+        assert word not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "tool", "arguments"),
+    [
+        ("memory_store", {"text": "a", "metadata": {"type": "decision", "tags": ["t"]}}, "save_memory",
+         {"content": "a", "type": "decision", "tags": ["t"]}),
+        ("add_memory", {"content": "a", "layer": "fact"}, "save_memory", {"content": "a", "layer": "fact"}),
+        ("memory_search", {"query": "q", "limit": 3, "filter": {"layer": ["fact"], "since": "2025-01-01"}},
+         "search_memory", {"query": "q", "limit": 3, "layers": ["fact"], "since": "2025-01-01"}),
+        ("memory_get", {"id": "m1"}, "get_memory", {"id": "m1"}),
+        ("memory_get", {"citation": {"kind": "memory_entry", "ref": "m1"}}, "get_memory", {"id": "m1"}),
+        ("memory_forget", {"id": "m1"}, "forget_memory", {"id": "m1"}),
+        ("promote_event_to_fact", {"event_id": "e1", "confidence": 0.9}, "promote_to_fact",
+         {"event_id": "e1", "confidence": 0.9}),
+    ],
+)  # fmt: skip
+def test_older_names_are_accepted_with_their_own_arguments(name, given, tool, arguments):
+    """Contract: aliases are always accepted on call, `text`, `metadata` and `filter` included."""
+    assert resolve(name, given, callable_tools(read_only=False, available=EVERY)) == (tool, arguments)
+
+
+def test_a_null_counts_as_not_given_unless_the_argument_is_required():
+    tools = callable_tools(read_only=False, available=EVERY)
+    assert resolve("search_memory", {"query": "q", "layers": None}, tools) == ("search_memory", {"query": "q"})
+    assert resolve("set_active_context", {"key": "k", "value": None}, tools)[1] == {"key": "k", "value": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("search_memory", {"query": "q", "top_k": 3}, "unknown argument 'top_k'; allowed are query, layers"),
+        ("save_memory", {}, "lacks the argument 'content'"),
+        ("memory_search", {"query": "q", "filter": {"colour": 1}}, "unknown filter 'colour'; allowed are layers"),
+        ("memory_store", {"text": "a", "metadata": "b"}, "metadata as str; allowed is an object"),
+        ("remember", {}, "no tool 'remember'; there are get_constitution"),
+        ("get_constitution", {"x": 1}, "allowed are no arguments"),
+    ],
+)
+def test_a_wrong_argument_name_is_refused_in_one_sentence(name, given, told):
+    with pytest.raises(BadInput) as failure:
+        resolve(name, given, callable_tools(read_only=False, available=EVERY))
+    assert told in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+def test_only_forgetting_and_settling_count_as_destructive():
+    assert {spec.name for spec in TOOLS if spec.destructive} == {"forget_memory", "resolve_conflict"}
+    assert tool_specs.TOOLS[1].replay_safe
