@@ -1,0 +1,236 @@
+"""What two short statements say about the same slot, read by rules in English and Chinese.
+
+Similarity finds statements about the same thing; it cannot tell "dark mode" from "light mode" (the contradiction is
+often the closer one). This module reads what a vector blurs: numbers, what is denied or replaced, opposites, names,
+and the places where two wordings differ. `read` takes one statement apart once, `contrast` compares two readings.
+Pure, no model, well under a millisecond.
+
+Rejected: a parser (heavy, and one a language), and a trained classifier (opaque, and a few hundred pairs train little).
+Invariant: nothing here decides an outcome; `reconcile` does.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache
+
+from memory_anchor.ingestion.quantities import Number, numbers
+from memory_anchor.ingestion.slot_words import (
+    ASCII_WORD,
+    ASIDES,
+    BOUND,
+    CHANGE,
+    CJK,
+    CLAUSE,
+    CONTRAST,
+    DENY,
+    EXCLUSIVE,
+    FROM,
+    NAME,
+    NOT_A_NAME,
+    OPPOSITES,
+    PREDICATE,
+    STOPS,
+    VERBS,
+)
+from memory_anchor.text.terms import terms
+
+READ_CHARS = 1_000
+"""Only this much of a statement is read: a slot is stated early, and the bound keeps the alignment cheap."""
+ALIGNED_TOKENS = 120
+READINGS_KEPT = 4_096
+ASIDE_TOKENS = 2
+PARALLEL = 0.55
+"""Alignment from which two wordings count as one sentence with a word exchanged."""
+
+_TOKEN = re.compile(rf"[{CJK}]|[a-z0-9_]+(?:[.'’/+#:-]+[a-z0-9_]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One statement taken apart. tokens: in order, stop words out. refused: tokens it denies or replaces."""
+
+    folded: str
+    tokens: tuple[str, ...]
+    content: frozenset[str]
+    numbers: frozenset[Number]
+    names: frozenset[str]
+    refused: frozenset[str]
+    asserted: frozenset[str]
+    denied: bool
+    changed: bool
+    subject: int
+    """How many of the tokens stand before the predicate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """How two statements differ. The flags from `numbers` on each speak for a contradiction.
+
+    overlap: share of the shorter one's content terms that the other has, 0 to 1. wording: 0 to 1, how far both run in
+    parallel. agrees: they share a number with its unit, or the same side of a pair of opposites. other_subject: they
+    are parallel but speak of different things. swapped: names stand in each other's place. span: one stretch of words
+    is all the difference.
+    """
+
+    overlap: float
+    wording: float
+    agrees: bool
+    other_subject: bool
+    numbers: bool
+    opposites: bool
+    denied: bool
+    swapped: bool
+    span: bool
+
+    @property
+    def contradicts(self) -> bool:
+        return self.numbers or self.opposites or self.denied or self.swapped or self.span
+
+
+def _names(text: str) -> frozenset[str]:
+    """Return proper names: capitalised words inside an English sentence, any ASCII word in Chinese text."""
+    chinese = re.search(rf"[{CJK}]", text) is not None
+    found: set[str] = set()
+    for match in (ASCII_WORD if chinese else NAME).finditer(text):
+        word = match.group()
+        opens = not chinese and (
+            match.start() == 0 or text[max(0, match.start() - 2) : match.start()].strip()[-1:] in {".", "!", "?"}
+        )
+        if word.lower() in NOT_A_NAME or (opens and word[1:].islower()):
+            continue
+        found.add(word.lower())
+    return frozenset(found)
+
+
+def _tokens(text: str) -> list[str]:
+    return _TOKEN.findall(text)
+
+
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(term for term in terms(text) if term not in STOPS and not (len(term) == 1 and term >= "\u3400"))
+
+
+@lru_cache(maxsize=READINGS_KEPT)
+def read(text: str) -> Reading:
+    """Return one statement taken apart; only the first `READ_CHARS` characters are read."""
+    plain = unicodedata.normalize("NFKC", text[:READ_CHARS])
+    folded = " ".join(plain.lower().split()).strip(" .。!！")
+    bounded = BOUND.sub(" ", folded)
+    refused: set[str] = set()
+    for match in FROM.finditer(folded):
+        refused |= _stems(next(filter(None, match.groups())))
+    kept = folded
+    for match in CONTRAST.finditer(bounded):
+        tail = CLAUSE.split(bounded[match.end() :])[0]
+        refused |= _stems(" ".join(tail.split()[:3]) if tail.isascii() else tail[:6])
+    clauses = [part for part in CLAUSE.split(CONTRAST.sub("，", bounded)) if part.strip()]
+    denied = [part for part in clauses if DENY.search(part)]
+    asserted = frozenset().union(*(_stems(part) for part in clauses if part not in denied)) - refused
+    for part in denied:
+        tail = DENY.split(part, maxsplit=1)[-1]
+        refused |= _stems(" ".join(tail.split()[:2]) if tail.isascii() else VERBS.sub("", tail)[:2])
+    tokens = tuple(token for token in _tokens(kept) if token not in STOPS)
+    return Reading(
+        folded=folded,
+        tokens=tokens[:ALIGNED_TOKENS],
+        content=_stems(kept),
+        numbers=numbers(folded),
+        names=_names(plain),
+        refused=frozenset(refused),
+        asserted=asserted,
+        denied=bool(denied),
+        changed=CHANGE.search(folded) is not None,
+        subject=_subject(folded),
+    )
+
+
+def _subject(folded: str) -> int:
+    """Return how many tokens stand before the predicate; the first alone where none is known."""
+    match = PREDICATE.search(folded, 1)
+    before = folded[: match.start()] if match else ""
+    return len([token for token in _tokens(before) if token not in STOPS]) or 1
+
+
+def _numbers_differ(old: Reading, new: Reading) -> bool:
+    """Return whether some unit is counted by both and agrees in nothing."""
+    units = {unit for unit, _ in old.numbers} & {unit for unit, _ in new.numbers}
+    for unit in units:
+        mine = {value for name, value in old.numbers if name == unit}
+        theirs = {value for name, value in new.numbers if name == unit}
+        if not mine & theirs and not (unit == "time" and "1" in mine | theirs):
+            return True
+    return False
+
+
+def _holds(reading: Reading, words: frozenset[str]) -> bool:
+    return any(
+        word in reading.tokens if word.isascii() and " " not in word else word in reading.folded for word in words
+    )
+
+
+def _opposed(old: Reading, new: Reading) -> bool:
+    """Return whether one side holds a word of a pair and the other only its opposite."""
+    for left, right in OPPOSITES:
+        first, second = (_holds(old, left), _holds(old, right)), (_holds(new, left), _holds(new, right))
+        if first in {(True, False), (False, True)} and second == (first[1], first[0]):
+            return True
+    return False
+
+
+def _same_side(old: Reading, new: Reading) -> bool:
+    return any(
+        _holds(old, one) and _holds(new, one) and not _holds(old, two) and not _holds(new, two)
+        for pair in OPPOSITES
+        for one, two in (pair, pair[::-1])
+    )
+
+
+def _other_aside(old: Reading, new: Reading) -> bool:
+    """Return whether both name one of several places, times or kinds, and not the same one."""
+    for group in ASIDES:
+        mine = {place for place, member in enumerate(group) if _holds(old, member)}
+        theirs = {place for place, member in enumerate(group) if _holds(new, member)}
+        if mine and theirs and not mine & theirs:
+            return True
+    return False
+
+
+def _other_subject(old: Reading, new: Reading, swaps: Sequence[tuple[str, int, int, int, int]]) -> bool:
+    """Return whether words before both predicates were exchanged for words the other statement does not have."""
+    if EXCLUSIVE.search(old.folded) and EXCLUSIVE.search(new.folded):
+        return False
+    for _, i, j, k, m in swaps:
+        gone, come = old.tokens[i:j], new.tokens[k:m]
+        if j <= old.subject and m <= new.subject and not any(token[0].isdigit() for token in (*gone, *come)):
+            return not (set(gone) & set(new.tokens) or set(come) & set(old.tokens))
+    return False
+
+
+def contrast(old: Reading, new: Reading) -> Contrast:
+    """Return how the two readings differ."""
+    matcher = SequenceMatcher(None, old.tokens, new.tokens, autojunk=False)
+    edits = [edit for edit in matcher.get_opcodes() if edit[0] != "equal"]
+    swaps = [edit for edit in edits if edit[0] == "replace"]
+    wording = matcher.ratio()
+    shared = old.numbers & new.numbers
+    one_stretch = len(edits) == 1 and len(swaps) == 1
+    overlap = len(old.content & new.content) / (min(len(old.content), len(new.content)) or 1)
+    just_aside = one_stretch and swaps[0][2] - swaps[0][1] <= ASIDE_TOKENS
+    other_aside = _other_aside(old, new) and not just_aside and not new.changed
+    return Contrast(
+        overlap=overlap,
+        wording=wording,
+        agrees=bool(shared) or _same_side(old, new),
+        other_subject=other_aside or (wording >= PARALLEL and _other_subject(old, new, swaps)),
+        numbers=_numbers_differ(old, new),
+        opposites=_opposed(old, new),
+        denied=bool(old.refused & new.asserted or new.refused & old.asserted)
+        or (new.changed and old.denied != new.denied and overlap >= 0.5),
+        swapped=bool(old.names - new.names and new.names - old.names),
+        span=wording >= PARALLEL and one_stretch and not shared,
+    )
