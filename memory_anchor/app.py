@@ -444,7 +444,7 @@ def _stamp(path: Path) -> int:
 def loaded_settings(
     env: Mapping[str, str], project_dir: str = "", arguments: Mapping[str, Any] | None = None
 ) -> Loaded:
-    """Return the settings with where each came from: the user's file, the project's, the environment. Raises BadInput."""
+    """Return the settings and where each came from: user file, project, environment, arguments. Raises BadInput."""
     return load_settings(
         env=env,
         user_file=Path(user_config_file(env)),

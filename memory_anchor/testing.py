@@ -10,11 +10,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.ports import EmbedderIdentity
 from memory_anchor.text.terms import term_id, terms
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix
+    from pathlib import Path
+
+    from memory_anchor.anchor import MemoryAnchor
+    from memory_anchor.app import Core
+    from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore
+    from memory_anchor.settings import Settings
 
 START = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
 """A Monday noon: the date of the strategy document."""
@@ -72,3 +78,35 @@ class HashEmbedder:
             for term in set(terms(text)) or {""}:
                 row += np.random.default_rng(term_id(term)).standard_normal(len(row), dtype=np.float32)
         return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
+
+
+def ephemeral_core(
+    data_dir: Path,
+    *,
+    clock: Clock | None = None,
+    settings: Settings | None = None,
+    store: MemoryStore | None = None,
+    embedder: Embedder | None = None,
+) -> Core:
+    """Return a whole memory over the reference store, a hashing embedder and a clock moved by hand.
+
+    data_dir: an empty folder. Nothing runs in the background; `core.services.searcher.embed_pending` and
+    `core.scheduler.run` do by hand what an engine does.
+    """
+    from memory_anchor.adapters.dict_store import DictStore
+    from memory_anchor.app import build_core
+    from memory_anchor.settings import Settings as AllSettings
+
+    return build_core(
+        settings or AllSettings(),
+        data_dir=data_dir,
+        clock=clock or ManualClock(),
+        store=store or DictStore(),
+        embedder=embedder or HashEmbedder(),
+    )
+
+
+def ephemeral_anchor(data_dir: Path, *, conversation: str = "c1", agent: str = "tester") -> MemoryAnchor:
+    """Return a memory for one agent; see `ephemeral_core`."""
+    actor = Actor(Caller.AGENT, Scope(agent=agent, conversation=conversation), client=agent)
+    return ephemeral_core(data_dir).anchor(actor)

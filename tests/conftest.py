@@ -1,0 +1,58 @@
+"""Fixtures every test may use: a whole memory without processes, models or a real clock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.app import Core
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.testing import ManualClock, ephemeral_core
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test reads or writes the memory, settings or client files of whoever runs it."""
+    for name in list(os.environ):
+        if name.startswith(("MEMORY_ANCHOR_", "CLAUDE", "CODEX", "GEMINI")):
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    home.mkdir(exist_ok=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / ".local" / "share"))
+    monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def core(tmp_path: Path, clock: ManualClock) -> Iterator[Core]:
+    made = ephemeral_core(tmp_path / "core", clock=clock)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def agent(project: Path) -> Actor:
+    scope = Scope(agent="claude-code", conversation="conversation-1")
+    return Actor(Caller.AGENT, scope, client="claude-code", project_dir=str(project))
+
+
+@pytest.fixture
+def anchor(core: Core, agent: Actor) -> MemoryAnchor:
+    return core.anchor(agent)

@@ -1,0 +1,307 @@
+"""L3: the gate, repeats, replacing, disputes, review."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.app import Core
+from memory_anchor.curation import Curation
+from memory_anchor.errors import BadInput, NotFound, Refused, VersionConflict
+from memory_anchor.layers.gate import Gate
+from memory_anchor.model import Actor, Caller, Layer, Origin, Outcome, Scope, Status, Visibility
+
+
+def human(core: Core, agent: Actor) -> MemoryAnchor:
+    return core.anchor(replace(agent, caller=Caller.HUMAN))
+
+
+@pytest.mark.parametrize(
+    ("claimed", "outcome", "status"),
+    [
+        (0.9, Outcome.ADDED, Status.ACTIVE),
+        (0.89, Outcome.PENDING, Status.PENDING),
+        (0.7, Outcome.PENDING, Status.PENDING),
+        (0.69, Outcome.REJECTED, None),
+    ],
+)
+def test_confidence_decides_what_becomes_of_a_fact(
+    anchor: MemoryAnchor, claimed: float, outcome: Outcome, status: Status | None
+) -> None:
+    """Rule L3.gate: >= 0.9 active, 0.7 to 0.9 pending, below rejected with the reason."""
+    done = anchor.save_memory("The project needs a cache", confidence=claimed)
+
+    assert (done.outcome, done.status) == (outcome, status)
+    assert (done.id is None) == (outcome is Outcome.REJECTED)
+    if outcome is not Outcome.ADDED:
+        assert f"{claimed:g}" in done.reason
+
+
+def test_a_claim_counts_only_as_far_as_its_origin(anchor: MemoryAnchor) -> None:
+    """Rule L3.caps: an agent's certainty is capped at 0.95."""
+    done = anchor.save_memory("Qdrant is the vector database", confidence=1.0)
+
+    assert anchor.get(done.id).confidence == 0.95
+
+
+@pytest.mark.parametrize(
+    ("origin", "quoted", "cap"),
+    [
+        (Origin.HUMAN, False, 1.0),
+        (Origin.AGENT, False, 0.95),
+        (Origin.EXTRACTED, True, 0.9),
+        (Origin.EXTRACTED, False, 0.85),
+        (Origin.DOCUMENT, False, 0.69),
+    ],
+)
+def test_every_origin_has_its_cap(origin: Origin, quoted: bool, cap: float) -> None:
+    """Rule L3.caps: human 1.0, agent 0.95, quoted 0.9, extracted 0.85, document 0.69 (never passes alone)."""
+    verdict = Gate().judge(1.0, origin=origin, caller=Caller.AGENT, visibility=Visibility.PROJECT, quoted=quoted)
+
+    assert verdict.confidence == cap
+
+
+def test_what_is_visible_to_the_account_waits_for_a_human(anchor: MemoryAnchor) -> None:
+    """Rule L3.account: an agent's account-wide write is pending whatever its confidence."""
+    done = anchor.save_memory("All teams use trunk-based development", confidence=0.95, visibility="account")
+
+    assert done.outcome is Outcome.PENDING
+
+
+def test_a_pending_fact_is_found_only_when_asked_for_and_is_marked(anchor: MemoryAnchor) -> None:
+    """Rule L3.pending: out of plain searches; marked where it is shown."""
+    anchor.save_memory("The importer probably needs a cache", confidence=0.8)
+
+    assert anchor.search("importer cache").snippets == ()
+    (found,) = anchor.search("importer cache", include_pending=True).snippets
+    assert found.status is Status.PENDING
+
+
+def test_a_repeat_strengthens_and_never_doubles(anchor: MemoryAnchor, core: Core) -> None:
+    """Rule L3.repeat: the same text again is skipped; the first one's id, one more use."""
+    first = anchor.save_memory("Tabs, not spaces")
+
+    again = anchor.save_memory("  Tabs,  not spaces ")
+
+    assert (again.outcome, again.id) == (Outcome.SKIPPED, first.id)
+    assert core.services.records.read(str(first.id), None).usage.count == 1
+    assert len(Curation(anchor).listing()) == 1
+
+
+def test_another_origin_saying_the_same_raises_confidence(anchor: MemoryAnchor, core: Core, agent: Actor) -> None:
+    """Rule L3.corroborate: only somebody else raises it, never above the better cap."""
+    done = anchor.save_memory("Deploys need a smoke test", confidence=0.9)
+    anchor.save_memory("Deploys need a smoke test", confidence=0.95)
+    assert anchor.get(done.id).confidence == 0.9
+
+    human(core, agent).save_memory("Deploys need a smoke test", confidence=1.0)
+
+    assert 0.95 < anchor.get(done.id).confidence <= 1.0
+
+
+def test_a_request_repeated_gets_its_first_answer(anchor: MemoryAnchor) -> None:
+    """Rule idempotence: one request_id is one write, also after others wrote."""
+    first = anchor.save_memory("Use uv for environments", request_id="r1")
+    anchor.save_memory("Use ruff for linting", request_id="r2")
+
+    assert anchor.save_memory("Use uv for environments", request_id="r1") == first
+
+
+def test_a_request_id_used_for_something_else_is_refused(anchor: MemoryAnchor) -> None:
+    """Rule idempotence: the same id with other content is an error."""
+    anchor.save_memory("Use uv for environments", request_id="r1")
+
+    with pytest.raises(BadInput, match="request_id was used before"):
+        anchor.save_memory("Use poetry", request_id="r1")
+
+
+def test_a_resent_call_without_request_id_is_recognised_by_its_nonce(core: Core, agent: Actor) -> None:
+    """Rule idempotence: the transport's nonce makes a resent write harmless."""
+    resent = core.anchor(replace(agent, nonce="bridge-7/12"))
+
+    ids = {resent.log_event("flaky test seen").id for _ in range(3)}
+
+    assert len(ids) == 1
+
+
+def test_replacing_ends_the_old_fact_and_keeps_it_readable(anchor: MemoryAnchor) -> None:
+    """Rule L3.supersede: the new one stands, the old one is superseded, nothing is erased."""
+    old = anchor.save_memory("The default timeout is 30 seconds")
+
+    new = anchor.save_memory("The default timeout is 60 seconds", replaces=old.id)
+
+    assert (new.outcome, new.target_id) == (Outcome.SUPERSEDED, old.id)
+    assert anchor.get(old.id).status is Status.SUPERSEDED
+    assert anchor.get(new.id).previous_version_id == f"{old.id}@1"
+    assert [s.id for s in anchor.search("default timeout seconds").snippets] == [new.id]
+
+
+def test_what_a_human_wrote_is_not_displaced_by_an_agent(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
+    """Rule human: an agent's replacement of a human's fact is a dispute until a human has looked."""
+    rule = human(core, agent).save_memory("Never deploy on Fridays", type="instruction")
+
+    done = anchor.save_memory("Deploying on Fridays is fine", type="instruction", replaces=rule.id)
+
+    assert done.outcome is Outcome.NEEDS_REVIEW
+    assert {anchor.get(rule.id).status, anchor.get(done.id).status} == {Status.DISPUTED}
+
+
+def test_a_human_settles_what_waits_and_an_agent_cannot(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
+    """Rule review: an agent cannot settle what waits for the user; a human can, both ways."""
+    rule = human(core, agent).save_memory("Never deploy on Fridays", type="instruction")
+    done = anchor.save_memory("Deploying on Fridays is fine", type="instruction", replaces=rule.id)
+    with pytest.raises(Refused, match="waits for the user"):
+        Curation(anchor).settle(done.id, "keep_new")
+
+    Curation(human(core, agent)).settle(done.id, "keep_old")
+
+    assert anchor.get(rule.id).status is Status.ACTIVE
+    assert anchor.get(done.id).status is Status.SUPERSEDED
+
+
+def test_only_a_human_accepts_a_pending_fact(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
+    """Rule review: approving is out of an agent's reach."""
+    waiting = anchor.save_memory("The importer needs a cache", confidence=0.8)
+    with pytest.raises(Refused, match="human"):
+        Curation(anchor).accept(waiting.id)
+
+    Curation(human(core, agent)).accept(waiting.id)
+
+    assert anchor.get(waiting.id).status is Status.ACTIVE
+
+
+def test_forgetting_archives_and_restoring_brings_back(anchor: MemoryAnchor) -> None:
+    """Rule forget: archived, out of search, restorable; nothing is erased."""
+    done = anchor.save_memory("The old build used make")
+
+    assert anchor.forget(done.id, "stale").outcome is Outcome.ARCHIVED
+    assert anchor.search("old build make").snippets == ()
+    Curation(anchor).restore(done.id)
+
+    assert [s.id for s in anchor.search("old build make").snippets] == [done.id]
+    assert [m.status for m in anchor.history(done.id)] == [Status.ACTIVE, Status.ARCHIVED, Status.ACTIVE]
+
+
+def test_a_pinned_memory_is_not_forgotten_by_an_agent(anchor: MemoryAnchor) -> None:
+    """Rule pin: pinned and human-written memories are out of an agent's reach."""
+    done = anchor.save_memory("The licence is Apache-2.0")
+    Curation(anchor).pin(done.id)
+
+    with pytest.raises(Refused, match="pinned"):
+        anchor.forget(done.id)
+
+
+def test_two_agents_editing_one_memory_do_not_overwrite_each_other(anchor: MemoryAnchor) -> None:
+    """Rule versions: an edit of a version that is not current any more is refused."""
+    done = anchor.save_memory("The API limit is 100 requests a minute")
+    Curation(anchor).edit(done.id, "The API limit is 120 requests a minute", expected_version=1)
+
+    with pytest.raises(VersionConflict, match="version 2, not 1"):
+        Curation(anchor).edit(done.id, "The API limit is 90 requests a minute", expected_version=1)
+
+
+@pytest.mark.parametrize(
+    ("layer", "error", "says"),
+    [
+        ("identity_schema", Refused, "propose_constitution_change"),
+        ("constitution", Refused, "propose_constitution_change"),
+        ("active_context", BadInput, "set_active_context"),
+        ("operational_knowledge", BadInput, ".ai/operations"),
+        ("attic", BadInput, "layer is 'attic'"),
+    ],
+)
+def test_a_write_to_the_wrong_layer_names_the_right_way(
+    anchor: MemoryAnchor, layer: str, error: type[Exception], says: str
+) -> None:
+    """Rule L0.write: no write tool changes L0; each refusal names what to call."""
+    with pytest.raises(error, match=says.replace(".", r"\.")):
+        anchor.save_memory("We are a bank now", layer=layer)
+
+
+@pytest.mark.parametrize(
+    ("kind", "layer"),
+    [
+        ("decision", Layer.VERIFIED_FACT),
+        ("bugfix", Layer.VERIFIED_FACT),
+        ("refactor", Layer.VERIFIED_FACT),
+        ("event", Layer.EVENT_LOG),
+        ("discovery", Layer.EVENT_LOG),
+        ("note", Layer.EVENT_LOG),
+        ("episodic", Layer.EVENT_LOG),
+    ],
+)
+def test_the_type_decides_the_layer(anchor: MemoryAnchor, kind: str, layer: Layer) -> None:
+    """Rule 4.2: the type-to-layer map."""
+    assert anchor.get(anchor.save_memory(f"a {kind} about the parser", type=kind).id).layer is layer
+
+
+def test_an_old_layer_name_is_understood(anchor: MemoryAnchor) -> None:
+    """Rule 1.1: `fact` and `session` are accepted on input."""
+    assert anchor.save_memory("x is y", layer="fact").layer is Layer.VERIFIED_FACT
+    assert anchor.save_memory("x was seen", layer="session").layer is Layer.EVENT_LOG
+
+
+def test_private_text_and_secrets_are_never_stored(anchor: MemoryAnchor) -> None:
+    """Rule safety: <private> is left out, secrets are redacted, the outcome lists their kinds."""
+    done = anchor.save_memory("部署密钥sk-ant-api03-" + "Ab3dEf9hIj2kLm5nOp8qRs1tUv4wXy7z" + "<private>never this</private>")
+
+    stored = anchor.get(done.id).content
+    assert "never this" not in stored
+    assert "Ab3dEf9h" not in stored
+    assert done.redactions == ("api_key",)
+
+
+def test_a_memory_out_of_scope_is_not_there(core: Core, anchor: MemoryAnchor, agent: Actor) -> None:
+    """Rule scope: another project's memory is not found, not read and not forgotten."""
+    done = anchor.save_memory("The staging password rotates weekly")
+    other = core.anchor(replace(agent, project_dir="", scope=Scope(agent="codex")))
+
+    assert other.search("staging password rotates").snippets == ()
+    with pytest.raises(NotFound):
+        other.get(done.id)
+    with pytest.raises(NotFound):
+        other.forget(done.id)
+
+
+@pytest.mark.parametrize(
+    ("visibility", "same_project", "seen"),
+    [
+        ("conversation", True, False),
+        ("agent", True, False),
+        ("project", True, True),
+        ("project", False, False),
+        ("user", False, True),
+    ],
+)
+def test_visibility_decides_who_reads(
+    core: Core, anchor: MemoryAnchor, agent: Actor, visibility: str, same_project: bool, seen: bool
+) -> None:
+    """Rule visibility: conversation, agent, project, user: one function decides."""
+    anchor.save_memory("The coffee machine takes oat milk", visibility=visibility)
+    reader = core.anchor(
+        replace(
+            agent,
+            scope=Scope(agent="codex", conversation="other"),
+            project_dir=agent.project_dir if same_project else "",
+        )
+    )
+
+    assert bool(reader.search("coffee machine oat milk").snippets) is seen
+
+
+def test_a_read_only_connection_writes_nothing(core: Core, agent: Actor) -> None:
+    """Rule read-only: every write is refused, reading goes on."""
+    reader = core.anchor(replace(agent, read_only=True))
+
+    for write in (
+        lambda: reader.save_memory("x"),
+        lambda: reader.log_event("x"),
+        lambda: reader.set_active("k", 1),
+        lambda: reader.end_session("x"),
+        lambda: reader.propose("x", "y"),
+    ):
+        with pytest.raises(Refused, match="read-only"):
+            write()
+    assert reader.search("x").snippets == ()
