@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from memory_anchor.adapters.edge_shards import MIGRATIONS, EdgeCollection, Migration, private_files, translated
+from memory_anchor.adapters.edge_engine import Migration, translated
+from memory_anchor.adapters.edge_shards import MIGRATIONS, EdgeCollection, private_files
 from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import from_payload, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows
@@ -87,11 +88,28 @@ class EdgeStore:
             stored.replace_embedders(spec)
             self._collections[name] = stored
 
-    def _opened(self, name: str, spec: CollectionSpec) -> EdgeCollection:
+    def salvage(self, name: str, spec: CollectionSpec) -> int:
+        """Open a collection that lost points to damage, keeping what can be read; return how many that is.
+
+        The damaged shard stays beside the new one until something is erased. For `doctor`, after asking a human.
+        """
+        with self._opening:
+            if name in self._collections:
+                self._collections.pop(name).close()
+            self._collections[name] = self._opened(name, spec, salvage=True)
+        return self.count(name, Where())
+
+    def _opened(self, name: str, spec: CollectionSpec, *, salvage: bool = False) -> EdgeCollection:
         if name not in COLLECTIONS:
             raise ValueError(f"{name!r} is not one of the collections {COLLECTIONS}")
         self._require_lock()
-        return EdgeCollection(self.directory / name, spec, require_room=self._require_room, migrations=self._migrations)
+        return EdgeCollection(
+            self.directory / name,
+            spec,
+            require_room=self._require_room,
+            migrations=self._migrations,
+            salvage=salvage,
+        )
 
     # --- writes ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,173 @@
+"""What the Edge engine is told and what it answers: its objects in, our errors out.
+
+qdrant-edge 0.9.0 raises a bare `Exception` for everything (and Rust panics as a `BaseException`), so `translated` is
+the one place that reads its messages; a test holds each of them. `optimize` is never called: it holds the GIL, 20,000
+points froze every thread for 10 s, and the exact scan needs no index.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from memory_anchor.adapters.payload import Payload
+from memory_anchor.errors import (
+    DiskFull,
+    MemoryAnchorError,
+    NotFound,
+    Refused,
+    StoreBusy,
+    StoreDamaged,
+    Unavailable,
+    WrongEmbedder,
+)
+from memory_anchor.model import INDEXED_FIELDS
+from memory_anchor.ports import WORDS, EmbedderIdentity
+
+_COPY_PAGE = 500
+_SEARCH_THREADS = 2
+
+Migration = Callable[[Payload], Payload]
+"""Turns a payload of one schema version into the next one's."""
+
+
+def create_shard(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> Any:
+    import qdrant_edge as edge
+
+    config = edge.EdgeConfig(
+        vectors={
+            name: edge.EdgeVectorParams(size=identity.dimensions, distance=edge.Distance.Cosine)
+            for name, identity in embedders.items()
+        },
+        sparse_vectors={WORDS: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
+        max_search_threads=_SEARCH_THREADS,
+    )
+    path.mkdir(mode=0o700)
+    shard = edge.EdgeShard.create(str(path), config)
+    index_fields(shard)
+    return shard
+
+
+def load_shard(path: Path) -> Any:
+    import qdrant_edge as edge
+
+    return edge.EdgeShard.load(str(path))
+
+
+def index_fields(shard: Any) -> None:
+    """Create the payload indexes that are missing; `prefix` serves `StartsWith`."""
+    import qdrant_edge as edge
+
+    schemas: dict[str, Any] = {
+        "keyword": edge.KeywordIndexParams(prefix=True),
+        "datetime": edge.PayloadSchemaType.Datetime,
+        "integer": edge.PayloadSchemaType.Integer,
+        "float": edge.PayloadSchemaType.Float,
+    }
+    present = shard.info().payload_schema
+    for name, kind in INDEXED_FIELDS.items():
+        if name not in present:
+            shard.update(edge.UpdateOperation.create_field_index(name, schemas[kind]))
+
+
+def add_vector(shard: Any, name: str, identity: EmbedderIdentity) -> None:
+    import qdrant_edge as edge
+
+    # Deleting first makes it repeatable: a crash may have left the vector made and not recorded.
+    with contextlib.suppress(Exception):
+        shard.update(edge.UpdateOperation.delete_vector_name(name))
+    shard.update(edge.UpdateOperation.create_dense_vector(name, identity.dimensions, edge.Distance.Cosine))
+
+
+def upsert(shard: Any, points: list[Any]) -> None:
+    import qdrant_edge as edge
+
+    shard.update(edge.UpdateOperation.upsert_points(points))
+
+
+def copied_points(
+    shard: Any, *, vectors: Collection[str] | None, skip: frozenset[str], change: Migration | None
+) -> Iterator[list[Any]]:
+    """Yield pages of new points; vectors: the dense ones to carry over, None for all."""
+    import qdrant_edge as edge
+
+    after: Any = None
+    while True:
+        request = edge.ScrollRequest(offset=after, limit=_COPY_PAGE, with_payload=True, with_vector=True)
+        records, after = shard.scroll(request)
+        points = []
+        for record in records:
+            if str(record.id) in skip:
+                continue
+            rows = record.vector or {}
+            kept = {name: row for name, row in rows.items() if vectors is None or name == WORDS or name in vectors}
+            payload = change(record.payload) if change else record.payload
+            points.append(edge.Point(str(record.id), kept, payload))
+        if points:
+            yield points
+        if after is None:
+            return
+
+
+def readable_points(path: Path) -> int:
+    """Return how many points a shard holds, 0 when it was never finished."""
+    import qdrant_edge as edge
+
+    try:
+        shard = edge.EdgeShard.load(str(path))
+    except Exception:
+        return 0
+    count = int(shard.count(edge.CountRequest(exact=True)))
+    shard.close()
+    return count
+
+
+@contextlib.contextmanager
+def translated(home: Path) -> Iterator[None]:
+    """Turn what the engine raises into ours; our own errors and bugs pass."""
+    try:
+        yield
+    except MemoryAnchorError:
+        raise
+    except OSError as error:
+        raise _of_message(f"os error {error.errno} {error.strerror}", home) from error
+    except BaseException as error:
+        # The engine raises bare Exceptions; a panic of its Rust code arrives as PanicException, a BaseException.
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        raise _of_message(str(error), home) from error
+
+
+_MEANINGS: tuple[tuple[tuple[str, ...], type[MemoryAnchorError], str], ...] = (
+    (("wouldblock",), StoreBusy, "{home} is in use by another process; nothing was changed, let it finish and retry."),
+    (
+        ("no space left", "os error 28 ", "os error 28)", "quota"),
+        DiskFull,
+        "{home}: the disk is full; free some space and retry.",
+    ),
+    (
+        ("permission denied", "os error 13 ", "read-only file system", "os error 30 ", "operation not permitted"),
+        Refused,
+        "{home} may not be written; give this user write permission, then retry.",
+    ),
+    (("too many open files",), Unavailable, "{home}: too many open files; raise the limit (ulimit -n) and retry."),
+    (("shard is not initialized",), Unavailable, "{home} is closed; open the store again."),
+    (("no point with id",), NotFound, "{home}: a memory was erased meanwhile; read again and retry."),
+    (
+        ("vector dimension error", "not existing vector name"),
+        WrongEmbedder,
+        "{home}: the vector does not fit the collection; run `memory-anchor reindex`.",
+    ),
+)
+_DAMAGED = "{home} cannot be read as it is; nothing was changed. Run `memory-anchor doctor`, or restore a backup."
+
+
+def _of_message(message: str, home: Path) -> MemoryAnchorError:
+    """Return our error for an engine's message, without its wording: that may quote a payload."""
+    lowered = message.lower() + " "
+    for signs, kind, sentence in _MEANINGS:
+        if any(sign in lowered for sign in signs):
+            return kind(sentence.format(home=home))
+    return StoreDamaged(_DAMAGED.format(home=home))
