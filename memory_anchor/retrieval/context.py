@@ -55,6 +55,8 @@ SEARCH_LIMIT = 40
 RECENT_LIMIT = 20
 OPERATIONS_LIMIT = 5
 TITLE_MAX = 60
+QUESTION_LEAST = 32
+"""A question's share of 0 keeps none for the caller's text; it is still searched for by its first words."""
 _LEAST_FIRST = (Trust.UNTRUSTED, Trust.AGENT, Trust.SEMI_TRUSTED, Trust.TRUSTED)
 
 Decision = dict[str, Any]
@@ -172,7 +174,7 @@ class ContextBuilder:
         found.stage_ms["collect"] = self.elapsed_ms(started)
         started = self.monotonic()
         hits, misses = self._sources.cache()
-        shelves.update(self._retrieve(cut_to_tokens(task, self.budget.question), found))
+        shelves.update(self._retrieve(_question(task, self.budget.question), found))
         hits_now, misses_now = self._sources.cache()
         found.cache = {"hits": hits_now - hits, "misses": misses_now - misses}
         found.stage_ms["retrieve"] = self.elapsed_ms(started)
@@ -266,6 +268,11 @@ class ContextBuilder:
             elif one.error is not None:
                 troubles.append({"action": "store_unavailable", "reason": report(one.error).code, "what": name})
         return troubles
+
+
+def _question(task: str, budget: int) -> str:
+    """Return what is searched for: the start of the task, without the NUL that a conversation may hold."""
+    return cut_to_tokens(task.replace("\x00", " ").strip()[: inputs.QUERY_MAX], max(budget, QUESTION_LEAST)).strip()
 
 
 def estimated(sections: Sequence[Section], **outside: int) -> dict[str, Any]:

@@ -272,10 +272,12 @@ def test_a_bug_in_a_source_is_raised_and_not_swallowed() -> None:
 def test_the_question_is_cut_to_its_budget_before_it_is_searched_for() -> None:
     """Strategy 5.2: the user's input has 500 tokens."""
     world = World()
-    world.builder(BudgetSettings(question=10)).build("记忆 " * 1000)
+    world.builder(BudgetSettings(question=100)).build("记忆 " * 1000)
+    world.builder(BudgetSettings(question=0)).build("记忆 " * 1000)
 
-    asked = dict(world.asked)["search"]
-    assert 0 < count_tokens(asked) <= 10
+    long, short = (what for name, what in world.asked if name == "search")
+    assert 50 < count_tokens(long) <= 100
+    assert 0 < count_tokens(short) < 50
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""Which tools a prompt shows, in every form tools are declared in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from memory_anchor.errors import BadInput
+from memory_anchor.retrieval.profiles import PROFILES, group_of, narrow, read_tools
+from memory_anchor.text.tokens import count_tokens
+
+ANTHROPIC = {"name": "read_file", "description": "Read", "input_schema": {"type": "object"}}
+OPENAI = {"type": "function", "function": {"name": "web_search", "parameters": {"type": "object"}}}
+MCP = {"name": "mcp__memory-anchor__log_event", "inputSchema": {"type": "object"}}
+HOSTED = {"type": "bash_20250124", "name": "bash"}
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("Read", "fs"),
+        ("MultiEdit", "fs"),
+        ("str_replace_based_edit_tool", "fs"),
+        ("mcp__filesystem__list_directory", "fs"),
+        ("Bash", "devtools"),
+        ("git_read_file", "devtools"),
+        ("runTests", "devtools"),
+        ("WebFetch", "web"),
+        ("read_web_page", "web"),
+        ("browser_click", "web"),
+        ("search_memory", "memory"),
+        ("mcp__memory-anchor__end_session", "memory"),
+        ("set_active_context", "memory"),
+        ("send_mail", "other"),
+        ("查询天气", "other"),
+    ],
+)
+def test_the_words_of_a_name_tell_the_group(name: str, group: str) -> None:
+    """Groups fs, memory, web, devtools; other people's tools need no configuration."""
+    assert group_of(name) == group
+
+
+def test_tools_are_read_in_every_form_and_go_back_as_they_came() -> None:
+    """Content-block APIs, function APIs, MCP and hosted tools."""
+    given = [ANTHROPIC, OPENAI, MCP, HOSTED]
+
+    tools = read_tools(given)
+
+    assert [tool.name for tool in tools] == ["read_file", "web_search", "mcp__memory-anchor__log_event", "bash"]
+    assert [tool.group for tool in tools] == ["fs", "web", "memory", "devtools"]
+    assert all(tool.shown is one for tool, one in zip(tools, given, strict=True))
+    assert tools[0].tokens == count_tokens(json.dumps(ANTHROPIC, separators=(",", ":")))
+    assert read_tools(None) == ()
+
+
+def test_a_tool_says_its_own_group_and_whether_it_may_be_pruned_and_the_marks_come_off() -> None:
+    """Marks stand beside the name or in _meta; model APIs refuse keys they do not know."""
+    meta = {"memory-anchor/group": "devtools", "memory-anchor/prunable": False, "other": 1}
+    plain, marked = read_tools([{**ANTHROPIC, "group": "web", "prunable": False}, {**MCP, "_meta": meta}])
+
+    assert (plain.group, plain.prunable, plain.shown) == ("web", False, ANTHROPIC)
+    assert (marked.group, marked.prunable, marked.shown) == ("devtools", False, {**MCP, "_meta": {"other": 1}})
+    assert read_tools([{**MCP, "_meta": {"memory-anchor/group": "fs"}}])[0].shown == MCP
+
+
+def test_profiles_are_nested_from_minimal_to_full() -> None:
+    """Each profile shows what the narrower one shows, and more."""
+    assert PROFILES["minimal"] < PROFILES["coding"] < PROFILES["web"]
+
+
+def test_the_widest_profile_that_saves_enough_is_taken() -> None:
+    """No more tools go than must; steps that would change nothing are passed over."""
+    tools = read_tools([ANTHROPIC, OPENAI, MCP, {"name": "send_mail"}])
+
+    assert narrow(tools, need=1, required=frozenset()).profile == "web"
+    assert narrow(tools, need=10, required=frozenset()).dropped == ("web_search", "send_mail")
+    assert narrow(tools, need=10**6, required=frozenset()).profile == "minimal"
+    assert narrow(tools, need=10**6, required=frozenset({"send_mail"})).dropped == ("read_file", "web_search")
+    assert narrow(tools, need=10**6, required=frozenset(), steps=1).profile == "web"
+    assert narrow(read_tools([MCP]), need=10**6, required=frozenset()).profile == "full"
+
+
+@pytest.mark.parametrize(
+    ("tools", "words"),
+    [
+        ("read_file", "tools is a str"),
+        ({"name": "x"}, "tools is a dict"),
+        (["read_file"], r"tools\[0\] is a str"),
+        ([{"description": "no name"}], r"tools\[0\] has no name"),
+        ([{"type": "function", "function": {}}], r"tools\[0\] has no name"),
+        ([{"name": "x", "group": "games"}], "group is 'games'; allowed are fs, memory, web, devtools"),
+        ([{"name": "x", "prunable": "no"}], "prunable is 'no'; allowed are true and false"),
+        ([{"name": "x", "input_schema": {1, 2}}], r"tools\[0\] holds what is not JSON"),
+    ],
+)
+def test_tools_that_cannot_be_read_are_refused(tools: Any, words: str) -> None:
+    """One sentence: which tool, what it holds, what is allowed."""
+    with pytest.raises(BadInput, match=words):
+        read_tools(tools)
