@@ -34,6 +34,8 @@ MAX_OPEN = 50
 """More open proposals than this are refused: nobody reviews a flood."""
 MAX_READ = 1_000
 MAX_FILE_BYTES = MAX_BYTES + 100_000
+_Loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+"""Ten times quicker where PyYAML was built with libyaml, which matters with dozens of proposals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class ProposalBook:
         if path.is_symlink() or not PROPOSAL_ID.fullmatch(path.stem):
             raise ValueError("not a proposal's file")
         content = read_bounded(path, most_bytes=MAX_FILE_BYTES) or b""
-        record = yaml.load(content.decode("utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - strings only, no objects
+        record = yaml.load(content.decode("utf-8"), Loader=_Loader)  # noqa: S506 - strings only, no objects
         if not isinstance(record, Mapping) or record.get("id") != path.stem:
             raise ValueError("not the record of this file's name")
         return _filed(record)

@@ -205,7 +205,7 @@ def test_other_comments_and_line_ends_are_no_difference(project: Project) -> Non
     assert schema.adopt(by="alice") is None
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(junk=st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda t: t.encode("utf-8", "replace"))))
 @pytest.mark.parametrize("initialised", [True, False])
 def test_load_takes_any_bytes(tmp_path: Path, initialised: bool, junk: bytes) -> None:
@@ -222,7 +222,7 @@ def test_load_takes_any_bytes(tmp_path: Path, initialised: bool, junk: bytes) ->
         assert [entry.content for entry in served.entries] == [GOAL, STACK, CORE]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.integers(0, len(TEXT.encode())))
 def test_a_half_written_file_never_shortens_an_approved_identity(tmp_path: Path, at: int) -> None:
     """Red line: any prefix of the file still gives the whole identity."""
@@ -233,7 +233,7 @@ def test_a_half_written_file_never_shortens_an_approved_identity(tmp_path: Path,
     assert contents(schema) == [GOAL, STACK, CORE]
 
 
-@pytest.mark.parametrize("bomb", [b"[" * 20_000, b"a: &a [x]\nb: &b [*a,*a]\n" * 50, b"- " * 5_000, b"\xff\xfe\x00"])
+@pytest.mark.parametrize("bomb", [b"[" * 5_000, b"a: &a [x]\nb: &b [*a,*a]\n" * 50, b"- " * 5_000, b"\xff\xfe\x00"])
 def test_hostile_yaml_is_a_warning(project: Project, bomb: bytes) -> None:
     """Bad input: nesting and aliases neither crash nor hang."""
     schema = project.begun()

@@ -333,7 +333,7 @@ def test_a_rejection_counts_only_when_a_human_signed_it(desk: Desk) -> None:
     assert desk.schema.proposal(proposal.id).status is ProposalStatus.REJECTED
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_edit_of_a_file_adds_a_confirmation(tmp_path: Path, data: st.DataObject) -> None:
     """Law: whatever is changed in a proposal's file, at most the confirmations given count."""
@@ -364,7 +364,7 @@ def _confirmations(desk: Desk, proposal: Proposal) -> list[dict[str, object]]:
     return list(record["confirmations"])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(junk=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda t: t.encode("utf-8", "replace"))))
 def test_a_broken_proposal_file_leaves_the_others_usable(tmp_path: Path, junk: bytes) -> None:
     """Bad input: any bytes in one file are one sentence, and the rest can be read."""
@@ -497,7 +497,7 @@ FILES = {
 }
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     name=st.sampled_from(sorted(FILES)),
     content=SAFE,
@@ -550,18 +550,9 @@ def _only_one_place_changed(text: str, made: str, action: str) -> None:
         assert not any("before" in line or "between" in line or "end" in line for line in lost)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "entries:\n- &one {id: a, content: &text x}\n- {id: b, content: *text}\n",
-        "entries: &list\n- {id: a, content: x}\nagain: *list\n",
-    ],
-)
-def test_a_layout_that_cannot_be_spliced_is_refused_not_mangled(text: str) -> None:
-    """Constitution: a splice that would touch another entry is refused with the way out."""
-    try:
-        made = splice.replace_content(text, entry_id="b" if "id: b" in text else "a", content="new")
-    except BadInput as refused:
-        assert "adopt" in str(refused)
-    else:
-        assert [one.content for one in splice.parse(made).entries].count("new") == 1
+def test_a_layout_that_cannot_be_spliced_is_refused_not_mangled() -> None:
+    """Constitution: a splice that would touch another entry is refused, and the way out is named."""
+    shared = "entries:\n- {id: a, content: &text x}\n- {id: b, content: *text}\n"
+
+    with pytest.raises(BadInput, match="memory-anchor constitution adopt"):
+        splice.replace_content(shared, entry_id="b", content="new")
