@@ -309,7 +309,10 @@ def _fold(
 
 
 def digest_memory(group: Sequence[Memory], *, at: datetime, author: str) -> Memory:
-    """Return the summary that stands for a group of one audience: least trusted origin, greatest importance."""
+    """Return the summary that stands for a group of one audience.
+
+    It is as important as the most important of them and as trusted as the least trusted.
+    """
     first = group[0]
     text = ordered_digest(group)
     return Memory(
@@ -323,7 +326,8 @@ def digest_memory(group: Sequence[Memory], *, at: datetime, author: str) -> Memo
         when=max(m.happened_at for m in group),
         importance=max(m.importance for m in group),
         confidence=min(m.confidence for m in group),
-        origin=Origin.EXTRACTED,
+        # A story of what a document said is no better than the document.
+        origin=Origin.DOCUMENT if any(m.origin is Origin.DOCUMENT for m in group) else Origin.EXTRACTED,
         write_mode=WriteMode.GHOSTWRITER,
         extractor_model="digest",
         visibility=first.visibility,

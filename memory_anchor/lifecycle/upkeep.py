@@ -8,10 +8,13 @@ while they think, and a job killed anywhere leaves whole memories and simply fin
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings
@@ -59,7 +62,10 @@ def _nobody_listens(memories: Sequence[Memory]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """The ports of a job. `lock` is the one that every writer of this store takes; `on_write` tells searches."""
+    """The ports of a job. `lock` is the one that every writer of this store takes; `on_write` tells searches.
+
+    state_dir: where jobs keep what can be made anew (how far they came, tables); None keeps nothing.
+    """
 
     store: MemoryStore
     audit: AuditLog
@@ -68,6 +74,7 @@ class Upkeep:
     model: LanguageModel | None = None
     rules: LifecycleRules = field(default_factory=LifecycleRules)
     activation: ActivationSettings = DEFAULTS
+    state_dir: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +233,26 @@ def audit_record(memory: Memory) -> dict[str, Any]:
         },
         "reason": memory.reason,
     }
+
+
+def load_state(up: Upkeep, name: str) -> Any:
+    """Return what a job kept under this name, None when there is nothing or it is torn."""
+    if up.state_dir is None:
+        return None
+    try:
+        return json.loads((up.state_dir / f"{name}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def save_state(up: Upkeep, name: str, state: Any) -> None:
+    """Keep JSON under this name, replaced whole."""
+    if up.state_dir is None:
+        return
+    up.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = up.state_dir / f"{name}.json.{os.getpid()}.new"
+    beside.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
+    beside.replace(up.state_dir / f"{name}.json")
 
 
 def batches(changes: Sequence[Change], size: int = BATCH) -> Iterable[Sequence[Change]]:

@@ -1,0 +1,185 @@
+"""Small nightly jobs that bring memories to rest: half-done writes, faded confidence, disputes, tag pairs.
+
+Each looks at what is there and writes what is missing, so each may be killed and repeated. None decides anything that
+waits for a human: a dispute over a decision, an instruction, a preference, or a human's or pinned memory only waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from memory_anchor.activation import age_days, confidence_of, to_verify
+from memory_anchor.cooccurrence import count_tags
+from memory_anchor.ingestion.reconcile import DEFAULT_THRESHOLDS, Relation, relation
+from memory_anchor.lifecycle.history import parse_version_id
+from memory_anchor.lifecycle.upkeep import (
+    COLLECTIONS_KEPT,
+    PLANNED_SHOWN,
+    UNLIMITED,
+    Change,
+    JobReport,
+    Limits,
+    Planned,
+    Upkeep,
+    batches,
+    every_current,
+    live,
+    save_state,
+    scan,
+    write,
+)
+from memory_anchor.model import Between, Layer, Memory, MemoryType, OneOf, Origin, Status, Tag
+from memory_anchor.versions import revise
+
+TO_VERIFY = "to-verify"
+"""The tag of a fact whose confidence has faded; it ranks lower and is listed for a look."""
+LOOK_BACK = timedelta(days=30)
+"""A write that was cut off is finished within this time, or when the engine next starts after it."""
+WAITS_FOR_USER = frozenset({MemoryType.DECISION, MemoryType.INSTRUCTION, MemoryType.PREFERENCE})
+TAG_STATE = "tags"
+FACTS, EVENTS = Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value
+
+
+def finish_supersedes(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+    """End what a newer memory names as its predecessor, and mark events whose fact was written: after a crash between.
+
+    The new record is always written first and names the old, so this finds every half-done change.
+    """
+    changes: list[Change] = []
+    reasons: dict[str, str] = {}
+    recent = live(Between("recorded_at", at_least=at - LOOK_BACK))
+    for newer in scan(up, FACTS, recent, limits):
+        earlier = parse_version_id(newer.previous_version_id)
+        if newer.version == 1 and earlier is not None and earlier[0] != newer.id:
+            for old in _current(up, FACTS, [earlier[0]]):
+                if old.status is Status.ACTIVE and not old.pinned and old.version == earlier[1]:
+                    reasons[old.id] = f"superseded by {newer.id}"
+                    end = max(newer.valid_from, old.valid_from)
+                    changes.append(
+                        _change(old, at, "finish_supersedes", reasons[old.id], status=Status.SUPERSEDED, valid_to=end)
+                    )
+        cited = [c.ref.partition("@")[0] for c in newer.citations if c.kind == "event"]
+        if newer.version == 1 and cited:
+            for event in _current(up, EVENTS, cited):
+                if event.promoted_to is None:
+                    reasons[event.id] = f"promoted to {newer.id}"
+                    changes.append(_change(event, at, "finish_supersedes", reasons[event.id], promoted_to=newer.id))
+    return _carry_out(up, "finish_supersedes", changes, reasons, at=at, limits=limits, action="finish")
+
+
+def mark_to_verify(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+    """Tag facts whose confidence has faded, and untag those that somebody corroborated since. Never archives."""
+    changes: list[Change] = []
+    reasons: dict[str, str] = {}
+    for fact in scan(up, FACTS, live(), limits):
+        marked = any(tag.name == TO_VERIFY for tag in fact.tags)
+        wanted = to_verify(fact, at, up.activation)
+        if marked == wanted or len(changes) >= limits.max_changes:
+            continue
+        left = confidence_of(fact, at, up.activation)
+        since = age_days(fact.corroborated_at or fact.learned_at, at)
+        reasons[fact.id] = f"confidence {left:.2f}, {since:.0f} days after it was last corroborated"
+        tags = (*fact.tags, Tag(TO_VERIFY)) if wanted else tuple(t for t in fact.tags if t.name != TO_VERIFY)
+        changes.append(_change(fact, at, "mark_to_verify", reasons[fact.id], tags=tags))
+    return _carry_out(up, "mark_to_verify", changes, reasons, at=at, limits=limits, action="mark")
+
+
+def reconsolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+    """Settle disputes that need nobody: the other side is gone, or the newer statement says that something changed.
+
+    The rest stays disputed and is counted as waiting. The loser is superseded, hence restorable.
+    """
+    changes: list[Change] = []
+    reasons: dict[str, str] = {}
+    waiting = 0
+    disputed = {m.id: m for m in scan(up, FACTS, live(states=(Status.DISPUTED,)), limits)}
+    settled: set[str] = set()
+    for memory in sorted(disputed.values(), key=lambda m: (m.learned_at, m.id), reverse=True):
+        if memory.id in settled:
+            continue
+        others = [disputed[other] for other in memory.disputes if other in disputed]
+        if not others:
+            reasons[memory.id] = "nothing disputes it any more"
+            changes.append(_change(memory, at, "reconsolidate", reasons[memory.id], status=Status.ACTIVE, disputes=()))
+            continue
+        older = [m for m in others if m.learned_at <= memory.learned_at and m.id != memory.id]
+        if len(others) != 1 or not older or _waits([memory, *others]) or not _says_it_changed(older[0], memory):
+            waiting += 1
+            continue
+        old = older[0]
+        settled |= {memory.id, old.id}
+        reasons[memory.id] = f"it says what changed since {old.id}"
+        reasons[old.id] = f"superseded by {memory.id}, which says what changed"
+        changes += [
+            _change(memory, at, "reconsolidate", reasons[memory.id], status=Status.ACTIVE, disputes=()),
+            _change(
+                old,
+                at,
+                "reconsolidate",
+                reasons[old.id],
+                status=Status.SUPERSEDED,
+                disputes=(),
+                valid_to=max(memory.valid_from, old.valid_from),
+            ),
+        ]
+    return _carry_out(
+        up, "reconsolidate", changes, reasons, at=at, limits=limits, action="settle", counts={"waiting": waiting}
+    )
+
+
+def rebuild_tags(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+    """Count which tags occur together, by audience, and keep the table beside the store."""
+
+    def tagged() -> Iterable[tuple[str, list[str]]]:
+        for collection in COLLECTIONS_KEPT:
+            for memory in scan(up, collection, live(), limits):
+                if memory.tags:
+                    yield memory.audience, [tag.name for tag in memory.tags if tag.name != TO_VERIFY]
+
+    table = count_tags(tagged())
+    if not limits.dry_run:
+        save_state(up, TAG_STATE, table.as_json())
+    pairs = sum(len(own) for own in table.pairs.values())
+    return JobReport("rebuild_tags", at, dry_run=limits.dry_run, counts={"pairs": pairs})
+
+
+def _waits(memories: Iterable[Memory]) -> bool:
+    return any(m.type in WAITS_FOR_USER or m.origin is Origin.HUMAN or m.pinned for m in memories)
+
+
+def _says_it_changed(old: Memory, new: Memory) -> bool:
+    kind, changed = relation(old.content, new.content, DEFAULT_THRESHOLDS.same)
+    return kind is Relation.CONFLICT and changed
+
+
+def _current(up: Upkeep, collection: str, ids: list[str]) -> list[Memory]:
+    return up.store.find(collection, every_current().and_(OneOf("id", tuple(ids))), limit=2 * len(ids))
+
+
+def _change(memory: Memory, at: datetime, job: str, why: str, **changes: Any) -> Change:
+    return Change(revise(memory, at=at, author=f"job:{job}", reason=why, **changes))
+
+
+def _carry_out(
+    up: Upkeep,
+    job: str,
+    changes: list[Change],
+    reasons: dict[str, str],
+    *,
+    at: datetime,
+    limits: Limits,
+    action: str,
+    counts: dict[str, float] | None = None,
+) -> JobReport:
+    if limits.dry_run:
+        planned = tuple(Planned(c.revision.new.id, action, reasons[c.revision.new.id]) for c in changes[:PLANNED_SHOWN])
+        return JobReport(job, at, dry_run=True, planned=planned, counts=counts or {})
+    changed, left = 0, False
+    for batch in batches(changes[: limits.max_changes]):
+        if limits.should_stop():
+            left = True
+            break
+        changed += len(write(up, batch, kind=job, by=f"job:{job}", at=at))
+    return JobReport(job, at, changed=changed, left=left, counts={**(counts or {}), "changed": changed})
