@@ -8,6 +8,7 @@ check themselves, so a file gains no right that a tool call lacks.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -143,3 +144,7 @@ def _sentence(error: ValidationError) -> str:
         case _:
             told = first["msg"]
             return f"the observation's {name} cannot be taken: {told[:1].lower()}{told[1:]}"
+
+
+if __name__ == "__main__":  # python -m memory_anchor.observation > .ai/operations/templates/observation.json
+    print(json.dumps(observation_schema(), ensure_ascii=False, indent=2))
