@@ -189,7 +189,7 @@ def test_a_dry_run_of_consolidation_lists_conversations_and_writes_nothing(tmp_p
 
     assert [(p.id, p.action) for p in report.planned] == [("c1", "tell")]
     assert stories(up) == []
-    assert list(tmp_path.iterdir()) == []
+    assert not (tmp_path / "consolidation.json").exists()
 
 
 def fact(memory_id, content, **changes):
