@@ -1,0 +1,111 @@
+"""Ranked memories to the snippets of an answer: bounded priors, near-duplicates folded, disputed pairs together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from memory_anchor.activation import strength_of, strength_word
+from memory_anchor.model import (
+    TRUST_OF_ORIGIN,
+    Citation,
+    Epistemic,
+    Layer,
+    Memory,
+    Origin,
+    RetrievedSnippet,
+    Status,
+)
+from memory_anchor.text.terms import terms
+
+FOLD_COSINE = 0.95
+"""Centred cosine from which two memories may be one snippet; one text said twice has 1."""
+FOLD_OVERLAP = 0.95
+"""Share of common terms they must have as well: a changed number or a negation is another memory."""
+_IMPORTANCE, _USE, _PINNED, _CHECKED = 0.4, 0.25, 0.2, 0.15
+"""Shares of the prior; together 1. Use is logarithmic and full at `_FULL_USE` uses."""
+_FULL_USE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One memory in the order of an answer. score: fused, higher is better. place: position among the candidates."""
+
+    memory: Memory
+    score: float
+    place: int
+    signals: Mapping[str, Any] = field(default_factory=dict)
+    siblings: tuple[Memory, ...] = ()
+
+
+def prior(memory: Memory) -> float:
+    """Return what importance, use, pinning and verification say in advance, -1 to 1; 0 for a plain new memory."""
+    used = min(math.log1p(memory.usage.count) / math.log1p(_FULL_USE), 1.0)
+    checked = {Epistemic.VERIFIED: 1.0, Epistemic.REFUTED: -1.0}.get(memory.epistemic, 0.0) if memory.epistemic else 0.0
+    if memory.origin is Origin.DOCUMENT:
+        checked -= 0.5
+    return (
+        _IMPORTANCE * 2 * (memory.importance - 0.5) + _USE * used + _PINNED * float(memory.pinned) + _CHECKED * checked
+    )
+
+
+def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> list[Ranked]:
+    """Return the list without near-duplicates; the first of each group keeps the others as siblings.
+
+    alike: (place, place) -> centred cosine, for the pairs worth comparing. Disputed memories are never folded.
+    """
+    kept: list[Ranked] = []
+    for candidate in ranked:
+        same = next(
+            (
+                number
+                for number, other in enumerate(kept)
+                if alike.get((other.place, candidate.place), 0.0) >= FOLD_COSINE and _same_words(other, candidate)
+            ),
+            None,
+        )
+        if same is None:
+            kept.append(candidate)
+        else:
+            kept[same] = replace(kept[same], siblings=(*kept[same].siblings, candidate.memory))
+    return kept
+
+
+def _same_words(one: Ranked, other: Ranked) -> bool:
+    if Status.DISPUTED in (one.memory.status, other.memory.status):
+        return False
+    if one.memory.content_hash and one.memory.content_hash == other.memory.content_hash:
+        return True
+    first, second = set(terms(one.memory.content)), set(terms(other.memory.content))
+    return bool(first) and len(first & second) >= FOLD_OVERLAP * len(first | second)
+
+
+def snippet(ranked: Ranked, *, now: datetime, detail: bool) -> RetrievedSnippet:
+    """Return the memory as an answer shows it; folded siblings are cited behind its own citations."""
+    memory = ranked.memory
+    cited = memory.citations or (_own_citation(memory),)
+    return RetrievedSnippet(
+        id=memory.id,
+        text=memory.content,
+        score=round(ranked.score, 4),
+        layer=memory.layer,
+        type=memory.type.value,
+        when=memory.happened_at,
+        tags=memory.tags,
+        status=memory.status,
+        strength=strength_word(strength_of(memory, now)),
+        citations=(*cited, *(_own_citation(sibling) for sibling in ranked.siblings)),
+        signals=dict(ranked.signals) if detail else None,
+    )
+
+
+def _own_citation(memory: Memory) -> Citation:
+    return Citation(
+        kind="event" if memory.layer is Layer.EVENT_LOG else "memory_entry",
+        ref=memory.id,
+        observed_at=memory.happened_at,
+        trust=TRUST_OF_ORIGIN[memory.origin],
+    )

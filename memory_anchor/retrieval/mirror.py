@@ -1,0 +1,257 @@
+"""What ranking needs of each version, kept in memory: vector, words, place in its conversation. Derived, never truth.
+
+The store finds candidates with every filter pushed down; the mirror scores them. It exists because fusion needs numbers
+that engines do not give (document frequencies of one project, the events beside a hit, a whole conversation's words)
+and because decoding hundreds of payloads a query costs more than the search. A row is added when a memory is written or
+first met; a row costs about 1.2 kB at 384 dimensions. Only bookkeeping moves (state, vector); content never does.
+
+Invariant: the mirror never decides who may see what. What it adds to the candidates is checked against the memory.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memory_anchor.model import FOUND_STATES, Memory
+from memory_anchor.ports import DENSE, Entry, SparseVector
+from memory_anchor.retrieval.centring import Centring, script_of
+from memory_anchor.text.indexing import embedded_text, searched_words
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from memory_anchor.ports import EmbedderIdentity, Matrix
+
+MAX_ROWS = 250_000
+"""Beyond this the mirror starts again from empty; rows come back as they are met."""
+FIRST_ROWS = 1024
+NONE = -1
+
+
+class _Names:
+    """Strings as small integers."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def id(self, name: str) -> int:
+        return self._ids.setdefault(name, len(self._ids))
+
+    def known(self, name: str) -> int:
+        return self._ids.get(name, NONE)
+
+
+@dataclass(slots=True)
+class _Postings:
+    rows: array[int] = field(default_factory=lambda: array("i"))
+    weights: array[float] = field(default_factory=lambda: array("f"))
+
+
+@dataclass(frozen=True, slots=True)
+class WordScores:
+    """Word evidence over the whole mirror for one query.
+
+    scores: (rows,) BM25 with the project's IDF. conversations: (conversations,) BM25 of whole conversations, aligned
+    with conversation numbers. idf, known: per query term, and whether the project has it at all.
+    """
+
+    scores: NDArray[np.float32]
+    conversations: NDArray[np.float32]
+    idf: NDArray[np.float64]
+    known: NDArray[np.bool_]
+
+
+class Mirror:
+    """Rows of one searcher's memories. Not thread-safe: the searcher holds its lock around every call."""
+
+    def __init__(self, identity: EmbedderIdentity | None) -> None:
+        self._identity = identity
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every row; they come back as they are met."""
+        width = self._identity.dimensions if self._identity else 0
+        self.centring = Centring(self._identity) if self._identity else None
+        self.row_of: dict[str, int] = {}
+        self.points: list[str] = []
+        self.ids: list[str] = []
+        self.people: list[tuple[str, ...]] = []
+        self._projects, self._audiences, self._conversations, self._collections = (_Names() for _ in range(4))
+        self._postings: dict[int, _Postings] = {}
+        self._places: list[dict[int, int]] = []
+        self._vectors = np.zeros((FIRST_ROWS, width), dtype=np.float16)
+        self._embedded = np.zeros(FIRST_ROWS, dtype=bool)
+        self._live = np.zeros(FIRST_ROWS, dtype=bool)
+        self._script = np.zeros(FIRST_ROWS, dtype=np.int8)
+        self._project = np.full(FIRST_ROWS, NONE, dtype=np.int32)
+        self._audience = np.full(FIRST_ROWS, NONE, dtype=np.int32)
+        self._collection = np.full(FIRST_ROWS, NONE, dtype=np.int32)
+        self._conversation = np.full(FIRST_ROWS, NONE, dtype=np.int32)
+        self._place = np.full(FIRST_ROWS, NONE, dtype=np.int64)
+        self._length = np.zeros(FIRST_ROWS, dtype=np.float32)
+        self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    # --- filling ---------------------------------------------------------------------------------------------------
+
+    def add(self, entry: Entry, collection: str) -> int:
+        """Take one version, or refresh what may have moved of a known one; return its row."""
+        memory = entry.memory
+        row = self.row_of.get(memory.point_id)
+        if row is None:
+            row = self._new_row(memory, entry.words or searched_words(memory), collection)
+        self._live[row] = memory.state in FOUND_STATES
+        self._audience[row] = self._audiences.id(memory.audience)
+        if DENSE in entry.vectors:
+            self.set_vector(memory.point_id, entry.vectors[DENSE])
+        return row
+
+    def set_vector(self, point: str, vector: Matrix) -> None:
+        """Give a known version its raw vector; an unknown one is ignored."""
+        row = self.row_of.get(point)
+        if row is None or self.centring is None or self._embedded[row]:
+            return
+        self._vectors[row] = vector
+        self._embedded[row] = True
+        if self._live[row]:
+            self.centring.learn(np.asarray(vector, dtype=np.float32)[None, :], self._script[row : row + 1])
+
+    def forget(self, points: Iterable[str]) -> None:
+        """Let these rows no longer count as neighbours or in document frequencies."""
+        for point in points:
+            if (row := self.row_of.pop(point, None)) is not None:
+                self._live[row] = False
+
+    def _new_row(self, memory: Memory, words: SparseVector, collection: str) -> int:
+        if len(self.points) >= MAX_ROWS:
+            self.clear()
+        row = len(self.points)
+        if row == len(self._live):
+            self._grow()
+        self.row_of[memory.point_id] = row
+        self.points.append(memory.point_id)
+        self.ids.append(memory.id)
+        self.people.append(tuple(name.casefold() for name in memory.who))
+        scope = memory.scope
+        self._script[row] = script_of(embedded_text(memory))
+        self._project[row] = self._projects.id(f"{scope.account}|{scope.project}")
+        self._collection[row] = self._collections.id(collection)
+        self._length[row] = len(words.indices)
+        self._happened[row] = memory.happened_at.timestamp()
+        if scope.conversation and memory.conversation_seq is not None and memory.is_current:
+            number = self._conversations.id(f"{collection}|{scope.account}|{scope.project}|{scope.conversation}")
+            if number == len(self._places):
+                self._places.append({})
+            self._conversation[row], self._place[row] = number, memory.conversation_seq
+            self._places[number][memory.conversation_seq] = row
+        for term, weight in zip(words.indices, words.values, strict=True):
+            postings = self._postings.setdefault(term, _Postings())
+            postings.rows.append(row)
+            postings.weights.append(weight)
+        return row
+
+    def _grow(self) -> None:
+        for name in ("_vectors", "_embedded", "_live", "_script", "_project", "_audience", "_collection"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
+        for name in ("_conversation", "_place", "_length", "_happened"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.full_like(old, NONE)]))
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def missing(self, points: Iterable[str]) -> list[str]:
+        """Return the points that have no row yet."""
+        return [point for point in points if point not in self.row_of]
+
+    def rows(self, points: Sequence[str]) -> NDArray[np.int64]:
+        """Return the rows of known points, in the order given."""
+        return np.asarray([self.row_of[point] for point in points if point in self.row_of], dtype=np.int64)
+
+    def collection_of(self, row: int, names: Sequence[str]) -> str:
+        """Return which of these collections the row is in."""
+        return next(name for name in names if self._collections.known(name) == self._collection[row])
+
+    def cosines(self, query: Matrix, script: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the centred cosine of a raw query row with each row; NaN where a row is not embedded."""
+        if self.centring is None:
+            return np.full(len(rows), np.nan, dtype=np.float32)
+        centred = self.centring.documents(self._vectors[rows].astype(np.float32), self._script[rows])
+        found = centred @ self.centring.query(query, script)
+        return np.where(self._embedded[rows], found, np.nan).astype(np.float32)
+
+    def cosines_as_document(self, document: Matrix, script: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the centred cosine of a raw document row with each row; NaN where a row is not embedded."""
+        if self.centring is None:
+            return np.full(len(rows), np.nan, dtype=np.float32)
+        centred = self.centring.documents(self._vectors[rows].astype(np.float32), self._script[rows])
+        own = self.centring.documents(document[None, :], np.asarray([script]))[0]
+        return np.where(self._embedded[rows], centred @ own, np.nan).astype(np.float32)
+
+    def alike(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the (n, n) centred cosines among rows; 0 where one is not embedded."""
+        if self.centring is None:
+            return np.zeros((len(rows), len(rows)), dtype=np.float32)
+        centred = self.centring.documents(self._vectors[rows].astype(np.float32), self._script[rows])
+        centred *= self._embedded[rows][:, None]
+        return np.asarray(centred @ centred.T, dtype=np.float32)
+
+    def conversations(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the conversation number of each row, -1 outside any."""
+        return self._conversation[rows]
+
+    def beside(self, row: int, distance: int) -> int:
+        """Return the live row `distance` places on in the same conversation, or -1."""
+        number = int(self._conversation[row])
+        if number == NONE:
+            return NONE
+        other = self._places[number].get(int(self._place[row]) + distance, NONE)
+        return other if other != NONE and self._live[other] else NONE
+
+    def readable(self, rows: NDArray[np.int64], audiences: Iterable[str]) -> NDArray[np.bool_]:
+        """Return whether each row is live and for one of these audiences, as far as the mirror knows."""
+        allowed = [self._audiences.known(name) for name in audiences]
+        return self._live[rows] & np.isin(self._audience[rows], allowed)
+
+    def happened(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return when each happened, seconds since 1970."""
+        return self._happened[rows]
+
+    def words(self, term_ids: Sequence[int], project: str) -> WordScores:
+        """Return BM25 over every row, with document frequencies of this project (`account|project`) alone."""
+        from memory_anchor.retrieval.ranking import inverse_frequency, saturated
+
+        size, number = len(self), self._projects.known(project)
+        mine = (self._project[:size] == number) & self._live[:size]
+        count, places = int(mine.sum()), self._conversation[:size]
+        scores = np.zeros(size, dtype=np.float32)
+        talks = len(self._places)
+        lengths = np.bincount(places[mine & (places >= 0)], self._length[:size][mine & (places >= 0)], talks)
+        lengths = lengths.astype(np.float32)
+        whole = np.zeros(talks, dtype=np.float32)
+        heard = max(int((lengths > 0).sum()), 1)
+        frequencies = np.zeros(len(term_ids))
+        idf = np.zeros(len(term_ids))
+        for position, term in enumerate(term_ids):
+            postings = self._postings.get(term)
+            if postings is None:
+                idf[position] = inverse_frequency(np.zeros(1), count)[0]
+                continue
+            rows, weights = np.array(postings.rows), np.array(postings.weights)
+            own = mine[rows]
+            frequencies[position] = own.sum()
+            idf[position] = inverse_frequency(frequencies[position : position + 1], count)[0]
+            scores[rows] += (weights * idf[position]).astype(np.float32)
+            talk = places[rows[own]]
+            counts = np.bincount(talk[talk >= 0], minlength=talks).astype(np.float32)
+            if counts.any():
+                rarity = inverse_frequency(np.asarray([(counts > 0).sum()], dtype=float), heard)[0]
+                whole += saturated(counts, np.maximum(lengths, 1)) * np.float32(rarity)
+        return WordScores(scores, whole, idf, frequencies > 0)

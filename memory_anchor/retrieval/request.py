@@ -1,0 +1,95 @@
+"""What is asked of a search, and the filter it becomes in each collection.
+
+One rule, told twice: `where_of` is pushed down to the engine, `admits` says the same of one memory in Python, for the
+few that ranking adds by itself (an event beside a hit). A property test holds them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from memory_anchor.model import FOUND_STATES, Actor, Between, Condition, Layer, Memory, OneOf, StartsWith, Status, Where
+from memory_anchor.model import audiences as audiences_of
+
+SEARCHED = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
+"""The layers a search reads from the store; L0 is preloaded, L1 looked up, L4 matched on its own."""
+_TICK = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """One search, already validated. Empty tuples and None mean: no such filter.
+
+    since, until: half-open, on an event's `when` and a fact's `recorded_at`. as_of: what was believed at that instant.
+    where: prefix of an event's place. who: any of these people. limit: 1 to 50. topic: the conversation's L1 topic.
+    """
+
+    query: str
+    layers: tuple[Layer, ...] = ()
+    types: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    as_of: datetime | None = None
+    limit: int = 5
+    include_pending: bool = False
+    detail: bool = False
+    where: str | None = None
+    who: tuple[str, ...] = ()
+    topic: str = ""
+
+    def searched(self) -> tuple[Layer, ...]:
+        """Return the layers to read, in a fixed order."""
+        return tuple(layer for layer in SEARCHED if not self.layers or layer in self.layers)
+
+
+def where_of(actor: Actor, request: SearchRequest, layer: Layer) -> Where:
+    """Return the filter of this request in the layer's collection."""
+    conditions: list[Condition] = [OneOf("audience", tuple(sorted(audiences_of(actor.scope))))]
+    excluded: list[Condition] = []
+    if request.as_of is None:
+        states = FOUND_STATES | ({Status.PENDING.value} if request.include_pending else frozenset())
+        conditions.append(OneOf("state", tuple(sorted(states))))
+    else:
+        conditions.append(Between("recorded_at", below=request.as_of + _TICK))
+        conditions.append(Between("recorded_to", at_least=request.as_of + _TICK))
+        if not request.include_pending:
+            excluded.append(OneOf("state", (Status.PENDING.value,)))
+    if request.types:
+        conditions.append(OneOf("type", request.types))
+    if request.tags:
+        conditions.append(OneOf("tag", request.tags))
+    if request.who:
+        conditions.append(OneOf("who", request.who))
+    if request.where:
+        conditions.append(StartsWith("where", request.where))
+    if request.since is not None or request.until is not None:
+        instant = "when" if layer is Layer.EVENT_LOG else "recorded_at"
+        conditions.append(Between(instant, at_least=request.since, below=request.until))
+    return Where(tuple(conditions), tuple(excluded))
+
+
+def admits(actor: Actor, request: SearchRequest, memory: Memory, *, now: datetime) -> bool:
+    """Return whether the request may answer with this memory; an event past its `expires_at` never is (rule L2.ttl)."""
+    if memory.audience not in audiences_of(actor.scope) or memory.layer not in request.searched():
+        return False
+    if request.as_of is None:
+        if memory.expires_at is not None and memory.expires_at <= now:
+            return False
+        if not (memory.state in FOUND_STATES or (request.include_pending and memory.state == Status.PENDING)):
+            return False
+    else:
+        is_closed = memory.recorded_to is not None and memory.recorded_to <= request.as_of
+        is_hidden = memory.status is Status.PENDING and not request.include_pending
+        if memory.recorded_at > request.as_of or is_closed or is_hidden:
+            return False
+    instant = (memory.when or memory.recorded_at) if memory.layer is Layer.EVENT_LOG else memory.recorded_at
+    return (
+        (not request.types or memory.type in request.types)
+        and (not request.tags or any(tag.name in request.tags for tag in memory.tags))
+        and (not request.who or any(name in request.who for name in memory.who))
+        and (not request.where or (memory.where or "").startswith(request.where))
+        and (request.since is None or instant >= request.since)
+        and (request.until is None or instant < request.until)
+    )

@@ -1,0 +1,435 @@
+"""Search: candidates from the store, scores from the mirror, memories back from the store.
+
+Each layer's collection gives its nearest and its matching versions with every filter pushed down; the events beside the
+best of them join; `scoring` ranks them all together; only the memories that are returned are decoded, and each is
+checked once more against the request. Going on without something (no embedder, a layer that fails, events not yet
+embedded) is said in `notes`. Nothing relevant is an empty answer.
+
+Rejected: asking the engine to fuse (ranks only, and each engine its own way), and keeping decoded memories between
+searches (their usage and state move, and decoding the few that are shown costs under a millisecond).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memory_anchor.errors import MemoryAnchorError, Unavailable
+from memory_anchor.model import FOUND_STATES, Actor, HasVector, Layer, Memory, OneOf, SearchAnswer, Status, Where
+from memory_anchor.model import audiences as audiences_of
+from memory_anchor.ports import DENSE, Entry, Hit
+from memory_anchor.retrieval import ranking, scoring
+from memory_anchor.retrieval.assembling import Ranked, folded, prior, snippet
+from memory_anchor.retrieval.centring import script_of
+from memory_anchor.retrieval.embedding import document_rows, is_long
+from memory_anchor.retrieval.mirror import Mirror
+from memory_anchor.retrieval.ranking import RankingWeights
+from memory_anchor.retrieval.request import SEARCHED, SearchRequest, admits, where_of
+from memory_anchor.retrieval.scoring import Question, Scored
+from memory_anchor.retrieval.timewords import TimeWords, time_range
+from memory_anchor.text.indexing import phrase_text, searched_words
+from memory_anchor.text.terms import phrases, query_terms
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore
+
+CANDIDATES = 200
+"""Hits a channel and a collection: 97 % of wanted turns are among the first 100 (docs/retrieval.md)."""
+BESIDE = 60
+"""How many of the best candidates bring the events next to them along."""
+SPARE = 8
+"""Memories read beyond the limit, for priors, folding and the last check."""
+PHRASE_DEPTH = 200
+"""Memories read when a quoted phrase must match."""
+CACHED_QUERIES = 512
+CACHED_ANSWERS = 256
+DRAINED_BY_SEARCH = 4
+"""Memories a search embeds first when some are waiting: a few hundred ms of CPU at most."""
+EMBED_BATCH = 16
+WARM_PAGE = 500
+BEFORE_SIMILAR = 3
+"""Candidates read per similar memory asked for: raw and centred cosines order a little differently."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    generation: int
+    until: datetime
+    answer: SearchAnswer
+
+
+class Searcher:
+    """Finds memories for an actor. Thread-safe; embedding and the store run outside its lock.
+
+    embedder None: words alone. conversation, fold_duplicates, priors: the switches of the settings. cache_ttl_s 0: no
+    answers are kept. Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
+    """
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        embedder: Embedder | None,
+        clock: Clock,
+        weights: RankingWeights | None = None,
+        *,
+        conversation: bool = True,
+        fold_duplicates: bool = True,
+        priors: bool = True,
+        cache_ttl_s: float = 60.0,
+    ) -> None:
+        self._store, self._embedder, self._clock = store, embedder, clock
+        self._weights = weights or RankingWeights()
+        self._conversation, self._fold, self._priors = conversation, fold_duplicates, priors
+        self._ttl = timedelta(seconds=cache_ttl_s)
+        self._mirror = Mirror(embedder.identity if embedder else None)
+        self._lock = threading.RLock()
+        self._generation = 0
+        self._waiting: deque[tuple[str, str]] = deque()
+        self._query_rows: OrderedDict[str, Matrix] = OrderedDict()
+        self._answers: OrderedDict[Any, _Cached] = OrderedDict()
+
+    # --- searching -------------------------------------------------------------------------------------------------
+
+    def search(self, actor: Actor, request: SearchRequest) -> SearchAnswer:
+        """Return the best snippets for an already validated request, best first; empty when nothing is relevant."""
+        now = self._clock.now()
+        key = (actor.scope, actor.zone, request)
+        with self._lock:
+            cached = self._answers.get(key)
+            if cached and cached.generation == self._generation and now < cached.until:
+                return cached.answer
+            generation = self._generation
+        answer = self._answer(actor, request, now)
+        with self._lock:
+            if self._ttl:
+                self._answers[key] = _Cached(generation, now + self._ttl, answer)
+            while len(self._answers) > CACHED_ANSWERS:
+                self._answers.popitem(last=False)
+        return answer
+
+    def _answer(self, actor: Actor, request: SearchRequest, now: datetime) -> SearchAnswer:
+        notes: dict[str, None] = {}
+        if self._waiting:
+            self.embed_pending(DRAINED_BY_SEARCH)
+        question = self._question(actor, request.query, notes)
+        period = None
+        if request.since is None and request.until is None and request.as_of is None:
+            period = time_range(request.query, now=now, zone=actor.zone)
+        if period is not None and period.is_hard:
+            within = replace(request, since=period.start, until=period.end)
+            found = self._ranked(actor, within, question, now, notes, period)
+            if not found and period.rest:
+                found = self._ranked(actor, request, question, now, notes, None)
+                if found:
+                    notes[f"Nothing is recorded for {period.text!r}; these are from other times."] = None
+        else:
+            found = self._ranked(actor, request, question, now, notes, period)
+        if self._waiting:
+            notes[f"{len(self._waiting)} new memories are not embedded yet and are found by their words only."] = None
+        shown = {one.memory.id for one in found}
+        conflicts = {
+            (min(one.memory.id, other), max(one.memory.id, other))
+            for one in found
+            for other in one.memory.disputes
+            if other in shown
+        }
+        snippets = tuple(snippet(one, now=now, detail=request.detail) for one in found)
+        return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
+
+    def _question(self, actor: Actor, text: str, notes: dict[str, None]) -> Question:
+        project = f"{actor.scope.account}|{actor.scope.project}"
+        row = None
+        if self._embedder is None:
+            notes["Searched by words only: no embedder is configured."] = None
+        else:
+            try:
+                row = self._query_row(text)
+            except Unavailable as error:
+                notes[f"Searched by words only: {error}"] = None
+        return Question.of(text, row=row, script=script_of(text), project=project)
+
+    def _query_row(self, text: str) -> Matrix:
+        with self._lock:
+            if text in self._query_rows:
+                self._query_rows.move_to_end(text)
+                return self._query_rows[text]
+        assert self._embedder is not None  # noqa: S101 - the caller looked
+        row: Matrix = self._embedder.queries([text])[0]
+        with self._lock:
+            self._query_rows[text] = row
+            while len(self._query_rows) > CACHED_QUERIES:
+                self._query_rows.popitem(last=False)
+        return row
+
+    def _ranked(
+        self,
+        actor: Actor,
+        request: SearchRequest,
+        question: Question,
+        now: datetime,
+        notes: dict[str, None],
+        period: TimeWords | None,
+    ) -> list[Ranked]:
+        """Return what this request finds, in order and ready to be shown."""
+        rows = self._candidates(actor, request, question, notes)
+        if not len(rows):
+            return []
+        with self._lock:
+            if self._conversation and request.as_of is None:
+                rows = self._with_beside(actor, question, rows)
+            scored = scoring.score(
+                self._mirror, question, rows, weights=self._weights, conversation=self._conversation, period=period
+            )
+            ties = -self._mirror.happened(rows).astype(np.int64)
+        order = ranking.best_first(scored.total, ties)
+        if not (period is not None and period.is_hard and not period.rest):
+            order = order[scored.relevant[order]]
+        wanted = phrases(request.query)
+        ranked = self._read(actor, request, scored, order, now, depth=PHRASE_DEPTH if wanted else request.limit + SPARE)
+        if wanted:
+            quoted = [one for one in ranked if all(phrase in phrase_text(one.memory) for phrase in wanted)]
+            if not quoted and ranked:
+                notes["No memory holds the quoted words; these are the nearest."] = None
+            ranked = quoted or ranked
+        return self._with_disputed(actor, request, self._arranged(ranked, scored), now)[: request.limit]
+
+    def _candidates(
+        self, actor: Actor, request: SearchRequest, question: Question, notes: dict[str, None]
+    ) -> NDArray[np.int64]:
+        """Return the mirror rows that the engine finds by meaning or by words, every filter applied."""
+        words = query_terms(request.query)
+        points: dict[str, str] = {}
+        for layer in request.searched():
+            where, collection = where_of(actor, request, layer), layer.value
+            try:
+                hits: list[Hit] = []
+                if question.row is not None:
+                    hits += self._store.nearest(collection, self._aimed(question), where, limit=CANDIDATES)
+                if words.indices:
+                    hits += self._store.matching(collection, words, where, limit=CANDIDATES)
+                if not hits and request.since is not None:
+                    hits += [Hit(one.point_id, 0.0) for one in self._store.find(collection, where, limit=CANDIDATES)]
+            except MemoryAnchorError as error:
+                notes[f"{collection} was skipped: {error}"] = None
+                continue
+            points.update((hit.point_id, collection) for hit in hits)
+        self._fill(points)
+        with self._lock:
+            return np.unique(self._mirror.rows(list(points)))
+
+    def _aimed(self, question: Question) -> Matrix:
+        """Return the query row less its mean: the engine's raw cosine then orders almost as the centred one does."""
+        assert question.row is not None  # noqa: S101 - the caller looked
+        with self._lock:
+            centring = self._mirror.centring
+            return question.row if centring is None else centring.query(question.row, question.script)
+
+    def _with_beside(self, actor: Actor, question: Question, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the rows and the readable events beside the best of them."""
+        first = scoring.score(self._mirror, question, rows, weights=self._weights, conversation=False, period=None)
+        best = rows[np.argsort(-first.total, kind="stable")[:BESIDE]]
+        added = scoring.beside(self._mirror, best, besides=rows)
+        readable = self._mirror.readable(added, audiences_of(actor.scope))
+        return np.concatenate([rows, added[readable]])
+
+    def _read(
+        self,
+        actor: Actor,
+        request: SearchRequest,
+        scored: Scored,
+        order: NDArray[np.int64],
+        now: datetime,
+        *,
+        depth: int,
+    ) -> list[Ranked]:
+        """Return the first `depth` memories of the order, priors added, in their new order."""
+        places = [int(place) for place in order[:depth]]
+        points = [self._mirror.points[int(scored.rows[place])] for place in places]
+        memories = self._get(points, request)
+        signals = scoring.signals(scored, places, self._weights) if request.detail else {}
+        ranked = []
+        for place, point in zip(places, points, strict=True):
+            memory = memories.get(point)
+            if memory is None or not admits(actor, request, memory, now=now):
+                continue
+            bonus = self._weights.prior * prior(memory) if self._priors else 0.0
+            told = {**signals[place], "prior": round(bonus, 4)} if request.detail else {}
+            ranked.append(Ranked(memory, float(scored.total[place]) + bonus, place, told))
+        return sorted(ranked, key=lambda one: (-one.score, one.memory.id))
+
+    def _get(self, points: Sequence[str], request: SearchRequest) -> dict[str, Memory]:
+        found: dict[str, Memory] = {}
+        for layer in request.searched():
+            left = [point for point in points if point not in found]
+            found.update((entry.memory.point_id, entry.memory) for entry in self._store.get(layer.value, left))
+        return found
+
+    def _arranged(self, ranked: list[Ranked], scored: Scored) -> list[Ranked]:
+        if not self._fold or len(ranked) < 2:
+            return ranked
+        with self._lock:
+            cosines = self._mirror.alike(scored.rows[[one.place for one in ranked]])
+        alike = {
+            (ranked[first].place, ranked[second].place): float(cosines[first, second])
+            for first, second in zip(*np.nonzero(np.triu(cosines > 0, 1)), strict=True)
+        }
+        return folded(ranked, alike)
+
+    def _with_disputed(self, actor: Actor, request: SearchRequest, ranked: list[Ranked], now: datetime) -> list[Ranked]:
+        """Return the list with the other side of each disputed memory right behind it."""
+        shown = {one.memory.id for one in ranked[: request.limit]}
+        answer: list[Ranked] = []
+        for one in ranked[: request.limit]:
+            answer.append(one)
+            missing = [other for other in one.memory.disputes if other not in shown]
+            if one.memory.status is not Status.DISPUTED or not missing:
+                continue
+            where = where_of(actor, request, one.memory.layer).and_(OneOf("id", tuple(missing)))
+            for other in self._store.find(one.memory.layer.value, where, limit=len(missing)):
+                if admits(actor, request, other, now=now):
+                    shown.add(other.id)
+                    answer.append(Ranked(other, one.score, one.place))
+        return answer
+
+    # --- similar memories ------------------------------------------------------------------------------------------
+
+    def similar(self, actor: Actor, text: str, *, layer: Layer, limit: int) -> list[tuple[Memory, float]]:
+        """Return the readable memories of a layer nearest to `text` as a memory, with their centred cosine, best first.
+
+        From 0.45 on they are related, from 0.63 on they may be the same fact (docs/retrieval.md). Pending ones too.
+        Empty without an embedder.
+        """
+        if self._embedder is None:
+            return []
+        row = self._embedder.documents([text])[0]
+        request = SearchRequest(query=text, layers=(layer,), include_pending=True)
+        collection = layer.value
+        where = where_of(actor, request, layer)
+        hits = self._store.nearest(collection, row, where, limit=BEFORE_SIMILAR * limit)
+        self._fill({hit.point_id: collection for hit in hits})
+        with self._lock:
+            rows = self._mirror.rows([hit.point_id for hit in hits])
+            cosines = self._mirror.cosines_as_document(row, script_of(text), rows)
+            order = ranking.best_first(np.nan_to_num(cosines, nan=-1.0), rows)[:limit]
+            near = [(self._mirror.points[int(rows[place])], float(cosines[place])) for place in order]
+        memories = self._get([point for point, _ in near], request)
+        now = self._clock.now()
+        return [
+            (memories[point], cosine)
+            for point, cosine in near
+            if point in memories and admits(actor, request, memories[point], now=now)
+        ]
+
+    # --- writing side ----------------------------------------------------------------------------------------------
+
+    def entry_of(self, memory: Memory, *, embed: bool) -> Entry:
+        """Return the memory with the vectors to store it with. embed: wait for its row (facts), else words only."""
+        words = searched_words(memory)
+        if not embed or self._embedder is None:
+            return Entry(memory, words=words)
+        return Entry(memory, {DENSE: document_rows(self._embedder, [memory], whole=False)[0]}, words)
+
+    def note_written(self, written: Memory | Entry) -> None:
+        """Take a stored version into account at once: cached answers go, words count, a missing row is queued."""
+        entry = written if isinstance(written, Entry) else Entry(written)
+        memory, collection = entry.memory, entry.memory.layer.value
+        if collection not in (layer.value for layer in SEARCHED):
+            return
+        with self._lock:
+            self._generation += 1
+            known = memory.point_id in self._mirror.row_of
+            self._mirror.add(entry, collection)
+            fresh = isinstance(written, Entry) and not known and memory.state in FOUND_STATES
+            if self._embedder is not None and fresh and (DENSE not in entry.vectors or is_long(memory)):
+                self._waiting.append((collection, memory.point_id))
+
+    def invalidate(self) -> None:
+        """Drop every cached answer and all that is derived: after an import, a restore or a reindex."""
+        with self._lock:
+            self._generation += 1
+            self._answers.clear()
+            self._mirror.clear()
+
+    def warm(self) -> int:
+        """Read every current version into the mirror, page by page; return how many. Searching goes on meanwhile."""
+        current = Where(all_of=(OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value)),))
+        read = 0
+        for layer in SEARCHED:
+            after: str | None = None
+            while True:
+                page, after = self._store.scan(layer.value, current, page=WARM_PAGE, after=after, with_vectors=True)
+                with self._lock:
+                    for entry in page:
+                        self._mirror.add(entry, layer.value)
+                read += len(page)
+                if after is None:
+                    break
+        return read
+
+    def unembedded(self) -> int:
+        """Return how many searchable versions have no dense vector yet; 0 without an embedder."""
+        if self._embedder is None:
+            return 0
+        return sum(self._store.count(layer.value, _not_embedded()) for layer in SEARCHED)
+
+    def embed_pending(self, limit: int) -> int:
+        """Embed up to `limit` memories that wait, newest writes of this process first; return how many were done.
+
+        Raises Unavailable: the embedder cannot run now.
+        """
+        if self._embedder is None:
+            return 0
+        done = 0
+        while done < limit:
+            batch = self._next_batch(min(EMBED_BATCH, limit - done))
+            if not batch:
+                break
+            for collection, memories in batch.items():
+                rows = document_rows(self._embedder, memories, whole=True)
+                vectors = {memory.point_id: {DENSE: row} for memory, row in zip(memories, rows, strict=True)}
+                self._store.set_vectors(collection, vectors)
+                with self._lock:
+                    self._generation += 1
+                    for point, named in vectors.items():
+                        self._mirror.set_vector(point, named[DENSE])
+                done += len(memories)
+        return done
+
+    def _next_batch(self, size: int) -> dict[str, list[Memory]]:
+        with self._lock:
+            waiting = [self._waiting.popleft() for _ in range(min(size, len(self._waiting)))]
+        batch: dict[str, list[Memory]] = {}
+        for layer in SEARCHED:
+            points = [point for collection, point in waiting if collection == layer.value]
+            found = [entry.memory for entry in self._store.get(layer.value, points)]
+            if not waiting:
+                found = self._store.find(layer.value, _not_embedded(), limit=size)
+            if found:
+                batch[layer.value] = found[:size]
+        return batch
+
+    def _fill(self, points: dict[str, str]) -> None:
+        """Read the versions that the mirror does not know yet."""
+        with self._lock:
+            missing = self._mirror.missing(points)
+        if not missing:
+            return
+        for layer in SEARCHED:
+            wanted = [point for point in missing if points[point] == layer.value]
+            entries = self._store.get(layer.value, wanted, with_vectors=True)
+            with self._lock:
+                for entry in entries:
+                    self._mirror.add(entry, layer.value)
+
+
+def _not_embedded() -> Where:
+    searchable = OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value))
+    return Where(all_of=(searchable,), none_of=(HasVector(),))
