@@ -1,4 +1,4 @@
-"""What an engine does once it holds the lock: connections, conversations, jobs, idle exit, draining.
+"""What an engine does once it holds the lock: connections, conversations, idle exit, draining.
 
 One asyncio loop answers greetings, pings and JSON-RPC; every call into the memory runs on a worker thread, so a long
 one cannot make the engine look hung. A connection is handed to the MCP SDK's own dual-era loop over two in-memory
@@ -41,9 +41,9 @@ GRACE_S = 20.0
 """From a bridge's end until its conversation is ended: a client that restarts its server reconnects in between."""
 DRAIN_WAIT_S = 10.0
 DRAIN_POLL_S = 0.02
-JOBS_EVERY_S = 60.0
+SPOOL_EVERY_S = 60.0
 IDLE_CHECKS = 4
-"""How often the idle time is looked at within one idle period; at most `JOBS_EVERY_S` apart."""
+"""How often the idle time is looked at within one idle period; at most `SPOOL_EVERY_S` apart."""
 RECORD_AFTER_S = 0.5
 """The handshake is recorded this long after a bridge came, so that its first calls go first."""
 RECORD_EVERY_S = 60.0
@@ -73,8 +73,6 @@ class Backend(Protocol):
     def is_live(self) -> bool:
         """Return whether a conversation still holds active context."""
         ...
-
-    def run_due_jobs(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -107,7 +105,7 @@ class Service:
         self._states: dict[int, Any] = {}
         self._recorded: dict[str, float] = {}
         self._busy_at = time.monotonic()
-        self._last_jobs_at = 0.0
+        self._spool_at = 0.0
         self._stack = AsyncExitStack()
         self._entering = anyio.Lock()
         self._reason = ""
@@ -160,10 +158,10 @@ class Service:
                 connection.writer.close()
 
     async def _tend(self, backend: Backend) -> None:
-        """Run due jobs, take in what hooks left on disk, and end when idle."""
-        every = min(JOBS_EVERY_S, backend.idle_exit_s / IDLE_CHECKS)
+        """Take in what hooks left on disk, and end when idle."""
+        every = min(SPOOL_EVERY_S, backend.idle_exit_s / IDLE_CHECKS)
         while True:
-            await self._jobs(backend)
+            await self._take_in(backend)
             now = time.monotonic()
             if self._connections or self._open:
                 self._busy_at = now
@@ -172,18 +170,15 @@ class Service:
                 return
             await anyio.sleep(every)
 
-    async def _jobs(self, backend: Backend) -> None:
+    async def _take_in(self, backend: Backend) -> None:
         now = time.monotonic()
-        if self._last_jobs_at and now - self._last_jobs_at < JOBS_EVERY_S:
+        if self._spool_at and now - self._spool_at < SPOOL_EVERY_S:
             return
-        self._last_jobs_at = now
+        self._spool_at = now
         try:
             await anyio.to_thread.run_sync(self._take_in_spool, backend)
-            await anyio.to_thread.run_sync(backend.run_due_jobs)
-        except MemoryAnchorError as error:
-            log.warning("a job failed: %s", error)
         except Exception:
-            log.exception("a job crashed")
+            log.exception("taking in spooled hooks crashed")
 
     def _take_in_spool(self, backend: Backend) -> None:
         for item in spool.waiting(self._data):
@@ -305,7 +300,7 @@ class Service:
             return
         wire.PREAMBLE.set(preamble)
         try:
-            server = self._backend.server(preamble)
+            server = await anyio.to_thread.run_sync(self._backend.server, preamble)
             state = await self._lifespan(server)
         except Exception as error:
             await _say(writer, {"anchor": wire.WIRE, "refused": _in_words(error)})

@@ -93,9 +93,6 @@ class LabBackend:
     def is_live(self) -> bool:
         return False
 
-    def run_due_jobs(self) -> None:
-        return
-
     def close(self) -> None:
         self.note(ended=os.getpid())
 

@@ -1,0 +1,190 @@
+"""What a coding agent's lifecycle hooks ask of the memory: event and payload in, text for the agent out.
+
+The rules are the clients': SessionStart and UserPromptSubmit may add context, PreCompact's text joins the compaction
+prompt, PostCompact brings the summary, SessionEnd ends the conversation. What is recalled is fenced; L0 alone, approved
+by humans, is not. Nobody asked for what a prompt brings up, so it must clear stricter floors than a search, on meaning
+or on words, and is said once a conversation. Nothing to say is an empty text.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cachetools import LRUCache
+
+from memory_anchor import inputs
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, RetrievedSnippet, Trust
+from memory_anchor.retrieval.context import trust_of
+from memory_anchor.safety import FENCE_RULE, fence, neutralise, strip_fenced
+from memory_anchor.text.tokens import count_tokens, cut_to_tokens
+
+EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact", "Stop", "SessionEnd")
+RECENT_EVENTS = 12
+"""Events looked at for a session's start; the budget decides how many are told."""
+EVENT_TOKENS = 160
+ACTIVE_TOKENS = 300
+PROMPT_FACTS = 3
+PROMPT_TOKENS = 600
+FACT_TOKENS = 250
+MEANING_FLOOR = 0.40
+"""Centred cosine (0 is unrelated); a search shows from 0.30 on."""
+WORDS_FLOOR = 0.50
+"""Share of the prompt's IDF mass that the fact holds; a search shows from 0.34 on."""
+MIN_PROMPT_CHARS = 8
+SUMMARY_PARTS = 4
+CONVERSATIONS_KEPT = 500
+
+KEEP = (
+    "Keep in the summary: what was decided and why, what was tried and failed, open questions, names of files and "
+    "functions in work, the user's stated preferences and rules, and the next step. Leave out text inside "
+    "<recalled-memory>: the memory has it."
+)
+
+
+class Hooks:
+    """Answers hooks of every conversation. It only remembers which facts a conversation has been told. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._told: LRUCache[str, frozenset[str]] = LRUCache(CONVERSATIONS_KEPT)
+        self._lock = threading.Lock()
+
+    def answer(self, anchor: MemoryAnchor, event: str, payload: Mapping[str, Any], *, budget_tokens: int = 0) -> str:
+        """Return what the hook prints, "" for nothing; an event we have no part in has none.
+
+        budget_tokens: for a session's start, 0 for the settings' budget of events.
+        Raises Refused: a read-only caller's hook would have to write. Raises what the use cases raise.
+        """
+        match event:
+            case "SessionStart":
+                self._forget(anchor)
+                return session_start(anchor, str(payload.get("source", "startup")), budget_tokens)
+            case "UserPromptSubmit":
+                return self._prompt(anchor, str(payload.get("prompt") or payload.get("user_prompt") or ""))
+            case "PreCompact":
+                return KEEP
+            case "PostCompact":
+                store_summary(anchor, str(payload.get("compact_summary") or payload.get("summary") or ""))
+            case "SessionEnd":
+                anchor.end_session()
+        return ""
+
+    def _prompt(self, anchor: MemoryAnchor, prompt: str) -> str:
+        asked = strip_fenced(prompt).replace("\0", " ").strip()[: inputs.QUERY_MAX]
+        if len(asked.encode()) < MIN_PROMPT_CHARS or asked.startswith("/"):
+            return ""
+        found = anchor.search(asked, layers=[Layer.VERIFIED_FACT.value], limit=PROMPT_FACTS * 2, detail=True)
+        told = self._told_to(anchor)
+        facts = [one for one in found.snippets if clears(one) and one.id not in told][:PROMPT_FACTS]
+        blocks = _within(PROMPT_TOKENS, (_fact_block(one) for one in facts))
+        if not blocks:
+            return ""
+        self._note(anchor, frozenset(one.id for one in facts[: len(blocks)]))
+        return _told_as(f"{len(blocks)} known facts that bear on this prompt", blocks)
+
+    def _told_to(self, anchor: MemoryAnchor) -> frozenset[str]:
+        with self._lock:
+            told: frozenset[str] = self._told.get(_conversation(anchor), frozenset())
+            return told
+
+    def _note(self, anchor: MemoryAnchor, ids: frozenset[str]) -> None:
+        with self._lock:
+            key = _conversation(anchor)
+            self._told[key] = self._told.get(key, frozenset()) | ids
+
+    def _forget(self, anchor: MemoryAnchor) -> None:
+        with self._lock:
+            self._told.pop(_conversation(anchor), None)
+
+
+def session_start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> str:
+    """Return what was being done and what happened last, within the budget; after a compaction L0 as well.
+
+    source: startup, resume, clear or compact, as the client says.
+    """
+    budget = budget_tokens or anchor.room.settings.budget.events
+    parts: list[str] = []
+    if source == "compact":
+        entries = anchor.constitution().entries
+        if entries:
+            rules = "\n".join(f"- {neutralise(entry.content)}" for entry in entries)
+            parts.append(f"The project's constitution, approved by humans; follow it:\n{rules}")
+    blocks = _within(budget, (*_active_blocks(anchor), *_event_blocks(anchor)))
+    if blocks:
+        parts.append(_told_as("what was being done and what happened last", blocks))
+    return "\n\n".join(parts)
+
+
+def store_summary(anchor: MemoryAnchor, summary: str) -> None:
+    """Store a compaction's summary as events, in at most `SUMMARY_PARTS` parts; an empty one is no event."""
+    text = strip_fenced(summary).replace("\0", " ").strip()
+    size = inputs.CONTENT_MAX
+    parts = [text[start : start + size] for start in range(0, len(text), size)][:SUMMARY_PARTS]
+    for number, part in enumerate(parts, start=1):
+        place = f" {number}/{len(parts)}" if len(parts) > 1 else ""
+        request = f"{anchor.actor.nonce}/{number}" if anchor.actor.nonce else None
+        anchor.log_event(part, type="summary", key=f"compaction summary{place}", request_id=request)
+
+
+def clears(snippet: RetrievedSnippet) -> bool:
+    """Return whether a fact may be told unasked: near in meaning, or sharing enough of the prompt's rare words."""
+    signals = snippet.signals or {}
+    return _score(signals, "dense") >= MEANING_FLOOR or _score(signals, "words") >= WORDS_FLOOR
+
+
+def _score(signals: Mapping[str, Any], name: str) -> float:
+    part = signals.get(name)
+    score = part.get("score") if isinstance(part, Mapping) else None
+    return float(score) if isinstance(score, int | float) else 0.0
+
+
+def _active_blocks(anchor: MemoryAnchor) -> list[str]:
+    values = anchor.active()
+    if not values:
+        return []
+    lines = "\n".join(f"{key}: {value}" for key, (value, _) in values.items())
+    return [fence(cut_to_tokens(lines, ACTIVE_TOKENS), source="active context", trust=Trust.AGENT)]
+
+
+def _event_blocks(anchor: MemoryAnchor) -> Iterable[str]:
+    for event in anchor.search_events(limit=RECENT_EVENTS):
+        text = _short(event.content, event.id, EVENT_TOKENS)
+        yield fence(text, source=_source(event), trust=TRUST_OF_ORIGIN[event.origin])
+
+
+def _fact_block(snippet: RetrievedSnippet) -> str:
+    when = f"; {snippet.when:%Y-%m-%d}" if snippet.when else ""
+    text = _short(snippet.text, snippet.id, FACT_TOKENS)
+    return fence(text, source=f"{snippet.type} {snippet.id}{when}", trust=trust_of(snippet))
+
+
+def _source(event: Memory) -> str:
+    return f"{event.type.value} {event.id}; {event.happened_at:%Y-%m-%d %H:%MZ}"
+
+
+def _short(text: str, memory_id: str, tokens: int) -> str:
+    cut = cut_to_tokens(text, tokens)
+    return text if cut == text else f"{cut} … (get_memory {memory_id} has it whole)"
+
+
+def _within(budget: int, blocks: Iterable[str]) -> list[str]:
+    """Return the first blocks that fit the budget of tokens together."""
+    kept: list[str] = []
+    left = budget
+    for block in blocks:
+        left -= count_tokens(block)
+        if left < 0:
+            break
+        kept.append(block)
+    return kept
+
+
+def _told_as(what: str, blocks: Iterable[str]) -> str:
+    return "\n".join([f"[Memory Anchor] From this project's memory: {what}. {FENCE_RULE}", *blocks])
+
+
+def _conversation(anchor: MemoryAnchor) -> str:
+    scope = anchor.actor.scope
+    return f"{scope.account}|{scope.project}|{scope.conversation}"

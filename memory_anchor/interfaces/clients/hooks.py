@@ -1,0 +1,125 @@
+"""`memory-anchor hook EVENT`: what Claude Code and Codex start at their lifecycle events. Standard library only.
+
+It reads the client's JSON from stdin, asks the engine, and prints what the client understands. It never fails its
+client: without memory it prints nothing and exits 0, and what must not be lost (a summary, the end of a conversation)
+is spooled to disk for the next engine. Waits are bounded by event: a prompt must not feel slow, a session's start may
+wait for a cold engine, and a session's end is killed by the client after 1.5 s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from memory_anchor.runtime import launch, spool, wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+WAIT_S = {
+    "SessionStart": 8.0,
+    "UserPromptSubmit": 1.5,
+    "PreCompact": 5.0,
+    "PostCompact": 3.0,
+    "Stop": 1.0,
+    "SessionEnd": 0.9,
+}
+"""How long each event may take in all; a warm engine answers within 0.3 s."""
+STARTS_ENGINE = ("SessionStart", "UserPromptSubmit", "PreCompact")
+MUST_ARRIVE = ("PreCompact", "PostCompact", "Stop", "SessionEnd")
+"""Events that carry something to keep: undelivered, they are spooled."""
+ADDS_CONTEXT = ("SessionStart", "UserPromptSubmit")
+RETRY_S = 0.05
+MAX_STDIN_BYTES = 8 << 20
+
+
+def main(event: str) -> int:
+    """Answer one hook on this process's stdin and stdout; return the exit code, which is always 0."""
+    os.umask(0o077)
+    started = time.monotonic()
+    payload = _payload(sys.stdin.buffer.read(MAX_STDIN_BYTES + 1))
+    caller = caller_of(os.environ, payload, cwd=_cwd(), pid=os.getpid(), nonce=os.urandom(8).hex())
+    data = wire.data_dir(os.environ)
+    try:
+        text = deliver(data, caller, event, payload, until=started + WAIT_S.get(event, 1.0))
+    except OSError as error:
+        _undelivered(data, caller, event, payload, error)
+        return 0
+    if text:
+        sys.stdout.write(printed(event, text))
+    return 0
+
+
+def deliver(data: str, caller: wire.Preamble, event: str, payload: Mapping[str, Any], *, until: float) -> str:
+    """Return the engine's text for this hook; a cold engine is started where the event may wait for it.
+
+    until: monotonic seconds. Raises OSError: not delivered in time.
+    """
+    started = False
+    while True:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the memory engine did not answer in time")
+        try:
+            answer = wire.ask(data, "hook", caller, timeout_s=left, event=event, payload=payload)
+        except (ConnectionError, FileNotFoundError):
+            if event not in STARTS_ENGINE:
+                raise
+            if not started:
+                launch.start(data, os.environ)
+                started = True
+            time.sleep(RETRY_S)
+            continue
+        if not answer.get("ok"):
+            print(f"memory-anchor: {answer.get('error', 'the engine refused')}", file=sys.stderr)
+            return ""
+        return str(answer.get("text", ""))
+
+
+def caller_of(env: Mapping[str, str], payload: Mapping[str, Any], *, cwd: str, pid: int, nonce: str) -> wire.Preamble:
+    """Return for whom this hook runs: the payload's session and folder come before the environment's.
+
+    After `/clear` or a resume the environment of a long-lived client may still name the old session.
+    """
+    here = str(payload.get("cwd") or cwd)
+    own = wire.own_preamble(env, cwd=here, pid=pid, nonce=nonce)
+    session = payload.get("session_id") or payload.get("thread_id")
+    client = own.client or ("codex" if payload.get("turn_id") or env.get("CODEX_HOME") else "claude-code")
+    return own._replace(conversation=str(session or own.conversation), client=client)
+
+
+def printed(event: str, text: str) -> str:
+    """Return what goes to the client's stdout: JSON where it takes context, plain text where it takes a prompt."""
+    if event in ADDS_CONTEXT:
+        return json.dumps({"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}})
+    return text
+
+
+def _undelivered(data: str, caller: wire.Preamble, event: str, payload: Mapping[str, Any], error: OSError) -> None:
+    print(f"memory-anchor: {event} goes on without memory ({error})", file=sys.stderr)
+    if event not in MUST_ARRIVE:
+        return
+    try:
+        if not spool.keep(data, caller, event, payload):
+            print(f"memory-anchor: the spool is full; {event} is lost", file=sys.stderr)
+    except OSError as problem:
+        print(f"memory-anchor: {event} could not be spooled ({problem.strerror})", file=sys.stderr)
+
+
+def _payload(raw: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:  # the folder was deleted under the agent
+        return os.path.expanduser("~")  # noqa: PTH111

@@ -1,0 +1,118 @@
+"""Where each client keeps its MCP configuration and hooks, and what we put there. Pure: paths and values, no I/O.
+
+One table of `Part`s a client and scope: a file, its format, and the keys that are ours. Whatever else a file holds is
+the user's and stays. Hook commands are recognised by `memory-anchor hook` in them, so an older entry of ours is
+replaced rather than doubled.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from memory_anchor.errors import BadInput
+
+NAME = "memory-anchor"
+CODEX_NAME = "memory_anchor"
+"""Codex joins server and tool name to an identifier; a hyphen in it is rewritten, so it gets none."""
+CLIENTS = ("claude-code", "codex", "gemini", "cursor", "vscode", "json")
+SCOPES = ("user", "project")
+START_TIMEOUT_S = 30
+HOOK_MARK = f"{NAME} hook "
+HOOK_TIMEOUT_S = {"SessionStart": 15, "UserPromptSubmit": 5, "PreCompact": 10, "PostCompact": 10, "SessionEnd": 5}
+"""What a client may wait at most; ours ends by itself before (see `hooks.WAIT_S`)."""
+CODEX_EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact")
+
+Kind = Literal["json-server", "json-hooks", "toml-server"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of our entries: in `file`, under `under` (json) or as the table `under` (toml). value: what stands there."""
+
+    file: Path
+    kind: Kind
+    under: tuple[str, ...]
+    value: Mapping[str, Any]
+
+
+def parts_of(
+    client: str, *, scope: str, command: tuple[str, ...], home: Path, project: Path, env: Mapping[str, str]
+) -> tuple[Part, ...]:
+    """Return what installing into this client writes; empty for `json`, which is only shown.
+
+    command: what starts us, e.g. ("/usr/bin/memory-anchor",). Raises BadInput: an unknown client or scope, or a scope
+    the client does not have.
+    """
+    if client not in CLIENTS:
+        raise BadInput(f"client {client!r} is unknown; allowed are {', '.join(CLIENTS)}")
+    if scope not in SCOPES:
+        raise BadInput(f"scope {scope!r} is unknown; allowed are {', '.join(SCOPES)}")
+    user = scope == "user"
+    server = server_entry(command)
+    match client:
+        case "claude-code":
+            folder = Path(env["CLAUDE_CONFIG_DIR"]) if env.get("CLAUDE_CONFIG_DIR") else home / ".claude"
+            own = folder / ".claude.json" if env.get("CLAUDE_CONFIG_DIR") else home / ".claude.json"
+            settings = folder / "settings.json" if user else project / ".claude" / "settings.json"
+            servers = own if user else project / ".mcp.json"
+            return (
+                Part(servers, "json-server", ("mcpServers", NAME), {"type": "stdio", **server}),
+                Part(settings, "json-hooks", ("hooks",), hook_entries(command, tuple(HOOK_TIMEOUT_S))),
+            )
+        case "codex":
+            folder = Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else home / ".codex"
+            folder = folder if user else project / ".codex"
+            timed = {**server, "startup_timeout_sec": START_TIMEOUT_S}
+            return (
+                Part(folder / "config.toml", "toml-server", ("mcp_servers", CODEX_NAME), timed),
+                Part(folder / "hooks.json", "json-hooks", ("hooks",), hook_entries(command, CODEX_EVENTS)),
+            )
+        case "gemini":
+            folder = (home if user else project) / ".gemini"
+            return (Part(folder / "settings.json", "json-server", ("mcpServers", NAME), server),)
+        case "cursor":
+            folder = (home if user else project) / ".cursor"
+            return (Part(folder / "mcp.json", "json-server", ("mcpServers", NAME), server),)
+        case "vscode":
+            file = _vscode_user(home, env) / "mcp.json" if user else project / ".vscode" / "mcp.json"
+            return (Part(file, "json-server", ("servers", NAME), {"type": "stdio", **server}),)
+    return ()
+
+
+def server_entry(command: tuple[str, ...]) -> dict[str, Any]:
+    """Return the server entry that every client understands."""
+    return {"command": command[0], "args": [*command[1:], "mcp"]}
+
+
+def hook_entries(command: tuple[str, ...], events: tuple[str, ...]) -> dict[str, Any]:
+    """Return event -> the matcher groups that are ours."""
+    quoted = shlex.join(command) if sys.platform != "win32" else " ".join(f'"{word}"' for word in command)
+    return {
+        event: [{"hooks": [{"type": "command", "command": f"{quoted} hook {event}", "timeout": HOOK_TIMEOUT_S[event]}]}]
+        for event in events
+    }
+
+
+def is_our_hook(group: object) -> bool:
+    """Return whether a matcher group of a hooks file is one of ours, whichever path it starts us by."""
+    inner = group.get("hooks") if isinstance(group, dict) else None
+    if not isinstance(inner, list) or not inner:
+        return False
+    commands = [str(one.get("command", "")) if isinstance(one, dict) else "" for one in inner]
+    return all(
+        HOOK_MARK in command.replace('"', "").replace("'", "") or "-m memory_anchor hook " in command
+        for command in commands
+    )
+
+
+def _vscode_user(home: Path, env: Mapping[str, str]) -> Path:
+    if sys.platform == "win32":
+        return Path(env.get("APPDATA") or home / "AppData" / "Roaming") / "Code" / "User"
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "Code" / "User"
+    return Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "Code" / "User"

@@ -1,0 +1,105 @@
+"""The memory as an engine serves it, and as one process serves it to itself.
+
+Everything about the caller comes from its preamble; the settings of its project fill in what it does not say.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from memory_anchor.app import Core, build_core, settings_of
+from memory_anchor.errors import BadInput
+from memory_anchor.hooks import Hooks
+from memory_anchor.interfaces.callers import actor_from
+from memory_anchor.runtime import wire
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import Profile
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+IN_PROCESS = "in-process server"
+
+
+class MemoryBackend:
+    """`Backend` around one `Core`; see there for what each method promises."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.idle_exit_s = float(core.settings.engine.idle_exit_s)
+        self._servers: dict[tuple[Profile, bool], Server[Any]] = {}
+        self._building = threading.Lock()
+        self._hooks = Hooks()
+
+    def server(self, preamble: wire.Preamble) -> Server[Any]:
+        from memory_anchor.interfaces.mcp_server import build_server
+
+        settings = self.core.anchor(actor_from(preamble)).room.settings
+        profile = _profile(preamble.profile) if preamble.profile else settings.profile
+        read_only = settings.read_only if preamble.read_only is None else preamble.read_only
+        with self._building:
+            if (profile, read_only) not in self._servers:
+                made = build_server(self.core, profile=profile, read_only=read_only)
+                self._servers[profile, read_only] = made
+            return self._servers[profile, read_only]
+
+    def hook(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> str:
+        anchor = self.core.anchor(actor_from(preamble, request_id="hook"))
+        return self._hooks.answer(anchor, event, payload, budget_tokens=preamble.budget)
+
+    def call(self, preamble: wire.Preamble, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        from memory_anchor.interfaces.calls import run
+
+        return run(self.core, preamble, name, arguments)
+
+    def conversation_closed(self, preamble: wire.Preamble) -> None:
+        self.core.end_conversation(actor_from(preamble))
+
+    def is_live(self) -> bool:
+        return self.core.has_live_context()
+
+    def close(self) -> None:
+        self.core.close()
+
+
+def build(lock: DirectoryLock) -> MemoryBackend:
+    """Return the memory of the locked directory, with its background work started.
+
+    Raises BadInput, StoreDamaged, WrongEmbedder, DiskFull: as the settings and the store say.
+    """
+    core = build_core(settings_of(os.environ), data_dir=lock.directory, lock=lock)
+    core.start()
+    return MemoryBackend(core)
+
+
+def run_in_process(env: dict[str, str] | None = None) -> int:
+    """Serve one agent on this process's stdin and stdout without an engine, and return the exit code.
+
+    The lock still holds, so a directory that an engine serves is refused. Raises StoreBusy, and what `build` raises.
+    """
+    import anyio
+
+    from memory_anchor.runtime.service import serve_stdio
+
+    environment = dict(os.environ) if env is None else env
+    os.umask(0o077)
+    own = wire.own_preamble(environment, cwd=str(Path.cwd()), pid=os.getpid(), nonce=os.urandom(8).hex())
+    with DirectoryLock.acquire(Path(wire.data_dir(environment)), role=IN_PROCESS) as lock:
+        backend = build(lock)
+        try:
+            anyio.run(serve_stdio, backend, own)
+        except KeyboardInterrupt:
+            return 130
+        finally:
+            backend.close()
+    return 0
+
+
+def _profile(name: str) -> Profile:
+    for known in get_args(Profile):
+        if name == known:
+            return known  # type: ignore[no-any-return]
+    raise BadInput(f"profile {name!r} is unknown; allowed are {', '.join(get_args(Profile))}")

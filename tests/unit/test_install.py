@@ -1,0 +1,186 @@
+"""Installing into clients: what is written, twice is once, and out again byte for byte."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.interfaces.clients.install import install, uninstall
+
+CLAUDE_JSON = '{\n    "numStartups": 3,\n    "mcpServers": {"other": {"command": "x"}},\n    "名": "值"\n}'
+SETTINGS = '{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "mine"}]}]}, "model": "opus"}\n'
+CODEX_TOML = 'model = "gpt"\n\n[mcp_servers.other]\ncommand = "x" # kept\n\n[tui]\ntheme = "dark"'
+FILES = {
+    "claude-code": {".claude.json": CLAUDE_JSON, ".claude/settings.json": SETTINGS},
+    "codex": {".codex/config.toml": CODEX_TOML, ".codex/hooks.json": SETTINGS},
+    "gemini": {".gemini/settings.json": '{"theme": "x"}'},
+    "cursor": {".cursor/mcp.json": '{\n\t"mcpServers": {}\n}\n'},
+    "vscode": {".config/Code/User/mcp.json": '{"inputs": []}'},
+}
+
+
+@pytest.fixture
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    return {
+        "HOME": str(tmp_path / "home"),
+        "PATH": "",
+        "MEMORY_ANCHOR_DATA_DIR": str(tmp_path / "data"),
+        "MEMORY_ANCHOR_PROJECT_DIR": str(project),
+    }
+
+
+def put(env: dict[str, str], client: str) -> dict[Path, str]:
+    files = {Path(env["HOME"]) / name: text for name, text in FILES[client].items()}
+    for file, text in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o640)
+    return files
+
+
+@pytest.mark.parametrize("client", FILES)
+def test_out_again_every_file_is_byte_for_byte_what_it_was(client: str, env: dict[str, str]) -> None:
+    """Rule install.exact: own formatting, order, comments, modes and a missing last newline come back."""
+    files = put(env, client)
+    plan = install(client, env=env)
+    assert {str(file) for file in files} == set(plan.backups)
+    for file, text in files.items():
+        assert file.read_text() != text
+        assert Path(plan.backups[str(file)]).read_text() == text
+        assert str(file) in plan.text()
+    uninstall(client, env=env)
+    for file, text in files.items():
+        assert file.read_text() == text
+        assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("client", FILES)
+@pytest.mark.parametrize("scope", ["user", "project"])
+def test_twice_is_once_and_files_we_made_go_again(client: str, scope: str, env: dict[str, str], tmp_path: Path) -> None:
+    """Rule install.idempotent: the second time changes nothing; out again, no file of ours is left."""
+    install(client, scope=scope, env=env)
+    made = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and "data" not in path.parts}
+    assert made
+    again = install(client, scope=scope, env=env)
+    assert all(change.before == change.after for change in again.changes)
+    assert "nothing to change" in again.text()
+    assert made == {path: path.read_bytes() for path in made}
+    uninstall(client, scope=scope, env=env)
+    assert not any(path.exists() for path in made)
+
+
+@pytest.mark.parametrize("client", FILES)
+def test_what_the_user_changed_since_stays_when_we_go(client: str, env: dict[str, str]) -> None:
+    """Rule install.exact: only our part leaves a file that somebody edited after us."""
+    files = put(env, client)
+    install(client, env=env)
+    for file in files:
+        if file.suffix == ".toml":
+            file.write_text(file.read_text() + "\n[added]\nlater = 1\n")
+        else:
+            file.write_text(json.dumps({**json.loads(file.read_text()), "added": {"later": 1}}))
+    install(client, env=env)
+    uninstall(client, env=env)
+    for file, text in files.items():
+        load = tomllib.loads if file.suffix == ".toml" else json.loads
+        kept = {name: value for name, value in load(text).items() if value != {}}
+        assert load(file.read_text()) == {**kept, "added": {"later": 1}}
+        assert "memory" not in file.read_text()
+
+
+def test_claude_code_gets_the_server_and_the_hooks_it_knows(env: dict[str, str]) -> None:
+    """Rule install.claude: beside the user's own servers and hooks, each with a time limit."""
+    put(env, "claude-code")
+    install("claude-code", env=env)
+    home = Path(env["HOME"])
+    servers = json.loads((home / ".claude.json").read_text())["mcpServers"]
+    assert servers["other"] == {"command": "x"}
+    assert servers["memory-anchor"]["args"][-1] == "mcp"
+    hooks = json.loads((home / ".claude/settings.json").read_text())["hooks"]
+    assert set(hooks) == {"SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact", "SessionEnd"}
+    assert next(group["hooks"][0]["command"] for group in hooks["SessionStart"]) == "mine"
+    assert hooks["SessionEnd"][0]["hooks"][0]["command"].endswith("hook SessionEnd")
+    assert all(group["hooks"][0]["timeout"] for group in hooks["PreCompact"])
+
+
+def test_an_older_entry_of_ours_is_replaced_and_not_doubled(env: dict[str, str]) -> None:
+    """Rule install.idempotent: after moving to another interpreter there is one entry, the new one."""
+    files = put(env, "codex")
+    toml, hooks = files
+    install("codex", env=env)
+    moved = json.loads(hooks.read_text())
+    for groups in moved["hooks"].values():
+        for group in groups:
+            group["hooks"][0]["command"] = group["hooks"][0]["command"].replace("python", "python-old")
+    hooks.write_text(json.dumps(moved))
+    toml.write_text(toml.read_text().replace('"mcp"', '"old"'))
+
+    install("codex", env=env)
+
+    assert toml.read_text().count("[mcp_servers.memory_anchor]") == 1
+    assert tomllib.loads(toml.read_text())["mcp_servers"]["memory_anchor"]["args"][-1] == "mcp"
+    assert len(json.loads(hooks.read_text())["hooks"]["PreCompact"]) == 1
+    uninstall("codex", env=env)
+    assert "memory" not in hooks.read_text() + toml.read_text()
+
+
+def test_a_dry_run_shows_the_change_and_touches_nothing(env: dict[str, str], tmp_path: Path) -> None:
+    """Rule install.dry: the same plan, no file and no record."""
+    files = put(env, "codex")
+    plan = install("codex", dry_run=True, env=env)
+    assert "+[mcp_servers.memory_anchor]" in plan.text()
+    assert plan.as_dict()["dry_run"] is True
+    assert all(file.read_text() == text for file, text in files.items())
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "text"),
+    [
+        ("vscode", ".config/Code/User/mcp.json", '{ // mine\n "servers": {}}'),
+        ("cursor", ".cursor/mcp.json", "[]"),
+        ("gemini", ".gemini/settings.json", '{"mcpServers": 3}'),
+        ("codex", ".codex/config.toml", "a = = 1"),
+        ("codex", ".codex/config.toml", 'mcp_servers = { memory_anchor = { command = "x" } }'),
+    ],
+)
+def test_a_file_we_cannot_read_is_named_and_left_alone(client: str, name: str, text: str, env: dict[str, str]) -> None:
+    """Rule install.careful: comments, another shape, broken syntax: one sentence, nothing written."""
+    file = Path(env["HOME"]) / name
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    with pytest.raises(MemoryAnchorError, match=file.name.replace(".", r"\.")):
+        install(client, env=env)
+    assert file.read_text() == text
+
+
+def test_a_symlinked_configuration_stays_a_symlink(env: dict[str, str], tmp_path: Path) -> None:
+    """Rule install.careful: dotfile folders keep the real file elsewhere."""
+    real = tmp_path / "dotfiles.json"
+    real.write_text("{}")
+    link = Path(env["HOME"]) / ".gemini" / "settings.json"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(real)
+    install("gemini", env=env)
+    assert link.is_symlink()
+    assert "memory-anchor" in real.read_text()
+    uninstall("gemini", env=env)
+    assert (link.is_symlink(), real.read_text()) == (True, "{}")
+
+
+def test_unknown_clients_and_scopes_are_refused(env: dict[str, str]) -> None:
+    """Rule install.input: one sentence with what is allowed."""
+    with pytest.raises(BadInput, match="claude-code, codex"):
+        install("emacs", env=env)
+    with pytest.raises(BadInput, match="user, project"):
+        install("codex", scope="world", env=env)
+    assert json.loads(install("json", env=env).snippet)["mcpServers"]["memory-anchor"]["args"][-1] == "mcp"
+    assert issubclass(Refused, MemoryAnchorError)
