@@ -230,33 +230,27 @@ class ContextBuilder:
         return round((self.monotonic() - started) * 1000, 3)
 
     def _retrieve(self, task: str, found: Gathered) -> dict[str, tuple[Recalled, ...]]:
-        sources, wait_s = self._sources, self._circuit.retry_in_s()
-        calls: dict[str, Callable[[], Any]] = {}
-        if wait_s == 0:
-            calls["recent_events"] = lambda: sources.recent_events(RECENT_LIMIT)
-        if wait_s == 0 and task:
-            layers = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
-            calls["search"] = lambda: sources.search(task, layers, SEARCH_LIMIT)
+        sources = self._sources
+        layers = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
+        calls: dict[str, Callable[[], Any]] = {"recent_events": lambda: sources.recent_events(RECENT_LIMIT)}
         if task:
+            calls["search"] = lambda: sources.search(task, layers, SEARCH_LIMIT)
             calls["operations"] = lambda: sources.operations(task, OPERATIONS_LIMIT)
+        waits = {name: self._circuit.retry_in_s(name) for name in calls}
+        calls = {name: call for name, call in calls.items() if waits[name] == 0}
         back = side_by_side(calls, deadline_s=self._deadline_s, monotonic=self.monotonic)
-        of_store = [one for name, one in back.items() if name != "operations"]
-        if of_store:
-            self._circuit.note(ok=all(one.ok for one in of_store))
-        else:
-            reason = f"the store failed several times in a row; it is asked again in {wait_s:.0f} s"
-            found.decisions.append({"action": "circuit_open", "reason": reason, "retry_in_s": round(wait_s, 1)})
+        for name, one in back.items():
+            self._circuit.note(name, ok=one.ok)
+        found.decisions.extend(_left_alone(name, wait_s) for name, wait_s in waits.items() if wait_s)
         found.decisions.extend(self._troubles(back))
-        answer = back["search"].value if "search" in back and back["search"].ok else SearchAnswer(())
-        recent = back["recent_events"].value if "recent_events" in back and back["recent_events"].ok else ()
-        passages = back["operations"].value if "operations" in back and back["operations"].ok else ()
+        values = {name: one.value for name, one in back.items() if one.ok}
+        answer: SearchAnswer = values.get("search", SearchAnswer(()))
+        recent: Sequence[RetrievedSnippet] = values.get("recent_events", ())
         found.notes.extend(answer.notes)
         return {
             "facts": _snippets(one for one in answer.snippets if one.layer is not Layer.EVENT_LOG),
-            "events": _snippets(
-                _alternating([one for one in answer.snippets if one.layer is Layer.EVENT_LOG], list(recent))
-            ),
-            "operations": tuple(_passage(one) for one in passages),
+            "events": _snippets(_alternating([one for one in answer.snippets if one.layer is Layer.EVENT_LOG], recent)),
+            "operations": tuple(_passage(one) for one in values.get("operations", ())),
         }
 
     def _troubles(self, back: Mapping[str, Returned]) -> list[Decision]:
@@ -268,6 +262,11 @@ class ContextBuilder:
             elif one.error is not None:
                 troubles.append({"action": "store_unavailable", "reason": report(one.error).code, "what": name})
         return troubles
+
+
+def _left_alone(name: str, wait_s: float) -> Decision:
+    reason = f"failed several times in a row; asked again in {wait_s:.0f} s"
+    return {"action": "circuit_open", "reason": reason, "what": name, "retry_in_s": round(wait_s, 1)}
 
 
 def _question(task: str, budget: int) -> str:

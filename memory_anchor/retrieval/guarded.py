@@ -1,8 +1,9 @@
-"""Calls that may be late or fail, kept from holding up a context: one deadline for all, and a circuit over the store.
+"""Calls that may be late or fail, kept from holding up a context: one deadline for all, and a circuit over each.
 
 The calls run side by side on daemon threads; whoever is not back in time is left to finish by itself and its answer is
-thrown away. A thread cannot be stopped, so the circuit bounds how many can be stuck: after a few failures in a row no
-call is made until a pause has passed. Failures of ours come back as values, bugs are raised where the caller stands.
+thrown away. A thread cannot be stopped, so the circuit bounds how many can be stuck: after a few failures of one call
+in a row it is not made until a pause has passed, while the others go on. Failures of ours come back as values, bugs are
+raised where the caller stands.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Returned:
 
 
 class Circuit:
-    """Remembers failures in a row; thread-safe, one per store.
+    """Remembers failures in a row by the name of the call; thread-safe, one per store.
 
     monotonic: seconds that never go back.
     """
@@ -46,22 +47,22 @@ class Circuit:
         self._most = failures
         self._pause_s = pause_s
         self._lock = threading.Lock()
-        self._failures = 0
-        self._closed_at = 0.0
+        self._failures: dict[str, int] = {}
+        self._closes_at: dict[str, float] = {}
 
-    def retry_in_s(self) -> float:
-        """Return the seconds until a call may be made again, 0 when it may now."""
+    def retry_in_s(self, name: str) -> float:
+        """Return the seconds until this call may be made again, 0 when it may now."""
         with self._lock:
-            if self._failures < self._most:
+            if self._failures.get(name, 0) < self._most:
                 return 0.0
-            return max(0.0, self._closed_at - self._monotonic())
+            return max(0.0, self._closes_at[name] - self._monotonic())
 
-    def note(self, *, ok: bool) -> None:
+    def note(self, name: str, *, ok: bool) -> None:
         """Count one call; success closes the circuit, one more failure after the pause opens it again."""
         with self._lock:
-            self._failures = 0 if ok else self._failures + 1
-            if self._failures >= self._most:
-                self._closed_at = self._monotonic() + self._pause_s
+            self._failures[name] = 0 if ok else self._failures.get(name, 0) + 1
+            if self._failures[name] >= self._most:
+                self._closes_at[name] = self._monotonic() + self._pause_s
 
 
 def side_by_side(

@@ -233,7 +233,7 @@ def test_a_search_that_hangs_is_left_behind() -> None:
 
 
 def test_repeated_failures_open_the_circuit_and_a_pause_closes_it() -> None:
-    """After three failures in a row the store is left alone for a while, then tried again."""
+    """After three failures in a row a source is left alone for a while, then tried again; the others go on."""
     world = full_world(fails={"search": Unavailable("x")})
     circuit = Circuit(world.monotonic, failures=3, pause_s=30)
     for _ in range(3):
@@ -243,8 +243,10 @@ def test_repeated_failures_open_the_circuit_and_a_pause_closes_it() -> None:
     open_ = world.builder(circuit=circuit).build("why Qdrant")
 
     assert actions(open_.report) == ["circuit_open"]
-    assert [name for name, _ in world.asked] == ["operations"]
+    assert sorted(name for name, _ in world.asked) == ["operations", "recent_events"]
+    assert open_.report.decisions[0]["what"] == "search"
     assert IDENTITY[0] in open_.text
+    assert "staging" in open_.text
     world.seconds += 30
     world.fails = {}
     again = world.builder(circuit=circuit).build("why Qdrant")
@@ -255,12 +257,13 @@ def test_repeated_failures_open_the_circuit_and_a_pause_closes_it() -> None:
 def test_one_more_failure_after_the_pause_opens_the_circuit_again() -> None:
     """A store that is still down is asked once a pause."""
     circuit = Circuit(lambda: 0.0, failures=2, pause_s=10)
-    circuit.note(ok=False)
-    assert circuit.retry_in_s() == 0
-    circuit.note(ok=False)
-    assert circuit.retry_in_s() == 10
-    circuit.note(ok=True)
-    assert circuit.retry_in_s() == 0
+    circuit.note("search", ok=False)
+    assert circuit.retry_in_s("search") == 0
+    circuit.note("search", ok=False)
+    assert circuit.retry_in_s("search") == 10
+    assert circuit.retry_in_s("operations") == 0
+    circuit.note("search", ok=True)
+    assert circuit.retry_in_s("search") == 0
 
 
 def test_a_bug_in_a_source_is_raised_and_not_swallowed() -> None:
