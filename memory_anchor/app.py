@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 
 from cachetools import LRUCache
 
+from memory_anchor.activation import named
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.adapters.remembering import RememberingEmbedder
@@ -36,6 +37,7 @@ from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
 from memory_anchor.lifecycle.jobs import Scheduler
 from memory_anchor.lifecycle.registry import all_jobs
+from memory_anchor.lifecycle.statistics import statistics
 from memory_anchor.lifecycle.upkeep import LifecycleRules, Upkeep
 from memory_anchor.lifecycle.usage import UsageBuffer
 from memory_anchor.model import (
@@ -138,7 +140,7 @@ class Core:
             store,
             self.audit,
             records.lock,
-            on_write=self._written,
+            on_write=self._stored,
             model=model,
             rules=LifecycleRules(
                 max_entries=rules.max_entries,
@@ -148,6 +150,8 @@ class Core:
                 forget_facts=frozenset(MemoryType(name) for name in rules.forget_facts),
                 idle_conversation_s=rules.idle_conversation_s,
             ),
+            activation=replace(named(rules.activation), confidence_half_life_days=rules.confidence_half_life_days),
+            state_dir=data_dir / "jobs",
         )
         self.services = Services(
             settings=settings,
@@ -295,12 +299,6 @@ class Core:
             self.services.searcher.note_written(entry)
         self._wake.set()
 
-    def _written(self, memories: Sequence[Memory]) -> None:
-        """Tell searches what a job wrote: its vectors are read back, so that nothing is embedded again."""
-        for layer in {memory.layer for memory in memories}:
-            points = [memory.point_id for memory in memories if memory.layer is layer]
-            self._stored(self.services.store.get(layer.value, points, with_vectors=True))
-
     # --- parts ---------------------------------------------------------------------------------------------------
 
     def _neighbours(self, actor: Actor, memory: Memory) -> Sequence[tuple[Memory, float]]:
@@ -363,10 +361,13 @@ class Core:
     def stats(self) -> dict[str, Any]:
         """Return counts by layer, type, strength and age, what is not embedded yet, and the store's real size."""
         store = self.services.store
+        told = statistics(
+            store, self.clock.now(), daily=self.services.usage.daily(), activation=self.upkeep.activation
+        ).as_dict()
         return {
             "layers": {name: store.count(name, Where((), (OneOf("state", ("history",)),))) for name in COLLECTIONS[:3]},
+            **told,
             "unembedded": self.services.searcher.unembedded(),
-            "size_bytes": store.size_bytes(),
         }
 
 

@@ -106,7 +106,7 @@ class LifecycleSettings(_Group):
     max_archived_share: float = Field(0.02, gt=0, le=1)
     forget_below: float = Field(20.0, ge=0, le=100)
     policy: Literal["priority_decay", "reflection_summary", "lru", "random_drop", "hybrid"] = "hybrid"
-    activation: Literal["seed", "act_r", "linear"] = "seed"
+    activation: Literal["seed", "act_r", "linear"] = "act_r"
     forget_facts: tuple[str, ...] = ()
     confidence_half_life_days: float = Field(365.0, gt=0)
     idle_conversation_s: int = Field(1800, ge=1)

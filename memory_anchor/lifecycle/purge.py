@@ -254,7 +254,8 @@ def _purge(
     by: str,
     holders: Iterable[Holder],
 ) -> Certificate:
-    files = {holder.name: holder.erase(in_files) for holder in holders}
+    beside = list(holders)
+    files = {holder.name: holder.erase(in_files) for holder in beside}
     mentions: list[str] = []
     emptied: list[str] = []
     with up.lock:
@@ -276,9 +277,10 @@ def _purge(
             _empty_context(up, collection, touched)
             if own or touched:
                 up.store.erase(collection, list(own))
-        gone = [m for own in doomed.values() for m in own.values()]
-        up.on_write(gone)
         clean = not any(remains(m) for collection in COLLECTIONS for m in _every_version(up, collection))
+    for holder in beside:  # what was answered meanwhile
+        if isinstance(holder, Cache):
+            holder.erase(in_files)
     removed = {name: tuple(sorted(m.version_id for m in own.values())) for name, own in doomed.items() if own}
     certificate = Certificate(at, removed, tuple(sorted(emptied)), files, tuple(sorted(mentions)), clean)
     up.audit.append(

@@ -55,9 +55,9 @@ class LifecycleRules:
     seed: int = 0
 
 
-def _nobody_listens(memories: Sequence[Memory]) -> None:
+def _nobody_listens(entries: Sequence[Entry]) -> None:
     """The default of `Upkeep.on_write`: no search cache to tell."""
-    del memories
+    del entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Upkeep:
     store: MemoryStore
     audit: AuditLog
     lock: AbstractContextManager[Any]
-    on_write: Callable[[Sequence[Memory]], None] = _nobody_listens
+    on_write: Callable[[Sequence[Entry]], None] = _nobody_listens
     model: LanguageModel | None = None
     rules: LifecycleRules = field(default_factory=LifecycleRules)
     activation: ActivationSettings = DEFAULTS
@@ -165,7 +165,7 @@ def write(
         up.audit.append(kind, audit_record(written[0]), by=by, at=at)
     elif written:  # one durable record a batch: a night's forgetting is not a thousand disk syncs
         up.audit.append(kind, {"memories": [audit_record(memory) for memory in written]}, by=by, at=at)
-    up.on_write([entry.memory for entry in entries])
+    up.on_write(entries)
     return written
 
 

@@ -128,7 +128,7 @@ def test_files_and_caches_named_by_the_caller_are_purged(tmp_path):
     assert spool.read_text() == json.dumps({"text": "kept"}) + "\n{torn"
     assert not report.exists()
     assert told.files == {"spool.jsonl": 1, "report.json": 1, "backup.jsonl": 0, "none": 0, "answers": 0}
-    assert cleared == [1]
+    assert cleared == [1, 1]
 
 
 def test_neither_certificate_nor_audit_holds_the_text():
