@@ -260,7 +260,6 @@ class EdgeCollection:
             shutil.rmtree(self.home / stray)
         record = Record(_next_shard(self.home), spec.schema_version, dict(spec.embedders))
         self._shard = create_shard(self.home / record.shard, record.embedders)
-        self._shard.flush()
         _write_record(self.home, record)
         return record
 
