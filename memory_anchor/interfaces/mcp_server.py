@@ -68,7 +68,7 @@ def build_server(core: Core, *, profile: Profile, read_only: bool, project_dir: 
 
 @dataclass(slots=True)
 class Connection:
-    """One client's connection (the whole process on streamable HTTP). actor: the last caller known by `name` alone."""
+    """One client's connection (the whole process on streamable HTTP). actor: the last caller that it alone names."""
 
     name: str
     actor: Actor | None = None
@@ -228,22 +228,24 @@ class _Front:
     # --- shared ------------------------------------------------------------------------------------------------
 
     def _actor(self, context: Context) -> Actor:
-        client = context.session.client_params
+        params = context.session.client_params
+        client = params.client_info.name if params else ""
         own = self._core.settings
         account, session = _http_identity(context.request)
         held = context.lifespan_context
+        connection = session or f"{held.name}-{client}"  # without sessions, at least two kinds of agent are told apart
         actor = actor_from(
             PREAMBLE.get(),
             context.meta,
-            client_name=client.client_info.name if client else "",
+            client_name=client,
             request_id=context.request_id,
-            connection=session or held.name,
+            connection=connection,
             account=account,
             agent=own.scope.agent,
             project_dir=self._project_dir or own.project_dir,
             read_only=self._read_only or own.read_only,
         )
-        if actor.scope.conversation == held.name:
+        if actor.scope.conversation.startswith(held.name):
             held.actor = replace(actor, nonce="")
         return actor
 

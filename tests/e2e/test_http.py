@@ -1,0 +1,291 @@
+"""The HTTP front end on a real loopback port: who may come in, MCP on both transports, whole prompts."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+import uvicorn
+from mcp import Client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from memory_anchor.app import Core
+from memory_anchor.errors import Refused, Unavailable
+from memory_anchor.interfaces import http_api
+from memory_anchor.interfaces.http_access import is_loopback
+from memory_anchor.interfaces.http_api import build_http
+from memory_anchor.settings import Settings
+from memory_anchor.testing import ManualClock, ephemeral_core
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - only named here; the socket is bound to loopback
+SECRET = "path-secret"
+TOKENS = {"token-of-local": "local", "token-of-acme": "acme"}
+LOCAL = {"Authorization": "Bearer token-of-local"}
+ACME = {"Authorization": "Bearer token-of-acme"}
+START_WAIT_S = 20.0
+DEADLINE_S = 30.0
+
+
+class Served:
+    """A live server in a thread of this process."""
+
+    def __init__(self, app: Any) -> None:
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.base = f"http://127.0.0.1:{self.port}"
+        self._server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
+        self._thread.start()
+        end = time.monotonic() + START_WAIT_S
+        while not self._server.started and time.monotonic() < end:
+            time.sleep(0.005)
+        assert self._server.started
+
+    def ask(self, method: str, path: str, **more: Any) -> httpx2.Response:
+        with httpx2.Client(timeout=DEADLINE_S) as client:
+            return client.request(method, self.base + path, **more)
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(START_WAIT_S)
+
+
+@pytest.fixture
+def held(tmp_path: Path, project: Path, clock: ManualClock) -> Iterator[Core]:
+    settings = Settings.model_validate({"http": {"tokens": TOKENS, "port": 0}, "project_dir": str(project)})
+    made = ephemeral_core(tmp_path / "core", clock=clock, settings=settings)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def served(held: Core) -> Iterator[Served]:
+    made = Served(build_http(held, held.settings, secret=SECRET, zone="Asia/Shanghai"))
+    yield made
+    made.close()
+
+
+def run(work: Callable[[], Any]) -> Any:
+    async def bounded() -> Any:
+        with anyio.fail_after(DEADLINE_S):
+            return await work()
+
+    return anyio.run(bounded)
+
+
+async def answered(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content[0].text
+    answer: dict[str, Any] = json.loads(result.content[0].text)
+    return answer
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_mcp_is_served_over_streamable_http_in_both_protocol_eras(served: Served, mode: str) -> None:
+    async def work() -> None:
+        async with httpx2.AsyncClient(headers=LOCAL, timeout=DEADLINE_S) as http:
+            transport = streamable_http_client(f"{served.base}/mcp", http_client=http)
+            async with Client(transport, mode=mode) as client:
+                assert len((await client.list_tools()).tools) == 14
+                assert "save_memory" in (client.instructions or "")
+                saved = await answered(client, "log_event", content="Deployed.", when="2025-12-15T08:00")
+                memory = await answered(client, "get_memory", id=saved["id"])
+                assert memory["when"] == "2025-12-15T00:00:00Z"
+                assert memory["scope"]["account"] == "local"
+
+    run(work)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_the_path_secret_opens_the_same_server_without_a_token(served: Served, mode: str) -> None:
+    async def work() -> None:
+        async with Client(f"{served.base}/s/{SECRET}/mcp", mode=mode) as client:
+            assert (await answered(client, "search_events")) == {"events": []}
+
+    run(work)
+
+
+def test_mcp_is_served_over_sse_and_a_closed_connection_leaves_its_active_context_as_an_event(served: Served) -> None:
+    async def work() -> None:
+        async with Client(sse_client(f"{served.base}/sse", headers=LOCAL), mode="legacy") as client:
+            await answered(client, "set_active_context", key="topic", value="sse")
+        async with Client(sse_client(f"{served.base}/s/{SECRET}/sse"), mode="legacy") as client:
+            assert await answered(client, "get_active_context") == {"values": {}, "expires_in_s": {}}
+            while not (events := (await answered(client, "search_events"))["events"]):
+                await anyio.sleep(0.01)
+            assert events[0]["content"] == "topic: sse"
+
+    run(work)
+
+
+def test_legacy_sessions_are_conversations_of_their_own(served: Served) -> None:
+    async def work() -> None:
+        async with httpx2.AsyncClient(headers=LOCAL, timeout=DEADLINE_S) as http:
+            url = f"{served.base}/mcp"
+            async with (
+                Client(streamable_http_client(url, http_client=http), mode="legacy") as one,
+                Client(streamable_http_client(url, http_client=http), mode="legacy") as two,
+            ):
+                await answered(one, "set_active_context", key="k", value=1)
+                assert (await answered(one, "get_active_context"))["values"] == {"k": 1}
+                assert (await answered(two, "get_active_context"))["values"] == {}
+
+    run(work)
+
+
+def test_accounts_never_see_each_others_memories(served: Served) -> None:
+    """Rule: a token is bound to an account, and every query passes through its scope."""
+
+    async def work() -> None:
+        async with (
+            httpx2.AsyncClient(headers=LOCAL, timeout=DEADLINE_S) as mine,
+            httpx2.AsyncClient(headers=ACME, timeout=DEADLINE_S) as theirs,
+        ):
+            url = f"{served.base}/mcp"
+            async with (
+                Client(streamable_http_client(url, http_client=mine)) as local,
+                Client(streamable_http_client(url, http_client=theirs)) as acme,
+            ):
+                saved = await answered(local, "save_memory", content="Our launch is on Friday.")
+                assert (await answered(acme, "search_memory", query="launch Friday"))["snippets"] == []
+                refused = await acme.call_tool("get_memory", {"id": saved["id"]})
+                assert refused.is_error
+                found = await answered(local, "search_memory", query="launch Friday")
+                assert found["snippets"][0]["id"] == saved["id"]
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/mcp", {}, 401),
+        ("/sse", {}, 401),
+        ("/openapi.json", {}, 401),
+        ("/mcp", {"Authorization": "Bearer wrong"}, 401),
+        ("/mcp", {"Authorization": "Basic token-of-local"}, 401),
+        ("/s/wrong/mcp", {}, 401),
+        (f"/s/{SECRET}/openapi.json", {}, 200),
+        ("/openapi.json", LOCAL, 200),
+        ("/v1/health", {}, 200),
+        ("/v1/version", {}, 200),
+        ("/v1/health", {"Host": "evil.example"}, 421),
+        ("/v1/health", {"Origin": "https://evil.example"}, 403),
+        ("/v1/health", {"Origin": "http://localhost:3000"}, 200),
+        ("/v1/nothing", LOCAL, 404),
+        ("/v1/context", LOCAL, 405),
+    ],
+)
+def test_only_known_callers_from_the_right_place_come_in(
+    served: Served, path: str, headers: dict[str, str], status: int
+) -> None:
+    answer = served.ask("GET", path, headers=headers)
+    assert answer.status_code == status
+    if status >= 400:
+        assert set(answer.json()) == {"code", "message"}
+        assert "\n" not in answer.json()["message"]
+
+
+def test_a_prompt_comes_back_with_what_memory_knows_and_what_it_costs(served: Served, held: Core) -> None:
+    async def save() -> None:
+        async with Client(f"{served.base}/s/{SECRET}/mcp") as client:
+            await answered(client, "save_memory", content="We chose Qdrant because it runs embedded.", type="decision")
+
+    run(save)
+    messages = [{"role": "user", "content": "Why did we choose Qdrant?"}]
+    answer = served.ask(
+        "POST",
+        "/v1/context",
+        headers={**LOCAL, "X-KM-Variant": "trial-7"},
+        json={
+            "account_id": "local",
+            "messages": messages,
+            "tools": [],
+            "context_window_tokens": 8000,
+            "reserved_output_tokens": 1000,
+            "task": "why Qdrant embedded",
+        },
+    )
+    assert answer.status_code == 200, answer.text
+    made = answer.json()
+    assert made["messages"] == messages
+    assert "We chose Qdrant because it runs embedded." in made["text"]
+    assert made["report"]["variant"] == "trial-7"
+    assert made["report"]["context_window_tokens"] == 8000
+    assert made["report"]["estimated_tokens"]["total"] > 0
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "told"),
+    [
+        ({"messages": []}, LOCAL, 400, "account_id is missing"),
+        ({"account_id": "acme", "messages": []}, LOCAL, 403, "not the account"),
+        ({"account_id": "local", "colour": 1}, LOCAL, 400, "colour is unknown; allowed are account_id"),
+        ({"account_id": "local", "messages": "hi"}, LOCAL, 400, "messages"),
+        ({"account_id": "local", "messages": [{"role": "user", "content": "x"}], "context_window_tokens": 0}, LOCAL,
+         400, "context_window_tokens is 0"),
+        ({"account_id": "local"}, {**LOCAL, "X-KM-Variant": "a b"}, 400, "X-KM-Variant"),
+        ("not an object", LOCAL, 400, "the body"),
+    ],
+)  # fmt: skip
+def test_a_wrong_prompt_is_refused_in_one_sentence(
+    served: Served, body: Any, headers: dict[str, str], status: int, told: str
+) -> None:
+    answer = served.ask("POST", "/v1/context", headers=headers, json=body)
+    assert answer.status_code == status, answer.text
+    assert told in answer.json()["message"]
+    assert "\n" not in answer.json()["message"]
+
+
+def test_a_body_too_large_is_refused_before_it_is_parsed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = http_api.BODY_BYTES_MAX + 1
+    answer = served.ask(
+        "POST", "/v1/context", headers={**LOCAL, "Content-Type": "application/json"}, content=b" " * size
+    )
+    assert answer.status_code == 413
+
+
+def test_a_bug_answers_500_and_quotes_nothing(
+    served: Served, held: Core, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(anchor: Any, prompt: Any) -> Any:
+        raise KeyError("my diary")
+
+    monkeypatch.setattr(held, "assemble", broken)
+    answer = served.ask("POST", "/v1/context", headers=LOCAL, json={"account_id": "local", "messages": []})
+    assert (answer.status_code, answer.json()["code"]) == (500, "failure")
+    assert "diary" not in answer.text
+    assert not [one for one in caplog.records if one.name.startswith("memory_anchor") and "diary" in one.getMessage()]
+
+
+def test_other_addresses_than_loopback_need_tokens_and_get_no_path_secret(held: Core) -> None:
+    assert not is_loopback(EVERYWHERE)
+    with pytest.raises(Refused, match=r"http\.tokens is empty"):
+        build_http(held, Settings.model_validate({"http": {"host": EVERYWHERE}}))
+    open_to_all = Settings.model_validate({"http": {"host": EVERYWHERE, "tokens": TOKENS}})
+    made = Served(build_http(held, open_to_all, secret=SECRET))
+    try:
+        assert made.ask("GET", f"/s/{SECRET}/openapi.json").status_code == 401
+        assert made.ask("GET", "/openapi.json", headers=LOCAL).status_code == 200
+    finally:
+        made.close()
+
+
+def test_a_taken_port_is_one_sentence(held: Core) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        settings = Settings.model_validate({"http": {"port": port}})
+        with pytest.raises(Unavailable, match=f"127.0.0.1:{port} cannot be served"):
+            http_api.serve(held, settings)
