@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 HOLD_S = 0.1
 """How long a handshake request waits for a running engine's own answer before the file's is given."""
+GREETING_TICK_S = 0.05
 POLL_S = 0.01
 POLL_SLOW_S = 0.1
 QUICK_POLLS_S = 3.0
@@ -117,8 +118,9 @@ class Bridge:
         waited = now - self._linked_at
         if waited > HOLD_S:
             self._tell_all(self.relay.from_handshake())
-        state = (wire.read_state(self.data) or {}).get("state") if waited > PONG_WAIT_S else None
-        if waited > LOAD_WAIT_S or (waited > PONG_WAIT_S and state != "loading"):
+        if waited < LOAD_WAIT_S and (wire.read_state(self.data) or {}).get("state") == "loading":
+            self._heard_at = now  # it is allowed its time; silence counts from when it says it serves
+        elif now - self._heard_at > PONG_WAIT_S:
             self._replace_hung("did not greet")
 
     def _tend_heartbeat(self, now: float) -> None:
@@ -244,7 +246,7 @@ class Bridge:
         if self._link is None and (self.relay.waiting or not self._resting):
             return min(max(self._next_try - now, 0.0), TICK_S)
         if self._link is not None and not self.relay.ready:
-            return HOLD_S / 2
+            return GREETING_TICK_S
         return TICK_S
 
     def _send(self) -> None:
