@@ -106,9 +106,7 @@ def write_whole(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
 
     An existing file keeps its mode unless `mode` is private. A symbolic link is replaced, never followed.
     """
-    if mode != PRIVATE:
-        with contextlib.suppress(OSError):
-            mode = stat.S_IMODE(path.lstat().st_mode) if path.is_file() and not path.is_symlink() else mode
+    kept = _mode_of(path) if mode != PRIVATE else None
     beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,6 +116,8 @@ def write_whole(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
+                if kept is not None:
+                    beside.chmod(kept)
                 os.fsync(file.fileno())
             beside.replace(path)
         except OSError:
@@ -126,6 +126,15 @@ def write_whole(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
         _sync_folder(path.parent)
     except OSError as error:
         raise ours(error, path) from error
+
+
+def _mode_of(path: Path) -> int | None:
+    """Return the permissions of a regular file that is there already."""
+    try:
+        found = path.lstat().st_mode
+    except OSError:
+        return None
+    return stat.S_IMODE(found) if stat.S_ISREG(found) else None
 
 
 def _sync_folder(folder: Path) -> None:

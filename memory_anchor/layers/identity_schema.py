@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
-from memory_anchor.files import SHARED, exclusive, make_private, ours, write_whole
+from memory_anchor.files import exclusive, ours
 from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.layers import constitution_text as splice
@@ -48,8 +48,6 @@ from memory_anchor.layers.served import TextInForce
 from memory_anchor.model import Confirmation, Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.ports import AuditLog, Clock
 from memory_anchor.text.tokens import count_tokens
-
-BACKUPS_KEPT = 50
 
 
 class IdentitySchema:
@@ -243,7 +241,10 @@ class IdentitySchema:
             standing = self._in_force.archive().current(own)
             if own is not None and self.initialised and old_passphrase is None:
                 raise Refused("this project is initialised already; its old passphrase is needed")
-            document = None if standing.revision is not None and standing.sound else self._first_document()
+            document = None
+            if standing.revision is None or not standing.sound:
+                document = self._in_force.first_document()
+                self._check_limits(document, BadInput)
             if own is None:
                 signer = self._keys.create(name=approver, passphrase=passphrase)
                 self._record("constitution.approver", {"key": signer.approver.public}, by=approver)
@@ -402,50 +403,13 @@ class IdentitySchema:
         self, judged: Proposal, before: str, sealed: Revision, *, by: str, was: Revision | None = None
     ) -> Proposal:
         """Bring file, trail and proposal after the sealed text; a repeat after a kill ends in the same place."""
-        self._bring_file(judged, sealed, was)
+        self._in_force.bring_file(judged, sealed, was=was, at=stamp(self._clock.now()))
         if sealed.link.proposal == judged.id:
             write_trail(self._book.folder, head=was.link if was else None, new=sealed.link)
         done = replace(judged, status=ProposalStatus.EFFECTIVE)
         self._book.write(Filed(done, before))
         self._record("constitution.effective", {"proposal": done.id, "approved": sealed.number}, by=by)
         return done
-
-    def _bring_file(self, judged: Proposal, sealed: Revision, was: Revision | None) -> None:
-        """Splice the project's file too; foreign edits in it stay, unapproved, and a broken file is left alone."""
-        found = self._in_force.file()
-        wanted = splice.parse(sealed.text).digest
-        if found.content is None and found.wrong == "it is missing":
-            write_whole(self.path, sealed.text.encode(), mode=SHARED)
-            return
-        if found.document is None or found.wrong or found.document.digest == wanted:
-            return
-        same_as_before = was is not None and found.document.digest == splice.parse(was.text).digest
-        if judged.action is ProposalAction.ADOPT and not same_as_before:
-            return
-        try:
-            text = after(found.document.text, judged)
-        except MemoryAnchorError:
-            return  # the file differs where the change would go; `load` goes on warning about it
-        if was is None and splice.parse(text).digest != wanted:
-            return
-        self._back_up(sealed.number, found.content or b"")
-        write_whole(self.path, text.encode(), mode=SHARED)
-
-    def _back_up(self, number: int, content: bytes) -> None:
-        folder = self._in_force.archive().home / "backups"
-        make_private(folder)
-        at = stamp(self._clock.now()).replace(":", "")
-        write_whole(folder / f"{number:06d}-{at}.yaml", content)
-        for old in sorted(folder.glob("*.yaml"))[:-BACKUPS_KEPT]:
-            old.unlink(missing_ok=True)
-
-    def _first_document(self) -> Document:
-        found = self._in_force.file()
-        if found.content is None and found.wrong == "it is missing":
-            write_whole(self.path, splice.STARTER.encode(), mode=SHARED)
-        document = self._in_force.readable_file()
-        self._check_limits(document, BadInput)
-        return document
 
     def _begin(self, signer: Signer, document: Document, *, by: str) -> None:
         """Seal a first text; a clone whose trail ends in this very text goes on from there."""

@@ -13,19 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memory_anchor.errors import BadInput, MemoryAnchorError
-from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.files import SHARED, make_private, read_bounded, write_whole
 from memory_anchor.layers.approval import KeyRing
 from memory_anchor.layers.approved import Archive, Index, Revision, Standing
+from memory_anchor.layers.changes import after
 from memory_anchor.layers.constitution_text import (
     FILE_NAME,
     MAX_BYTES,
     PROBLEMS_SHOWN,
+    STARTER,
     Document,
     changed_lines,
     decode,
     parse,
 )
+from memory_anchor.model import Proposal, ProposalAction
 
+MISSING = "it is missing"
+BACKUPS_KEPT = 50
 LAST_READABLE = "last_readable.yaml"
 RESTORE = f"`memory-anchor constitution show --yaml > {FILE_NAME}` brings it back"
 ADOPT = "`memory-anchor constitution adopt` proposes the difference"
@@ -100,7 +105,7 @@ class TextInForce:
         except OSError as error:
             return Found(None, None, f"it cannot be read ({error.strerror})")
         if content is None:
-            return Found(None, None, "it is missing")
+            return Found(None, None, MISSING)
         if self._found is None or self._found.content != content:
             text, wrong = decode(content)
             document = None if wrong else parse(text)
@@ -120,6 +125,44 @@ class TextInForce:
         if found.document is None or found.wrong:
             raise BadInput(f"{self.path} cannot be used: {found.wrong}; mend it, or {RESTORE}")
         return found.document
+
+    def bring_file(self, proposal: Proposal, sealed: Revision, *, was: Revision | None, at: str) -> None:
+        """Make the applied proposal's change in the project's file too, keeping a backup.
+
+        Foreign edits in the file stay, unapproved, and a broken file is left alone; `now` goes on warning about both.
+        was: the approved text before, None when only finishing what a kill left. at: names the backup.
+        """
+        found = self.file()
+        wanted = parse(sealed.text).digest
+        if found.wrong == MISSING:
+            write_whole(self.path, sealed.text.encode(), mode=SHARED)
+            return
+        if found.content is None or found.document is None or found.wrong or found.document.digest == wanted:
+            return
+        same_as_before = was is not None and found.document.digest == parse(was.text).digest
+        if proposal.action is ProposalAction.ADOPT and not same_as_before:
+            return
+        try:
+            text = after(found.document.text, proposal)
+        except MemoryAnchorError:
+            return  # the file differs where the change would go
+        if was is None and parse(text).digest != wanted:
+            return
+        folder = self.archive().home / "backups"
+        make_private(folder)
+        write_whole(folder / f"{sealed.number:06d}-{at.replace(':', '')}.yaml", found.content)
+        for old in sorted(folder.glob("*.yaml"))[:-BACKUPS_KEPT]:
+            old.unlink(missing_ok=True)
+        write_whole(self.path, text.encode(), mode=SHARED)
+
+    def first_document(self) -> Document:
+        """Return the project's file for a first approval; a missing one is made.
+
+        Raises BadInput: it is broken.
+        """
+        if self.file().wrong == MISSING:
+            write_whole(self.path, STARTER.encode(), mode=SHARED)
+        return self.readable_file()
 
     def _weigh(self, found: Found, standing: Standing, initialised: bool) -> Served:
         if standing.revision is not None:

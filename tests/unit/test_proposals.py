@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -222,6 +223,44 @@ def test_a_kill_at_the_third_confirmation_is_finished_by_confirming_again(desk: 
     assert done.status is ProposalStatus.EFFECTIVE
     assert (desk.file.read_bytes(), trail.read_bytes()) == after
     assert desk.build().load().warnings == ()
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_kill_at_any_write_of_the_third_confirmation_leaves_one_truth(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, at: int, after: bool
+) -> None:
+    """Crash: before or after each rename the old or the new text is served whole, and confirming again ends well."""
+    proposal = desk.confirm(desk.propose("late", entry_id="late"), 2)
+    old, real, count = desk.served(), Path.replace, iter(range(1, 1_000))
+
+    def rename(source: Path, target: Path) -> Path:
+        last = next(count) == at
+        if last and not after:
+            raise Killed
+        done = real(source, target)
+        if last:
+            raise Killed
+        return done
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", rename)
+        with contextlib.suppress(Killed):
+            desk.confirm(proposal)
+    assert desk.served() in (old, [*old, "late"])
+    desk.schema = desk.build()
+    if desk.schema.proposal(proposal.id).status is ProposalStatus.OPEN or desk.build().load().warnings:
+        desk.confirm(proposal)
+
+    assert desk.served() == [*old, "late"]
+    assert desk.build().load().warnings == ()
+    assert desk.file.read_text(encoding="utf-8").count("id: late") == 1
+    assert len(splice.parse(desk.file.read_text(encoding="utf-8")).entries) == 4
+    assert desk.audit.verify() is None
 
 
 # --- what does not count -----------------------------------------------------------------------------------------
