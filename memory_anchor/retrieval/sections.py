@@ -34,12 +34,12 @@ RETRIEVED = ("events", "operations", "facts")
 """Shelves filled by retrieval; L1 is looked up, not retrieved."""
 SPARE_ORDER = ("facts", "events", "operations", "active_context")
 """Who may use what the other sections left."""
-CUT_LEAST_TOKENS = 60
+CUT_LEAST_TOKENS = 120
 """Below this a cut text says nothing worth its fence."""
 CUT_TRIES = 4
 
 _HEADINGS = {
-    "constitution": "# Constitution (L0, approved by humans)",
+    "constitution": "# Constitution (L0)",
     "operations": "# How things are done here (L4)",
     "facts": "# Verified facts (L3)",
     "events": "# Events (L2)",

@@ -69,7 +69,7 @@ def test_recalled_text_is_fenced_with_its_trust_and_citation_and_the_rule_stands
 
     assert text.count(FENCE_RULE) == 1
     assert text.startswith(FENCE_RULE)
-    assert f'<{FENCE_TAG} source="f1; 2025-12-15T12:00+00:00; src/app.py" trust="untrusted">\nQdrant it is' in text
+    assert f'<{FENCE_TAG} source="f1; 2025-12-15; src/app.py" trust="untrusted">\nQdrant it is' in text
     assert text.count(f"<{FENCE_TAG} ") == text.count(f"</{FENCE_TAG}>") == 4
     assert text.index(IDENTITY[0]) < text.index(f"<{FENCE_TAG} ")
 
@@ -139,6 +139,7 @@ def test_events_stand_newest_first_whichever_way_they_came() -> None:
 
     text = world.builder().build("migration").text
 
+    assert 'source="new; 2025-12-15T11:00Z"' in text
     assert text.index("Finished") < text.index("Started")
 
 
