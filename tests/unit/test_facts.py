@@ -245,7 +245,9 @@ def test_an_old_layer_name_is_understood(anchor: MemoryAnchor) -> None:
 
 def test_private_text_and_secrets_are_never_stored(anchor: MemoryAnchor) -> None:
     """Rule safety: <private> is left out, secrets are redacted, the outcome lists their kinds."""
-    done = anchor.save_memory("部署密钥sk-ant-api03-" + "Ab3dEf9hIj2kLm5nOp8qRs1tUv4wXy7z" + "<private>never this</private>")
+    done = anchor.save_memory(
+        "部署密钥sk-ant-api03-" + "Ab3dEf9hIj2kLm5nOp8qRs1tUv4wXy7z" + "<private>never this</private>"
+    )
 
     stored = anchor.get(done.id).content
     assert "never this" not in stored

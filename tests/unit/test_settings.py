@@ -1,0 +1,103 @@
+"""Settings: defaults < user file < project file < environment < arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.errors import BadInput
+from memory_anchor.settings import load_settings, with_project_file
+
+
+def test_later_sources_win_and_every_value_says_where_it_came_from(tmp_path: Path) -> None:
+    """Rule settings.order."""
+    user = tmp_path / "config.yaml"
+    user.write_text("profile: full\nbudget: {facts: 1000, events: 300}\n", encoding="utf-8")
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "memory-anchor.yaml").write_text("budget: {facts: 1500}\n", encoding="utf-8")
+
+    loaded = load_settings(
+        env={"MEMORY_ANCHOR_BUDGET__EVENTS": "400", "MEMORY_ANCHOR_PROFILE": "minimal", "PATH": "/bin"},
+        user_file=user,
+        project_dir=project,
+        arguments={"profile": "compat"},
+    )
+
+    assert loaded.settings.profile == "compat"
+    assert (loaded.settings.budget.facts, loaded.settings.budget.events) == (1500, 400)
+    assert loaded.origins["budget.facts"] == str(project / "memory-anchor.yaml")
+    assert loaded.origins["budget.events"] == "environment"
+    assert "budget.identity" not in loaded.origins
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        ({"MEMORY_ANCHOR_RETRIVAL__LENS": "1"}, "unknown setting 'retrival' in environment"),
+        ({"MEMORY_ANCHOR_STORE__KINDS": "edge"}, "unknown setting 'store.kinds' in environment"),
+        ({"MEMORY_ANCHOR_STORE__KIND": "sqlite"}, "setting 'store.kind' in environment is 'sqlite'"),
+        ({"MEMORY_ANCHOR_GATE__PENDING": "0.95"}, "gate.pending is 0.95"),
+        ({"MEMORY_ANCHOR_AGENTS__CODEX__EXTRACTION__MOD": "x"}, "unknown setting 'agents.codex.extraction.mod'"),
+        ({"MEMORY_ANCHOR_BUDGET": "{broken"}, "starts like JSON"),
+    ],
+)
+def test_a_wrong_name_or_value_is_an_error_wherever_it_stands(env: dict[str, str], sentence: str) -> None:
+    """Rule settings.unknown: also in the environment, which settings libraries let pass."""
+    with pytest.raises(BadInput) as refused:
+        load_settings(env=env, user_file=None)
+
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_agents_and_collections_have_settings_by_name() -> None:
+    """Rule settings.agents."""
+    loaded = load_settings(
+        env={
+            "MEMORY_ANCHOR_AGENTS__CODEX__EXTRACTION__MODE": "factual",
+            "MEMORY_ANCHOR_COLLECTIONS__KNOWLEDGE__USAGE": "knowledge",
+        },
+        user_file=None,
+    ).settings
+
+    assert loaded.agents["codex"].extraction.mode == "factual"
+    assert loaded.collections["knowledge"].usage == "knowledge"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("llm: {base_url: http://evil.example}\n", "a project may only choose"),
+        ("data_dir: /tmp/x\n", "a project may only choose"),
+        ("gate: {active: 0.5}\n", "only make it stricter"),
+        ("gate: {caps: {document: 1.0}}\n", "only make it stricter"),
+        ("- a\n- b\n", "allowed is a mapping"),
+        ("a: [\n", "not readable YAML"),
+    ],
+)
+def test_a_projects_own_file_cannot_redirect_or_loosen(tmp_path: Path, text: str, sentence: str) -> None:
+    """Rule settings.project: whoever wrote the repository may not send memories elsewhere."""
+    (tmp_path / "memory-anchor.yaml").write_text(text, encoding="utf-8")
+
+    with pytest.raises(BadInput, match=sentence):
+        load_settings(env={}, user_file=None, project_dir=tmp_path)
+
+
+def test_a_project_may_be_stricter(tmp_path: Path) -> None:
+    """Rule settings.project: a stricter gate holds for that project only."""
+    (tmp_path / "memory-anchor.yaml").write_text("gate: {active: 0.95}\nprofile: minimal\n", encoding="utf-8")
+    common = load_settings(env={}, user_file=None).settings
+
+    own = with_project_file(common, tmp_path)
+
+    assert (own.gate.active, own.profile, common.gate.active) == (0.95, "minimal", 0.9)
+
+
+def test_a_secret_is_not_shown_in_an_error() -> None:
+    """Rule safety: messages never quote secrets."""
+    with pytest.raises(BadInput) as refused:
+        load_settings(env={"MEMORY_ANCHOR_LLM__API_KEY": "[1, 2]"}, user_file=None)
+
+    assert "(hidden)" in str(refused.value)
