@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,7 +43,7 @@ Json = dict[str, Any]
 ANSWER_BYTES_MAX = 99_000
 """Under the 100,000 bytes promised; some clients replace larger results by a preview."""
 NOTE_BYTES = 400
-SCORE_DIGITS = 4
+SCORE_DIGITS = 3
 
 
 def compact(answer: Mapping[str, Any]) -> str:
@@ -198,7 +199,11 @@ def search_answer(value: SearchAnswer, *, reader: Scope) -> Json:
 
 
 def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
-    """Return a RetrievedSnippet; `text` is the memory's content, whole and unchanged."""
+    """Return a RetrievedSnippet; `text` is the memory's content, whole and unchanged.
+
+    Five of them may cost 400 tokens beyond their texts, so weights of 1 and the trust `agent` go unsaid, and an agent's
+    memory that names its sources does not cite itself.
+    """
     shaped: Json = {
         "id": value.id,
         "text": value.text,
@@ -209,22 +214,28 @@ def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
     if value.when is not None:
         shaped["when"] = time_text(value.when, seconds=True)
     if value.tags:
-        shaped["tags"] = [_tag(one) for one in value.tags]
+        shaped["tags"] = [_tag(one) if one.weight != 1 else {"name": one.name} for one in value.tags]
     if value.status is not Status.ACTIVE:
         shaped["status"] = value.status.value
     shaped["strength"] = value.strength
+    sources = [one for one in value.citations if one.ref != value.id or one.trust is not Trust.AGENT]
     if value.citations:
-        shaped["citations"] = [citation(one, reader=reader, of=value.id, at=value.when) for one in value.citations]
+        shaped["citations"] = [_cited(one, value, reader) for one in sources or value.citations]
     if value.signals is not None:
         shaped["signals"] = dict(value.signals)
     return shaped
 
 
-def citation(value: Citation, *, reader: Scope, of: str = "", at: datetime | None = None) -> Json:
-    """Return a Citation. Its scope says only where it differs from the reader's.
+def _cited(cited: Citation, of: RetrievedSnippet, reader: Scope) -> Json:
+    """Return a citation without what the snippet says itself."""
+    shaped = citation(replace(cited, observed_at=None) if cited.observed_at == of.when else cited, reader=reader)
+    if cited.trust is Trust.AGENT:
+        del shaped["trust"]
+    return shaped
 
-    of, at: id and instant of the memory it stands in, not repeated.
-    """
+
+def citation(value: Citation, *, reader: Scope) -> Json:
+    """Return a Citation. Its scope says only where it differs from the reader's."""
     shaped: Json = {"kind": value.kind, "ref": value.ref}
     if value.title:
         shaped["title"] = value.title
@@ -237,8 +248,8 @@ def citation(value: Citation, *, reader: Scope, of: str = "", at: datetime | Non
         shaped["locator"] = locator
     if value.scope is not None and (elsewhere := _differences(value.scope, reader)):
         shaped["scope"] = elsewhere
-    if value.observed_at is not None and not (of and value.observed_at == at):
-        shaped["observed_at"] = time_text(value.observed_at, seconds=bool(of))
+    if value.observed_at is not None:
+        shaped["observed_at"] = time_text(value.observed_at, seconds=True)
     shaped["trust"] = value.trust.value
     for name in ("freshness", "variant", "index_version"):
         if inner := getattr(value, name):

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.interfaces import shapes
@@ -29,6 +29,7 @@ from memory_anchor.model import (
     Usage,
     WriteOutcome,
 )
+from memory_anchor.text.tokens import count_tokens
 
 NOW = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
 READER = Scope(account="local", project="p1", user="me", agent="claude-code", conversation="c1")
@@ -103,7 +104,7 @@ def test_a_snippet_quotes_the_whole_text_and_is_short_otherwise():
     assert shaped == {
         "id": "m1",
         "text": "Qdrant keeps the vectors.",
-        "score": 0.8123,
+        "score": 0.812,
         "layer": "verified_fact",
         "type": "decision",
         "when": "2025-12-15T12:00:00Z",
@@ -130,6 +131,27 @@ def test_a_citation_tells_its_trust_and_only_what_the_reader_does_not_know():
         "ref": "e1",
         "trust": "agent",
     }
+
+
+def test_the_trust_of_a_snippets_source_is_said_wherever_it_is_not_an_agents():
+    own = Citation("memory_entry", "m1", observed_at=NOW)
+    document = Citation("url", "https://example.com", trust=Trust.UNTRUSTED)
+    alone = shapes.snippet(replace(SNIPPET, citations=(own,)), reader=READER)
+    assert alone["citations"] == [{"kind": "memory_entry", "ref": "m1"}]
+    human = shapes.snippet(replace(SNIPPET, citations=(replace(own, trust=Trust.TRUSTED),)), reader=READER)
+    assert human["citations"][0]["trust"] == "trusted"
+    both = shapes.snippet(replace(SNIPPET, citations=(replace(own, trust=Trust.UNTRUSTED), document)), reader=READER)
+    assert [one["trust"] for one in both["citations"]] == ["untrusted", "untrusted"]
+    sourced = shapes.snippet(replace(SNIPPET, citations=(own, document)), reader=READER)
+    assert sourced["citations"] == [{"kind": "url", "ref": "https://example.com", "trust": "untrusted"}]
+
+
+def test_five_snippets_cost_at_most_400_tokens_beyond_their_texts():
+    """Figure: default results of search_memory."""
+    own = Citation("memory_entry", "1m8087ng1n0k4", observed_at=NOW)
+    one = replace(SNIPPET, id="1m8087ng1n0k4", text="", score=0.52921, when=NOW, citations=(own,))
+    shaped = shapes.search_answer(SearchAnswer((one,) * 5), reader=READER)
+    assert count_tokens(shapes.compact(shaped)) <= 400
 
 
 def test_nothing_relevant_is_an_empty_list():
@@ -174,6 +196,7 @@ def test_active_values_come_with_the_seconds_they_have_left():
     assert "ask for one by its key" in shapes.active(huge, now=NOW)["notes"][0]
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 60), st.text(min_size=1, max_size=8000))
 def test_an_answer_stays_under_100000_bytes_and_says_what_is_missing(count, text):
     """Contract: the rest is cut with a note that says how to get it; what is shown is whole."""
