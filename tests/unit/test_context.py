@@ -342,7 +342,7 @@ def test_the_cache_counts_are_those_of_this_assembly() -> None:
 texts = st.text(alphabet=st.sampled_from("ab 记忆策略\n<>/.1_=é🙂"), min_size=1, max_size=300).filter(str.strip)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     identity=st.lists(texts, max_size=5),
     facts=st.lists(texts, max_size=12),

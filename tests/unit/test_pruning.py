@@ -379,7 +379,7 @@ outputs = st.sampled_from(["ok", "x " * 30, OUTPUT[:2000], OUTPUT])
 turns = st.tuples(st.sampled_from(sorted(FORMS)), outputs, st.sampled_from(["read_file", "browser_open"]))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     conversation=st.lists(turns, max_size=7),
     opening=st.booleans(),

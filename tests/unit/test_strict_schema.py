@@ -299,7 +299,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(roots, st.booleans())
 def test_normalising_twice_is_normalising_once(schema: dict[str, Any], require_all: bool) -> None:
     """strict(strict(s)) == strict(s), and nothing is left to resolve."""
@@ -322,7 +322,7 @@ def declared(schema: Any, root: Any, value: Any) -> Any:
 flat = st.recursive(leaves.filter(lambda one: one != {"$ref": "#/$defs/S"}), objects, max_leaves=6)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(objects(flat), values)
 def test_an_argument_of_declared_names_that_was_right_stays_right(schema: dict[str, Any], value: Any) -> None:
     """Strictness takes undeclared names away and nothing else."""
@@ -334,7 +334,28 @@ def test_an_argument_of_declared_names_that_was_right_stays_right(schema: dict[s
         assert accepts(strict_schema(schema), argument)
 
 
-@settings(max_examples=400, deadline=None)
+plain = st.sampled_from([{"type": "string"}, {"type": "integer"}, {"enum": [1, "x"]}, {}, {"minimum": 2}])
+needs = st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True).map(lambda names: {"required": names})
+branches = st.lists(st.one_of(objects(plain), needs), min_size=1, max_size=3)
+branchy = st.tuples(objects(plain), st.sampled_from(["anyOf", "oneOf", "allOf"]), branches).map(
+    lambda parts: {**parts[0], parts[1]: parts[2]}
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(branchy, branches.map(lambda every: {"allOf": every})), st.data())
+def test_an_object_may_use_every_name_that_it_or_a_branch_declares(schema: dict[str, Any], data: st.DataObject) -> None:
+    """Branches of one object are not closed one by one: they all see the same names."""
+    parts = [schema, *(branch for word in ("anyOf", "oneOf", "allOf") for branch in schema.get(word, []))]
+    names = sorted({name for part in parts for name in (*part.get("properties", {}), *part.get("required", []))})
+    scalars = st.sampled_from([1, 3, "x"])
+    value = data.draw(st.dictionaries(st.sampled_from(names), scalars) if names else st.just({}))
+
+    if accepts(schema, value):
+        assert accepts(strict_schema(schema), value)
+
+
+@settings(max_examples=150, deadline=None)
 @given(roots, values)
 def test_what_the_strict_form_takes_is_no_looser_than_the_given_but_for_unions(
     schema: dict[str, Any], value: Any
