@@ -45,6 +45,7 @@ from memory_anchor.layers.changes import after, shown_diff, target
 from memory_anchor.layers.constitution_text import FILE_NAME, MAX_ENTRIES, Document
 from memory_anchor.layers.proposals import FOLDER, MAX_OPEN, Filed, ProposalBook, Rejection, new_id
 from memory_anchor.layers.served import TextInForce
+from memory_anchor.layers.supplements import Supplements, merged
 from memory_anchor.model import Confirmation, Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.ports import AuditLog, Clock
 from memory_anchor.text.tokens import count_tokens
@@ -55,7 +56,8 @@ class IdentitySchema:
 
     home: a folder of this project's own outside it, `<data_dir>/identity/<project_id>`; keys lie in its parent.
     budget_tokens: what all entries together may cost. min_interval_s: least time between two confirmations.
-    distinct_approvers: whether the three must come from three keys. supplements: approved entries kept in the store.
+    distinct_approvers: whether the three must come from three keys. supplements: approved entries kept in the store;
+    without it, those that another process saw last.
     """
 
     def __init__(
@@ -80,8 +82,7 @@ class IdentitySchema:
         self._budget_tokens = budget_tokens
         self._min_interval_s = min_interval_s
         self._distinct = distinct_approvers
-        self._supplements = supplements
-        self._last_supplements: Sequence[ConstitutionEntry] = ()
+        self._supplements = Supplements(home, None if supplements is tuple else supplements)
         self._keys = KeyRing(home.parent)
         self._in_force = TextInForce(path=self.path, project_dir=project_dir, home=home, keys=self._keys)
         self._book = ProposalBook(root / FOLDER)
@@ -94,10 +95,12 @@ class IdentitySchema:
         """Return L0 as served: whole, by priority, at most 20 entries, with a warning for all that is not approved."""
         with self._lock:
             served = self._in_force.now()
-            entries, warnings = self._with_supplements(served.document)
+            supplements, stale = self._supplements.read()
+            entries, left_out = merged(served.document, supplements)
             if self._counted[0] != entries:
                 self._counted = (entries, _tokens(entries))
-            return Constitution(entries, served.document.version, self._counted[1], served.warnings + warnings)
+            warnings = (*served.warnings, *stale, *left_out)
+            return Constitution(entries, served.document.version, self._counted[1], warnings)
 
     @property
     def initialised(self) -> bool:
@@ -442,26 +445,11 @@ class IdentitySchema:
             self._record("constitution.refused", {"why": "passphrase"}, by="unknown")
             raise
 
-    def _with_supplements(self, document: Document) -> tuple[tuple[ConstitutionEntry, ...], tuple[str, ...]]:
-        warnings = []
-        try:
-            self._last_supplements = tuple(self._supplements())
-        except MemoryAnchorError:
-            warnings.append("the store cannot be read: supplements to the constitution are those last seen")
-        ids = {one.id for one in document.entries}
-        extra = [replace(one, source="qdrant") for one in self._last_supplements if one.id not in ids]
-        mine = splice.in_order(document.entries)
-        entries = (*mine[:MAX_ENTRIES], *splice.in_order(extra)[: max(0, MAX_ENTRIES - len(mine))])
-        left = len(mine) + len(extra) - len(entries)
-        if left:
-            warnings.append(f"{left} entries over the {MAX_ENTRIES} allowed are not served; remove or merge some")
-        return splice.in_order(entries), tuple(warnings)
-
     def _check_limits(self, document: Document, error: type[MemoryAnchorError]) -> None:
         if document.problems:
             raise error(f"{FILE_NAME} would not be usable: {document.problems[0]}")
         ids = {one.id for one in document.entries}
-        entries = [*document.entries, *(one for one in self._last_supplements if one.id not in ids)]
+        entries = [*document.entries, *(one for one in self._supplements.read()[0] if one.id not in ids)]
         if len(entries) > MAX_ENTRIES:
             raise error(f"there would be {len(entries)} entries; allowed are {MAX_ENTRIES}, supplements counted")
         tokens = _tokens(entries)
@@ -476,7 +464,6 @@ class IdentitySchema:
         """Hold this data directory's approvals for one change."""
         with self._lock, exclusive(self._home.parent / "approval.lock"):
             try:
-                self.load()  # what the store has counts against the limits
                 yield
             except OSError as error:
                 raise ours(error, self.path) from error

@@ -369,6 +369,18 @@ def test_a_store_that_fails_leaves_the_identity_whole(project: Project) -> None:
 
     assert [one.id for one in first.entries] == [one.id for one in second.entries]
     assert any("store" in warning for warning in second.warnings)
+    fresh = project.schema(supplements=supplements).load()  # the store is down from the start
+    assert [one.id for one in fresh.entries] == [one.id for one in first.entries]
+    assert [one.id for one in project.schema().load().entries] == [one.id for one in first.entries]
+
+
+def test_a_command_without_a_store_counts_the_supplements_last_seen(project: Project) -> None:
+    """Constitution: 20 entries with supplements counted, also in the process that approves."""
+    project.begun(supplements=lambda: extra(17)).load()
+    schema = project.schema()
+
+    with pytest.raises(Refused, match="21 entries"):
+        schema.confirm(propose(schema), passphrase=PASS, approver="alice")
 
 
 def test_approval_refuses_a_twenty_first_entry_supplements_counted(project: Project) -> None:
