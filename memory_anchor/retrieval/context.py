@@ -44,7 +44,6 @@ from memory_anchor.retrieval.sections import (
     fit,
 )
 from memory_anchor.safety import neutralise
-from memory_anchor.settings import BudgetSettings
 from memory_anchor.text.tokens import cut_to_tokens
 
 TASK_MAX = 8_000
@@ -64,6 +63,23 @@ Decision = dict[str, Any]
 
 class Search(Protocol):
     def __call__(self, query: str, layers: Sequence[Layer], limit: int) -> SearchAnswer: ...
+
+
+class Budget(Protocol):
+    """Tokens a layer may take (`budget.*` of the settings): the strategy's table, section 5.2, and L4."""
+
+    @property
+    def identity(self) -> int: ...
+    @property
+    def events(self) -> int: ...
+    @property
+    def facts(self) -> int: ...
+    @property
+    def operations(self) -> int: ...
+    @property
+    def question(self) -> int: ...
+    @property
+    def reserve(self) -> int: ...
 
 
 def _no_cache() -> tuple[int, int]:
@@ -117,7 +133,7 @@ class ContextBuilder:
     def __init__(
         self,
         sources: ContextSources,
-        budget: BudgetSettings,
+        budget: Budget,
         *,
         circuit: Circuit,
         monotonic: Callable[[], float],
