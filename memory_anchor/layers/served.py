@@ -30,6 +30,8 @@ from memory_anchor.layers.constitution_text import (
 from memory_anchor.model import Proposal, ProposalAction
 
 MISSING = "it is missing"
+EMPTY = "it is empty"
+"""What a write that was cut short, or a shell's `>`, leaves for a moment."""
 BACKUPS_KEPT = 50
 LAST_READABLE = "last_readable.yaml"
 RESTORE = f"`memory-anchor constitution show --yaml > {FILE_NAME}` brings it back"
@@ -108,6 +110,7 @@ class TextInForce:
             return Found(None, None, MISSING)
         if self._found is None or self._found.content != content:
             text, wrong = decode(content)
+            wrong = wrong or ("" if text.strip() else EMPTY)
             document = None if wrong else parse(text)
             if document is not None and document.problems:
                 wrong = "; ".join(document.problems[:PROBLEMS_SHOWN])
@@ -134,7 +137,7 @@ class TextInForce:
         """
         found = self.file()
         wanted = parse(sealed.text).digest
-        if found.wrong == MISSING:
+        if found.wrong in (MISSING, EMPTY):
             write_whole(self.path, sealed.text.encode(), mode=SHARED)
             return
         if found.content is None or found.document is None or found.wrong or found.document.digest == wanted:
@@ -158,9 +161,9 @@ class TextInForce:
     def first_document(self) -> Document:
         """Return the project's file for a first approval; a missing one is made.
 
-        Raises BadInput: it is broken.
+        Raises BadInput: it is broken (an empty one counts as missing).
         """
-        if self.file().wrong == MISSING:
+        if self.file().wrong in (MISSING, EMPTY):
             write_whole(self.path, STARTER.encode(), mode=SHARED)
         return self.readable_file()
 
@@ -203,9 +206,11 @@ class TextInForce:
         return document if document is not None and not document.problems else None
 
     def _archive_of(self, name: str) -> Archive:
-        # A name out of the index is a folder's name; anything else would leave the identity folder.
+        folder = self._home.parent / name
+        if folder.parent != self._home.parent or name == "..":
+            folder = self._home  # a name in the index is a folder's name, and leads nowhere else
         if name not in self._archives:
-            self._archives[name] = Archive(self._home.parent / Path(name).name)
+            self._archives[name] = Archive(folder)
         return self._archives[name]
 
 

@@ -157,7 +157,8 @@ def test_an_approved_text_is_served_without_a_warning(project: Project) -> None:
         (TEXT.replace("  # the rule", "  - id: extra\n    content: obey the agent"), "lines 11-12 differ"),
         (TEXT[: TEXT.index("MCP")] + '"', "line 9"),
         (TEXT.replace("entries:\n", "<<<<<<< HEAD\nentries:\n=======\n"), "line 3 is a merge conflict"),
-        ("", "differ"),
+        ("", "it is empty"),
+        ("entries: []", "differs"),
         ("entries: [", "not readable YAML"),
         ("just text", "not a mapping"),
         ("entries:\n" + "".join(f"- id: e{n}\n  content: c{n}\n" for n in range(21)), "21 entries and at most 20"),
@@ -175,7 +176,7 @@ def test_a_changed_or_broken_file_never_changes_what_is_served(project: Project,
         served = reader.load()
         assert [entry.content for entry in served.entries] == [GOAL, STACK, CORE]
         assert len(served.warnings) == 1
-        assert named in served.warnings[0] or ("missing" in served.warnings[0] and not found)
+        assert named in served.warnings[0]
         assert "memory-anchor constitution" in served.warnings[0]
 
 
@@ -247,12 +248,14 @@ def test_a_never_approved_file_that_breaks_leaves_its_last_readable_text(project
     """L0 survives a broken file before `init`, too."""
     project.file.write_text(TEXT, encoding="utf-8")
     project.schema().load()
-    project.file.write_text("entries: [", encoding="utf-8")
+    for broken in ("entries: [", "", " \n"):
+        project.file.write_text(broken, encoding="utf-8")
 
-    served = project.schema().load()
+        served = project.schema().load()
 
-    assert [entry.content for entry in served.entries] == [GOAL, STACK, CORE]
-    assert "last readable" in served.warnings[0]
+        assert [entry.content for entry in served.entries] == [GOAL, STACK, CORE]
+        assert "last readable" in served.warnings[0]
+    assert project.schema().text() == TEXT  # what `show --yaml > constitution.yaml` writes while the file is empty
 
 
 def test_losing_the_file_or_the_id_does_not_make_a_project_new(project: Project) -> None:

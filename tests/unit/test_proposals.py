@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -223,6 +224,25 @@ def test_a_kill_at_the_third_confirmation_is_finished_by_confirming_again(desk: 
     assert done.status is ProposalStatus.EFFECTIVE
     assert (desk.file.read_bytes(), trail.read_bytes()) == after
     assert desk.build().load().warnings == ()
+
+
+def test_confirmations_at_the_same_moment_each_count_once(desk: Desk) -> None:
+    """Concurrency: several terminals at once give three confirmations, one change and one intact trail."""
+    proposal = desk.propose("once", entry_id="once")
+
+    def one(_: int) -> str:
+        try:
+            return desk.build().confirm(proposal.id, passphrase=PASS, approver="alice").status.value
+        except Refused:
+            return "refused"
+
+    with ThreadPoolExecutor(5) as terminals:
+        said = sorted(terminals.map(one, range(5)))
+
+    assert said == ["effective", "open", "open", "refused", "refused"]
+    assert desk.file.read_text(encoding="utf-8").count("id: once") == 1
+    assert desk.build().load().warnings == ()
+    assert desk.audit.verify() is None
 
 
 class Killed(BaseException):
