@@ -17,7 +17,7 @@ import secrets
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,7 +68,7 @@ def build_server(core: Core, *, profile: Profile, read_only: bool, project_dir: 
 
 @dataclass(slots=True)
 class Connection:
-    """One client's connection (the whole process on streamable HTTP). actor: the last caller that it alone names."""
+    """One client's connection; the whole process on streamable HTTP and in an engine. actor: the last caller on it."""
 
     name: str
     actor: Actor | None = None
@@ -105,7 +105,10 @@ class _Front:
 
     @asynccontextmanager
     async def connection(self, _: Server[Connection]) -> AsyncIterator[Connection]:
-        """Name a connection, for callers without a conversation; when it closes, what they had in mind is logged."""
+        """Name a connection, for callers without a conversation; when it closes, what they had in mind is logged.
+
+        At once, and not when the process ends in order: clients kill a server two seconds after they closed its stdin.
+        """
         held = Connection(f"connection-{secrets.token_hex(6)}")
         try:
             yield held
@@ -245,8 +248,7 @@ class _Front:
             project_dir=self._project_dir or own.project_dir,
             read_only=self._read_only or own.read_only,
         )
-        if actor.scope.conversation.startswith(held.name):
-            held.actor = replace(actor, nonce="")
+        held.actor = actor
         return actor
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
