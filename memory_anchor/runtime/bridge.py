@@ -45,6 +45,8 @@ PONG_WAIT_S = 7.0
 """No answer to that for this long: it hangs, is ended and replaced. The longest honest pause measured is 0.15 s."""
 LAST_ANSWERS_S = 5.0
 """How long after the agent closed stdin its last requests may still be answered."""
+FAILURE_FRESH_S = 5.0
+"""An engine may leave its reason and be connected to before its socket closes; older reasons are another engine's."""
 TICK_S = 1.0
 MAX_BACKLOG_BYTES = 64 << 20
 """With this much unsent to a slow engine, the agent's lines stay in its own pipe."""
@@ -73,7 +75,7 @@ class Bridge:
     ) -> None:
         self.data = data
         self.preamble = preamble
-        self.relay = Relay(handshake.load(data, preamble))
+        self.relay = Relay()
         self._source, self._sink, self._engine = source, sink, engine
         self._typed = bytearray()
         self._skipping = False
@@ -90,6 +92,7 @@ class Bridge:
         self._fails = 0
         self._resting = False  # no engine wanted until the agent asks something
         self._next_try = 0.0
+        self._read_file = False
 
     def run(self) -> None:
         """Pump until the agent closes its stdin and its last requests are answered."""
@@ -117,7 +120,7 @@ class Bridge:
     def _tend_greeting(self, now: float) -> None:
         waited = now - self._linked_at
         if waited > HOLD_S:
-            self._tell_all(self.relay.from_handshake())
+            self._answer_from_file()
         if waited < LOAD_WAIT_S and (wire.read_state(self.data) or {}).get("state") == "loading":
             self._heard_at = now  # it is allowed its time; silence counts from when it says it serves
         elif now - self._heard_at > PONG_WAIT_S:
@@ -165,7 +168,7 @@ class Bridge:
         return uid is not None and uid != os.getuid()
 
     def _no_engine(self, now: float) -> None:
-        self._tell_all(self.relay.from_handshake())
+        self._answer_from_file()
         if self._started_at is None:
             self._start(now)
             return
@@ -194,7 +197,7 @@ class Bridge:
             self._failed(now, f"it cannot be started: {error.strerror} ({error.filename})")
 
     def _lost(self, now: float, *, orderly: bool = False) -> None:
-        was_ready, epoch = self.relay.ready, self._linked_epoch
+        was_ready, epoch = self.relay.ready, self._linked_epoch - FAILURE_FRESH_S
         if self._link is not None:
             self._link.close()
         self._link, self._started_at = None, None
@@ -341,6 +344,12 @@ class Bridge:
             self._unsent += onward
             if idle:
                 self._send()
+
+    def _answer_from_file(self) -> None:
+        if self.relay.waiting and self.relay.handshake is None and not self._read_file:
+            self._read_file = True
+            self.relay.handshake = handshake.load(self.data, self.preamble)
+        self._tell_all(self.relay.from_handshake())
 
     def _tell_all(self, lines: Sequence[bytes]) -> None:
         for line in lines:

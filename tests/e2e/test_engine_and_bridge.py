@@ -34,7 +34,7 @@ def test_a_cold_bridge_starts_the_engine_and_carries_who_calls(lab: Lab, modern:
     assert agent.close() == 0
 
 
-@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("modern", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_killed_engine_is_replaced_and_the_agent_sees_only_answers(lab: Lab, modern: bool) -> None:
     """Rule bridge.survival: idle or in the middle of a call, kill -9 of the engine costs no request its answer."""
     first = lab.start_engine()
@@ -54,6 +54,7 @@ def test_a_killed_engine_is_replaced_and_the_agent_sees_only_answers(lab: Lab, m
     assert agent.notes == []
 
 
+@pytest.mark.slow
 def test_a_request_that_kills_the_engine_is_sent_three_times_and_then_refused(lab: Lab) -> None:
     """Rule bridge.resend: at most two resends, then a JSON-RPC error; the next request is served again."""
     lab.start_engine()
@@ -66,6 +67,7 @@ def test_a_request_that_kills_the_engine_is_sent_three_times_and_then_refused(la
     assert who(agent.tool("whoami"))["pid"] == lab.serving()
 
 
+@pytest.mark.slow
 def test_six_cold_bridges_share_one_engine(lab: Lab) -> None:
     """Rule engine.one: whoever starts at the same moment, one engine serves a data directory."""
     agents = [lab.agent(greet=False, CLAUDE_CODE_SESSION_ID=f"c{number}") for number in range(6)]
@@ -79,6 +81,7 @@ def test_six_cold_bridges_share_one_engine(lab: Lab) -> None:
     assert lab.log("loaded") == [seen[0]["pid"]]
 
 
+@pytest.mark.slow
 def test_a_recorded_handshake_answers_while_no_engine_can_be_had(lab: Lab) -> None:
     """Rule bridge.handshake: once recorded, the tools are there at once even when the engine fails to load."""
     first = lab.start_engine()
@@ -128,6 +131,7 @@ def test_stop_answers_what_is_in_work_and_leaves_nothing_behind(lab: Lab) -> Non
     assert who(agent.tool("whoami"))["pid"] != pid
 
 
+@pytest.mark.slow
 def test_an_engine_hands_over_to_a_newer_bridge(lab: Lab) -> None:
     """Rule engine.version: an older engine drains when a newer bridge comes, and the newer one's engine serves."""
     pid = lab.start_engine()
@@ -141,6 +145,7 @@ def test_an_engine_hands_over_to_a_newer_bridge(lab: Lab) -> None:
     until(lambda: lab.log("ended") == [pid], "the old engine has ended")
 
 
+@pytest.mark.slow
 def test_a_hung_engine_is_noticed_and_replaced(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule bridge.heartbeat: an engine that is stopped dead is ended, and the waiting request answered by the next."""
     first = lab.start_engine()
@@ -186,6 +191,7 @@ def test_over_loopback_a_connection_without_the_token_is_refused(lab: Lab) -> No
     assert "tcp" in state["address"]
 
 
+@pytest.mark.slow
 def test_a_data_directory_with_a_long_path_is_served(lab: Lab) -> None:
     """Rule engine.socket: a path longer than the kernel takes goes to a private folder."""
     lab.data = lab.data / ("深" * 40)
@@ -224,6 +230,7 @@ def test_a_command_reaches_the_engine_and_reads_its_failures(lab: Lab) -> None:
     assert failure["error"] == {"code": "bad_input", "message": "no call 'nothing'"}
 
 
+@pytest.mark.slow
 def test_a_store_that_something_else_holds_is_named(lab: Lab) -> None:
     """Rule engine.busy: when no engine but another program holds the lock, the agent reads who."""
     from memory_anchor.runtime.lock import DirectoryLock

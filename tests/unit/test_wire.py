@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tomllib
@@ -138,3 +139,20 @@ def test_the_spool_keeps_order_sets_broken_files_aside_and_is_bounded(
     assert sorted(path.suffix for path in folder.iterdir()) == [".bad", ".json"]
     monkeypatch.setattr(spool, "MAX_FILES", 2)
     assert not spool.keep(str(tmp_path), caller, "c", {})
+
+
+def test_the_packaged_handshake_is_what_the_server_answers() -> None:
+    """Rule bridge.handshake: the very first start tells the truth; `scripts/make_handshake.py` renews the file."""
+    ran = subprocess.run(
+        [sys.executable, "-c", "import json, make_handshake; print(json.dumps(make_handshake.packaged()))"],
+        cwd=ROOT / "scripts",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(ran.stdout) == json.loads(Path(handshake.PACKAGED).read_text())
+    for profile in ("", "minimal", "full", "compat"):
+        for read_only in (None, False, True):
+            found = handshake.load("/nowhere", wire.Preamble(profile=profile, read_only=read_only))
+            assert found is not None
+            assert set(found["versions"]) >= {"2025-06-18", "2025-11-25", "2026-07-28"}
