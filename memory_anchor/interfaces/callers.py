@@ -44,11 +44,8 @@ def actor_from(
     conversation: named by a front end's own argument. connection: names the connection, for callers that name nothing.
     account, user, agent: set by authentication or settings. project_dir: used when the preamble names none.
     """
-    own = (
-        next((meta[key] for key in CONVERSATION_META if isinstance(meta.get(key), str) and meta[key]), "")
-        if meta
-        else ""
-    )
+    told = [conversation, *((meta or {}).get(key) for key in CONVERSATION_META), preamble.conversation, connection]
+    own = next((one for one in told if isinstance(one, str) and one.strip()), "")
     client = safe_name(client_name or preamble.client)
     return Actor(
         caller=caller,
@@ -57,7 +54,7 @@ def actor_from(
             project="",
             user=safe_name(user or preamble.user),
             agent=safe_name(preamble.agent or agent) or client,
-            conversation=safe_name(conversation or own or preamble.conversation or connection),
+            conversation=safe_name(own),
         ),
         client=client,
         zone=zone_or_utc(preamble.zone),

@@ -209,12 +209,17 @@ def _sentence(errors: Sequence[Any]) -> str:
     return f"{where} cannot be taken: {first['msg'][:1].lower()}{first['msg'][1:200]}"
 
 
+def say(line: str) -> None:
+    """Print a line at once, so that whoever reads through a pipe is told too."""
+    print(line, flush=True)
+
+
 def serve(
     core: Core,
     settings: Settings,
     *,
     zone: str = "",
-    announce: Callable[[str], None] = print,
+    announce: Callable[[str], None] = say,
 ) -> None:
     """Serve until interrupted. announce: is told where, and on loopback the address with its secret.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,29 @@ def test_settings_of_the_environment_choose_the_profile_and_read_only_mode(tmp_p
                 assert listed == ["get_constitution", "search_memory"]
 
     anyio.run(work)
+
+
+def test_serve_prints_an_address_with_a_secret_that_a_client_can_use(tmp_path: Path) -> None:
+    """Contract: on loopback a secret in the path, printed by `serve`, also serves."""
+    given = command(tmp_path)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "memory_anchor", "serve", "--port", "0"],
+        env=given.env,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        told = [server.stdout.readline() for _ in range(2)]
+        address = next(word for word in told[1].split() if word.startswith("http://127.0.0.1:"))
+
+        async def work() -> None:
+            with anyio.fail_after(DEADLINE_S):
+                async with Client(address) as client:
+                    saved = await answered(client, "log_event", content="Served over HTTP")
+                    assert saved["outcome"] == "added"
+
+        anyio.run(work)
+    finally:
+        server.terminate()
+        assert server.wait(DEADLINE_S) is not None

@@ -175,7 +175,7 @@ def _serve(host: str | None, port: int | None) -> None:
         core = build_core(settings, data_dir=data_dir(), lock=lock)
         core.start()
         try:
-            serve_http(core, settings)
+            serve_http(core, settings, zone=preamble().zone)
         finally:
             core.close()
 
