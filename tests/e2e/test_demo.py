@@ -1,0 +1,89 @@
+"""The main job, over real stdio with the real store and the bundled model; and what the README shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.evaluation import demo
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_answers_every_question_after_a_restart() -> None:
+    """Rule 7.1: the five verification queries and five of our own, over MCP, after the server was stopped."""
+    said: list[str] = []
+
+    figures = demo.run(say=said.append, repository=ROOT)
+
+    assert [q["query"] for q in figures["questions"] if q["rank"] is None] == []
+    assert (figures["l0_recall"], figures["recall_at_5"]) == (1.0, 1.0)
+    assert any("stopped" in line for line in said)
+
+
+def shown(fence: str, after: str) -> str:
+    """Return the README's code block of this language that follows a phrase."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    start = text.index(after)
+    match = re.search(rf"```{fence}\n(.*?)```", text[start:], re.DOTALL)
+    assert match is not None
+    return match[1]
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex"])
+@pytest.mark.timeout(120)
+def test_the_configuration_in_the_readme_starts_a_real_server(client: str, tmp_path: Path) -> None:
+    """Rule readme: what it tells a user to write is run, in the era that client speaks."""
+    if client == "claude-code":
+        server = json.loads(shown("json", "Claude Code, in"))["mcpServers"]["memory-anchor"]
+    else:
+        import tomllib
+
+        server = tomllib.loads(shown("toml", "Codex, in"))["mcp_servers"]["memory-anchor"]
+    assert server["command"] == "memory-anchor"
+    env = {**os.environ, "MEMORY_ANCHOR_DATA_DIR": str(tmp_path / "data"), "HOME": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "memory_anchor", *server["args"]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=env,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": client, "version": "1"},
+    }
+    messages: list[dict[str, object]] = [
+        {"method": "tools/call", "params": {"name": "save_memory", "arguments": {"content": "We use uv"}}},
+        {"method": "tools/call", "params": {"name": "search_memory", "arguments": {"query": "uv"}}},
+    ]
+    if client == "claude-code":
+        messages = [{**m, "params": {**m["params"], "_meta": meta}} for m in messages]  # type: ignore[dict-item]
+    else:
+        opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": client, "version": "1"}}
+        messages = [{"method": "initialize", "params": opening}, {"method": "notifications/initialized"}, *messages]
+    answers = []
+    try:
+        for number, message in enumerate(messages, 1):
+            is_call = not str(message["method"]).startswith("notifications/")
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **({"id": number} if is_call else {}), **message}) + "\n")
+            process.stdin.flush()
+            if is_call:
+                answers.append(json.loads(process.stdout.readline()))
+    finally:
+        process.stdin.close()
+        process.wait(30)
+        subprocess.run([sys.executable, "-m", "memory_anchor", "engine", "stop"], env=env, check=False, timeout=60)
+    found = json.loads(answers[-1]["result"]["content"][0]["text"])
+    assert [snippet["text"] for snippet in found["snippets"]] == ["We use uv"]
