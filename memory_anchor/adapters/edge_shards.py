@@ -197,13 +197,13 @@ class EdgeCollection:
     def erase(self, point_ids: Collection[str]) -> None:
         """Copy everything but these points into a new shard and drop the old files, backups of a migration included."""
         gone = frozenset(point_ids)
-        with self._writing, translated(self.home), private_files():
+        with self._writing, translated(self.home):
             if self.record.kept or self._shard.retrieve(list(gone), False, False):
                 self._copy_into_next(replace(self.record, kept=()), skip=gone)
 
     def replace_embedders(self, spec: CollectionSpec) -> None:
         """Drop the vectors of every embedder that changed, keeping memories and words; they can be embedded anew."""
-        with self._writing, translated(self.home), private_files():
+        with self._writing, translated(self.home):
             stored = self.record.embedders
             unchanged = {name for name, identity in spec.embedders.items() if stored.get(name) == identity}
             self._copy_into_next(replace(self.record, embedders=dict(spec.embedders)), vectors=unchanged)
@@ -386,7 +386,10 @@ def _write_record(home: Path, record: Record) -> None:
 
 @contextlib.contextmanager
 def private_files() -> Iterator[None]:
-    """Make files 0600 and folders 0700 meanwhile; the engine itself makes them 0644."""
+    """Make files 0600 and folders 0700 meanwhile; the engine itself makes them 0644.
+
+    The umask belongs to the whole process: only for opening, which is short and one at a time.
+    """
     before = os.umask(0o077)
     try:
         yield
