@@ -20,6 +20,7 @@ from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.interfaces import shapes
 from memory_anchor.interfaces.callers import actor_from
+from memory_anchor.model import Caller
 from memory_anchor.runtime.wire import Preamble
 
 Json = dict[str, Any]
@@ -135,6 +136,29 @@ def promote(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
+def extract(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Store what is worth keeping of a conversation, or only show it."""
+    wanted = {name: given[name] for name in ("mode", "only") if given.get(name) is not None}
+    if given.get("apply"):
+        done, notes = anchor.remember_conversation(given.get("messages"), **wanted)
+        return shapes.remembered(done, notes)
+    found, mode, notes = anchor.found_in(given.get("messages"), **wanted)
+    candidates = [
+        {
+            "key": one.key,
+            "content": one.content,
+            "type": one.type.value,
+            "about": one.about,
+            "importance": one.importance,
+            "confidence": one.confidence,
+            "message": one.seq,
+        }
+        for one in found.candidates
+    ]
+    return {"candidates": candidates, "episodes": len(found.episodes), "mode": mode.value, "notes": notes}
+
+
+@call
 def edit(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     return shapes.outcome(
         Curation(anchor).edit(given.get("id"), given.get("content"), expected_version=given.get("expected_version"))
@@ -210,14 +234,14 @@ def pause(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 def undo(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     from memory_anchor.lifecycle import undo as undoing
 
-    reader = anchor.actor.scope
+    reader, human = anchor.actor.scope, anchor.actor.caller is Caller.HUMAN
     if given.get("conversation"):
-        plan = undoing.plan_conversation(core.upkeep, str(given["conversation"]), reader)
+        plan = undoing.plan_conversation(core.upkeep, str(given["conversation"]), reader, human=human)
     elif given.get("agent"):
         since = inputs.instant("since", given.get("since"), zone=anchor.actor.zone, now=core.clock.now())
-        plan = undoing.plan_agent(core.upkeep, str(given["agent"]), since, reader)
+        plan = undoing.plan_agent(core.upkeep, str(given["agent"]), since, reader, human=human)
     elif given.get("what") == "last":
-        plan = undoing.plan_last(core.upkeep, reader)
+        plan = undoing.plan_last(core.upkeep, reader, human=human)
     else:
         raise BadInput("undo names nothing; allowed are `last`, --conversation ID, or --agent NAME --since ISO")
     if given.get("apply"):
@@ -230,6 +254,35 @@ def undo(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
         "left": [asdict(left) for left in plan.left],
         "cut": plan.cut,
     }
+
+
+@call
+def purge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Erase memories for good by id or by a text: a human's call alone."""
+    from memory_anchor.lifecycle import purge as purging
+
+    if anchor.actor.caller is not Caller.HUMAN:
+        raise Refused("purge erases for good and is for humans: run `memory-anchor purge` on a terminal")
+    kinds: Json = {
+        "caller": anchor.actor.caller,
+        "at": core.clock.now(),
+        "by": anchor.author,
+        "holders": (
+            *purging.beside_store(core.data_dir),
+            purging.Cache("what searches remember", core.services.searcher.invalidate),
+        ),
+    }
+    ids, text = inputs.strings("ids", given.get("ids"), most=100, each=inputs.NAME_MAX), given.get("text")
+    if bool(ids) == bool(text):
+        raise BadInput("purge names nothing, or both ids and a text; allowed is one of them")
+    if ids:
+        for memory_id in ids:
+            anchor.services.records.read(memory_id, anchor.actor.scope)
+        done = purging.purge_ids(core.upkeep, ids, **kinds)
+    else:
+        done = purging.purge_text(core.upkeep, str(text), **kinds)
+    answer: Json = json.loads(json.dumps({**asdict(done), "versions": done.versions}, default=str))
+    return answer
 
 
 @call

@@ -20,7 +20,7 @@ from typing import Protocol
 from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.lifecycle.digest import opening
 from memory_anchor.lifecycle.upkeep import Upkeep
-from memory_anchor.model import COLLECTIONS, Caller, Memory, OneOf, Where
+from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, OneOf, Scope, Status, Where
 from memory_anchor.ports import Entry
 from memory_anchor.text.indexing import conversation_context, searched_words
 
@@ -44,7 +44,8 @@ OUT_OF_REACH = (
 class Holder(Protocol):
     """Something beside the store that may hold the text: a spool, reports, a cache, a backup."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def erase(self, matches: Callable[[str], bool]) -> int:
         """Erase every record whose text matches; return how many there were."""
@@ -122,6 +123,17 @@ class Certificate:
     @property
     def versions(self) -> int:
         return sum(len(ids) for ids in self.removed.values())
+
+
+def beside_store(data_dir: Path) -> tuple[Holder, ...]:
+    """Return what else in a data directory may hold a memory's text: waiting hooks, context reports, backups."""
+    found: list[Holder] = []
+    for folder in ("spool", "contexts"):
+        if (data_dir / folder).is_dir():
+            found += [WholeFile(path) for path in sorted((data_dir / folder).iterdir()) if path.is_file()]
+    if (data_dir / "backups").is_dir():
+        found += [LinesFile(path) for path in sorted((data_dir / "backups").rglob("*.jsonl"))]
+    return tuple(found)
 
 
 def unescaped(line: str) -> str:
@@ -275,8 +287,9 @@ def _purge(
                     touched.append(memory)
             emptied += [m.version_id for m in touched]
             _empty_context(up, collection, touched)
-            if own or touched:
-                up.store.erase(collection, list(own))
+            doomed_points = list(own) or ([_marker(up, collection, at)] if touched else [])
+            if doomed_points:  # the store's own log is rebuilt only when something is erased from it
+                up.store.erase(collection, doomed_points)
         clean = not any(remains(m) for collection in COLLECTIONS for m in _every_version(up, collection))
     for holder in beside:  # what was answered meanwhile
         if isinstance(holder, Cache):
@@ -290,6 +303,23 @@ def _purge(
         at=at,
     )
     return certificate
+
+
+def _marker(up: Upkeep, collection: str, at: datetime) -> str:
+    """Store an empty memory to erase, so that the log in which emptied texts survive is rebuilt; return its point."""
+    empty = Memory(
+        "purge-marker",
+        "-",
+        Layer.EVENT_LOG,
+        MemoryType.NOTE,
+        Scope(),
+        at,
+        at,
+        status=Status.ARCHIVED,
+        author="job:purge",
+    )
+    up.store.put(collection, [Entry(empty)])
+    return empty.point_id
 
 
 def _empty_context(up: Upkeep, collection: str, memories: Sequence[Memory]) -> None:

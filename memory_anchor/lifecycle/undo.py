@@ -3,8 +3,8 @@
 A plan is made first and shown; it is a value. The changes to undo are a set of versions: the last change (everything
 written at one instant by one author: a supersede, or a whole night's forgetting), all of one conversation, or all of
 one author since a time. Each memory goes back to its latest version outside that set; one that was created by the set
-is archived. A memory that somebody else changed afterwards is left alone and listed. Since undoing writes versions,
-it is undone in the same way.
+is archived. A memory that somebody else changed afterwards is left alone and listed, and so is, unless a human asks,
+what a human wrote or pinned. Since undoing writes versions, it is undone in the same way.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from datetime import datetime, timedelta
 
 from memory_anchor.lifecycle.history import versions_of
 from memory_anchor.lifecycle.upkeep import COLLECTIONS_KEPT, Change, Planned, Upkeep, batches, write
-from memory_anchor.model import AnyOf, Between, Condition, Memory, OneOf, Scope, Status, Where, audiences
+from memory_anchor.model import AnyOf, Between, Condition, Memory, OneOf, Origin, Scope, Status, Where, audiences
 from memory_anchor.versions import meaning_of, revise, same_meaning, written_by
 
 UNDO = "undo"
+HUMAN_AUTHOR = "human:"
 UNDO_MAX = 10_000
 """Versions one undo looks at; more is refused by leaving the rest, and says so."""
 CHUNK = 500
@@ -67,7 +68,7 @@ class UndoPlan:
         )
 
 
-def plan_last(up: Upkeep, reader: Scope) -> UndoPlan:
+def plan_last(up: Upkeep, reader: Scope, *, human: bool = False) -> UndoPlan:
     """Return the plan that undoes the latest change this reader can see: all that one author wrote at one instant."""
     latest: Memory | None = None
     for collection in COLLECTIONS_KEPT:
@@ -86,10 +87,11 @@ def plan_last(up: Upkeep, reader: Scope) -> UndoPlan:
         found_all,
         lambda v: v.recorded_at == at and v.author == author,
         cut=cut,
+        human=human,
     )
 
 
-def plan_conversation(up: Upkeep, conversation: str, reader: Scope) -> UndoPlan:
+def plan_conversation(up: Upkeep, conversation: str, reader: Scope, *, human: bool = False) -> UndoPlan:
     """Return the plan that undoes everything written in one conversation."""
     either = AnyOf((Where((OneOf("conversation", (conversation,)),)), Where((OneOf("written_in", (conversation,)),))))
     found, cut = _find(up, reader, either)
@@ -99,10 +101,11 @@ def plan_conversation(up: Upkeep, conversation: str, reader: Scope) -> UndoPlan:
         found,
         lambda v: written_by(v) == conversation,
         cut=cut,
+        human=human,
     )
 
 
-def plan_agent(up: Upkeep, name: str, since: datetime, reader: Scope) -> UndoPlan:
+def plan_agent(up: Upkeep, name: str, since: datetime, reader: Scope, *, human: bool = False) -> UndoPlan:
     """Return the plan that undoes everything an agent (or human, or job) of this name wrote from `since` on."""
     authors = (name, *(f"{kind}:{name}" for kind in ("agent", "human", "system", "job")))
     found, cut = _find(up, reader, OneOf("author", authors), Between("recorded_at", at_least=since))
@@ -112,6 +115,7 @@ def plan_agent(up: Upkeep, name: str, since: datetime, reader: Scope) -> UndoPla
         found,
         lambda v: v.author in authors and v.recorded_at >= since,
         cut=cut,
+        human=human,
     )
 
 
@@ -149,7 +153,9 @@ def _find(up: Upkeep, reader: Scope, *conditions: Condition) -> tuple[list[Memor
     return found[:UNDO_MAX], len(found) >= UNDO_MAX
 
 
-def _plan(up: Upkeep, what: str, found: Sequence[Memory], undone: Callable[[Memory], bool], *, cut: bool) -> UndoPlan:
+def _plan(
+    up: Upkeep, what: str, found: Sequence[Memory], undone: Callable[[Memory], bool], *, cut: bool, human: bool
+) -> UndoPlan:
     steps: list[UndoStep] = []
     left: list[LeftAlone] = []
     for memory_id in sorted({v.id for v in found if undone(v)}):
@@ -157,6 +163,9 @@ def _plan(up: Upkeep, what: str, found: Sequence[Memory], undone: Callable[[Memo
         current = versions[-1]
         if not undone(current):
             left.append(LeftAlone(memory_id, current.author, f"changed since, in version {current.version}"))
+            continue
+        if not human and (current.pinned or current.origin is Origin.HUMAN or current.author.startswith(HUMAN_AUTHOR)):
+            left.append(LeftAlone(memory_id, current.author, "only a human takes back what a human wrote or pinned"))
             continue
         target = _before(versions, undone)
         if target is None and current.status is Status.ARCHIVED:

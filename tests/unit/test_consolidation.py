@@ -214,7 +214,7 @@ def test_extracted_facts_that_say_the_same_become_one_that_cites_the_other():
     assert "a@1" in [c.ref for c in after["b"].citations]
     assert [t.name for t in after["b"].tags] == ["friday", "deploy"]
     assert {k: m.content for k, m in after.items()} == before
-    undo.apply(up, undo.plan_last(up, Scope()), at=day(2), author="human:me")
+    undo.apply(up, undo.plan_last(up, Scope(), human=True), at=day(2), author="human:me")
     assert set(statuses(up).values()) == {Status.ACTIVE}
     assert current(up)["b"].citations == ()
 
@@ -289,7 +289,7 @@ def test_what_a_human_brought_back_is_not_superseded_again():
     up = upkeep()
     put(up, fact("old", "Use pip"), fact("new", "Use uv", previous_version_id="old@1", recorded_at=day(1)))
     finish_supersedes(up, day(2))
-    undo.apply(up, undo.plan_last(up, Scope()), at=day(3), author="human:me")
+    undo.apply(up, undo.plan_last(up, Scope(), human=True), at=day(3), author="human:me")
 
     assert finish_supersedes(up, day(4)).changed == 0
     assert current(up)["old"].status is Status.ACTIVE

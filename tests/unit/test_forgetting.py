@@ -276,7 +276,7 @@ def test_archiving_then_undoing_is_the_identity(kinds, policy):
     before = current(up)
     report = forget(up, day(400))
     if report.changed:
-        apply(up, plan_last(up, Scope()), at=day(401), author="human:me")
+        apply(up, plan_last(up, Scope(), human=True), at=day(401), author="human:me")
 
     after = current(up)
     assert all(same_meaning(before[memory_id], after[memory_id]) for memory_id in before)
@@ -290,7 +290,7 @@ def test_restoring_brings_back_the_vectors_too():
     before = up.store.get("event_log", [current(up)["e1"].point_id], with_vectors=True)[0]
 
     forget(up, day(60))
-    apply(up, plan_last(up, Scope()), at=day(61), author="human:me")
+    apply(up, plan_last(up, Scope(), human=True), at=day(61), author="human:me")
 
     after = up.store.get("event_log", [current(up)["e1"].point_id], with_vectors=True)[0]
     assert after.memory.version == 3
@@ -309,7 +309,7 @@ def test_what_a_human_restored_is_not_forgotten_again():
     up = upkeep(**ALL)
     put(up, a_memory("e1"))
     forget(up, day(60))
-    restored = apply(up, plan_last(up, Scope()), at=day(61), author="human:me")
+    restored = apply(up, plan_last(up, Scope(), human=True), at=day(61), author="human:me")
 
     assert [m.status for m in restored] == [Status.ACTIVE]
     assert [forget(up, day(d)).changed for d in (61.5, 100, 1000)] == [0, 0, 0]

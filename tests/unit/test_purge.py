@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from timekit import a_memory, current, day, put, upkeep
+from timekit import EMBEDDER, a_memory, current, day, put, upkeep
 
 from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.lifecycle.forgetting import forget
-from memory_anchor.lifecycle.purge import Cache, LinesFile, WholeFile, purge_ids, purge_text
+from memory_anchor.lifecycle.purge import Cache, LinesFile, WholeFile, beside_store, purge_ids, purge_text
 from memory_anchor.lifecycle.upkeep import Change, write
 from memory_anchor.model import COLLECTIONS, Caller, Citation, MemoryType, Scope, Status, Tag, Where
 from memory_anchor.versions import revise
@@ -173,3 +173,39 @@ def test_a_short_memory_does_not_empty_every_context_that_contains_it():
     put(up, a_memory("m", "ok"), a_memory("a", "x", context="looking around"), a_memory("b", "y", context="ok"))
 
     assert purge_ids(up, ["m"], **HUMAN).emptied == ("b@1",)
+
+
+def test_no_file_of_the_embedded_store_holds_the_text_afterwards(tmp_path):
+    """Rule: deleted text survives in the engine's log, so the shard is rebuilt, for an emptied context too."""
+    from memory_anchor.adapters.edge_store import EdgeStore
+    from memory_anchor.ports import DENSE, CollectionSpec
+    from memory_anchor.runtime.lock import DirectoryLock
+
+    lock = DirectoryLock.acquire(tmp_path / "data", role="test")
+    store = EdgeStore(tmp_path / "data" / "store", lock=lock, reserve_bytes=0)
+    for name in COLLECTIONS:
+        store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
+    up = upkeep(store)
+    put(up, a_memory("m", "xylophone-secret-one"), a_memory("only", "kept", context="xylophone-secret-two"))
+    store.flush()
+
+    for secret in ("xylophone-secret-one", "xylophone-secret-two"):
+        assert purge_text(up, secret, **HUMAN).clean
+    store.close()
+    lock.release()
+
+    held = [p for p in (tmp_path / "data").rglob("*") if p.is_file() and b"xylophone" in p.read_bytes()]
+    assert held == []
+
+
+def test_what_lies_beside_the_store_is_found(tmp_path):
+    """Rule: the spool, the reports and the backups it knows of."""
+    for name in ("spool/1.json", "contexts/a.json", "backups/b/all.jsonl", "backups/b/other.bin"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(json.dumps({"text": SECRET}))
+    up = upkeep()
+
+    told = purge_text(up, SECRET, holders=beside_store(tmp_path), **HUMAN)
+
+    assert told.files == {"1.json": 1, "a.json": 1, "all.jsonl": 1}
+    assert beside_store(tmp_path / "nothing") == ()

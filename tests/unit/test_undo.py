@@ -36,7 +36,7 @@ def test_undo_last_takes_back_a_whole_change_even_over_several_memories():
     put(up, a_memory("new", "Use uv", MemoryType.DECISION, recorded_at=day(1), previous_version_id="old@1"))
     change(up, "old", day(1), "agent:tester", status=Status.SUPERSEDED, valid_to=day(1))
 
-    plan = undo.plan_last(up, READER)
+    plan = undo.plan_last(up, READER, human=True)
     undo.apply(up, plan, at=day(2), author="human:me")
 
     assert view(up) == before
@@ -50,7 +50,7 @@ def test_a_plan_changes_nothing_until_it_is_applied():
     change(up, "m", day(1), content="other")
     before = current(up)
 
-    assert [p.action for p in undo.plan_last(up, READER).preview()] == ["restore"]
+    assert [p.action for p in undo.plan_last(up, READER, human=True).preview()] == ["restore"]
     assert current(up) == before
 
 
@@ -60,7 +60,7 @@ def test_undoing_an_undo_gives_the_change_back():
     put(up, a_memory("m", "one"))
     change(up, "m", day(1), content="two")
     for at in (2, 3):
-        undo.apply(up, undo.plan_last(up, READER), at=day(at), author="human:me")
+        undo.apply(up, undo.plan_last(up, READER, human=True), at=day(at), author="human:me")
 
     assert [v.content for v in versions_of(up.store, "m", None)] == ["one", "two", "one", "two"]
     assert [v.reason[:21] for v in versions_of(up.store, "m", None)][2:] == ["undo: the last change"] * 2
@@ -70,9 +70,9 @@ def test_undoing_a_creation_archives_and_undoing_that_brings_it_back():
     """Rule: nothing is erased by undo."""
     up = upkeep()
     put(up, a_memory("m"))
-    undo.apply(up, undo.plan_last(up, READER), at=day(1), author="human:me")
+    undo.apply(up, undo.plan_last(up, READER, human=True), at=day(1), author="human:me")
     gone = current(up)["m"].status
-    undo.apply(up, undo.plan_last(up, READER), at=day(2), author="human:me")
+    undo.apply(up, undo.plan_last(up, READER, human=True), at=day(2), author="human:me")
 
     assert (gone, current(up)["m"].status) == (Status.ARCHIVED, Status.ACTIVE)
 
@@ -85,7 +85,7 @@ def test_a_conversation_is_undone_and_what_others_changed_since_is_left_and_list
     change(up, "theirs", day(1), conversation="c1", content="v2")
     change(up, "theirs", day(2), "agent:b", conversation="c2", content="v3")
 
-    plan = undo.plan_conversation(up, "c1", READER)
+    plan = undo.plan_conversation(up, "c1", READER, human=True)
     undo.apply(up, plan, at=day(3), author="human:me")
 
     after = current(up)
@@ -97,10 +97,10 @@ def test_the_same_conversation_undone_twice_changes_nothing_more():
     """Rule: undo is idempotent: the undo itself is a later change by somebody else."""
     up = upkeep()
     put(up, a_memory("mine", scope=Scope(conversation="c1")))
-    undo.apply(up, undo.plan_conversation(up, "c1", READER), at=day(1), author="human:me")
+    undo.apply(up, undo.plan_conversation(up, "c1", READER, human=True), at=day(1), author="human:me")
     before = current(up)
 
-    plan = undo.plan_conversation(up, "c1", READER)
+    plan = undo.plan_conversation(up, "c1", READER, human=True)
 
     assert plan.steps == ()
     undo.apply(up, plan, at=day(2), author="human:me")
@@ -115,7 +115,7 @@ def test_an_agents_work_is_undone_from_a_time_on_only():
     change(up, "m", day(5), "agent:codex", content="v3")
     change(up, "m", day(6), "agent:codex", content="v4")
 
-    undo.apply(up, undo.plan_agent(up, "codex", day(5), READER), at=day(9), author="human:me")
+    undo.apply(up, undo.plan_agent(up, "codex", day(5), READER, human=True), at=day(9), author="human:me")
 
     assert current(up)["m"].content == "v2"
 
@@ -126,8 +126,8 @@ def test_undo_reaches_only_what_the_reader_may_see():
     other = Scope(user="you", agent="x")
     put(up, a_memory("theirs", scope=other, visibility=Visibility.USER, recorded_at=day(2)), a_memory("mine"))
 
-    assert [p.id for p in undo.plan_last(up, READER).preview()] == ["mine"]
-    assert undo.plan_agent(up, "tester", T0, READER).preview()[0].id == "mine"
+    assert [p.id for p in undo.plan_last(up, READER, human=True).preview()] == ["mine"]
+    assert undo.plan_agent(up, "tester", T0, READER, human=True).preview()[0].id == "mine"
 
 
 def test_a_change_between_plan_and_apply_is_not_overwritten():
@@ -135,11 +135,26 @@ def test_a_change_between_plan_and_apply_is_not_overwritten():
     up = upkeep()
     put(up, a_memory("m", "v1"))
     change(up, "m", day(1), content="v2")
-    plan = undo.plan_last(up, READER)
+    plan = undo.plan_last(up, READER, human=True)
     change(up, "m", day(2), "agent:b", content="v3")
 
     assert undo.apply(up, plan, at=day(3), author="human:me") == []
     assert current(up)["m"].content == "v3"
+
+
+def test_an_agent_takes_back_nothing_that_a_human_wrote_or_pinned():
+    """Rule: from an agent's shell a command is an agent; the human's word stands and is listed."""
+    up = upkeep()
+    put(up, a_memory("edited", "v1"), a_memory("pinned", "v1", scope=Scope(conversation="c")), a_memory("own", "v1"))
+    for name, author in (("edited", "human:me"), ("own", "agent:a")):
+        change(up, name, day(1), author, "c", content="v2")
+    change(up, "pinned", day(1), "agent:a", "c", pinned=True)
+
+    plan = undo.plan_conversation(up, "c", READER)
+
+    assert [p.id for p in plan.preview()] == ["own"]
+    assert [left.id for left in plan.left] == ["edited", "pinned"]
+    assert len(undo.plan_conversation(up, "c", READER, human=True).steps) == 3
 
 
 def test_nothing_written_yet_is_nothing_to_undo():
@@ -185,10 +200,10 @@ def test_undo_after_any_sequence_of_writes_restores_the_exact_earlier_view(first
             since, before = at + timedelta(minutes=1), view(up)
 
     later = view(up)
-    undo.apply(up, undo.plan_agent(up, "b", since, READER), at=at + timedelta(hours=1), author="human:me")
+    undo.apply(up, undo.plan_agent(up, "b", since, READER, human=True), at=at + timedelta(hours=1), author="human:me")
     assert view(up) == before
 
-    undo.apply(up, undo.plan_agent(up, "me", since, READER), at=at + timedelta(hours=2), author="human:you")
+    undo.apply(up, undo.plan_agent(up, "me", since, READER, human=True), at=at + timedelta(hours=2), author="human:you")
     assert view(up) == later
 
 
@@ -199,7 +214,7 @@ def test_one_step_at_a_time_undo_last_walks_nowhere_but_back_and_forth():
     change(up, "m", day(1), content="v2")
     seen = []
     for at in range(2, 6):
-        undo.apply(up, undo.plan_last(up, READER), at=day(at), author="human:me")
+        undo.apply(up, undo.plan_last(up, READER, human=True), at=day(at), author="human:me")
         seen.append(current(up)["m"].content)
 
     assert seen == ["v1", "v2", "v1", "v2"]

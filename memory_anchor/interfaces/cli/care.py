@@ -22,6 +22,7 @@ At = Annotated[str | None, typer.Option("--at", metavar="ISO", help="Move the cl
 def register(app: typer.Typer) -> None:
     app.command()(review)
     app.command()(undo)
+    app.command()(purge)
     app.command()(stats)
     app.command()(pause)
     jobs = typer.Typer(help="What runs in the background: list, run, start, stop, stats.", no_args_is_help=True)
@@ -131,6 +132,38 @@ def undo(
         out.print(f"  [yellow]left alone[/] {left['id']}: {escape(left['reason'])}")
     if answer["steps"] and not yes:
         quiet("nothing was changed; add --yes to do it")
+
+
+@guarded
+def purge(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Whole memories.")] = None,
+    matching: Annotated[
+        bool, typer.Option("--matching", help="Ask for a text, unseen, and erase all with it.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Erase for good, in every version, the store's log, reports and spool; needs the passphrase."""
+    text = ask_passphrase("Text to erase everywhere: ") if matching else None  # never in a shell's history
+    passphrase = ask_passphrase()
+    if not json_ and not typer.confirm("Erase for good? Nothing brings it back", default=False):
+        quiet("nothing was erased")
+        return
+    answer = call("purge", ids=list(ids or ()), text=text, passphrase=passphrase)
+    if json_:
+        show_json(answer)
+        return
+    out.print(f"erased {answer['versions']} versions; emptied the search context of {len(answer['emptied'])}")
+    for collection, gone in answer["removed"].items():
+        out.print(f"  {collection}: {', '.join(gone)}")
+    for name, many in answer["files"].items():
+        if many:
+            out.print(f"  {escape(name)}: {many}")
+    for mention in answer["mentions"]:
+        out.print(f"  [yellow]quotes it, left for you to decide[/] {mention}")
+    if not answer["clean"]:
+        out.print("[red]something was still found afterwards; run it again[/]")
+    for place in answer["out_of_reach"]:
+        out.print(f"  [dim]out of reach: {escape(place)}[/]")
 
 
 @guarded
