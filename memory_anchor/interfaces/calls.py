@@ -296,7 +296,7 @@ def jobs_list(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
                 "about": job.about,
                 "every_s": job.every.total_seconds(),
                 "due": name in due,
-                "last_at": states[name].last_at.isoformat() if states[name].last_at else None,
+                "last_at": shapes.time_text(last) if (last := states[name].last_at) else None,
                 "runs": states[name].runs,
                 "changed": states[name].changed,
                 "failures": states[name].failures,
@@ -317,7 +317,7 @@ def jobs_run(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     )
     return {
         "job": report.job,
-        "at": report.at.isoformat(),
+        "at": shapes.time_text(report.at),
         "changed": report.changed,
         "left": report.left,
         "dry_run": report.dry_run,

@@ -36,7 +36,7 @@ def data_dir() -> Path:
     return Path(wire.data_dir(os.environ))
 
 
-def call(name: str, **arguments: Any) -> dict[str, Any]:
+def call(name: str, /, **arguments: Any) -> dict[str, Any]:
     """Return the answer of one call. Raises our errors, whoever ran it."""
     given = {key: value for key, value in arguments.items() if value is not None}
     answer = _ask_engine(name, given)
