@@ -90,7 +90,8 @@ def how_to_approve(proposal: Proposal) -> str:
     left = REQUIRED_CONFIRMATIONS - len(proposal.confirmations)
     if proposal.status is not ProposalStatus.OPEN:
         return f"nothing to do: it is {proposal.status.value}"
-    return f"a human runs `memory-anchor constitution approve {proposal.id}` on a terminal, {left} more times"
+    times = f"{left} more time{'s' if left > 1 else ''}"
+    return f"a human runs `memory-anchor constitution approve {proposal.id}` on a terminal, {times}"
 
 
 class ProposalBook:

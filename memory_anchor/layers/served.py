@@ -184,6 +184,9 @@ class TextInForce:
         if last is not None:
             said = f"{FILE_NAME}: {found.wrong}; its last readable text is served; mend it, or {RESTORE}"
             return Served(last, (said, warning), None)
+        if found.wrong in (MISSING, EMPTY):
+            told = f"{FILE_NAME}: {found.wrong} and nothing approved is on this machine; `memory-anchor init` makes one"
+            return Served(parse(""), (told,), None)
         document = found.document or parse("")
         said = f"{FILE_NAME}: {found.wrong}" + ("; what can be read of it is served" if document.entries else "")
         return Served(document, (said, warning), None)

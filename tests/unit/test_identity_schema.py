@@ -136,6 +136,14 @@ def test_a_project_never_initialised_serves_its_file_with_a_warning(project: Pro
     assert not schema.initialised
 
 
+def test_a_project_without_a_constitution_is_empty_and_says_how_to_begin(project: Project) -> None:
+    """Constitution: nothing to serve is one warning, not a failure."""
+    served = project.schema().load()
+
+    assert served.entries == () and served.tokens == 0
+    assert len(served.warnings) == 1 and "`memory-anchor init` makes one" in served.warnings[0]
+
+
 def test_an_approved_text_is_served_without_a_warning(project: Project) -> None:
     """Constitution: after `init` all is well and nothing nags."""
     schema = project.begun()
