@@ -1,0 +1,194 @@
+"""The memory itself behind real bridges: writes survive a killed engine once, hooks and commands share the engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent import Agent
+from conftest import until
+
+from memory_anchor.runtime import engine, handshake, wire
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "memory_anchor"]
+
+
+class Home:
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "data"
+        self.project = folder / "project"
+        self.project.mkdir()
+        foreign = ("MEMORY_ANCHOR", "CLAUDE", "CODEX")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        self.env = {
+            **kept,
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(folder),
+            "MEMORY_ANCHOR_DATA_DIR": str(self.data),
+            "MEMORY_ANCHOR_EMBEDDER__KIND": "none",
+            "TZ": "UTC",
+        }
+        self.agents: list[Agent] = []
+
+    def agent(self, conversation: str, *options: str, modern: bool = False) -> Agent:
+        env = {**self.env, "CLAUDE_CODE_SESSION_ID": conversation, "CLAUDE_PROJECT_DIR": str(self.project)}
+        self.agents.append(Agent([*COMMAND, "mcp", *options], env, modern=modern))
+        return self.agents[-1]
+
+    def hook(self, event: str, **payload: Any) -> str:
+        ran = subprocess.run(
+            [*COMMAND, "hook", event],
+            input=json.dumps({"cwd": str(self.project), "hook_event_name": event, **payload}).encode(),
+            env={**self.env, "CLAUDE_PROJECT_DIR": str(self.project)},
+            capture_output=True,
+            check=True,
+        )
+        out = ran.stdout.decode()
+        return json.loads(out)["hookSpecificOutput"]["additionalContext"] if out.startswith("{") else out
+
+    def kill_engine(self) -> None:
+        os.kill((wire.read_state(str(self.data)) or {})["pid"], 9)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    for agent in made.agents:
+        agent.process.kill()
+        agent.process.wait()
+    engine.stop(made.data, wait_s=10)
+
+
+def told(answer: dict[str, Any]) -> dict[str, Any]:
+    text: dict[str, Any] = json.loads(answer["result"]["content"][0]["text"])
+    return text
+
+
+def test_one_memory_serves_two_agents_a_hook_and_a_command_and_outlives_its_engine(home: Home) -> None:
+    """Rules engine.one, hook.start, L1.end: the whole loop over real processes, with a kill -9 in the middle."""
+    first, second = home.agent("c1"), home.agent("c2", modern=True)
+    saved = told(first.tool("save_memory", content="The release branch is cut on Thursdays"))
+    assert saved["outcome"] == "added"
+    home.kill_engine()
+    found = told(second.tool("search_memory", query="when is the release branch cut"))
+    assert [snippet["id"] for snippet in found["snippets"]] == [saved["id"]]
+
+    told(first.tool("set_active_context", key="task", value="cutting the release"))
+    assert "cutting the release" in home.hook("SessionStart", session_id="c1", source="resume")
+    assert "Thursdays" in home.hook("UserPromptSubmit", session_id="c9", prompt="release branch cut thursdays")
+    home.hook("SessionEnd", session_id="c1", reason="exit")
+    home.hook("PostCompact", session_id="c2", compact_summary="We agreed on trunk based development")
+    events = [event["content"] for event in told(second.tool("search_events"))["events"]]
+    assert "trunk based" in events[0]
+    assert "cutting the release" in events[1]
+
+    listed = subprocess.run(
+        [*COMMAND, "stats", "--json"], env=home.env, cwd=home.project, capture_output=True, check=True
+    )
+    assert json.loads(listed.stdout)["layers"]["verified_fact"] == 1
+
+
+def test_a_write_resent_to_a_second_engine_is_stored_once(home: Home) -> None:
+    """Rule bridge.delivery: the engine dies between storing and answering; the repeat gets the first outcome."""
+    agent = home.agent("c1")
+    told(agent.tool("log_event", content="before"))
+    data = str(home.data)
+    caller = wire.Preamble(conversation="c1", project_dir=str(home.project), nonce="fixed")
+    link, state = wire.connect(data)
+    request = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
+    call = {**request, "params": {"name": "log_event", "arguments": {"content": "only once"}}}
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
+    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": client}
+    ids = []
+    for _ in range(2):
+        with link, link.makefile("rb") as lines:
+            link.settimeout(60)
+            link.sendall(wire.greeting("mcp", caller, state))
+            for message in (hello, {"jsonrpc": "2.0", "method": "notifications/initialized"}, call):
+                link.sendall(json.dumps(message).encode() + b"\n")
+            answers = [json.loads(lines.readline()) for _ in range(3)]
+        ids.append(told(answers[2])["id"])
+        home.kill_engine()
+        assert told(agent.tool("get_memory", id=ids[0]))["content"] == "only once"
+        link, state = wire.connect(data)
+    link.close()
+
+    assert ids[0] == ids[1]
+    contents = [event["content"] for event in told(agent.tool("search_events"))["events"]]
+    assert contents.count("only once") == 1
+
+
+def test_a_closed_bridge_ends_its_conversation(home: Home) -> None:
+    """Rule L1.end: without any hook, what was in mind becomes an event when the engine drains."""
+    agent = home.agent("c1")
+    told(agent.tool("set_active_context", key="task", value="half a migration"))
+    agent.close()
+    engine.stop(home.data)
+    events = told(home.agent("c2").tool("search_events"))["events"]
+    assert [("half a migration" in event["content"]) for event in events] == [True]
+
+
+@pytest.mark.slow
+def test_read_only_and_profile_belong_to_the_connection(home: Home) -> None:
+    """Rule engine.neutral: two bridges of one engine differ in what they may and what they see."""
+    writer, reader = home.agent("c1", "--profile", "full"), home.agent("c2", "--read-only")
+    names = {
+        agent: {tool["name"] for tool in agent.call("tools/list", {})["result"]["tools"]} for agent in (writer, reader)
+    }
+    assert "save_memory" in names[writer]
+    assert "save_memory" not in names[reader]
+    assert reader.tool("save_memory", content="no").get("result", {}).get("isError") or "error" in reader.tool(
+        "save_memory", content="no"
+    )
+
+
+@pytest.mark.slow
+def test_in_process_serves_the_same_memory_and_holds_the_lock(home: Home) -> None:
+    """Rule engine.in-process: no engine is started, the lock holds, and the next engine finds what was written."""
+    agent = home.agent("c1", "--in-process")
+    saved = told(agent.tool("save_memory", content="In process we trust"))
+    assert wire.read_state(str(home.data)) is None
+    busy = home.agent("c2").call("tools/call", {"name": "search_memory", "arguments": {"query": "x"}})
+    assert "in use by pid" in busy["error"]["message"]
+    agent.close()
+    found = told(home.agent("c3").tool("get_memory", id=saved["id"]))
+    assert found["content"] == "In process we trust"
+
+
+@pytest.mark.slow
+def test_a_second_start_answers_from_what_this_project_was_told_before(home: Home) -> None:
+    """Rule bridge.handshake: the recorded instructions carry this project's constitution."""
+    (home.project / "constitution.yaml").write_text(
+        "version: '1'\nentries:\n- {id: a, content: Never push on Fridays, priority: 0}\n"
+    )
+    agent = home.agent("c1")
+    agent.tool("get_constitution")
+    folder = home.data / handshake.FOLDER
+    until(lambda: list(folder.glob("*.json")), "the handshake is recorded")
+    agent.close()
+    recorded = json.loads(next(folder.glob("*.json")).read_text())
+    assert any("Never push on Fridays" in str(result.get("instructions")) for result in recorded["results"])
+
+
+@pytest.mark.slow
+def test_the_short_soak_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Rule durability: every acknowledged write is readable exactly once, over kills and a full disk."""
+    ran = subprocess.run(
+        [sys.executable, "scripts/soak", "--bridges", "2", "--writers", "2", "--writes", "400", "--kills", "4"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    result = json.loads(ran.stdout)
+    assert (result["lost"], result["doubled"], result["unreadable"], result["answered_twice"]) == (0, 0, 0, 0)
+    assert result["acknowledged"] >= 400
+    assert result["passed"], result
