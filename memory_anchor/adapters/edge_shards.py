@@ -146,6 +146,12 @@ class EdgeCollection:
 
     # --- use -----------------------------------------------------------------------------------------------------
 
+    def fits(self, spec: CollectionSpec) -> bool:
+        """Return whether the open collection already is what `spec` asks for."""
+        wanted = spec.embedders.items()
+        same = all(self.record.embedders.get(name) == identity for name, identity in wanted)
+        return same and self.record.schema_version == spec.schema_version
+
     def read(self, ask: Callable[[Any], Any]) -> Any:
         """Return what `ask` makes of the shard."""
         with self._gate.shared(), translated(self.home):

@@ -24,7 +24,7 @@ from memory_anchor.adapters.edge_engine import Migration, translated
 from memory_anchor.adapters.edge_shards import MIGRATIONS, EdgeCollection, private_files
 from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import from_payload, to_payload, usage_payload
-from memory_anchor.adapters.vectors import checked_rows
+from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.errors import DiskFull, StoreBusy
 from memory_anchor.model import COLLECTIONS, Memory, Usage, Where
 from memory_anchor.ports import DENSE, WORDS, CollectionSpec, Entry, HeldLock, Hit, SparseVector
@@ -71,9 +71,13 @@ class EdgeStore:
 
     def open_collection(self, name: str, spec: CollectionSpec) -> None:
         with self._opening:
-            if name in self._collections:
-                self._collections[name].close()
-                del self._collections[name]
+            current = self._collections.get(name)
+            if current is not None:
+                if current.fits(spec):
+                    return
+                if conflict := identity_conflict(name, current.record.embedders, spec.embedders):
+                    raise conflict
+                self._collections.pop(name).close()
             self._collections[name] = self._opened(name, spec)
 
     def reindex(self, name: str, spec: CollectionSpec) -> None:
