@@ -174,24 +174,31 @@ _FENCES = "|".join((FENCE_TAG, r"memory-anchor(?:-[a-z]{1,20}){0,3}", "system-re
 _FENCE_OPEN = re.compile(rf"<({_FENCES})(?:\s[^<>]{{0,400}})?>", re.I)
 
 
+def split_fenced(text: str) -> tuple[str, str]:
+    """Return (the text without recalled blocks, the recalled blocks), each in order."""
+    if "<" not in text:
+        return text, ""
+    kept: list[str] = []
+    recalled: list[str] = []
+    reached = 0
+    lowered = text.lower()
+    while (match := _FENCE_OPEN.search(text, reached)) is not None:
+        kept.append(text[reached : match.start()])
+        closing = f"</{match.group(1).lower()}>"
+        end = lowered.find(closing, match.end())
+        reached = len(text) if end < 0 else end + len(closing)
+        recalled.append(text[match.start() : reached])
+    kept.append(text[reached:])
+    return "".join(kept), "\n".join(recalled)
+
+
 def strip_fenced(text: str) -> str:
     """Return a conversation's text without recalled blocks, so that memory is never extracted from memory.
 
     Our own fences (also under a `memory-anchor...` tag) and the client's `<system-reminder>` blocks, into which hooks
     print, go whole; one that never closes goes to the end.
     """
-    if "<" not in text:
-        return text
-    parts: list[str] = []
-    reached = 0
-    lowered = text.lower()
-    while (match := _FENCE_OPEN.search(text, reached)) is not None:
-        parts.append(text[reached : match.start()])
-        closing = f"</{match.group(1).lower()}>"
-        end = lowered.find(closing, match.end())
-        reached = len(text) if end < 0 else end + len(closing)
-    parts.append(text[reached:])
-    return "".join(parts)
+    return split_fenced(text)[0]
 
 
 _INJECTION = re.compile(

