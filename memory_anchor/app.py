@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from cachetools import LRUCache
@@ -28,6 +28,7 @@ from memory_anchor.adapters.system import Ids, SystemClock, private_dir
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import BadInput, Refused, Unavailable
 from memory_anchor.ingestion.reconcile import decide
+from memory_anchor.ingestion.remembering import Rememberer
 from memory_anchor.ingestion.writing import FactWriter
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventDraft, EventLog
@@ -79,6 +80,9 @@ from memory_anchor.services import Room, Services
 from memory_anchor.settings import Loaded, Settings, load_settings, with_project_file
 from memory_anchor.text.indexing import embedded_text
 from memory_anchor.writes import session_text
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Matrix
 
 log = logging.getLogger("memory_anchor")
 ROOMS_KEPT = 64
@@ -134,6 +138,7 @@ class Core:
         )
         records = Records(store, clock, self.audit, new_id=ids.new, entry_of=searcher.entry_of, on_write=self._stored)
         events = EventLog(records)
+        facts = FactWriter(records, _gate(settings), self._neighbours, decide)
         usage = UsageBuffer(store, clock, records.lock, tally_file=data_dir / "usage.json")
         rules = settings.lifecycle
         self.upkeep = Upkeep(
@@ -163,7 +168,8 @@ class Core:
             audit=self.audit,
             records=records,
             events=events,
-            facts=FactWriter(records, _gate(settings), self._neighbours, decide),
+            facts=facts,
+            rememberer=Rememberer(facts, events, self._message_rows),
             active=ActiveContext(clock, self._end_evicted),
             searcher=searcher,
             usage=usage,
@@ -304,6 +310,13 @@ class Core:
     def _neighbours(self, actor: Actor, memory: Memory) -> Sequence[tuple[Memory, float]]:
         """Return live facts near a new one; its row was embedded a moment ago and is remembered."""
         return self.services.searcher.similar(actor, embedded_text(memory), layer=Layer.VERIFIED_FACT, limit=NEIGHBOURS)
+
+    def _message_rows(self, texts: Sequence[str]) -> Matrix | None:
+        """Return centred rows of a conversation's messages, None when nothing can embed now."""
+        try:
+            return self.nearness.rows(texts)
+        except Unavailable:
+            return None
 
     def _supplements(self, project_id: str) -> Sequence[ConstitutionEntry]:
         found = self.services.store.find(

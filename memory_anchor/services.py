@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from memory_anchor.ingestion.remembering import Rememberer
 from memory_anchor.ingestion.writing import FactWriter
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventLog
@@ -34,6 +35,7 @@ class Services:
     records: Records
     events: EventLog
     facts: FactWriter
+    rememberer: Rememberer
     active: ActiveContext
     searcher: Searcher
     usage: UsageBuffer

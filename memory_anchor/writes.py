@@ -14,26 +14,33 @@ from typing import Any
 
 from memory_anchor import inputs, safety
 from memory_anchor.errors import BadInput, Refused, VersionConflict
+from memory_anchor.ingestion.messages import conversation
+from memory_anchor.ingestion.remembering import KNOWN_MAX, Found, Remembered
 from memory_anchor.ingestion.writing import FactDraft
 from memory_anchor.layers.active_context import DEFAULT_TTL_S, SESSION_TTL_S, VALUE_BYTES_MAX
 from memory_anchor.layers.event_log import EventDraft
 from memory_anchor.layers.records import Request, author_of, request_of, with_receipt
 from memory_anchor.model import (
+    FOUND_STATES,
     LAYER_OF_TYPE,
     ORIGIN_ALIASES,
     Actor,
     Caller,
     Citation,
     Layer,
+    Memory,
     MemoryType,
+    OneOf,
     Origin,
     Outcome,
     Proposal,
     ProposalAction,
     Status,
     Visibility,
+    Where,
     WriteMode,
     WriteOutcome,
+    audiences,
 )
 from memory_anchor.services import Room, Services
 from memory_anchor.text.hashing import content_hash
@@ -84,7 +91,7 @@ class Writes:
                 )
         return self.room.identity.propose(
             content=safety.redact(safety.strip_private(text)).text,
-            reason=inputs.text("reason", reason, most=inputs.REASON_MAX),
+            reason=self.made_safe(inputs.text("reason", reason, most=inputs.REASON_MAX), "reason")[0],
             action=kind,
             entry_id=inputs.text("entry_id", entry_id, most=inputs.NAME_MAX, required=False) or None,
             from_id=source,
@@ -289,6 +296,51 @@ class Writes:
             entry = records.revised_entry(step.new, step.closed)
             records.commit([entry], closed=[step.closed], kind="promote", by=step.new.author)
         self.services.usage.used(event)
+
+    # --- conversations --------------------------------------------------------------------------------------
+
+    def remember_conversation(
+        self, messages: object, *, mode: object = None, only: object = None
+    ) -> tuple[list[Remembered], list[str]]:
+        """Store what is worth keeping of a conversation; return what became of each part, and notes.
+
+        mode: first-person, ghostwriter or factual (the settings of this agent when left out). only: "user_facts".
+        """
+        self.check_writable()
+        found, write_mode, notes = self.found_in(messages, mode=mode, only=only)
+        model = self.services.model.name if self.services.model is not None and not notes else None
+        done = self.services.rememberer.store(self.actor, found, gate=self.room.gate, mode=write_mode, model=model)
+        return done, notes
+
+    def found_in(
+        self, messages: object, *, mode: object = None, only: object = None
+    ) -> tuple[Found, WriteMode, list[str]]:
+        """Return what `remember_conversation` would store; nothing is written."""
+        turns = conversation(messages)
+        if only is not None and only != "user_facts":
+            raise BadInput(f"only is {str(only)[:40]!r}; allowed is user_facts")
+        own = self.room.settings.agents.get(self.actor.scope.agent)
+        chosen = mode if mode is not None else own.extraction.mode if own is not None else WriteMode.FACTUAL.value
+        write_mode = inputs.choice("mode", chosen, WriteMode)
+        notes = []
+        if write_mode in (WriteMode.FIRST_PERSON, WriteMode.GHOSTWRITER) and self.services.model is None:
+            notes.append(f"no language model is configured, so rules extracted in factual mode, not {write_mode.value}")
+            write_mode = WriteMode.FACTUAL
+        known = self._known_here()
+        found = self.services.rememberer.find(turns, known, user_facts_only=only is not None, extract=None)
+        return found, write_mode, notes
+
+    def _known_here(self) -> list[Memory]:
+        """Return the newest live facts this caller reads: what an extraction need not say again."""
+        where = Where(
+            (
+                OneOf("audience", tuple(sorted(audiences(self.actor.scope)))),
+                OneOf("state", tuple(sorted(FOUND_STATES | {Status.PENDING.value}))),
+            )
+        )
+        return self.services.store.find(
+            Layer.VERIFIED_FACT.value, where, limit=KNOWN_MAX, order_by="recorded_at", descending=True
+        )
 
     # --- changing what is there ------------------------------------------------------------------------------
 

@@ -175,7 +175,7 @@ def _figures(answers: Sequence[Answered], written: Mapping[str, int], up_ms: flo
     others = [a for a in answers if "identity_schema" not in a.question.layers]
     times = sorted(a.ms for a in answers)
     p95 = times[min(len(times) - 1, round(0.95 * len(times)))]
-    figures = {
+    figures: dict[str, Any] = {
         "written": dict(written),
         "restart_ms": round(up_ms),
         "questions": [

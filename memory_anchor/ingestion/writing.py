@@ -15,7 +15,7 @@ from typing import Any
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.ingestion.reconcile import Decision
 from memory_anchor.layers.gate import Gate, Verdict
-from memory_anchor.layers.records import Records, Request, author_of, outcome_to, with_receipt
+from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
 from memory_anchor.model import (
     Actor,
     Caller,
@@ -350,7 +350,7 @@ class FactWriter:
             extractor_model=draft.extractor_model,
             visibility=draft.visibility,
             status=verdict.status or Status.PENDING,
-            citations=tuple(replace(c, scope=c.scope or actor.scope) for c in draft.citations),
+            citations=cited_by(actor, draft.origin, draft.citations),
             questions=draft.questions,
             gap=draft.gap,
             content_hash=content_hash(draft.content),

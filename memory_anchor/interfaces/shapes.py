@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memory_anchor.activation import strength_of
+from memory_anchor.ingestion.remembering import Remembered
 from memory_anchor.layers import proposals
 from memory_anchor.model import (
     TRUST_OF_ORIGIN,
@@ -88,6 +89,19 @@ def outcomes(values: Sequence[WriteOutcome]) -> Json:
     return shortened(
         {"outcomes": [outcome(one) for one in values]}, "outcomes", "everything was written; search_events shows it"
     )
+
+
+def remembered(done: Sequence[Remembered], notes: Sequence[str]) -> Json:
+    """Return {outcomes: [WriteOutcome with its episode], notes?}."""
+    shaped: Json = {
+        "outcomes": [
+            outcome(one.outcome) | {"episode": {"number": one.episode, "start": one.start, "end": one.end}}
+            for one in done
+        ]
+    }
+    if notes:
+        shaped["notes"] = list(notes)
+    return shortened(shaped, "outcomes", "everything was written; search_memory finds it")
 
 
 def proposal(value: Proposal) -> Json:

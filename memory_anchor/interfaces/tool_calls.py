@@ -79,6 +79,11 @@ def build_context(anchor: MemoryAnchor, given: Arguments) -> Json:
     return shapes.built_context(anchor.build_context(**given), reader=anchor.actor.scope)
 
 
+def remember_conversation(anchor: MemoryAnchor, given: Arguments) -> Json:
+    done, notes = anchor.remember_conversation(**given)
+    return shapes.remembered(done, notes)
+
+
 def resolve_conflict(anchor: MemoryAnchor, given: Arguments) -> Json:
     return shapes.outcome(Curation(anchor).settle(given["id"], given["resolution"]))
 
@@ -100,6 +105,7 @@ CALLS: Mapping[str, Tool] = {
         end_session,
         find_operations,
         build_context,
+        remember_conversation,
         resolve_conflict,
     )
 }

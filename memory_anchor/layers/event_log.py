@@ -8,12 +8,12 @@ keeps the event as the fact's source.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cachetools import LRUCache
 
-from memory_anchor.layers.records import Records, Request, author_of, with_receipt
+from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
 from memory_anchor.model import (
     FOUND_STATES,
     Actor,
@@ -100,6 +100,10 @@ class EventLog:
             self._last[_conversation(actor.scope)] = (seq, before)
             return outcomes
 
+    def now(self) -> datetime:
+        """Return the instant at which an event logged now happened."""
+        return self._records.clock.now()
+
     def find(
         self,
         reader: Scope,
@@ -152,7 +156,7 @@ class EventLog:
             visibility=draft.visibility,
             status=Status.ACTIVE,
             conversation_seq=seq,
-            citations=tuple(replace(c, scope=c.scope or actor.scope) for c in draft.citations),
+            citations=cited_by(actor, draft.origin, draft.citations),
             when=draft.when,
             where=draft.where,
             who=draft.who,

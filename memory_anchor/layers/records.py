@@ -22,13 +22,16 @@ from memory_anchor.model import (
     FOREVER,
     HISTORY,
     RECEIPTS_KEPT,
+    TRUST_OF_ORIGIN,
     USAGE_KEPT,
     Actor,
     Between,
     Caller,
+    Citation,
     Layer,
     Memory,
     OneOf,
+    Origin,
     Outcome,
     Receipt,
     Scope,
@@ -278,6 +281,12 @@ def author_of(actor: Actor) -> str:
     """Return who wrote it, as history and audit show it: `agent:claude-code`, `human:me`, `system:…`."""
     name = actor.scope.user if actor.caller is Caller.HUMAN else actor.scope.agent or actor.client
     return f"{actor.caller.value}:{name}"
+
+
+def cited_by(actor: Actor, origin: Origin, citations: Iterable[Citation]) -> tuple[Citation, ...]:
+    """Return citations with the writer's scope, and no more trust than the writer has."""
+    trust = TRUST_OF_ORIGIN[origin]
+    return tuple(replace(one, scope=one.scope or actor.scope, trust=trust) for one in citations)
 
 
 def newest_first(memories: Iterable[Memory]) -> list[Memory]:

@@ -86,7 +86,7 @@ def _same_words(one: Ranked, other: Ranked) -> bool:
 def snippet(ranked: Ranked, *, now: datetime, detail: bool) -> RetrievedSnippet:
     """Return the memory as an answer shows it; folded siblings are cited behind its own citations."""
     memory = ranked.memory
-    cited = memory.citations or (_own_citation(memory),)
+    cited = (_own_citation(memory), *memory.citations)
     return RetrievedSnippet(
         id=memory.id,
         text=memory.content,

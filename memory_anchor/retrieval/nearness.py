@@ -51,6 +51,13 @@ class Nearness:
         row = self._centring.query(self._embedder.queries([question])[0], script_of(question))
         return [float(known[text] @ row) if text in known else 0.0 for text in texts]
 
+    def rows(self, texts: Sequence[str]) -> Matrix | None:
+        """Return one centred row a text, embedded now; None without an embedder. Raises Unavailable."""
+        if self._embedder is None or self._centring is None or not texts:
+            return None
+        scripts = np.array([script_of(text) for text in texts], dtype=np.int8)
+        return self._centring.documents(self._embedder.documents(list(texts)), scripts)
+
     def embed_waiting(self, limit: int) -> int:
         """Embed up to `limit` texts that wait; return how many were done. Raises Unavailable."""
         if self._embedder is None or self._centring is None:

@@ -11,9 +11,11 @@ from rich.markup import escape
 
 from memory_anchor.errors import BadInput
 from memory_anchor.interfaces.cli.link import call
-from memory_anchor.interfaces.cli.output import clipped, guarded, memory_table, out, quiet, show_json, show_outcome
+from memory_anchor.interfaces.cli.output import clipped, err, guarded, memory_table, out, quiet, show_json, show_outcome
 from memory_anchor.interfaces.cli.passphrase import ask_passphrase, human_passphrase
 
+EXTRACT_AT_ONCE = 400
+"""Turns handed over in one call; more are taken in parts."""
 Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 Human = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
 At = Annotated[str | None, typer.Option("--at", metavar="ISO", help="Move the clock (for checks).")]
@@ -25,6 +27,7 @@ def register(app: typer.Typer) -> None:
     app.command()(purge)
     app.command()(stats)
     app.command()(pause)
+    app.command()(extract)
     jobs = typer.Typer(help="What runs in the background: list, run, start, stop, stats.", no_args_is_help=True)
     jobs.command("list")(jobs_list)
     jobs.command("run")(jobs_run)
@@ -164,6 +167,51 @@ def purge(
         out.print("[red]something was still found afterwards; run it again[/]")
     for place in answer["out_of_reach"]:
         out.print(f"  [dim]out of reach: {escape(place)}[/]")
+
+
+@guarded
+def extract(
+    file: Annotated[Path, typer.Argument(help="A Claude Code or Codex transcript, or JSON [{role, content}].")],
+    yes: Annotated[bool, typer.Option("--yes", help="Store it; without this it is only shown.")] = False,
+    mode: Annotated[str | None, typer.Option(help="first-person, ghostwriter or factual.")] = None,
+    user_facts: Annotated[bool, typer.Option("--user-facts", help="Only what concerns the user.")] = False,
+    json_: Json = False,
+) -> None:
+    """Take what is worth remembering out of a conversation; shows it first."""
+    from memory_anchor.ingestion.transcripts import read_transcript
+
+    messages, kind = read_transcript(file)
+    pieces: list[list[dict[str, Any]]] = [[]]
+    for message in messages:
+        if message.role == "user" and len(pieces[-1]) >= EXTRACT_AT_ONCE:  # a tool's answer stays with its call
+            pieces.append([])
+        calls = [{"name": one.name, "arguments": dict(one.arguments)} for one in message.tool_calls]
+        pieces[-1].append({"role": message.role, "content": message.content, "tool_calls": calls})
+    answers = []
+    for number, piece in enumerate(pieces, 1):
+        if len(pieces) > 1:
+            err.print(f"[dim]part {number} of {len(pieces)}[/]")
+        answers.append(
+            call(
+                "extract",
+                messages=piece,
+                mode=mode,
+                only="user_facts" if user_facts else None,
+                apply=yes,
+            )
+        )
+    if json_:
+        show_json({"format": kind, "parts": answers})
+        return
+    for answer in answers:
+        for one in answer.get("candidates", ()):
+            out.print(f"[cyan]{one['type']}[/] {escape(one['content'])} [dim]{one['about']}, {one['confidence']}[/]")
+        for one in answer.get("outcomes", ()):
+            show_outcome(one, False)
+        for note in answer.get("notes", ()):
+            quiet(note)
+    if not yes:
+        quiet("nothing was stored; add --yes to do it")
 
 
 @guarded

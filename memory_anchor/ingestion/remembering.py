@@ -1,0 +1,147 @@
+"""From a conversation to stored memories: segment, extract, and hand each candidate to the same gate as everybody.
+
+Extraction proposes, the writer decides: every candidate is an extracted claim with a verbatim quote, passes the gate,
+and is reconciled with what is known. Each write carries a request made of the conversation and the candidate, so that
+replaying a conversation adds nothing. Recalled and fenced text was stripped before anything was looked for.
+
+Whose a memory is follows what it is about: the user's facts are shared by that user's agents, an agent's own memories
+are its own, what concerns the project is the project's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from memory_anchor.ingestion.extraction import Candidate, extract_by_rules
+from memory_anchor.ingestion.messages import Message
+from memory_anchor.ingestion.segmentation import Episode, episodes
+from memory_anchor.ingestion.writing import FactDraft, FactWriter
+from memory_anchor.layers.event_log import EventDraft, EventLog
+from memory_anchor.layers.gate import Gate
+from memory_anchor.layers.records import Request
+from memory_anchor.model import (
+    LAYER_OF_TYPE,
+    Actor,
+    Citation,
+    Layer,
+    Memory,
+    Origin,
+    Tag,
+    Visibility,
+    WriteMode,
+    WriteOutcome,
+)
+from memory_anchor.text.hashing import stable_hash
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Matrix
+
+EMBEDDED_MAX = 400
+"""Messages whose topic is compared; a longer conversation is cut by length alone."""
+KNOWN_MAX = 200
+VISIBLE_TO = {"user": Visibility.USER, "agent": Visibility.AGENT, "project": Visibility.PROJECT}
+
+Rows = Callable[[Sequence[str]], "Matrix | None"]
+"""Centred rows of texts, None when nothing can embed now."""
+Extract = Callable[[Sequence[Message], Sequence[str]], Sequence[Candidate]]
+"""messages, contents known already -> candidates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What became of one candidate, and the episode (its number and messages) it came from."""
+
+    outcome: WriteOutcome
+    episode: int
+    start: int
+    end: int
+    quote: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a conversation holds, before anything is written."""
+
+    episodes: tuple[Episode, ...]
+    candidates: tuple[Candidate, ...]
+
+
+class Rememberer:
+    def __init__(self, facts: FactWriter, events: EventLog, rows: Rows) -> None:
+        self._facts = facts
+        self._events = events
+        self._rows = rows
+
+    def find(
+        self, messages: Sequence[Message], known: Sequence[Memory], *, user_facts_only: bool, extract: Extract | None
+    ) -> Found:
+        """Return the episodes and candidates of a conversation; nothing is written."""
+        contents = [memory.content for memory in known[:KNOWN_MAX]]
+        found = list(extract(messages, contents) if extract else extract_by_rules(messages, known=contents))
+        if user_facts_only:
+            found = [one for one in found if one.about == "user" and LAYER_OF_TYPE[one.type] is Layer.VERIFIED_FACT]
+        return Found(tuple(self._episodes(messages)), tuple(found))
+
+    def store(
+        self, actor: Actor, found: Found, *, gate: Gate, mode: WriteMode, model: str | None = None
+    ) -> list[Remembered]:
+        """Write each candidate, in the order it was said; a candidate stored before gets its first answer."""
+        done = []
+        for one in found.candidates:
+            number, episode = next(
+                ((n, e) for n, e in enumerate(found.episodes) if e.start <= one.seq < e.end), (0, found.episodes[-1])
+            )
+            outcome = self._write(actor, one, gate, mode, model)
+            done.append(Remembered(outcome, number, episode.start, episode.end, one.quote))
+        return done
+
+    def _write(self, actor: Actor, one: Candidate, gate: Gate, mode: WriteMode, model: str | None) -> WriteOutcome:
+        cited = Citation("conversation", actor.scope.conversation or "unnamed", title=one.key or None)
+        tags = tuple(Tag(name) for name in one.tags)
+        visibility = VISIBLE_TO[one.about]
+        key = stable_hash("remembered", actor.scope.project, actor.scope.conversation, one.type.value, one.content)
+        request = Request(key, key, explicit=False)
+        if LAYER_OF_TYPE[one.type] is Layer.EVENT_LOG:
+            draft = EventDraft(
+                one.content,
+                self._events.now(),
+                type=one.type,
+                key=one.key,
+                tags=tags,
+                citations=(cited,),
+                importance=one.importance,
+                confidence=one.confidence,
+                sentiment=one.sentiment,
+                visibility=visibility,
+                origin=Origin.EXTRACTED,
+                write_mode=mode,
+                extractor_model=model,
+                questions=one.questions,
+                redactions=one.redactions,
+            )
+            return self._events.log(replace(actor, nonce=""), draft, request)
+        fact = FactDraft(
+            one.content,
+            type=one.type,
+            key=one.key,
+            tags=tags,
+            importance=one.importance,
+            confidence=one.confidence,
+            visibility=visibility,
+            citations=(cited,),
+            origin=Origin.EXTRACTED,
+            write_mode=mode,
+            quoted=bool(one.quote),
+            extractor_model=model,
+            questions=one.questions,
+            sentiment=one.sentiment,
+            gap=one.gap,
+            redactions=one.redactions,
+        )
+        return self._facts.save(actor, fact, request, gate=gate)
+
+    def _episodes(self, messages: Sequence[Message]) -> list[Episode]:
+        rows = self._rows([message.content for message in messages]) if len(messages) <= EMBEDDED_MAX else None
+        return [Episode(0, len(messages), "end")] if rows is None else episodes(messages, rows)

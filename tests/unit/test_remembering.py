@@ -1,0 +1,99 @@
+"""From a conversation to memories, through the same gate as everything else."""
+
+from __future__ import annotations
+
+import pytest
+
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.app import Core
+from memory_anchor.curation import Curation
+from memory_anchor.errors import BadInput
+from memory_anchor.model import Actor, Origin, Outcome, Visibility
+
+TALK = [
+    {"role": "user", "content": "I prefer short answers. From now on always run the tests with scripts/test."},
+    {"role": "assistant", "content": "Understood."},
+    {"role": "user", "content": "我们决定改用 PostgreSQL 作为主数据库，因为需要事务。"},
+    {"role": "assistant", "content": "好的，已记录。"},
+]
+
+
+def test_a_conversation_becomes_memories_with_their_quotes(anchor: MemoryAnchor) -> None:
+    """Rule write-path: extracted claims carry a quote, their origin, and are the user's or the project's."""
+    done, notes = anchor.remember_conversation(TALK)
+
+    stored = [anchor.get(one.outcome.id) for one in done if one.outcome.id]
+    assert notes == []
+    assert {memory.origin for memory in stored} == {Origin.EXTRACTED}
+    assert any("short answers" in m.content and m.visibility is Visibility.USER for m in stored)
+    assert any("PostgreSQL" in memory.content for memory in stored)
+    assert all(one.quote in "\n".join(turn["content"] for turn in TALK) for one in done)
+
+
+def test_replaying_a_conversation_adds_nothing(anchor: MemoryAnchor) -> None:
+    """Rule replay: twenty times the same conversation is once."""
+    anchor.remember_conversation(TALK)
+    before = [(m.id, m.version, m.content) for m in Curation(anchor).listing()]
+
+    for _ in range(19):
+        anchor.remember_conversation(TALK)
+
+    assert [(m.id, m.version, m.content) for m in Curation(anchor).listing()] == before
+
+
+def test_recalled_memories_in_a_conversation_are_not_extracted_again(core: Core, anchor: MemoryAnchor) -> None:
+    """Rule loop: what was recalled and pasted in never becomes new memory."""
+    anchor.remember_conversation(TALK)
+    before = {m.id for m in Curation(anchor).listing()}
+    context = anchor.build_context("which database and which answers").text
+
+    anchor.remember_conversation([{"role": "user", "content": context}, *TALK])
+
+    assert {m.id for m in Curation(anchor).listing()} == before
+
+
+def test_only_user_facts_can_be_asked_for(anchor: MemoryAnchor) -> None:
+    """Rule kinds: about the user, shared by that user's agents."""
+    done, _ = anchor.remember_conversation(TALK, only="user_facts")
+
+    assert done
+    assert all(anchor.get(one.outcome.id).visibility is Visibility.USER for one in done)
+
+
+def test_a_mode_that_needs_a_model_falls_back_to_rules_and_says_so(anchor: MemoryAnchor) -> None:
+    """Rule no-model: rules are a normal mode; results say so."""
+    done, notes = anchor.remember_conversation(TALK, mode="ghostwriter")
+
+    assert any(one.outcome.outcome is Outcome.ADDED for one in done)
+    assert "no language model" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("messages", "sentence"),
+    [
+        ([], "holds 0 turns"),
+        ("hello", "messages is str"),
+        ([{"role": "ghost", "content": "boo"}], "role is 'ghost'"),
+        ([{"role": "tool", "content": "42"}], "tool's answer"),
+        ([{"role": "user", "content": 7}], "content is int"),
+    ],
+)
+def test_a_conversation_that_cannot_be_read_stores_nothing(
+    anchor: MemoryAnchor, messages: object, sentence: str
+) -> None:
+    """Rule bad-input: one sentence each, nothing half-written."""
+    with pytest.raises(BadInput, match=sentence):
+        anchor.remember_conversation(messages)
+    assert Curation(anchor).listing() == []
+
+
+def test_what_was_said_about_one_project_stays_there(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
+    """Rule kinds: a decision is the project's, a preference follows the user."""
+    from dataclasses import replace
+
+    anchor.remember_conversation(TALK)
+    elsewhere = core.anchor(replace(agent, project_dir=""))
+
+    contents = [m.content for m in Curation(elsewhere).listing()]
+    assert any("short answers" in content for content in contents)
+    assert not any("PostgreSQL" in content for content in contents)
