@@ -3,18 +3,23 @@
 A caller is told by four sources, best first: an explicit argument of a front end, the request's own `_meta`, the
 bridge's preamble, the connection. Front ends never build an `Actor` themselves, so a hook, a tool call and a command of
 one conversation end in the same scope. Empty account, user and agent are left to the settings (`Core.anchor`).
-Names from outside are made safe here: scope keys join them with `|`, so none may hold one.
+Names from outside are made safe here: scope keys join them with `|`, so none may hold one. What a caller never gets to
+see, where a bug was, is logged here too, without a word of what was asked.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import traceback
 from collections.abc import Mapping
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.runtime.wire import Preamble, call_nonce
+
+log = logging.getLogger("memory_anchor.interfaces")
 
 CONVERSATION_META = ("memory-anchor/conversation_id", "sessionId", "threadId")
 """Keys of a request's `_meta` that name its conversation, best first; Codex sends the last two on every call."""
@@ -84,3 +89,10 @@ def zone_or_utc(zone: str) -> str:
     except (ValueError, OSError, KeyError):  # a path, an empty name, an unknown zone
         return FALLBACK_ZONE
     return zone
+
+
+def log_bug(what: str, bug: BaseException) -> None:
+    """Log where it happened, on stderr and without its message: that may quote a memory."""
+    frames = traceback.extract_tb(bug.__traceback__)
+    at = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+    log.error("%s failed: %s at %s", what, type(bug).__name__, at)

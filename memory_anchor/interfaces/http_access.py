@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from memory_anchor.errors import MemoryAnchorError, Refused, report
+from memory_anchor.interfaces.callers import log_bug
 from memory_anchor.runtime.wire import PREAMBLE, Preamble
 
 if TYPE_CHECKING:
@@ -83,7 +84,11 @@ class Guard:
         if account is not None:
             scope["user"] = _user(account)
         PREAMBLE.set(self._preamble)
-        await self._app(scope, receive, send)
+        try:
+            await self._app(scope, receive, send)
+        except Exception as bug:
+            # Starlette has answered 500 and raises again for its server, whose log would quote the message.
+            log_bug(f"{scope['method']} {scope['path'].removeprefix(scope.get('root_path', ''))[:80]}", bug)
 
     def _wrong_place(self, headers: Mapping[str, str]) -> tuple[int, Refused] | None:
         host = _PORT.sub("", headers.get("host", ""))

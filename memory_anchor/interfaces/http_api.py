@@ -28,7 +28,7 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused,
 from memory_anchor.interfaces import shapes
 from memory_anchor.interfaces.callers import actor_from
 from memory_anchor.interfaces.http_access import SECRET_PREFIX, Guard, error_body, is_loopback
-from memory_anchor.interfaces.mcp_server import build_server, log_bug
+from memory_anchor.interfaces.mcp_server import build_server, project_for
 from memory_anchor.runtime.wire import PREAMBLE, VERSION, WIRE, Preamble
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _add_routes(app: FastAPI, core: Core) -> None:
             account=asked.account_id,
             user=asked.user_id,
             conversation=asked.conversation_id,
-            project_dir=core.settings.project_dir,
+            project_dir=project_for(asked.account_id, core),
             read_only=core.settings.read_only,
         )
         anchor = core.anchor(actor)
@@ -193,8 +193,7 @@ def _add_errors(app: FastAPI) -> None:
         return JSONResponse(body, status_code=error.status_code, headers=error.headers)
 
     @app.exception_handler(Exception)
-    async def bug(request: Request, error: Exception) -> JSONResponse:
-        log_bug(f"{request.method} {request.url.path[:80]}", error)
+    async def bug(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse(error_body(error, "internal error; the server's log says where"), status_code=500)
 
 

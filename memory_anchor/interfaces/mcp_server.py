@@ -12,9 +12,7 @@ is left out, since clients that get both show the model only one of them, and te
 
 from __future__ import annotations
 
-import logging
 import secrets
-import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,7 +27,7 @@ from mcp.server.lowlevel import Server
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, report
 from memory_anchor.interfaces import prompts, resources, tool_calls, tool_specs
-from memory_anchor.interfaces.callers import actor_from
+from memory_anchor.interfaces.callers import actor_from, log_bug
 from memory_anchor.interfaces.instructions import instructions_for
 from memory_anchor.model import Actor
 from memory_anchor.runtime.wire import PREAMBLE, VERSION
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
     from memory_anchor.app import Core
 
     Context = ServerRequestContext["Connection", Any]
-
-log = logging.getLogger("memory_anchor.mcp")
 
 NAME = "memory-anchor"
 TITLE = "Memory Anchor"
@@ -245,7 +241,7 @@ class _Front:
             connection=connection,
             account=account,
             agent=own.scope.agent,
-            project_dir=self._project_dir or own.project_dir,
+            project_dir=project_for(account, self._core, self._project_dir),
             read_only=self._read_only or own.read_only,
         )
         held.actor = actor
@@ -255,11 +251,10 @@ class _Front:
         return await anyio.to_thread.run_sync(work, limiter=self._limiter)
 
 
-def log_bug(what: str, bug: BaseException) -> None:
-    """Log where it happened, on stderr and without its message: that may quote a memory."""
-    frames = traceback.extract_tb(bug.__traceback__)
-    at = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
-    log.error("%s failed: %s at %s", what, type(bug).__name__, at)
+def project_for(account: str, core: Core, given: str = "") -> str:
+    """Return the folder whose rules and how-tos a caller gets: none for another account than the machine's own."""
+    own = core.settings
+    return (given or own.project_dir) if account in ("", own.scope.account) else ""
 
 
 def _http_identity(request: Any) -> tuple[str, str]:

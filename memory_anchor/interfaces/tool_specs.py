@@ -88,42 +88,41 @@ TOOLS: tuple[ToolSpec, ...] = (
     ),
     ToolSpec(
         "search_memory",
-        "Search long-term memory, in any language. Call it before deciding, fixing or asking the user what may be "
-        "known. An empty list means nothing relevant.",
+        "Search long-term memory in any language, before you decide, fix or ask what may be known. Empty: nothing "
+        "relevant.",
         {
             "query": _text(),
-            "layers": _texts("event_log, verified_fact, operational_knowledge, identity_schema"),
+            "layers": _texts("event_log, verified_fact"),
             "types": _texts(),
-            "tags": _texts("any of"),
+            "tags": _texts(),
             "since": _text("ISO 8601"),
             "until": _text(),
-            "as_of": _text("what was believed then"),
+            "as_of": _text("believed at"),
             "limit": _whole("1-50, default 5"),
             "include_pending": _flag(),
-            "detail": _flag("explain scores"),
+            "detail": _flag(),
         },
         required=("query",),
         shelf="minimal",
     ),
     ToolSpec(
         "save_memory",
-        "Save what a later session must know, as soon as it is settled: a decision and why, a fix and its cause, a "
-        "preference, a rule. One self-contained statement, no secrets.",
+        "Save what later sessions must know once it is settled: a decision and why, a fix and its cause, a preference, "
+        "a rule. One self-contained statement, no secrets. replaces: id it corrects.",
         {
             "content": _text("1-8000 characters"),
-            "key": _text("title, up to 200"),
+            "key": _text("short title"),
             "type": _text(
-                "decision, bugfix, refactor, preference, fact (default), instruction, workflow, project_state, "
-                "bookmark, or an event's"
+                "decision, bugfix, refactor, preference, fact (default), instruction, workflow, project_state, bookmark"
             ),
-            "layer": _text("verified_fact or event_log"),
+            "layer": _text(),
             "tags": _texts("up to 32"),
-            "importance": _number("0-1, default 0.5"),
-            "confidence": _number("0-1, default 0.9; below waits for review, below 0.7 is refused"),
+            "importance": _number("0-1"),
+            "confidence": _number("0-1, default 0.9; below waits for review"),
             "visibility": _text("conversation, agent, project (default), user, account"),
             "files": _texts("path or path:10-20"),
-            "replaces": _text("id it corrects"),
-            "request_id": _text("makes a repeat safe"),
+            "replaces": _text(),
+            "request_id": _text(),
         },
         required=("content",),
         shelf="minimal",
@@ -132,11 +131,11 @@ TOOLS: tuple[ToolSpec, ...] = (
     ),
     ToolSpec(
         "log_event",
-        "Log what happened: work done, a failure, a finding. Lasting truths go to save_memory.",
+        "Log what happened: work done, failures, findings.",
         {
             "content": _text(),
             "when": _text("ISO 8601, default now"),
-            "where": _text("file or place"),
+            "where": _text(),
             "who": _texts(),
             "ttl_days": _whole("0: for ever"),
             "type": _text("event (default), discovery, note, emotion, episode, summary"),
@@ -151,11 +150,11 @@ TOOLS: tuple[ToolSpec, ...] = (
     ),
     ToolSpec(
         "promote_to_fact",
-        "Turn a confirmed event into a fact; the event stays as its source.",
+        "Turn a confirmed event into a fact that cites it.",
         {
             "event_id": _text(),
             "content": _text("the general rule"),
-            "confidence": _number("default 0.9"),
+            "confidence": {"type": "number"},
         },
         required=("event_id",),
         shelf="minimal",
@@ -163,38 +162,38 @@ TOOLS: tuple[ToolSpec, ...] = (
     ),
     ToolSpec(
         "propose_constitution_change",
-        "Propose a change of the rules; only humans approve it.",
+        "Propose a rule change; only humans approve.",
         {
             "content": _text(),
             "reason": _text(),
             "action": _text("add (default), replace, remove"),
             "entry_id": _text(),
-            "from_id": _text("source fact"),
+            "from_id": _text(),
         },
         required=("content", "reason"),
         writes=True,
     ),
     ToolSpec(
         "search_events",
-        "What happened in a time range, newest first; with a query best first.",
+        "Events of a time range, newest first.",
         {
-            "start": _text("ISO 8601"),
-            "end": _text("a date includes that day"),
+            "start": _text(),
+            "end": _text(),
             "query": _text(),
-            "where": _text("prefix"),
-            "who": _texts("any of"),
+            "where": _text(),
+            "who": _texts(),
             "limit": _whole("1-200, default 20"),
         },
     ),
     ToolSpec(
         "get_memory",
-        "One memory with its sources and strength.",
-        {"id": _text(), "history": _flag("all versions")},
+        "One memory whole.",
+        {"id": _text(), "history": _flag()},
         required=("id",),
     ),
     ToolSpec(
         "forget_memory",
-        "Archive a memory that is wrong or unwanted; a human can restore it.",
+        "Archive a wrong or unwanted memory; restorable.",
         {"id": _text(), "reason": _text()},
         required=("id",),
         writes=True,
@@ -207,7 +206,7 @@ TOOLS: tuple[ToolSpec, ...] = (
     ),
     ToolSpec(
         "set_active_context",
-        "Note a passing value (task, open question) for this conversation.",
+        "Note a passing value for this conversation.",
         {
             "key": _text(),
             "value": {"description": "any JSON"},
@@ -218,21 +217,21 @@ TOOLS: tuple[ToolSpec, ...] = (
     ),
     ToolSpec(
         "end_session",
-        "Call when the work ends: noted values and the summary become one event.",
-        {"summary": _text("done, open")},
+        "Call when work ends: notes and summary (done, open) become one event.",
+        {"summary": _text()},
         writes=True,
         replay_safe=False,
     ),
     ToolSpec(
         "find_operations",
-        "How this project does a task: passages of .ai/operations/.",
+        "How this project does a task (.ai/operations/).",
         {"task": _text(), "limit": _whole("1-20, default 3")},
         required=("task",),
     ),
     ToolSpec(
         "build_context",
-        "Rules, facts, events and how-tos for a task in one text within a budget.",
-        {"task": _text(), "budget_tokens": _whole("default 4000")},
+        "All layers for a task in one text within a budget.",
+        {"task": _text(), "budget_tokens": _whole("100-200000")},
         required=("task",),
     ),
     ToolSpec(
