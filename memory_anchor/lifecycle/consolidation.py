@@ -107,7 +107,7 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
     stories: list[_Told] = []
     planned: list[Planned] = []
     waiting: list[datetime] = []
-    written = 0
+    written = extracted = 0
     left = False
     for events in _conversations(up, since, at):
         last = events[-1]
@@ -122,6 +122,8 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
             if limits.dry_run:
                 planned.append(Planned(last.scope.conversation, "tell", f"{len(part)} events of an ended conversation"))
                 continue
+            # Before the story, which marks the part as done: a kill between the two extracts again and adds nothing.
+            extracted += up.extract(part) if up.extract is not None else 0
             told = _tell(up, part, at)
             if write(up, [], added=[told.memory], kind=CONSOLIDATE, by=AUTHOR, at=at):
                 stories.append(told)
@@ -138,6 +140,7 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
         counts={
             "stories": written,
             "by_model": sum(told.by_model for told in stories),
+            "extracted": extracted,
             "waiting": len(waiting),
             "tokens_without": sum(told.tokens_before for told in stories),
             "tokens_with": sum(told.tokens_after for told in stories),
@@ -179,7 +182,7 @@ def _ended_by_name(events: Sequence[Memory]) -> bool:
 
 
 def _parts(up: Upkeep, events: Sequence[Memory]) -> list[list[Memory]]:
-    """Return the events that no story tells yet, in stories of bounded length; too few are left alone."""
+    """Return the events that no story tells yet, by topic and in bounded length; too few are left alone."""
     stories = up.store.find(
         _EVENTS,
         live(OneOf("author", (AUTHOR,)), OneOf("conversation", (events[0].scope.conversation,))),
@@ -187,7 +190,8 @@ def _parts(up: Upkeep, events: Sequence[Memory]) -> list[list[Memory]]:
     )
     told = {c.ref.partition("@")[0] for story in stories for c in story.citations}
     untold = [m for m in events if m.id not in told and m.type is not MemoryType.SUMMARY]
-    parts = [untold[start : start + STORY_MOST] for start in range(0, len(untold), STORY_MOST)]
+    topics = up.segment(untold) if up.segment is not None and untold else [untold]
+    parts = [list(topic[start : start + STORY_MOST]) for topic in topics for start in range(0, len(topic), STORY_MOST)]
     return [part for part in parts if len(part) >= STORY_LEAST]
 
 

@@ -64,7 +64,9 @@ def _nobody_listens(entries: Sequence[Entry]) -> None:
 class Upkeep:
     """The ports of a job. `lock` is the one that every writer of this store takes; `on_write` tells searches.
 
-    state_dir: where jobs keep what can be made anew (how far they came, tables); None keeps nothing.
+    state_dir: where jobs keep what can be made anew (how far they came, tables); None keeps nothing. segment: events of
+    a conversation in order -> the same in whole topics. extract: saves the facts they hold, returns how many; a repeat
+    must save nothing twice.
     """
 
     store: MemoryStore
@@ -75,6 +77,8 @@ class Upkeep:
     rules: LifecycleRules = field(default_factory=LifecycleRules)
     activation: ActivationSettings = DEFAULTS
     state_dir: Path | None = None
+    segment: Callable[[Sequence[Memory]], Sequence[Sequence[Memory]]] | None = None
+    extract: Callable[[Sequence[Memory]], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,7 @@ def test_a_conversation_is_told_when_it_is_silent_or_ended_by_name():
     assert consolidate(silent, early).counts == {
         "stories": 0,
         "by_model": 0,
+        "extracted": 0,
         "waiting": 1,
         "tokens_without": 0,
         "tokens_with": 0,
@@ -178,6 +179,24 @@ def test_few_events_are_their_own_story_and_long_conversations_become_several():
     consolidate(up, day(1))
 
     assert sorted(len(s.citations) for s in stories(up)) == [10, 60, 60]
+
+
+def test_topics_are_told_apart_and_facts_are_extracted_before_their_story_marks_them_done():
+    """Rule: segment, extract, then the narrative; what is told is not extracted again."""
+    seen = []
+
+    def extract(events):
+        seen.append([m.id for m in events])
+        return 2
+
+    up = replace(upkeep(), segment=lambda events: [events[:3], events[3:]], extract=extract)
+    put(up, *turns("a b", "c d", "e f", "g h", "i j", "k l", "m n"))
+
+    first, again = consolidate(up, day(1)), consolidate(up, day(2))
+
+    assert seen == [["t0", "t1", "t2"], ["t3", "t4", "t5", "t6"]]
+    assert sorted(len(s.citations) for s in stories(up)) == [3, 4]
+    assert (first.counts["extracted"], again.counts["extracted"]) == (4, 0)
 
 
 def test_a_dry_run_of_consolidation_lists_conversations_and_writes_nothing(tmp_path):
