@@ -46,8 +46,7 @@ class Centring:
         shape = (len(SCRIPTS), identity.dimensions)
         self._sums = np.zeros(shape, dtype=np.float64)
         self._counts = np.zeros(len(SCRIPTS))
-        self._documents = _constant(identity, "document", shape)
-        self._queries = _constant(identity, "query", shape)
+        self._constant = _constant(identity, shape)
 
     def learn(self, rows: Matrix, scripts: NDArray[np.int8]) -> None:
         """Add the raw rows of new memories to the store's own sums."""
@@ -63,19 +62,18 @@ class Centring:
     def query(self, row: Matrix, script: int) -> Matrix:
         """Return one raw query row (dimensions,) centred and normalised.
 
-        The store's drift from the constant moves the query's mean along, since both share what the store is about.
+        The documents' mean serves for queries too: a mean of their own cost 4 to 17 points of R@10.
         """
-        drift = self._means()[script] - self._documents[script]
-        return np.asarray(_unit((row - self._queries[script] - drift)[None, :])[0])
+        return np.asarray(_unit((row - self._means()[script])[None, :])[0])
 
     def _means(self) -> NDArray[np.float32]:
         weights = (self._counts + CONSTANT_COUNTS_FOR)[:, None]
-        return np.asarray((self._sums + CONSTANT_COUNTS_FOR * self._documents) / weights, dtype=np.float32)
+        return np.asarray((self._sums + CONSTANT_COUNTS_FOR * self._constant) / weights, dtype=np.float32)
 
 
-def _constant(identity: EmbedderIdentity, role: str, shape: tuple[int, int]) -> NDArray[np.float32]:
+def _constant(identity: EmbedderIdentity, shape: tuple[int, int]) -> NDArray[np.float32]:
     name = stable_hash(identity.model)[:16]
-    found = [_shipped().get(f"{name}.{script}.{role}") for script in SCRIPTS]
+    found = [_shipped().get(f"{name}.{script}") for script in SCRIPTS]
     if any(row is None or row.shape != shape[1:] for row in found):
         return np.zeros(shape, dtype=np.float32)
     return np.stack([row for row in found if row is not None])

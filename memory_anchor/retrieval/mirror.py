@@ -21,6 +21,7 @@ from memory_anchor.model import FOUND_STATES, Memory
 from memory_anchor.ports import DENSE, Entry, SparseVector
 from memory_anchor.retrieval.centring import Centring, script_of
 from memory_anchor.text.indexing import embedded_text, searched_words
+from memory_anchor.text.shape import shape_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,6 +96,7 @@ class Mirror:
         self._place = np.full(FIRST_ROWS, NONE, dtype=np.int64)
         self._length = np.zeros(FIRST_ROWS, dtype=np.float32)
         self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
+        self._shape = np.zeros((FIRST_ROWS, 4), dtype=np.float32)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -145,6 +147,8 @@ class Mirror:
         self._collection[row] = self._collections.id(collection)
         self._length[row] = len(words.indices)
         self._happened[row] = memory.happened_at.timestamp()
+        shape = shape_of(memory.content)
+        self._shape[row] = (shape.asks, shape.tells_time, shape.tells_number, shape.said)
         if scope.conversation and memory.conversation_seq is not None and memory.is_current:
             number = self._conversations.id(f"{collection}|{scope.account}|{scope.project}|{scope.conversation}")
             if number == len(self._places):
@@ -158,7 +162,7 @@ class Mirror:
         return row
 
     def _grow(self) -> None:
-        for name in ("_vectors", "_embedded", "_live", "_script", "_project", "_audience", "_collection"):
+        for name in ("_vectors", "_embedded", "_live", "_script", "_project", "_audience", "_collection", "_shape"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         for name in ("_conversation", "_place", "_length", "_happened"):
@@ -223,6 +227,10 @@ class Mirror:
     def happened(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return when each happened, seconds since 1970."""
         return self._happened[rows]
+
+    def shapes(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return (n, 4): asks, tells a time, tells a number (0 or 1) and the log of how much is said."""
+        return self._shape[rows]
 
     def words(self, term_ids: Sequence[int], project: str) -> WordScores:
         """Return BM25 over every row, with document frequencies of this project (`account|project`) alone."""

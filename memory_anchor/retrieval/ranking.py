@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     Rows = NDArray[np.int64]
 
 SPAN_EPSILON = 1e-6
+LEAST_COSINE = -0.1
+"""Centred cosine that counts 0: what unrelated texts have at the candidate depth used."""
+LEAST_SPAN = 0.15
+"""Cosines are never stretched from less than this, or noise would become a full score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +33,33 @@ class RankingWeights:
     """What each signal counts, in units of the fused score; docs/retrieval.md gives the measurement behind each.
 
     dense, words: the two channels, each scaled to 0..1 over the candidates; words also times the query's coverage.
-    neighbour: share of an adjacent event's score, halved at distance 2. conversation: BM25 of the whole conversation.
-    name: the one person named in the query took part. time: the memory lies in a period the query names.
-    prior: the most that importance, use and verification together may add. route: the most a layer may gain.
-    dense_floor, words_floor: below both, a memory is not relevant at all.
+    next, near: share of the next event's score, and of those two away. answers: share of a question's score that the
+    event after it gets. conversation: BM25 of the whole conversation. talk: score of its best event. name: the one
+    person named in the query took part. asks: taken off what is itself a question. when, number: the query asks for a
+    time or a number and the memory tells one. said: times the log of how much the memory says.
+    time: the memory lies in a period the query names. prior: the most that importance, use and checking may add.
+    dense_gate, words_gate: unless the best candidate reaches one of them, nothing is relevant. dense_floor,
+    words_floor: what each further one must reach.
     """
 
     dense: float = 0.5
-    words: float = 0.5
-    neighbour: float = 0.2
-    conversation: float = 0.3
-    name: float = 0.2
+    words: float = 0.42
+    next: float = 0.1
+    near: float = 0.04
+    answers: float = 0.14
+    conversation: float = 0.2
+    talk: float = 0.12
+    name: float = 0.25
+    asks: float = 0.06
+    when: float = 0.15
+    number: float = 0.09
+    said: float = 0.03
     time: float = 0.15
     prior: float = 0.03
-    route: float = 0.02
-    dense_floor: float = 0.30
-    words_floor: float = 0.34
+    dense_gate: float = 0.23
+    words_gate: float = 0.42
+    dense_floor: float = 0.15
+    words_floor: float = 0.25
 
     @classmethod
     def of(cls, chosen: Mapping[str, float]) -> RankingWeights:
@@ -72,6 +87,24 @@ def scaled(scores: Scores, *, low: float | None = None, high: float | None = Non
     return np.asarray(np.nan_to_num(np.clip((scores - bottom) / (top - bottom), 0, 1)), dtype=np.float32)
 
 
+def stretched(cosines: Scores) -> Scores:
+    """Return centred cosines mapped from -0.1..best to 0..1; NaN (not embedded) becomes 0."""
+    if not cosines.size or np.isnan(cosines).all():
+        return np.zeros_like(cosines)
+    return scaled(cosines, low=LEAST_COSINE, high=max(float(np.nanmax(cosines)), LEAST_COSINE + LEAST_SPAN))
+
+
+def relevant(dense: Scores, share: Scores, weights: RankingWeights) -> NDArray[np.bool_]:
+    """Return which candidates are relevant by themselves; none when even the best stays below the gate.
+
+    dense: centred cosine, NaN when not embedded. share: part of the query's IDF mass in the candidate.
+    """
+    meant = np.nan_to_num(dense, nan=-1.0)
+    if not ((meant >= weights.dense_gate) | (share >= weights.words_gate)).any():
+        return np.zeros(len(meant), dtype=bool)
+    return np.asarray((meant >= weights.dense_floor) | (share >= weights.words_floor))
+
+
 def coverage(known_idf: float, all_idf: float) -> float:
     """Return the share of the query's IDF mass that the store knows, 0..1; about 0 for another language."""
     return known_idf / all_idf if all_idf > 0 else 0.0
@@ -88,13 +121,21 @@ def saturated(frequency: Scores, length: Scores, *, k1: float = 1.2, b: float = 
     return np.asarray(frequency * (k1 + 1) / (frequency + k1 * (1 - b + b * length / mean)), dtype=np.float32)
 
 
-def with_neighbours(base: Scores, links: NDArray[np.int64], shares: tuple[float, ...]) -> Scores:
-    """Return base plus a share of each neighbour's base.
+def from_neighbours(base: Scores, links: NDArray[np.int64], shares: NDArray[np.float32]) -> Scores:
+    """Return what each candidate gets of its neighbours' base scores.
 
-    links: (n, len(shares)) positions of the neighbours within `base`, -1 where there is none.
+    links: (n, k) positions of the neighbours within `base`, -1 where there is none. shares: (k,) or (n, k).
     """
     padded = np.append(base, np.float32(0))
-    return np.asarray(base + (padded[links] * np.asarray(shares, dtype=np.float32)).sum(axis=1), dtype=np.float32)
+    return np.asarray((padded[links] * shares).sum(axis=1), dtype=np.float32)
+
+
+def best_of_group(scores: Scores, groups: NDArray[np.int32]) -> Scores:
+    """Return for each candidate the best score in its group; 0 where the group is -1."""
+    best = np.zeros(int(groups.max(initial=-1)) + 2, dtype=np.float32)
+    np.maximum.at(best, groups, scores)
+    best[-1] = 0  # group -1
+    return best[groups]
 
 
 def best_first(scores: Scores, ties: NDArray[np.int64]) -> Rows:

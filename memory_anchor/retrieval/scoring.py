@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memory_anchor.retrieval import ranking
+from memory_anchor.text.shape import wants_number, wants_time
 from memory_anchor.text.terms import is_compound, normal, term_id, terms
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from memory_anchor.retrieval.ranking import RankingWeights, Scores
     from memory_anchor.retrieval.timewords import TimeWords
 
-NEIGHBOURS = ((1, 1.0), (-1, 1.0), (2, 0.5), (-2, 0.5))
-"""Distance in the conversation and the share of the neighbour weight that it counts."""
+NEIGHBOURS = (1, -1, 2, -2)
+"""Distances in the conversation. The event before is in a memory's context already and gives no share of its own."""
 MIN_NAME_CHARS = 2
 
 
@@ -74,54 +75,71 @@ def score(
 ) -> Scored:
     """Score these mirror rows for the question. conversation: whether conversation evidence counts."""
     words = mirror.words(question.term_ids, question.project)
-    counted = np.asarray(
-        [known or not is_compound(term) for term, known in zip(question.terms, words.known, strict=True)], dtype=bool
-    )
-    mass = float(words.idf[counted].sum()) if len(counted) else 0.0
-    known = float(words.idf[counted & words.known].sum()) if len(counted) else 0.0
-    covered = ranking.coverage(known, mass)
-    if question.row is None:
-        dense = np.full(len(rows), np.nan, dtype=np.float32)
-    else:
+    # A whole identifier that the project does not have is no gap: its parts are terms too.
+    counts = words.known | ~np.asarray([is_compound(term) for term in question.terms], dtype=bool)
+    mass = float(words.idf[counts].sum())
+    covered = ranking.coverage(float(words.idf[counts & words.known].sum()), mass)
+    dense = np.full(len(rows), np.nan, dtype=np.float32)
+    if question.row is not None:
         dense = mirror.cosines(question.row, question.script, rows)
-    share = np.asarray(words.scores[rows] / max(mass, 1e-9), dtype=np.float32)
+    share = np.asarray(words.scores[rows] / max(mass, ranking.SPAN_EPSILON), dtype=np.float32)
     parts = {
-        "dense": np.float32(weights.dense) * ranking.scaled(dense),
+        "dense": np.float32(weights.dense) * ranking.stretched(dense),
         "words": np.float32(weights.words * covered) * ranking.scaled(words.scores[rows], low=0.0),
     }
-    relevant = (np.nan_to_num(dense, nan=-1.0) >= weights.dense_floor) | (share >= weights.words_floor)
-    total = parts["dense"] + parts["words"]
+    base = parts["dense"] + parts["words"]
+    shapes = mirror.shapes(rows)
+    relevant = ranking.relevant(dense, share, weights)
     if conversation:
         links = _links(mirror, rows)
-        shares = tuple(weights.neighbour * part for _, part in NEIGHBOURS)
-        parts["neighbours"] = ranking.with_neighbours(total, links, shares) - total
-        parts["conversation"] = np.float32(weights.conversation * covered) * _talks(mirror, words.conversations, rows)
-        parts["name"] = np.float32(weights.name) * _named(mirror, question.text, rows)
+        parts |= _conversation_parts(mirror, question, rows, base, links, shapes, weights)
+        talks = np.append(ranking.scaled(words.conversations, low=0.0), np.float32(0))
+        parts["conversation"] = np.float32(weights.conversation * covered) * talks[mirror.conversations(rows)]
         relevant |= np.append(relevant, False)[links[:, :2]].any(axis=1)
-        total = total + parts["neighbours"] + parts["conversation"] + parts["name"]
+    parts["asks"] = np.float32(-weights.asks) * shapes[:, 0]
+    parts["when"] = np.float32(weights.when * wants_time(question.text)) * shapes[:, 1]
+    parts["number"] = np.float32(weights.number * wants_number(question.text)) * shapes[:, 2]
+    parts["said"] = np.float32(weights.said) * shapes[:, 3]
     if period is not None and not period.is_hard:
         happened = mirror.happened(rows)
         inside = (happened >= period.start.timestamp()) & (happened < period.end.timestamp())
         parts["time"] = np.float32(weights.time) * inside.astype(np.float32)
-        total = total + parts["time"]
-    return Scored(rows, np.asarray(total, dtype=np.float32), dense, share, parts, relevant, covered)
+    total = np.sum(list(parts.values()), axis=0, dtype=np.float32)
+    return Scored(rows, total, dense, share, parts, relevant, covered)
+
+
+def _conversation_parts(
+    mirror: Mirror,
+    question: Question,
+    rows: NDArray[np.int64],
+    base: Scores,
+    links: NDArray[np.int64],
+    shapes: NDArray[np.float32],
+    weights: RankingWeights,
+) -> dict[str, Scores]:
+    """Return what the events around each candidate and the people in it add."""
+    shares = np.asarray([weights.next, 0.0, weights.near, weights.near], dtype=np.float32)
+    before = links[:, 1]
+    asked = np.append(shapes[:, 0], np.float32(0))[before]
+    given = np.append(base, np.float32(0))[before]
+    return {
+        "neighbours": ranking.from_neighbours(base, links, shares),
+        "answers": np.float32(weights.answers) * asked * given,
+        "talk": np.float32(weights.talk) * ranking.best_of_group(base, mirror.conversations(rows)),
+        "name": np.float32(weights.name) * _named(mirror, question.text, rows),
+    }
 
 
 def beside(mirror: Mirror, rows: NDArray[np.int64], *, besides: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the rows next to `rows` in their conversations that are not among `besides`."""
-    found = {mirror.beside(int(row), distance) for row in rows for distance, _ in NEIGHBOURS}
+    found = {mirror.beside(int(row), distance) for row in rows for distance in NEIGHBOURS}
     return np.asarray(sorted(found - set(besides.tolist()) - {-1}), dtype=np.int64)
 
 
 def _links(mirror: Mirror, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     place = {int(row): position for position, row in enumerate(rows)}
-    found = [[place.get(mirror.beside(int(row), distance), -1) for distance, _ in NEIGHBOURS] for row in rows]
+    found = [[place.get(mirror.beside(int(row), distance), -1) for distance in NEIGHBOURS] for row in rows]
     return np.asarray(found, dtype=np.int64).reshape(len(rows), len(NEIGHBOURS))
-
-
-def _talks(mirror: Mirror, conversations: Scores, rows: NDArray[np.int64]) -> Scores:
-    """Return each row's conversation's BM25, 0..1; 0 outside conversations."""
-    return np.append(ranking.scaled(conversations, low=0.0), np.float32(0))[mirror.conversations(rows)]
 
 
 def _named(mirror: Mirror, query: str, rows: NDArray[np.int64]) -> Scores:

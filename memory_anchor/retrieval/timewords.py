@@ -292,11 +292,11 @@ _SINCE = re.compile(r"(?:\bsince|\bfrom|自从?|从)\s*\Z", re.IGNORECASE)
 _SINCE_AFTER = re.compile(r"\s*(?:以来|之后|以后|起)")
 _OTHER_DATE = re.compile(r"(?<![\d.])\d{1,2}[/.]\d{1,2}[/.](?:19|20)\d\d(?![\d.])")
 _GENERIC = frozenset(
-    (
+    (  # noqa: SIM905 - a word list reads better as prose
         "fix done do did happen finish complet work made make chang log record event thing recent much anyth someth "
-        "everyth new updat progress activ 么 什 了 的 做 过 些 哪 我 们 有 发 生 完 成 都 事 情 干 吗 修 复 改 更 新 记 录 进 展 项 目"
+        "everyth new updat progress activ"
     ).split()
-)
+) | frozenset("么什了的做过些哪我们有发生完成都事情干吗修复改更新记录进展项目")
 """Terms that ask what happened, and for nothing in particular."""
 
 

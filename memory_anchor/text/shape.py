@@ -1,0 +1,62 @@
+"""What kind of sentence a text is: does it ask, does it tell a time or a number, how much does it say.
+
+A question matches a question's words best, yet what answers it is the text after it; and "when" is answered by a text
+with a time in it. These are habits of language, the same for a chat turn and a project fact, English or Chinese.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+_LEAD = re.compile(r"\A\s*[\[【][^\]】\n]{1,40}[\]】]\s*")
+_NOTE = re.compile(r"\s*[\[【(（][^\]】)）\n]*[\]】)）]\s*\Z")
+_TIME = re.compile(
+    r"\d|\b(?:yesterday|today|tonight|tomorrow|last|next|ago|week|weekend|month|year|"
+    r"monday|tuesday|wednesday|thursday|friday|saturday|sunday|january|february|march|april|june|july|august|"
+    r"september|october|november|december)|昨|今天|明天|前天|后天|上周|下周|周[一二三四五六日]|星期|月|年|号",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(
+    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|once|twice|dozen|couple|several|hundred|thousand)\b|"
+    r"[一二三四五六七八九十百千两][个次天年月周人只条页项遍种]",
+    re.IGNORECASE,
+)
+_WANTS_TIME = re.compile(
+    r"\bwhen\b|\bhow long\b|\b(?:what|which) (?:date|day|month|year|time)\b|什么时候|多久|何时|哪年|哪天|"
+    r"几月|几号|几点",
+    re.IGNORECASE,
+)
+_WANTS_NUMBER = re.compile(r"\bhow (?:many|much|often|old)\b|多少|几[个次天年人只条页项遍种岁]|多大", re.IGNORECASE)
+_WORD = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+")
+LEAST_WORDS = 5
+"""Shorter texts count as this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """asks: ends as a question. tells_time, tells_number: holds one. said: log of its words, from ln 5 on."""
+
+    asks: bool
+    tells_time: bool
+    tells_number: bool
+    said: float
+
+
+def shape_of(content: str) -> Shape:
+    """Return the shape of a memory's content, without a date in brackets at its head or a note at its end."""
+    body = _LEAD.sub("", content, count=1)
+    asks = _NOTE.sub("", body).rstrip().endswith(("?", "？"))
+    said = math.log(LEAST_WORDS + len(set(_WORD.findall(body.lower()))))
+    return Shape(asks, bool(_TIME.search(body)), bool(_NUMBER.search(body)), said)
+
+
+def wants_time(query: str) -> bool:
+    """Return whether a query asks when or how long."""
+    return bool(_WANTS_TIME.search(query))
+
+
+def wants_number(query: str) -> bool:
+    """Return whether a query asks how many, how much or how old."""
+    return bool(_WANTS_NUMBER.search(query))
