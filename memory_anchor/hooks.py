@@ -16,6 +16,7 @@ from cachetools import LRUCache
 
 from memory_anchor import inputs
 from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.curation import Curation
 from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, RetrievedSnippet, Trust
 from memory_anchor.retrieval.context import trust_of
 from memory_anchor.safety import FENCE_RULE, fence, neutralise, strip_fenced
@@ -24,6 +25,7 @@ from memory_anchor.text.tokens import estimate_tokens
 EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact", "Stop", "SessionEnd")
 RECENT_EVENTS = 12
 """Events looked at for a session's start; the budget decides how many are told."""
+RECENT_FACTS = 6
 EVENT_TOKENS = 160
 ACTIVE_TOKENS = 300
 PROMPT_FACTS = 3
@@ -103,7 +105,7 @@ class Hooks:
 
 
 def session_start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> str:
-    """Return what was being done and what happened last, within the budget; after a compaction L0 as well.
+    """Return what was being done and what is newest, within the budget; after a compaction L0 as well.
 
     source: startup, resume, clear or compact, as the client says.
     """
@@ -114,9 +116,9 @@ def session_start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> 
         if entries:
             rules = "\n".join(f"- {neutralise(entry.content)}" for entry in entries)
             parts.append(f"The project's constitution, approved by humans; follow it:\n{rules}")
-    blocks = _within(budget, (*_active_blocks(anchor), *_event_blocks(anchor)))
+    blocks = _within(budget, (*_active_blocks(anchor), *_recent_blocks(anchor)))
     if blocks:
-        parts.append(_told_as("what was being done and what happened last", blocks))
+        parts.append(_told_as("what was being done, what happened and was learned last", blocks))
     return "\n\n".join(parts)
 
 
@@ -151,10 +153,13 @@ def _active_blocks(anchor: MemoryAnchor) -> list[str]:
     return [fence(_cut(lines, ACTIVE_TOKENS), source="active context", trust=Trust.AGENT)]
 
 
-def _event_blocks(anchor: MemoryAnchor) -> Iterable[str]:
-    for event in anchor.search_events(limit=RECENT_EVENTS):
-        text = _short(event.content, event.id, EVENT_TOKENS)
-        yield fence(text, source=_source(event), trust=TRUST_OF_ORIGIN[event.origin])
+def _recent_blocks(anchor: MemoryAnchor) -> Iterable[str]:
+    """Yield what happened and what was learned last, newest first."""
+    facts = Curation(anchor).listing(layer=Layer.VERIFIED_FACT.value, status="active", limit=RECENT_FACTS)
+    recent = [*anchor.search_events(limit=RECENT_EVENTS), *facts]
+    for memory in sorted(recent, key=lambda one: one.happened_at, reverse=True):
+        text = _short(memory.content, memory.id, EVENT_TOKENS)
+        yield fence(text, source=_source(memory), trust=TRUST_OF_ORIGIN[memory.origin])
 
 
 def _fact_block(snippet: RetrievedSnippet) -> str:
@@ -163,8 +168,8 @@ def _fact_block(snippet: RetrievedSnippet) -> str:
     return fence(text, source=f"{snippet.type} {snippet.id}{when}", trust=trust_of(snippet))
 
 
-def _source(event: Memory) -> str:
-    return f"{event.type.value} {event.id}; {event.happened_at:%Y-%m-%d %H:%MZ}"
+def _source(memory: Memory) -> str:
+    return f"{memory.type.value} {memory.id}; {memory.happened_at:%Y-%m-%d %H:%MZ}"
 
 
 def _short(text: str, memory_id: str, tokens: int) -> str:
