@@ -25,7 +25,7 @@ from mcp import MCPError
 from mcp import types as mcp_types
 from mcp.server.lowlevel import Server
 
-from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, report
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
 from memory_anchor.interfaces import prompts, resources, tool_calls, tool_specs
 from memory_anchor.interfaces.callers import actor_from, log_bug
 from memory_anchor.interfaces.instructions import instructions_for
@@ -178,7 +178,7 @@ class _Front:
         uri, actor = str(params.uri), self._actor(context)
 
         def read(anchor: MemoryAnchor) -> resources.Content:
-            return resources.read(anchor, uri, stats=self._core.stats)
+            return resources.read(anchor, uri, stats=partial(self._stats, anchor))
 
         content = await self._asked(actor, f"resource {uri.partition('://')[2].partition('/')[0][:40]}", read)
         text = mcp_types.TextResourceContents(uri=uri, mime_type=content.mime_type, text=content.text)
@@ -223,6 +223,11 @@ class _Front:
                 raise MCPError(code=mcp_types.INTERNAL_ERROR, message=f"Error reading {what}") from bug
 
         return await self._in_thread(ask)
+
+    def _stats(self, anchor: MemoryAnchor) -> dict[str, Any]:
+        if anchor.actor.scope.account != self._core.settings.scope.account:
+            raise Refused("memory://stats counts every account; only the machine's own account may read it")
+        return self._core.stats()
 
     # --- shared ------------------------------------------------------------------------------------------------
 

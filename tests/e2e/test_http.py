@@ -14,7 +14,7 @@ import anyio
 import httpx2
 import pytest
 import uvicorn
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -160,6 +160,9 @@ def test_accounts_never_see_each_others_memories(served: Served) -> None:
                 assert (await answered(acme, "search_memory", query="launch Friday"))["snippets"] == []
                 refused = await acme.call_tool("get_memory", {"id": saved["id"]})
                 assert refused.is_error
+                with pytest.raises(MCPError, match="every account"):
+                    await acme.read_resource("memory://stats")
+                assert "unembedded" in (await local.read_resource("memory://stats")).contents[0].text
                 found = await answered(local, "search_memory", query="launch Friday")
                 assert found["snippets"][0]["id"] == saved["id"]
 

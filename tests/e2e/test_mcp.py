@@ -394,3 +394,26 @@ def test_a_resent_write_is_stored_once_even_without_a_request_id(core: Core, pro
 
     first, second = run(once), run(once)
     assert first == second
+
+
+def test_the_full_profile_remembers_conversations_and_settles_conflicts(core: Core, project: Path) -> None:
+    server = build_server(core, profile="full", read_only=False, project_dir=str(project))
+    turns = [
+        {"role": "user", "content": "We moved to Postgres because SQLite locked under load."},
+        {"role": "assistant", "content": "Noted."},
+    ]
+
+    async def work() -> None:
+        async with connected(server) as asked:
+            done = (await asked.ok("remember_conversation", messages=turns))["outcomes"]
+            assert done
+            assert all(one["episode"]["end"] == 2 for one in done)
+            old = await asked.ok("save_memory", content="The API port is 8000.")
+            new = await asked.ok("save_memory", content="The API port is 9000.")
+            assert (new["outcome"], new["target_id"]) == ("needs_review", old["id"])
+            assert "Perhaps" not in await asked.no("resolve_conflict", id=new["id"], resolution="perhaps")
+            settled = await asked.ok("resolve_conflict", id=new["id"], resolution="keep_new")
+            assert (settled["outcome"], settled["target_id"]) == ("superseded", old["id"])
+            assert (await asked.ok("get_memory", id=old["id"]))["status"] == "superseded"
+
+    run(work)
