@@ -101,6 +101,18 @@ class MemoryStore(Protocol):
         """
         ...
 
+    def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
+        """Return who made the vectors of an open collection: vector name -> identity."""
+        ...
+
+    def reindex(self, name: str, spec: CollectionSpec) -> None:
+        """Give the collection the embedders of `spec` and new indexes; vectors of others are dropped.
+
+        Memories, words and the vectors of unchanged embedders stay. An open collection is read on meanwhile; on a store
+        of files the old one counts until the new one is complete.
+        """
+        ...
+
     def put(self, collection: str, entries: Sequence[Entry]) -> None:
         """Insert or replace whole versions: all of them or none, durable on return."""
         ...

@@ -65,6 +65,9 @@ class DictStore:
                         del record.vectors[vector]
             target.embedders = dict(spec.embedders)
 
+    def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
+        return dict(self._collections[name].embedders)
+
     def put(self, collection: str, entries: Sequence[Entry]) -> None:
         with self._lock:
             target = self._collections[collection]

@@ -27,7 +27,16 @@ from memory_anchor.adapters.payload import from_payload, to_payload, usage_paylo
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.errors import DiskFull, StoreBusy
 from memory_anchor.model import COLLECTIONS, Memory, Usage, Where
-from memory_anchor.ports import DENSE, WORDS, CollectionSpec, Entry, HeldLock, Hit, SparseVector
+from memory_anchor.ports import (
+    DENSE,
+    WORDS,
+    CollectionSpec,
+    EmbedderIdentity,
+    Entry,
+    HeldLock,
+    Hit,
+    SparseVector,
+)
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix
@@ -83,14 +92,18 @@ class EdgeStore:
     def reindex(self, name: str, spec: CollectionSpec) -> None:
         """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made anew.
 
-        Memories and words stay; what has no dense vector now is found by `none_of=(HasVector(),)`.
+        Memories and words stay; what has no dense vector now is found by `none_of=(HasVector(),)`. Readers of an open
+        collection go on with the old shard until the new one is complete.
         """
         with self._opening:
-            if name in self._collections:
-                self._collections.pop(name).close()
-            stored = self._opened(name, CollectionSpec(embedders={}, schema_version=spec.schema_version))
+            stored = self._collections.get(name)
+            if stored is None:
+                stored = self._opened(name, CollectionSpec(embedders={}, schema_version=spec.schema_version))
             stored.replace_embedders(spec)
             self._collections[name] = stored
+
+    def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
+        return self._collections[name].record.embedders
 
     def salvage(self, name: str, spec: CollectionSpec) -> int:
         """Open a collection that lost points to damage, keeping what can be read; return how many that is.

@@ -99,6 +99,9 @@ class QdrantStore:
             self._add_vectors(name, CollectionSpec(kept, spec.schema_version), added)
             self._embedders[name] = dict(spec.embedders)
 
+    def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
+        return self._embedders[name]
+
     def _create(self, name: str, spec: CollectionSpec) -> None:
         from qdrant_client import models
 

@@ -486,6 +486,28 @@ def test_reindex_keeps_memories_and_words_and_drops_the_old_vectors(store: Store
     assert len(store.nearest(FACTS, row(1, 0, 0, 0, 0, 0), Where(), limit=5)) == 1
 
 
+def test_a_new_model_is_made_ready_beside_the_old_one_and_takes_its_place(store: Store) -> None:
+    """Reindex: a second named vector is filled while the first answers; dropping either leaves the other whole."""
+    (old,) = store.embedders(FACTS).values()
+    new = EmbedderIdentity("wider", 6)
+    store.put(FACTS, [Entry(memory("one"), {DENSE: row(1, 0, 0, 0)}, words(t1=1.0))])
+
+    store.reindex(FACTS, CollectionSpec({DENSE: old, "beside": new}))
+    assert dict(store.embedders(FACTS)) == {DENSE: old, "beside": new}
+    assert len(store.nearest(FACTS, row(1, 0, 0, 0), Where(), limit=5)) == 1
+    store.set_vectors(FACTS, {memory("one").point_id: {"beside": row(0, 1, 0, 0, 0, 0)}})
+    store.reindex(FACTS, CollectionSpec({DENSE: new, "beside": new}))
+    assert found(store, none_of=(HasVector(),)) == {"one"}
+    assert found(store, HasVector("beside")) == {"one"}
+    (entry,) = store.get(FACTS, [memory("one").point_id], with_vectors=True)
+    store.set_vectors(FACTS, {memory("one").point_id: {DENSE: entry.vectors["beside"]}})
+    store.reindex(FACTS, CollectionSpec({DENSE: new}))
+
+    assert dict(store.embedders(FACTS)) == {DENSE: new}
+    assert found(store, HasVector()) == {"one"}
+    assert len(store.matching(FACTS, words(t1=1.0), Where(), limit=5)) == 1
+
+
 def test_erase_takes_exactly_what_it_is_told(store: Store) -> None:
     """Purge: the erased are gone from every answer, the rest is untouched, numbers included."""
     store.put(
