@@ -24,9 +24,12 @@ from memory_anchor.activation import named
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.adapters.remembering import RememberingEmbedder
-from memory_anchor.adapters.system import Ids, SystemClock, private_dir
+from memory_anchor.adapters.system import Ids, MovableClock, SystemClock, private_dir
+from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import BadInput, Refused, Unavailable
+from memory_anchor.freshness import FreshnessChecker
+from memory_anchor.ingestion.from_events import EventReader
 from memory_anchor.ingestion.reconcile import decide
 from memory_anchor.ingestion.remembering import Rememberer
 from memory_anchor.ingestion.writing import FactWriter
@@ -176,6 +179,8 @@ class Core:
             nearness=self.nearness,
             paused=self._paused,
         )
+        reader = EventReader(self.services.rememberer, self._message_rows, lambda: _gate(settings))
+        self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
         self.scheduler = Scheduler(all_jobs(self), self.upkeep, state_file=data_dir / "jobs.json")
         self._rooms: LRUCache[tuple[str, str], tuple[int, Room]] = LRUCache(ROOMS_KEPT)
         self._rooms_lock = threading.Lock()
@@ -222,6 +227,7 @@ class Core:
                     supplements=lambda: self._supplements(project_id),
                 ),
                 operations=OperationalKnowledge(Path(root) if root else None, self.nearness.of),
+                sources=FreshnessChecker(WorkingTree(Path(root))) if root else None,
             )
             self._rooms[(project_id, root)] = (stamp, room)
             return room
@@ -415,7 +421,7 @@ def build_core(
         store=opened,
         embedder=chosen,
         model=model,
-        clock=clock or SystemClock(),
+        clock=MovableClock(clock or SystemClock()),
         test_clock=marker.exists(),
     )
 

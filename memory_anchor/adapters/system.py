@@ -23,10 +23,20 @@ _MOVED: ContextVar[datetime | None] = ContextVar("memory_anchor_moved_clock", de
 
 
 class SystemClock:
-    """The machine's clock; checks may move it for one call (`moved`)."""
+    """The machine's clock."""
 
     def now(self) -> datetime:
-        return _MOVED.get() or datetime.now(UTC)
+        return datetime.now(UTC)
+
+
+class MovableClock:
+    """Another clock, which checks may move for one call (`moved`)."""
+
+    def __init__(self, inner: Clock) -> None:
+        self._inner = inner
+
+    def now(self) -> datetime:
+        return _MOVED.get() or self._inner.now()
 
 
 @contextmanager

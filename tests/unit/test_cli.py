@@ -1,0 +1,180 @@
+"""The command line: thin, quiet, `--json` everywhere, one sentence and one exit code for what fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from memory_anchor.app import Core
+from memory_anchor.interfaces import calls
+from memory_anchor.interfaces.cli import link
+from memory_anchor.interfaces.cli.app import app
+from memory_anchor.testing import ManualClock
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(core: Core, project: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command against a memory in this process, as it would through an engine's socket: JSON both ways."""
+    monkeypatch.chdir(project)
+
+    def engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        sent = json.loads(json.dumps(dict(arguments)))
+        answer: dict[str, Any] = json.loads(json.dumps(calls.run(core, link.preamble(), name, sent)))
+        return answer
+
+    monkeypatch.setattr(link, "_ask_engine", engine)
+    return lambda *arguments, **more: CliRunner().invoke(app, list(arguments), **more)
+
+
+def answer(result: Result) -> Any:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_what_is_added_is_found_listed_shown_and_forgotten(run: Run) -> None:
+    """Rule commands: the everyday loop, as JSON."""
+    added = answer(run("add", "We use uv for environments", "--type", "decision", "--tag", "tools", "--json"))
+    found = answer(run("search", "which tool for environments", "--json"))
+    listed = answer(run("list", "--tag", "tools", "--json"))
+
+    assert added["outcome"] == "added"
+    assert [s["id"] for s in found["snippets"]] == [m["id"] for m in listed["memories"]] == [added["id"]]
+    assert answer(run("show", added["id"], "--json"))["memory"]["content"] == "We use uv for environments"
+    assert answer(run("forget", added["id"], "--reason", "stale", "--json"))["outcome"] == "archived"
+    assert answer(run("search", "which tool for environments", "--json")) == {"snippets": []}
+    assert answer(run("restore", added["id"], "--json"))["status"] == "active"
+    assert len(answer(run("history", added["id"], "--json"))["versions"]) == 3
+
+
+def test_text_comes_from_a_pipe_too(run: Run) -> None:
+    """Rule commands: `-` and nothing read standard input."""
+    logged = answer(run("log", "-", "--who", "Ana", "--ttl-days", "7", "--json", input="CI flaked on test_edge\n"))
+
+    memory = answer(run("show", logged["id"], "--json"))["memory"]
+    assert (memory["content"], memory["who"], memory["ttl_days"]) == ("CI flaked on test_edge", ["Ana"], 7)
+
+
+def test_an_observation_file_is_stored_as_what_it_says(run: Run, tmp_path: Path) -> None:
+    """Rule 4.1: summary becomes the key, details the content; the layer is the type's."""
+    file = tmp_path / "observation.json"
+    file.write_text(
+        json.dumps(
+            {
+                "type": "bugfix",
+                "summary": "Empty query",
+                "details": "An empty query returns an empty list.",
+                "layer": "verified_fact",
+                "created_at": "2025-12-15T14:30:00Z",
+                "author": "ana",
+            }
+        ),
+        encoding="utf-8",
+    )
+
+    added = answer(run("add", "--observation", str(file), "--json"))
+
+    memory = answer(run("show", added["id"], "--json"))["memory"]
+    assert (memory["key"], memory["type"]) == ("Empty query", "bugfix")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("add", "  "), 2, "content is empty"),
+        (("add", "x", "--confidence", "1.5"), 2, "confidence is 1.5"),
+        (("add", "x", "--layer", "constitution"), 4, "propose_constitution_change"),
+        (("show", "nothing"), 3, "no memory 'nothing'"),
+        (("search", "x", "--limit", "51"), 2, "limit is 51"),
+        (("jobs", "run", "sweep"), 2, "no job 'sweep'"),
+        (("undo",), 2, "undo names nothing"),
+        (("context", "show", "nothing"), 3, "nothing"),
+        (("extract", "missing.jsonl"), 3, "missing.jsonl"),
+    ],
+)
+def test_a_failure_is_one_sentence_and_its_exit_code(
+    run: Run, arguments: tuple[str, ...], code: int, sentence: str
+) -> None:
+    """Rule exit-codes: 2 bad input, 3 not found, 4 refused; the sentence is on stderr, stdout stays clean."""
+    result = run(*arguments)
+
+    assert result.exit_code == code
+    assert sentence in " ".join(result.stderr.split())
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("add", "x", "--human"), ("review", "--accept", "x"), ("purge", "--matching", "x"), ("pin", "x", "--human")],
+)
+def test_without_a_terminal_nobody_counts_as_human(run: Run, arguments: tuple[str, ...]) -> None:
+    """Rule human: the passphrase is typed on a terminal or the command is refused."""
+    assert run(*arguments).exit_code == 4
+
+
+def test_pausing_stops_agents_and_not_reading(run: Run) -> None:
+    """Rule pause: agents read and do not write until it is off."""
+    run("add", "We use uv")
+    assert answer(run("pause", "--json")) == {"paused": True}
+
+    assert run("add", "We use poetry").exit_code == 4
+    assert len(answer(run("search", "uv", "--json"))["snippets"]) == 1
+    run("pause", "--off")
+    assert run("add", "We use ruff").exit_code == 0
+
+
+def test_an_agents_undo_is_shown_first_and_done_with_yes(run: Run) -> None:
+    """Rule undo: preview, then compensating versions."""
+    added = answer(run("add", "We use uv", "--json"))
+
+    planned = answer(run("undo", "last", "--json"))
+    assert [step["id"] for step in planned["steps"]] == [added["id"]]
+    assert len(answer(run("list", "--json"))["memories"]) == 1
+    answer(run("undo", "last", "--yes", "--json"))
+
+    assert answer(run("list", "--json"))["memories"] == []
+
+
+def test_a_job_moved_in_time_needs_a_dry_run_or_a_test_store(run: Run, clock: ManualClock) -> None:
+    """Rule --at: time moves for checks only."""
+    answer(run("log", "CI flaked", "--ttl-days", "1", "--json"))
+
+    moved = run("jobs", "run", "expire_events", "--at", "2026-12-01")
+    shown = answer(run("jobs", "run", "expire_events", "--at", "2026-12-01", "--dry-run", "--json"))
+
+    assert moved.exit_code == 4
+    assert len(shown["planned"]) == 1
+    assert len(answer(run("list", "--json"))["memories"]) == 1
+
+
+def test_a_context_is_built_and_its_report_read_back(run: Run) -> None:
+    """Rule context: what it cost can be looked up later."""
+    run("add", "Deploys need a smoke test first", "--type", "workflow")
+
+    built = answer(run("context", "build", "which smoke test do deploys need first", "--json"))
+
+    assert "smoke test" in built["text"]
+    assert answer(run("context", "show", built["report_id"], "--json"))["report"]["sections"]
+
+
+def test_every_command_has_a_sentence_and_json(run: Run) -> None:
+    """Rule people: `--help` says what each command does; all but servers and hooks take `--json`."""
+    import typer.main
+
+    def walk(command: Any, path: str) -> None:
+        if hasattr(command, "commands"):
+            for name, inner in command.commands.items():
+                walk(inner, f"{path} {name}".strip())
+            return
+        assert command.help, path
+        options = {option for parameter in command.params for option in parameter.opts}
+        if path not in ("mcp", "serve", "hook"):
+            assert "--json" in options, path
+
+    walk(typer.main.get_command(app), "")
