@@ -9,11 +9,13 @@ a `Room` is what one project adds.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from memory_anchor import inputs
 from memory_anchor.errors import BadInput
+from memory_anchor.freshness import refreshed
 from memory_anchor.model import (
     HISTORY,
     Actor,
@@ -123,6 +125,8 @@ class MemoryAnchor(Writes):
         now = self.services.clock.now()
         searcher = self.services.searcher
         answer = searcher.search(self.actor, request) if request.searched() else SearchAnswer(())
+        if self.room.sources is not None:
+            answer = refreshed(answer, self.room.sources)
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         answer = with_operations(answer, request, self.room.operations.find, now=now)
         return with_identity(answer, request, self.constitution, self.services.nearness.of, now=now)
@@ -162,10 +166,12 @@ class MemoryAnchor(Writes):
         )
 
     def get(self, memory_id: object) -> Memory:
-        """Return one memory; fetching it counts as a use."""
+        """Return one memory, its citations checked against the project; fetching it counts as a use."""
         memory = self.services.records.read(inputs.text("id", memory_id, most=inputs.NAME_MAX), self.actor.scope)
         self.services.usage.used(memory)
-        return memory
+        if self.room.sources is None:
+            return memory
+        return replace(memory, citations=self.room.sources.checked(memory.citations))
 
     def history(self, memory_id: object) -> list[Memory]:
         """Return every version of one memory, oldest first."""

@@ -148,6 +148,10 @@ class FreshnessChecker:
         """Return the citations with their freshness, moved ones with the lines where the text is now."""
         return tuple(self._checked(citation) for citation in citations)
 
+    def sealed(self, citations: Iterable[Citation]) -> tuple[Citation, ...]:
+        """Return citations with the hash of what they name now; done once, when a memory is written."""
+        return tuple(sealed(c, self._files.text(c.ref)) if c.kind == "file" else c for c in citations)
+
     def _checked(self, citation: Citation) -> Citation:
         found = self.check(citation)
         if found.freshness is None:
@@ -173,11 +177,6 @@ def refreshed(answer: SearchAnswer, checker: FreshnessChecker) -> SearchAnswer:
     if lowered:
         checked.sort(key=lambda snippet: -snippet.score)
     return replace(answer, snippets=tuple(checked))
-
-
-def sealed_all(citations: Iterable[Citation], files: SourceFiles) -> tuple[Citation, ...]:
-    """Return citations with the hash of what they name now; done once, when a memory is written."""
-    return tuple(sealed(c, files.text(c.ref)) if c.kind == "file" else c for c in citations)
 
 
 def worst(citations: Iterable[Citation]) -> Freshness | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.ingestion.remembering import Rememberer
 from memory_anchor.ingestion.writing import FactWriter
 from memory_anchor.layers.active_context import ActiveContext
@@ -45,7 +46,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What one project adds: its own settings, constitution and operations."""
+    """What one project adds: its own settings, constitution, operations, and the files that memories cite."""
 
     project_id: str
     root: str
@@ -53,3 +54,4 @@ class Room:
     gate: Gate
     identity: IdentitySchema
     operations: OperationalKnowledge
+    sources: FreshnessChecker | None = None

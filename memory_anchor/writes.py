@@ -163,7 +163,7 @@ class Writes:
             who=inputs.strings("who", who, most=inputs.PEOPLE_MAX, each=inputs.NAME_MAX),
             ttl_days=days,
             tags=inputs.tags(tags),
-            citations=inputs.files(files, observed_at=now),
+            citations=self._cited(files),
             importance=inputs.number("importance", importance, least=0, most=1),
             visibility=self._visibility(visibility),
             origin=self._origin(source),
@@ -225,7 +225,7 @@ class Writes:
             importance=inputs.number("importance", importance, least=0, most=1),
             confidence=claim,
             visibility=self._visibility(visibility),
-            citations=inputs.files(files, observed_at=self.services.clock.now()),
+            citations=self._cited(files),
             replaces=inputs.text("replaces", replaces, most=inputs.NAME_MAX, required=False) or None,
             origin=self._origin(),
             write_mode=self._write_mode(source),
@@ -296,6 +296,11 @@ class Writes:
             entry = records.revised_entry(step.new, step.closed)
             records.commit([entry], closed=[step.closed], kind="promote", by=step.new.author)
         self.services.usage.used(event)
+
+    def _cited(self, files: object) -> tuple[Citation, ...]:
+        """Return the files a write names, each with a hash of its lines as they stand now."""
+        citations = inputs.files(files, observed_at=self.services.clock.now())
+        return citations if self.room.sources is None else self.room.sources.sealed(citations)
 
     # --- conversations --------------------------------------------------------------------------------------
 

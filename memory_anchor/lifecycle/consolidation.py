@@ -190,9 +190,20 @@ def _parts(up: Upkeep, events: Sequence[Memory]) -> list[list[Memory]]:
     )
     told = {c.ref.partition("@")[0] for story in stories for c in story.citations}
     untold = [m for m in events if m.id not in told and m.type is not MemoryType.SUMMARY]
-    topics = up.segment(untold) if up.segment is not None and untold else [untold]
+    topics = whole_topics(up.segment(untold) if up.segment is not None and untold else [untold])
     parts = [list(topic[start : start + STORY_MOST]) for topic in topics for start in range(0, len(topic), STORY_MOST)]
     return [part for part in parts if len(part) >= STORY_LEAST]
+
+
+def whole_topics(topics: Sequence[Sequence[Memory]]) -> list[list[Memory]]:
+    """Return topics in order, one too short for a story joined to the one before it (the first: to the next)."""
+    joined: list[list[Memory]] = []
+    for topic in topics:
+        if joined and (len(joined[-1]) < STORY_LEAST or len(topic) < STORY_LEAST):
+            joined[-1].extend(topic)
+        else:
+            joined.append(list(topic))
+    return joined
 
 
 def _tell(up: Upkeep, events: Sequence[Memory], at: datetime) -> _Told:

@@ -199,6 +199,16 @@ def test_topics_are_told_apart_and_facts_are_extracted_before_their_story_marks_
     assert (first.counts["extracted"], again.counts["extracted"]) == (4, 0)
 
 
+def test_a_topic_too_short_for_a_story_joins_its_neighbour():
+    """Rule: every event of an ended conversation of some length is told."""
+    for cut in (1, 2, 5, 6):
+        up = replace(upkeep(), segment=lambda events, cut=cut: [events[:cut], events[cut:]])
+        put(up, *turns("a b", "c d", "e f", "g h", "i j", "k l", "m n"))
+        consolidate(up, day(1))
+
+        assert sum(len(s.citations) for s in stories(up)) == 7
+
+
 def test_a_dry_run_of_consolidation_lists_conversations_and_writes_nothing(tmp_path):
     """Rule: dry run first."""
     up = replace(upkeep(), state_dir=tmp_path)

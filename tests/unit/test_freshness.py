@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.working_tree import WorkingTree
-from memory_anchor.freshness import FreshnessChecker, blob_id, check, refreshed, sealed, sealed_all, worst
+from memory_anchor.freshness import FreshnessChecker, blob_id, check, refreshed, sealed, worst
 from memory_anchor.model import Citation, Layer, Locator, RetrievedSnippet, SearchAnswer
 
 TEXT = "import os\n\ndef one():\n    return 1\n\ndef two():\n    return 2\n"
@@ -165,7 +165,7 @@ def test_a_working_tree_is_read_inside_its_root_only(tmp_path):
     for ref in ("../secret", "link", str(tmp_path / "secret"), "missing", "", "a\x00b", ".", "loop"):
         assert (tree.text(ref), tree.stamp(ref)) == (None, None), ref
     assert tree.text("bytes") is None
-    (sealed_one,) = sealed_all([Citation("file", "a.py", locator=Locator(3, 4))], tree)
+    (sealed_one,) = FreshnessChecker(tree).sealed([Citation("file", "a.py", locator=Locator(3, 4))])
     assert FreshnessChecker(tree).check(sealed_one).freshness == "fresh"
     (root / "a.py").unlink()
     assert FreshnessChecker(tree).check(sealed_one).freshness == "gone"
