@@ -6,12 +6,13 @@ Both keep the ports' promises, so whatever passes with them may only fail with t
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from memory_anchor.errors import Unavailable
 from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.ports import EmbedderIdentity
+from memory_anchor.ports import EmbedderIdentity, ModelUsage
 from memory_anchor.text.terms import term_id, terms
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from memory_anchor.anchor import MemoryAnchor
     from memory_anchor.app import Core
-    from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore
+    from memory_anchor.ports import Answer, Clock, Embedder, Matrix, MemoryStore
     from memory_anchor.settings import Settings
 
 START = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
@@ -110,3 +111,31 @@ def ephemeral_anchor(data_dir: Path, *, conversation: str = "c1", agent: str = "
     """Return a memory for one agent; see `ephemeral_core`."""
     actor = Actor(Caller.AGENT, Scope(agent=agent, conversation=conversation), client=agent)
     return ephemeral_core(data_dir).anchor(actor)
+
+
+class ScriptedLanguageModel:
+    """A model that gives the answers a test wrote, in order; the last one again when they run out.
+
+    answers: what `fill` validates against its shape (a mapping), or an error to raise. asked: every prompt so far.
+    """
+
+    name = "scripted"
+
+    def __init__(self, *answers: Mapping[str, Any] | Exception) -> None:
+        self._answers = list(answers)
+        self.asked: list[str] = []
+
+    def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
+        """Return the next answer; Unavailable when it does not fit the shape or none was written."""
+        from pydantic import ValidationError
+
+        self.asked.append(f"{system}\n{prompt}")
+        if not self._answers or deadline_s <= 0:
+            raise Unavailable("The scripted model has no answer in time.")
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        try:
+            return shape.model_validate(answer), ModelUsage(len(prompt) // 4, 20)
+        except ValidationError as wrong:
+            raise Unavailable(f"The scripted answer does not fit {shape.__name__}.") from wrong

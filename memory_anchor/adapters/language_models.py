@@ -1,0 +1,359 @@
+"""Language models that fill a strict schema: Anthropic's Messages API (and servers that speak it), or none.
+
+A structured answer is asked for as one forced tool call whose input schema is the answer's: that works on every server
+that speaks the Messages API, where the newer `output_config` format does not. The input is validated here all the
+same; an answer as JSON text is taken too. One deadline covers retries and backoff, and holds against a server that
+drips bytes for ever: the call runs on a thread of its own and is left behind when its time is up. After several
+failures in a row a circuit opens, so that a dead server costs nothing. A monthly token budget is kept by a counter
+the caller passes in, because who persists it is not this module's business.
+
+Invariants: every failure is `Unavailable`, in one sentence, without the key or any of the text; nothing is retried
+that cannot get better (a refused key, a bad request); credentials come from arguments, never from the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from memory_anchor.errors import Unavailable
+from memory_anchor.ports import Clock, LanguageModel, ModelUsage
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from memory_anchor.ports import Answer
+
+ANTHROPIC_URL = "https://api.anthropic.com"
+DEFAULT_MODEL = "claude-haiku-4-5"
+MAX_OUTPUT_TOKENS = 4_096
+MAX_ATTEMPTS = 3
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0
+LEAST_TIME_S = 0.05
+"""With less than this left no further attempt is made."""
+FAILURES_TO_OPEN, OPEN_FOR_S = 4, 60.0
+TOOL = "answer"
+
+
+class TokenCounter(Protocol):
+    """Keeps how many tokens a month cost; thread-safe. month: `2026-11`."""
+
+    def spent(self, month: str) -> int: ...
+
+    def add(self, month: str, tokens: int) -> None: ...
+
+
+class ForgetfulCounter:
+    """A counter for one process's life."""
+
+    def __init__(self) -> None:
+        self._spent: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def spent(self, month: str) -> int:
+        with self._lock:
+            return self._spent.get(month, 0)
+
+    def add(self, month: str, tokens: int) -> None:
+        with self._lock:
+            self._spent[month] = self._spent.get(month, 0) + tokens
+
+
+class FileCounter:
+    """A counter in a small JSON file, replaced whole at each write; an unreadable file counts as nothing spent."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def spent(self, month: str) -> int:
+        with self._lock:
+            return self._read().get(month, 0)
+
+    def add(self, month: str, tokens: int) -> None:
+        with self._lock:
+            spent = self._read()
+            spent[month] = spent.get(month, 0) + tokens
+            draft = self._path.with_name(f"{self._path.name}.{threading.get_ident()}.tmp")
+            draft.write_text(json.dumps(spent), encoding="utf-8")
+            draft.replace(self._path)
+
+    def _read(self) -> dict[str, int]:
+        try:
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {str(month): int(tokens) for month, tokens in stored.items()} if isinstance(stored, Mapping) else {}
+
+
+class NoModel:
+    """No language model: a normal mode, in which rules do the work and results say so."""
+
+    name = "none"
+
+    def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
+        del shape, system, prompt, deadline_s  # there is nobody to ask
+        raise Unavailable("No language model is set up; llm.kind may be anthropic.")
+
+
+class Breaker:
+    """Opens after `failures` in a row and lets one call through again after `open_for_s`."""
+
+    def __init__(self, now: Callable[[], float], *, failures: int = FAILURES_TO_OPEN, open_for_s: float = OPEN_FOR_S):
+        self._now = now
+        self._limit = failures
+        self._open_for = open_for_s
+        self._count = 0
+        self._until = 0.0
+        self._lock = threading.Lock()
+
+    def check(self) -> None:
+        """Raise Unavailable while the circuit is open."""
+        with self._lock:
+            left = self._until - self._now()
+            if left > 0:
+                raise Unavailable(
+                    f"The language model failed {self._count} times in a row; it is asked again in {left:.0f} s."
+                )
+
+    def record(self, *, ok: bool) -> None:
+        with self._lock:
+            self._count = 0 if ok else self._count + 1
+            self._until = self._now() + self._open_for if self._count >= self._limit else 0.0
+
+
+class AnthropicModel:
+    """A model behind the Messages API.
+
+    base_url: another server that speaks it, such as a local one; it may need no key. monthly_token_budget: 0 means no
+    model at all is ever asked; input and output count alike. now, sleep: seconds, replaced in tests.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        clock: Clock,
+        api_key: str = "",
+        base_url: str = "",
+        monthly_token_budget: int = 2_000_000,
+        counter: TokenCounter | None = None,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.name = model or DEFAULT_MODEL
+        self._clock = clock
+        self._key = api_key
+        self._url = base_url or ANTHROPIC_URL
+        self._budget = monthly_token_budget
+        self._counter = counter or ForgetfulCounter()
+        self._now = now
+        self._sleep = sleep
+        self._breaker = Breaker(now)
+        self._client: Any = None
+        self._lock = threading.Lock()
+
+    def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
+        """Return one validated answer within `deadline_s` seconds, retries and waits included.
+
+        Raises Unavailable: no key, no permission, no budget, circuit open, too late, or an answer that does not fit.
+        """
+        if not self._key and self._url == ANTHROPIC_URL:
+            raise Unavailable("llm.api_key is not set, so the language model cannot be asked.")
+        self._breaker.check()
+        self._check_budget()
+        ends = self._now() + deadline_s
+        request = {
+            "model": self.name,
+            "max_tokens": MAX_OUTPUT_TOKENS,
+            "system": system,
+            "messages": [{"role": "user", "content": prompt}],
+            "tools": [{"name": TOOL, "description": "Give the answer.", "input_schema": _schema(shape)}],
+            "tool_choice": {"type": "tool", "name": TOOL, "disable_parallel_tool_use": True},
+        }
+        try:
+            answer = self._with_retries(shape, request, ends)
+        except _Refused as refused:
+            self._breaker.record(ok=True)  # the server is well; asking again would not help
+            raise Unavailable(str(refused)) from refused.__cause__
+        except Unavailable:
+            self._breaker.record(ok=False)
+            raise
+        self._breaker.record(ok=True)
+        return answer
+
+    def _with_retries(self, shape: type[Answer], request: Mapping[str, Any], ends: float) -> tuple[Answer, ModelUsage]:
+        from tenacity import (
+            RetryCallState,
+            Retrying,
+            retry_if_exception_type,
+            stop_after_attempt,
+            stop_any,
+            wait_random_exponential,
+        )
+        from tenacity.stop import stop_base
+
+        class OutOfTime(stop_base):
+            def __call__(self, state: RetryCallState) -> bool:
+                return ends - now() - (state.upcoming_sleep or 0.0) < LEAST_TIME_S
+
+        now = self._now
+        attempts = Retrying(
+            stop=stop_any(stop_after_attempt(MAX_ATTEMPTS), OutOfTime()),
+            wait=wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S),
+            retry=retry_if_exception_type(_Passing),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        try:
+            return attempts(self._once, shape, request, ends)
+        except _Passing as failed:
+            raise Unavailable(str(failed)) from failed.__cause__
+
+    def _once(self, shape: type[Answer], request: Mapping[str, Any], ends: float) -> tuple[Answer, ModelUsage]:
+        left = ends - self._now()
+        if left < LEAST_TIME_S:
+            raise _Passing(f"The language model {self.name} did not answer in time.")
+        message = self._ask(request, left)
+        usage = ModelUsage(_tokens(message, "input_tokens"), _tokens(message, "output_tokens"))
+        self._counter.add(self._month(), usage.input_tokens + usage.output_tokens)
+        return _answer(shape, message, self.name), usage
+
+    def _ask(self, request: Mapping[str, Any], left: float) -> Any:
+        """Return the server's message; what takes longer than `left` seconds is left behind on its thread."""
+        client = self._opened()
+        done: list[Any] = []
+        failed: list[BaseException] = []
+
+        def call() -> None:
+            try:
+                done.append(client.messages.create(**request, timeout=left))
+            except Exception as error:
+                failed.append(error)
+
+        worker = threading.Thread(target=call, name="language-model", daemon=True)
+        worker.start()
+        worker.join(left)
+        if worker.is_alive():
+            self._forget(client)
+            raise _Passing(f"The language model {self.name} did not answer in time.")
+        if failed:
+            raise _translated(failed[0], self.name)
+        return done[0]
+
+    def _opened(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                import anthropic
+
+                # A key is always given, so that the client never looks into the environment for one.
+                self._client = anthropic.Anthropic(api_key=self._key or "none", base_url=self._url, max_retries=0)
+            return self._client
+
+    def _forget(self, client: Any) -> None:
+        """Close a client whose call hangs, which ends the call too; the next one gets a new connection pool."""
+        with self._lock:
+            if self._client is client:
+                self._client = None
+        threading.Thread(target=client.close, daemon=True).start()
+
+    def _month(self) -> str:
+        return self._clock.now().strftime("%Y-%m")
+
+    def _check_budget(self) -> None:
+        spent = self._counter.spent(self._month())
+        if spent >= self._budget:
+            raise Unavailable(
+                f"The month's budget of {self._budget} tokens is used up ({spent}); llm.monthly_tokens sets it."
+            )
+
+
+class _Passing(Exception):
+    """A failure that another attempt may not meet."""
+
+
+class _Refused(Exception):
+    """A failure that another attempt would meet again."""
+
+
+def _schema(shape: type[BaseModel]) -> dict[str, Any]:
+    schema = shape.model_json_schema()
+    schema.pop("title", None)
+    return schema
+
+
+def _tokens(message: Any, name: str) -> int:
+    value = getattr(getattr(message, "usage", None), name, 0)
+    return value if isinstance(value, int) else 0
+
+
+def _answer(shape: type[Answer], message: Any, name: str) -> Answer:
+    """Return the validated answer of a message: its tool input, else its text as JSON."""
+    from pydantic import ValidationError
+
+    if getattr(message, "stop_reason", None) == "max_tokens":
+        raise _Refused(f"The language model {name} was cut off at {MAX_OUTPUT_TOKENS} tokens.")
+    blocks = getattr(message, "content", None) or []
+    called = next((block.input for block in blocks if getattr(block, "type", "") == "tool_use"), None)
+    text = "".join(getattr(block, "text", None) or "" for block in blocks)
+    try:
+        if called is not None:
+            return shape.model_validate(called)
+        return shape.model_validate_json(text[text.find("{") : text.rfind("}") + 1])
+    except ValidationError as wrong:
+        faults = wrong.error_count()
+        raise _Passing(
+            f"The language model {name} gave an answer that does not fit {shape.__name__} ({faults} faults)."
+        ) from None
+
+
+def _translated(error: BaseException, name: str) -> Exception:
+    """Return our failure for the SDK's; its message, which may quote the request, stays out."""
+    import anthropic
+
+    match error:
+        case anthropic.APITimeoutError():
+            found: Exception = _Passing(f"The language model {name} did not answer in time.")
+        case anthropic.APIConnectionError():
+            found = _Passing(f"The server of the language model {name} cannot be reached.")
+        case anthropic.AuthenticationError() | anthropic.PermissionDeniedError():
+            found = _Refused(
+                f"The key for the language model {name} was refused ({error.status_code}); check llm.api_key."
+            )
+        case anthropic.RateLimitError() | anthropic.InternalServerError():
+            found = _Passing(f"The server of the language model {name} is overloaded or broken ({error.status_code}).")
+        case anthropic.NotFoundError():
+            found = _Refused(f"The server knows no language model {name} (404); check llm.model and llm.base_url.")
+        case anthropic.APIStatusError():
+            found = _Refused(f"The server of the language model {name} refused the request ({error.status_code}).")
+        case _:
+            found = _Passing(f"The server of the language model {name} gave something that is no message.")
+    found.__cause__ = None
+    return found
+
+
+def make_model(
+    kind: str,
+    *,
+    clock: Clock,
+    model: str = "",
+    api_key: str = "",
+    base_url: str = "",
+    monthly_token_budget: int = 2_000_000,
+    counter: TokenCounter | None = None,
+) -> LanguageModel:
+    """Return the language model that settings name: `none` or `anthropic`."""
+    if kind == "none":
+        return NoModel()
+    return AnthropicModel(
+        model,
+        clock=clock,
+        api_key=api_key,
+        base_url=base_url,
+        monthly_token_budget=monthly_token_budget,
+        counter=counter,
+    )

@@ -1,0 +1,253 @@
+"""Language models: the adapter against a real HTTP server that speaks the Messages API, well and badly."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from memory_anchor.adapters.language_models import (
+    FAILURES_TO_OPEN,
+    OPEN_FOR_S,
+    AnthropicModel,
+    FileCounter,
+    NoModel,
+    make_model,
+)
+from memory_anchor.errors import Unavailable
+from memory_anchor.testing import ManualClock, ScriptedLanguageModel
+
+SECRET_TEXT = "my very private question"
+
+
+class Verdict(BaseModel):
+    outcome: str = Field(max_length=20)
+    score: float = Field(ge=0, le=1)
+
+
+GOOD = {"outcome": "added", "score": 0.5}
+
+
+def message(block: dict[str, Any], stop: str = "tool_use") -> dict[str, Any]:
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [block],
+        "stop_reason": stop,
+        "stop_sequence": None,
+        "usage": {"input_tokens": 100, "output_tokens": 5},
+    }
+
+
+def called(value: dict[str, Any]) -> dict[str, Any]:
+    return message({"type": "tool_use", "id": "toolu_1", "name": "answer", "input": value})
+
+
+class Server:
+    """Answers each request with the next step: a body, a status, `slow`, `drip` or `hang up`; the last one repeats."""
+
+    def __init__(self) -> None:
+        self.steps: list[Any] = []
+        self.requests: list[dict[str, Any]] = []
+        self.let_go = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                outer.requests.append({"path": self.path, "key": self.headers.get("authorization"), **json.loads(body)})
+                step = outer.steps.pop(0) if len(outer.steps) > 1 else outer.steps[0]
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    outer.answer(self, step)
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def answer(self, handler: BaseHTTPRequestHandler, step: Any) -> None:
+        if step == "slow":
+            self.let_go.wait(20)
+        if step == "hang up":
+            handler.connection.close()
+            return
+        status = step if isinstance(step, int) else 200
+        body = json.dumps(step).encode() if isinstance(step, dict) else b'{"error": {"message": "no"}}'
+        body = step if isinstance(step, bytes) else body
+        handler.send_response(status)
+        handler.send_header("content-type", "application/json")
+        handler.send_header("content-length", "1000000" if step == "drip" else str(len(body)))
+        handler.end_headers()
+        if step == "drip":
+            while not self.let_go.wait(0.02):
+                handler.wfile.write(b" ")
+                handler.wfile.flush()
+        else:
+            handler.wfile.write(body)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server()
+    yield found
+    found.let_go.set()
+    found.http.shutdown()
+    found.http.server_close()
+
+
+class Time:
+    """Seconds that only pass by sleeping."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+def model(server: Server, **options: Any) -> AnthropicModel:
+    passing = Time()
+    defaults = {"api_key": "k-test", "base_url": server.url, "now": passing.now, "sleep": passing.sleep}
+    return AnthropicModel("tester-1", clock=ManualClock(), **{**defaults, **options})
+
+
+def ask(asked: AnthropicModel, deadline_s: float = 20.0) -> Verdict:
+    return asked.fill(Verdict, system="be brief", prompt=SECRET_TEXT, deadline_s=deadline_s)[0]
+
+
+def refusal(asked: AnthropicModel, deadline_s: float = 20.0) -> str:
+    with pytest.raises(Unavailable) as caught:
+        ask(asked, deadline_s)
+    text = str(caught.value)
+    assert "k-test" not in text
+    assert SECRET_TEXT not in text
+    assert "\n" not in text
+    return text
+
+
+def test_the_schema_is_one_forced_tool_and_its_input_the_answer(server: Server) -> None:
+    server.steps = [called(GOOD)]
+    answer, usage = model(server).fill(Verdict, system="be brief", prompt="x", deadline_s=20)
+    assert answer == Verdict(**GOOD)
+    assert (usage.input_tokens, usage.output_tokens) == (100, 5)
+    sent = server.requests[0]
+    assert sent["path"] == "/v1/messages"
+    assert sent["model"] == "tester-1"
+    assert sent["key"] == "Bearer k-test"
+    assert sent["tool_choice"]["name"] == sent["tools"][0]["name"]
+    assert sent["tools"][0]["input_schema"]["required"] == ["outcome", "score"]
+
+
+def test_a_server_that_ignores_tools_may_answer_in_json_text(server: Server) -> None:
+    server.steps = [message({"type": "text", "text": f"Here you are: {json.dumps(GOOD)}"}, "end_turn")]
+    assert ask(model(server)) == Verdict(**GOOD)
+
+
+def test_passing_failures_are_tried_again(server: Server) -> None:
+    server.steps = [529, "hang up", called(GOOD)]
+    assert ask(model(server)).outcome == "added"
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("step", "words", "requests"),
+    [
+        (401, "was refused", 1),
+        (403, "was refused", 1),
+        (404, "knows no language model", 1),
+        (400, "refused the request", 1),
+        (429, "overloaded", 3),
+        (500, "overloaded or broken", 3),
+        ("hang up", "cannot be reached", 3),
+        (called({"outcome": "added", "score": 7}), "does not fit Verdict", 3),
+        (message({"type": "text", "text": "I would rather not."}, "end_turn"), "does not fit Verdict", 3),
+        (message({"type": "text", "text": ""}, "max_tokens"), "cut off", 1),
+        (b"<html>", "does not fit|no message", 3),
+        (b"", "does not fit|no message", 3),
+    ],
+)
+def test_each_failure_is_one_sentence_and_hopeless_ones_are_not_repeated(
+    server: Server, step: Any, words: str, requests: int
+) -> None:
+    """Rule: nonsense, no permission, a broken server: Unavailable, without key or text."""
+    server.steps = [step]
+    text = refusal(model(server))
+    assert any(word in text for word in words.split("|")), text
+    assert len(server.requests) == requests
+
+
+@pytest.mark.parametrize("step", ["slow", "drip"])
+def test_a_model_that_answers_too_late_or_never_is_left_behind(server: Server, step: str) -> None:
+    """Rule: the deadline holds whatever the server does."""
+    server.steps = [step]
+    assert "in time" in refusal(model(server, now=time.monotonic, sleep=lambda _: None), deadline_s=0.3)
+
+
+def test_a_server_that_keeps_failing_is_not_asked_until_a_while_has_passed(server: Server) -> None:
+    """Rule: the circuit opens after several failures in a row and closes with the next success."""
+    passing = Time()
+    asked = model(server, now=passing.now, sleep=passing.sleep)
+    server.steps = [500]
+    for _ in range(FAILURES_TO_OPEN):
+        refusal(asked)
+    made = len(server.requests)
+    assert "in a row" in refusal(asked)
+    assert len(server.requests) == made
+    passing.at += OPEN_FOR_S + 1
+    server.steps = [called(GOOD)]
+    assert ask(asked).outcome == "added"
+    assert ask(asked).outcome == "added"
+
+
+def test_the_months_budget_is_kept_over_processes(server: Server, tmp_path: Path) -> None:
+    """Rule: input and output tokens count against the month; a new month begins anew."""
+    server.steps = [called(GOOD)]
+    clock = ManualClock()
+    options = {"clock": clock, "api_key": "k", "base_url": server.url, "monthly_token_budget": 200}
+    ask(AnthropicModel("m", counter=FileCounter(tmp_path / "tokens.json"), **options))
+    again = AnthropicModel("m", counter=FileCounter(tmp_path / "tokens.json"), **options)
+    ask(again)
+    assert "budget of 200 tokens" in refusal(again)
+    clock.advance(days=31)
+    assert ask(again).outcome == "added"
+
+
+def test_without_a_key_only_another_server_is_asked(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: credentials come from arguments, never from the environment."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k-from-the-environment")
+    with pytest.raises(Unavailable, match="api_key is not set"):
+        ask(AnthropicModel("m", clock=ManualClock()))
+    server.steps = [called(GOOD)]
+    ask(model(server, api_key=""))
+    assert server.requests[0]["key"] == "Bearer none"
+
+
+def test_no_model_says_so() -> None:
+    with pytest.raises(Unavailable, match="No language model"):
+        NoModel().fill(Verdict, system="", prompt="", deadline_s=1)
+    assert make_model("none", clock=ManualClock()).name == "none"
+    assert make_model("anthropic", clock=ManualClock(), model="m").name == "m"
+
+
+def test_the_scripted_model_keeps_the_ports_promises() -> None:
+    scripted = ScriptedLanguageModel(GOOD, {"outcome": 3}, Unavailable("gone"))
+    assert scripted.fill(Verdict, system="s", prompt="p", deadline_s=1)[0] == Verdict(**GOOD)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            scripted.fill(Verdict, system="s", prompt="p", deadline_s=1)
+    assert scripted.asked[0] == "s\np"
