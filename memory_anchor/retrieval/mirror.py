@@ -10,6 +10,7 @@ Invariant: the mirror never decides who may see what. What it adds to the candid
 
 from __future__ import annotations
 
+import bisect
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 MAX_ROWS = 250_000
 """Beyond this the mirror starts again from empty; rows come back as they are met."""
 FIRST_ROWS = 1024
+FARTHEST_NEXT = 3
+"""Sequence numbers further apart than this are not beside each other: what was between is not known here."""
 NONE = -1
 
 
@@ -84,7 +87,7 @@ class Mirror:
         self.people: list[tuple[str, ...]] = []
         self._projects, self._audiences, self._conversations, self._collections = (_Names() for _ in range(4))
         self._postings: dict[int, _Postings] = {}
-        self._places: list[dict[int, int]] = []
+        self._talks: list[list[tuple[int, int]]] = []
         self._vectors = np.zeros((FIRST_ROWS, width), dtype=np.float16)
         self._embedded = np.zeros(FIRST_ROWS, dtype=bool)
         self._live = np.zeros(FIRST_ROWS, dtype=bool)
@@ -93,7 +96,8 @@ class Mirror:
         self._audience = np.full(FIRST_ROWS, NONE, dtype=np.int32)
         self._collection = np.full(FIRST_ROWS, NONE, dtype=np.int32)
         self._conversation = np.full(FIRST_ROWS, NONE, dtype=np.int32)
-        self._place = np.full(FIRST_ROWS, NONE, dtype=np.int64)
+        self._after = np.full(FIRST_ROWS, NONE, dtype=np.int64)
+        self._before = np.full(FIRST_ROWS, NONE, dtype=np.int64)
         self._length = np.zeros(FIRST_ROWS, dtype=np.float32)
         self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
         self._shape = np.zeros((FIRST_ROWS, 4), dtype=np.float32)
@@ -150,22 +154,34 @@ class Mirror:
         shape = shape_of(memory.content)
         self._shape[row] = (shape.asks, shape.tells_time, shape.tells_number, shape.said)
         if scope.conversation and memory.conversation_seq is not None and memory.is_current:
-            number = self._conversations.id(f"{collection}|{scope.account}|{scope.project}|{scope.conversation}")
-            if number == len(self._places):
-                self._places.append({})
-            self._conversation[row], self._place[row] = number, memory.conversation_seq
-            self._places[number][memory.conversation_seq] = row
+            day = memory.happened_at.date().isoformat()
+            talk = f"{collection}|{scope.account}|{scope.project}|{scope.conversation}|{day}"
+            self._join(row, self._conversations.id(talk), memory.conversation_seq)
         for term, weight in zip(words.indices, words.values, strict=True):
             postings = self._postings.setdefault(term, _Postings())
             postings.rows.append(row)
             postings.weights.append(weight)
         return row
 
+    def _join(self, row: int, number: int, place: int) -> None:
+        """Put a row into its talk: one conversation on one day, so that a connection kept for weeks is not one talk."""
+        if number == len(self._talks):
+            self._talks.append([])
+        talk = self._talks[number]
+        position = bisect.bisect(talk, (place, row))
+        talk.insert(position, (place, row))
+        self._conversation[row] = number
+        for left, right in ((position - 1, position), (position, position + 1)):
+            if left >= 0 and right < len(talk):
+                (early, first), (late, second) = talk[left], talk[right]
+                is_next = late - early <= FARTHEST_NEXT
+                self._after[first], self._before[second] = (second, first) if is_next else (NONE, NONE)
+
     def _grow(self) -> None:
         for name in ("_vectors", "_embedded", "_live", "_script", "_project", "_audience", "_collection", "_shape"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
-        for name in ("_conversation", "_place", "_length", "_happened"):
+        for name in ("_conversation", "_after", "_before", "_length", "_happened"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.full_like(old, NONE)]))
 
@@ -179,9 +195,9 @@ class Mirror:
         """Return the rows of known points, in the order given."""
         return np.asarray([self.row_of[point] for point in points if point in self.row_of], dtype=np.int64)
 
-    def collection_of(self, row: int, names: Sequence[str]) -> str:
-        """Return which of these collections the row is in."""
-        return next(name for name in names if self._collections.known(name) == self._collection[row])
+    def within(self, rows: NDArray[np.int64], collection: str) -> NDArray[np.bool_]:
+        """Return which rows are in this collection."""
+        return np.asarray(self._collection[rows] == self._collections.known(collection))
 
     def cosines(self, query: Matrix, script: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the centred cosine of a raw query row with each row; NaN where a row is not embedded."""
@@ -208,16 +224,18 @@ class Mirror:
         return np.asarray(centred @ centred.T, dtype=np.float32)
 
     def conversations(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the conversation number of each row, -1 outside any."""
+        """Return the talk number of each row (a conversation on one day), -1 outside any."""
         return self._conversation[rows]
 
-    def beside(self, row: int, distance: int) -> int:
-        """Return the live row `distance` places on in the same conversation, or -1."""
-        number = int(self._conversation[row])
-        if number == NONE:
-            return NONE
-        other = self._places[number].get(int(self._place[row]) + distance, NONE)
-        return other if other != NONE and self._live[other] else NONE
+    def beside(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return (n, 4) live rows one after, one before, two after and two before in the same talk; -1 for none."""
+        after, before = self._step(self._after, rows), self._step(self._before, rows)
+        found = np.stack([after, before, self._step(self._after, after), self._step(self._before, before)], axis=1)
+        return np.where((found >= 0) & self._live[found], found, NONE)
+
+    @staticmethod
+    def _step(links: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.where(rows >= 0, links[rows], NONE)
 
     def readable(self, rows: NDArray[np.int64], audiences: Iterable[str]) -> NDArray[np.bool_]:
         """Return whether each row is live and for one of these audiences, as far as the mirror knows."""
@@ -240,7 +258,7 @@ class Mirror:
         mine = (self._project[:size] == number) & self._live[:size]
         count, places = int(mine.sum()), self._conversation[:size]
         scores = np.zeros(size, dtype=np.float32)
-        talks = len(self._places)
+        talks = len(self._talks)
         lengths = np.bincount(places[mine & (places >= 0)], self._length[:size][mine & (places >= 0)], talks)
         lengths = lengths.astype(np.float32)
         whole = np.zeros(talks, dtype=np.float32)

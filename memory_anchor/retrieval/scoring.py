@@ -8,7 +8,7 @@ order: a candidate that neither means nor says enough of the query is left out, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from memory_anchor.retrieval.ranking import RankingWeights, Scores
     from memory_anchor.retrieval.timewords import TimeWords
 
-NEIGHBOURS = (1, -1, 2, -2)
-"""Distances in the conversation. The event before is in a memory's context already and gives no share of its own."""
+BESIDE = 60
+"""How many of the best candidates bring the events next to them along."""
 MIN_NAME_CHARS = 2
 
 
@@ -70,27 +70,34 @@ def score(
     rows: NDArray[np.int64],
     *,
     weights: RankingWeights,
-    conversation: bool,
+    readers: Collection[str] | None,
     period: TimeWords | None,
 ) -> Scored:
-    """Score these mirror rows for the question. conversation: whether conversation evidence counts."""
+    """Score these mirror rows, and the events beside the best of them, for the question.
+
+    readers: the audiences the caller holds, which events beside must be for; None leaves conversations out.
+    """
     words = mirror.words(question.term_ids, question.project)
     # A whole identifier that the project does not have is no gap: its parts are terms too.
     counts = words.known | ~np.asarray([is_compound(term) for term in question.terms], dtype=bool)
     mass = float(words.idf[counts].sum())
     covered = ranking.coverage(float(words.idf[counts & words.known].sum()), mass)
-    dense = np.full(len(rows), np.nan, dtype=np.float32)
-    if question.row is not None:
-        dense = mirror.cosines(question.row, question.script, rows)
+    dense = _dense(mirror, question, rows)
+    if readers is not None:
+        near = words.scores[rows] / max(float(words.scores.max(initial=0)), ranking.SPAN_EPSILON)
+        best = rows[np.argsort(-(covered * near + np.nan_to_num(dense)), kind="stable")[:BESIDE]]
+        added = np.setdiff1d(mirror.beside(best), np.append(rows, -1))
+        added = added[mirror.readable(added, readers)]
+        rows, dense = np.concatenate([rows, added]), np.concatenate([dense, _dense(mirror, question, added)])
     share = np.asarray(words.scores[rows] / max(mass, ranking.SPAN_EPSILON), dtype=np.float32)
     parts = {
         "dense": np.float32(weights.dense) * ranking.stretched(dense),
         "words": np.float32(weights.words * covered) * ranking.scaled(words.scores[rows], low=0.0),
     }
-    base = parts["dense"] + parts["words"]
+    base = np.asarray(parts["dense"] + parts["words"], dtype=np.float32)
     shapes = mirror.shapes(rows)
     relevant = ranking.relevant(dense, share, weights)
-    if conversation:
+    if readers is not None:
         links = _links(mirror, rows)
         parts |= _conversation_parts(mirror, question, rows, base, links, shapes, weights)
         talks = np.append(ranking.scaled(words.conversations, low=0.0), np.float32(0))
@@ -104,8 +111,14 @@ def score(
         happened = mirror.happened(rows)
         inside = (happened >= period.start.timestamp()) & (happened < period.end.timestamp())
         parts["time"] = np.float32(weights.time) * inside.astype(np.float32)
-    total = np.sum(list(parts.values()), axis=0, dtype=np.float32)
+    total = np.asarray(sum(parts.values()), dtype=np.float32)
     return Scored(rows, total, dense, share, parts, relevant, covered)
+
+
+def _dense(mirror: Mirror, question: Question, rows: NDArray[np.int64]) -> Scores:
+    if question.row is None:
+        return np.full(len(rows), np.nan, dtype=np.float32)
+    return mirror.cosines(question.row, question.script, rows)
 
 
 def _conversation_parts(
@@ -130,30 +143,25 @@ def _conversation_parts(
     }
 
 
-def beside(mirror: Mirror, rows: NDArray[np.int64], *, besides: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rows next to `rows` in their conversations that are not among `besides`."""
-    found = {mirror.beside(int(row), distance) for row in rows for distance in NEIGHBOURS}
-    return np.asarray(sorted(found - set(besides.tolist()) - {-1}), dtype=np.int64)
-
-
 def _links(mirror: Mirror, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    place = {int(row): position for position, row in enumerate(rows)}
-    found = [[place.get(mirror.beside(int(row), distance), -1) for distance in NEIGHBOURS] for row in rows]
-    return np.asarray(found, dtype=np.int64).reshape(len(rows), len(NEIGHBOURS))
+    """Return (n, 4) positions within `rows` of the events beside each, in the order of `Mirror.beside`; -1 for none."""
+    position = np.full(len(mirror) + 1, -1, dtype=np.int64)
+    position[rows] = np.arange(len(rows))
+    return np.asarray(position[mirror.beside(rows)])
 
 
 def _named(mirror: Mirror, query: str, rows: NDArray[np.int64]) -> Scores:
     """Return 1 for rows in which the only person named by the query took part; all 0 when none or several are named."""
-    people = [mirror.people[int(row)] for row in rows]
-    named = {name for group in people for name in group if len(name) >= MIN_NAME_CHARS and _mentions(query, name)}
+    groups = [mirror.people[row] for row in rows.tolist()]
+    people = {name for group in set(groups) for name in group if len(name) >= MIN_NAME_CHARS}
+    named = [name for name in people if name in query and _mentions(query, name)]
     if len(named) != 1:
         return np.zeros(len(rows), dtype=np.float32)
-    wanted = next(iter(named))
-    return np.asarray([wanted in group for group in people], dtype=np.float32)
+    return np.asarray([named[0] in group for group in groups], dtype=np.float32)
 
 
 def _mentions(query: str, name: str) -> bool:
-    return re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", query, re.IGNORECASE) is not None
+    return re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", query) is not None
 
 
 def signals(scored: Scored, places: Sequence[int], weights: RankingWeights) -> dict[int, dict[str, Any]]:

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 CANDIDATES = 200
 """Hits a channel and a collection: 97 % of wanted turns are among the first 100 (docs/retrieval.md)."""
-BESIDE = 60
-"""How many of the best candidates bring the events next to them along."""
 SPARE = 8
 """Memories read beyond the limit, for priors, folding and the last check."""
 PHRASE_DEPTH = 200
@@ -183,12 +181,10 @@ class Searcher:
         if not len(rows):
             return []
         with self._lock:
-            if self._conversation and request.as_of is None:
-                rows = self._with_beside(actor, question, rows)
-            scored = scoring.score(
-                self._mirror, question, rows, weights=self._weights, conversation=self._conversation, period=period
-            )
-            ties = -self._mirror.happened(rows).astype(np.int64)
+            talks = self._conversation and request.as_of is None
+            readers = audiences_of(actor.scope) if talks else None
+            scored = scoring.score(self._mirror, question, rows, weights=self._weights, readers=readers, period=period)
+            ties = -self._mirror.happened(scored.rows).astype(np.int64)
         order = ranking.best_first(scored.total, ties)
         if not (period is not None and period.is_hard and not period.rest):
             order = order[scored.relevant[order]]
@@ -232,14 +228,6 @@ class Searcher:
             centring = self._mirror.centring
             return question.row if centring is None else centring.query(question.row, question.script)
 
-    def _with_beside(self, actor: Actor, question: Question, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the rows and the readable events beside the best of them."""
-        first = scoring.score(self._mirror, question, rows, weights=self._weights, conversation=False, period=None)
-        best = rows[np.argsort(-first.total, kind="stable")[:BESIDE]]
-        added = scoring.beside(self._mirror, best, besides=rows)
-        readable = self._mirror.readable(added, audiences_of(actor.scope))
-        return np.concatenate([rows, added[readable]])
-
     def _read(
         self,
         actor: Actor,
@@ -253,7 +241,7 @@ class Searcher:
         """Return the first `depth` memories of the order, priors added, in their new order."""
         places = [int(place) for place in order[:depth]]
         points = [self._mirror.points[int(scored.rows[place])] for place in places]
-        memories = self._get(points, request)
+        memories = self._get(points)
         signals = scoring.signals(scored, places, self._weights) if request.detail else {}
         ranked = []
         for place, point in zip(places, points, strict=True):
@@ -265,12 +253,17 @@ class Searcher:
             ranked.append(Ranked(memory, float(scored.total[place]) + bonus, place, told))
         return sorted(ranked, key=lambda one: (-one.score, one.memory.id))
 
-    def _get(self, points: Sequence[str], request: SearchRequest) -> dict[str, Memory]:
-        found: dict[str, Memory] = {}
-        for layer in request.searched():
-            left = [point for point in points if point not in found]
-            found.update((entry.memory.point_id, entry.memory) for entry in self._store.get(layer.value, left))
-        return found
+    def _get(self, points: Sequence[str]) -> dict[str, Memory]:
+        with self._lock:
+            rows = self._mirror.rows(points)
+            known = np.asarray([self._mirror.points[row] for row in rows.tolist()], dtype=object)
+            inside = {layer.value: known[self._mirror.within(rows, layer.value)].tolist() for layer in SEARCHED}
+        return {
+            entry.memory.point_id: entry.memory
+            for collection, wanted in inside.items()
+            if wanted
+            for entry in self._store.get(collection, wanted)
+        }
 
     def _arranged(self, ranked: list[Ranked], scored: Scored) -> list[Ranked]:
         if not self._fold or len(ranked) < 2:
@@ -320,7 +313,7 @@ class Searcher:
             cosines = self._mirror.cosines_as_document(row, script_of(text), rows)
             order = ranking.best_first(np.nan_to_num(cosines, nan=-1.0), rows)[:limit]
             near = [(self._mirror.points[int(rows[place])], float(cosines[place])) for place in order]
-        memories = self._get([point for point, _ in near], request)
+        memories = self._get([point for point, _ in near])
         now = self._clock.now()
         return [
             (memories[point], cosine)
