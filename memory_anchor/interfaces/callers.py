@@ -23,6 +23,7 @@ log = logging.getLogger("memory_anchor.interfaces")
 
 CONVERSATION_META = ("memory-anchor/conversation_id", "sessionId", "threadId")
 """Keys of a request's `_meta` that name its conversation, best first; Codex sends the last two on every call."""
+CLIENT_SUFFIX = "-mcp-client"
 NAME_CHARS_MAX = 120
 """A longer name is kept by its head and a hash, so that two never become one."""
 FALLBACK_ZONE = "UTC"
@@ -51,7 +52,8 @@ def actor_from(
     """
     told = [conversation, *((meta or {}).get(key) for key in CONVERSATION_META), preamble.conversation, connection]
     own = next((one for one in told if isinstance(one, str) and one.strip()), "")
-    client = safe_name(client_name or preamble.client)
+    # Codex says codex-mcp-client here and codex everywhere else; one agent has one name.
+    client = safe_name(client_name.removesuffix(CLIENT_SUFFIX) or preamble.client)
     return Actor(
         caller=caller,
         scope=Scope(

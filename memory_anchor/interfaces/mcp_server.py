@@ -95,6 +95,7 @@ class _Front:
             on_read_resource=self.read_resource,
             on_list_prompts=self.list_prompts,
             on_get_prompt=self.get_prompt,
+            on_completion=self.complete,
         )
         server.middleware.append(self.greet)
         return server
@@ -209,6 +210,15 @@ class _Front:
         text = await self._asked(self._actor(context), f"prompt {params.name[:40]}", read)
         message = mcp_types.PromptMessage(role="user", content=mcp_types.TextContent(type="text", text=text))
         return mcp_types.GetPromptResult(messages=[message])
+
+    async def complete(self, context: Context, params: mcp_types.CompleteRequestParams) -> mcp_types.CompleteResult:
+        uri = params.ref.uri if isinstance(params.ref, mcp_types.ResourceTemplateReference) else ""
+
+        def read(anchor: MemoryAnchor) -> list[str]:
+            return resources.completions(anchor, uri, params.argument.value)
+
+        found = await self._asked(self._actor(context), "completion", read)
+        return mcp_types.CompleteResult(completion=mcp_types.Completion(values=found))
 
     async def _asked(self, actor: Actor, what: str, read: Callable[[MemoryAnchor], T]) -> T:
         """Return what `read` makes of the caller's memory; failures become protocol errors, the only kind there is."""

@@ -17,6 +17,8 @@ from memory_anchor.interfaces import shapes, tool_calls
 SCHEME = "memory://"
 JSON = "application/json"
 MARKDOWN = "text/markdown"
+COMPLETIONS_MAX = 100
+"""What the protocol allows in one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,13 @@ ADDRESSES = (
 class Content:
     text: str
     mime_type: str
+
+
+def completions(anchor: MemoryAnchor, uri: str, typed: str) -> list[str]:
+    """Return what a template's name may be, for the beginning typed; only how-tos have names that people know."""
+    if uri != f"{SCHEME}operations/{{name}}":
+        return []
+    return [name for name in anchor.room.operations.names() if name.startswith(typed)][:COMPLETIONS_MAX]
 
 
 def read(anchor: MemoryAnchor, uri: str, *, stats: Callable[[], Mapping[str, Any]]) -> Content:

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client, MCPError
+from mcp.types import ResourceTemplateReference
 
 from memory_anchor.app import Core
 from memory_anchor.interfaces import tool_calls
@@ -331,6 +332,11 @@ def test_resources_read_what_the_tools_answer(server: Any, project: Path) -> Non
             stats = await read(client, "memory://stats")
             assert "unembedded" in stats
             assert "size_bytes" in stats
+            operation = ResourceTemplateReference(type="ref/resource", uri="memory://operations/{name}")
+            completed = await client.complete(operation, {"name": "name", "value": "rel"})
+            assert completed.completion.values == ["release"]
+            memory = ResourceTemplateReference(type="ref/resource", uri="memory://memories/{id}")
+            assert (await client.complete(memory, {"name": "id", "value": ""})).completion.values == []
             for wrong in ("memory://memories/nothere", "memory://operations/../x", "memory://nothing", "file:///x"):
                 with pytest.raises(MCPError) as failure:
                     await client.read_resource(wrong)

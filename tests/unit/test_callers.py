@@ -41,6 +41,7 @@ def test_the_agent_is_named_by_the_bridge_then_the_settings_then_the_client():
     assert actor_from(Preamble(), agent="b", client_name="c").scope.agent == "b"
     assert actor_from(Preamble(client="d"), client_name="c").scope.agent == "c"
     assert actor_from(Preamble(client="d")).scope.agent == "d"
+    assert actor_from(Preamble(), client_name="codex-mcp-client").scope.agent == "codex"
 
 
 def test_read_only_can_be_asked_for_but_not_taken_back():
