@@ -173,6 +173,10 @@ class StatePost:
         if state == "serving":
             (self.run / wire.FAILURE_FILE).unlink(missing_ok=True)
 
+    def is_ours(self) -> bool:
+        """Return whether the state file still names this process; it goes with the data directory."""
+        return (wire.read_json(str(self.run / wire.STATE_FILE)) or {}).get("pid") == os.getpid()
+
     def fail(self, error: Exception) -> None:
         """Leave the reason why this engine cannot serve."""
         leave_failure(self.run, error)

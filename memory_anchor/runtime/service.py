@@ -163,6 +163,9 @@ class Service:
         while True:
             await self._take_in(backend)
             now = time.monotonic()
+            if not self._post.is_ours():
+                self._end("its data directory is gone")
+                return
             if self._connections or self._open:
                 self._busy_at = now
             elif now - self._busy_at >= backend.idle_exit_s and not await anyio.to_thread.run_sync(backend.is_live):

@@ -6,6 +6,7 @@ Timers are never asserted; `until` waits for what another process does.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 from pathlib import Path
@@ -165,6 +166,17 @@ def test_an_idle_engine_ends_by_itself(lab: Lab) -> None:
     until(lambda: lab.log("ended") == [pid], "it ended")
 
     assert engine.status(lab.data) is None
+
+
+def test_an_engine_whose_directory_was_deleted_goes(lab: Lab) -> None:
+    """Rule engine.leak: nothing can reach it any more, so it must not stay behind."""
+    pid = lab.start_engine(LAB_IDLE_S="1")
+    shutil.rmtree(lab.data)
+
+    def gone() -> bool:
+        return not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
+
+    until(gone, "the process has ended")
 
 
 def test_only_the_owner_can_reach_the_engine(lab: Lab) -> None:

@@ -111,6 +111,17 @@ def test_claude_code_gets_the_server_and_the_hooks_it_knows(env: dict[str, str])
     assert all(group["hooks"][0]["timeout"] for group in hooks["PreCompact"])
 
 
+def test_server_and_hooks_are_told_the_same_data_directory(env: dict[str, str]) -> None:
+    """Rule install.codex: Codex gives servers fewer variables than hooks; both must find one memory."""
+    install("codex", env=env)
+    folder = Path(env["HOME"]) / ".codex"
+    server = tomllib.loads((folder / "config.toml").read_text())["mcp_servers"]["memory_anchor"]
+    assert server["env"] == {"MEMORY_ANCHOR_DATA_DIR": env["MEMORY_ANCHOR_DATA_DIR"]}
+    hook = json.loads((folder / "hooks.json").read_text())["hooks"]["SessionStart"][0]["hooks"][0]["command"]
+    assert hook.startswith(f"MEMORY_ANCHOR_DATA_DIR={env['MEMORY_ANCHOR_DATA_DIR']} ")
+    assert stat.S_IMODE(Path(env["MEMORY_ANCHOR_DATA_DIR"]).stat().st_mode) == 0o700
+
+
 def test_an_older_entry_of_ours_is_replaced_and_not_doubled(env: dict[str, str]) -> None:
     """Rule install.idempotent: after moving to another interpreter there is one entry, the new one."""
     files = put(env, "codex")

@@ -100,7 +100,7 @@ def install(client: str, *, scope: str = "user", dry_run: bool = False, env: Map
     site = _Site(env)
     parts = site.parts(client, scope)
     if client == "json":
-        snippet = json.dumps({"mcpServers": {places.NAME: places.server_entry(site.command)}}, indent=2)
+        snippet = json.dumps({"mcpServers": {places.NAME: places.server_entry(site.command, site.env)}}, indent=2)
         return Plan(client, scope, "install", (), {}, dry_run, snippet)
     by_file = _by_file(parts)
     changes = tuple(_change(file, _added, own) for file, own in by_file.items())
@@ -159,7 +159,8 @@ class _Site:
         copy = record.with_suffix(".before")
         first = kept.get("after") != _digest(change.before)  # else the file is still ours: its backup stands
         existed = bool(kept.get("existed")) if not first else change.before is not None
-        self.records.mkdir(mode=0o700, parents=True, exist_ok=True)
+        wire.run_dir(str(self.records.parent))
+        self.records.mkdir(mode=0o700, exist_ok=True)
         if first and change.before is not None:
             wire.write_private(str(copy), _change(change.file, _removed, parts).after or "")
         told = {"file": str(change.file), "existed": existed, "after": _digest(change.after)}
@@ -320,8 +321,14 @@ def _is_merged(after: str, rest: str, part: Part) -> bool:
 
 def _toml_table(part: Part) -> str:
     # JSON strings, arrays and integers are TOML as they stand.
-    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in part.value.items()]
+    lines = [f"{name} = {_toml_value(value)}" for name, value in part.value.items()]
     return "\n".join([f"[{'.'.join(part.under)}]", *lines]) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {_toml_value(inner)}" for name, inner in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _toml_removed(text: str, part: Part) -> str:

@@ -25,6 +25,8 @@ START_TIMEOUT_S = 30
 HOOK_MARK = f"{NAME} hook "
 HOOK_TIMEOUT_S = {"SessionStart": 15, "UserPromptSubmit": 5, "PreCompact": 10, "PostCompact": 10, "SessionEnd": 5}
 """What a client may wait at most; ours ends by itself before (see `hooks.WAIT_S`)."""
+WRITTEN_OUT = ("MEMORY_ANCHOR_DATA_DIR", "MEMORY_ANCHOR_CONFIG_FILE")
+"""Variables set while installing that say where the memory is: written into what is installed."""
 CODEX_EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact")
 
 Kind = Literal["json-server", "json-hooks", "toml-server"]
@@ -53,7 +55,7 @@ def parts_of(
     if scope not in SCOPES:
         raise BadInput(f"scope {scope!r} is unknown; allowed are {', '.join(SCOPES)}")
     user = scope == "user"
-    server = server_entry(command)
+    server = server_entry(command, env)
     match client:
         case "claude-code":
             folder = Path(env["CLAUDE_CONFIG_DIR"]) if env.get("CLAUDE_CONFIG_DIR") else home / ".claude"
@@ -62,7 +64,7 @@ def parts_of(
             servers = own if user else project / ".mcp.json"
             return (
                 Part(servers, "json-server", ("mcpServers", NAME), {"type": "stdio", **server}),
-                Part(settings, "json-hooks", ("hooks",), hook_entries(command, tuple(HOOK_TIMEOUT_S))),
+                Part(settings, "json-hooks", ("hooks",), hook_entries(command, tuple(HOOK_TIMEOUT_S), env)),
             )
         case "codex":
             folder = Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else home / ".codex"
@@ -70,7 +72,7 @@ def parts_of(
             timed = {**server, "startup_timeout_sec": START_TIMEOUT_S}
             return (
                 Part(folder / "config.toml", "toml-server", ("mcp_servers", CODEX_NAME), timed),
-                Part(folder / "hooks.json", "json-hooks", ("hooks",), hook_entries(command, CODEX_EVENTS)),
+                Part(folder / "hooks.json", "json-hooks", ("hooks",), hook_entries(command, CODEX_EVENTS, env)),
             )
         case "gemini":
             folder = (home if user else project) / ".gemini"
@@ -84,14 +86,24 @@ def parts_of(
     return ()
 
 
-def server_entry(command: tuple[str, ...]) -> dict[str, Any]:
+def server_entry(command: tuple[str, ...], env: Mapping[str, str]) -> dict[str, Any]:
     """Return the server entry that every client understands."""
-    return {"command": command[0], "args": [*command[1:], "mcp"]}
+    places = _places_of(env)
+    return {"command": command[0], "args": [*command[1:], "mcp"], **({"env": places} if places else {})}
 
 
-def hook_entries(command: tuple[str, ...], events: tuple[str, ...]) -> dict[str, Any]:
+def _places_of(env: Mapping[str, str]) -> dict[str, str]:
+    # Codex hands its servers a fixed set of variables and its hooks all of them: unnamed, the two would serve two
+    # memories.
+    return {name: str(Path(env[name]).expanduser().absolute()) for name in WRITTEN_OUT if env.get(name)}
+
+
+def hook_entries(command: tuple[str, ...], events: tuple[str, ...], env: Mapping[str, str]) -> dict[str, Any]:
     """Return event -> the matcher groups that are ours."""
-    quoted = shlex.join(command) if sys.platform != "win32" else " ".join(f'"{word}"' for word in command)
+    if sys.platform == "win32":
+        quoted = " ".join(f'"{word}"' for word in command)
+    else:
+        quoted = " ".join([*(f"{n}={shlex.quote(v)}" for n, v in _places_of(env).items()), shlex.join(command)])
     return {
         event: [{"hooks": [{"type": "command", "command": f"{quoted} hook {event}", "timeout": HOOK_TIMEOUT_S[event]}]}]
         for event in events
