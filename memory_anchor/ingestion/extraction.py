@@ -87,12 +87,17 @@ def extract_by_rules(
     known: contents of memories already stored near this conversation; what they say already is not extracted again.
     similarity: of two texts, from the store's embedder; without it shared words decide.
     """
-    from_memory = recalled(messages)
-    found = _first_round(messages)
-    found += _second_round(messages, known)
-    fresh = (candidate for candidate in found if not _comes_from(candidate, from_memory))
-    said = _latest_word(fresh, similarity or shared_words)
-    news = [gap for candidate in said if (gap := _with_gap(candidate, known, similarity or shared_words)) is not None]
+    found = _first_round(messages) + _second_round(messages, known)
+    return fresh_only(found, recalled(messages), known, similarity)
+
+
+def fresh_only(
+    found: Sequence[Candidate], from_memory: str, known: Sequence[str], similarity: Similarity | None = None
+) -> list[Candidate]:
+    """Return those candidates that are news: not recalled, not said twice, not known; each with its gap, in order."""
+    compare = similarity or shared_words
+    said = _latest_word((candidate for candidate in found if not _comes_from(candidate, from_memory)), compare)
+    news = [gap for candidate in said if (gap := _with_gap(candidate, known, compare)) is not None]
     if len(news) > MAX_CANDIDATES:
         news = sorted(news, key=lambda candidate: -candidate.importance)[:MAX_CANDIDATES]
     return sorted(news, key=lambda candidate: candidate.seq)

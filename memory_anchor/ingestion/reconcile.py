@@ -173,7 +173,7 @@ def _contradiction(
     new: Memory, old: Memory, *, changed: bool, policy: Policy, similar: tuple[Similar, ...]
 ) -> Decision:
     """Return how a contradiction is settled: superseded only on the statement's own word, or the settings'."""
-    guarded = _outranked(new, old)
+    guarded = outranked(new, old)
     resolution = policy.resolution(new.type)
     if guarded:
         outcome, reason = Outcome.NEEDS_REVIEW, guarded
@@ -195,7 +195,7 @@ def _contradiction(
     return Decision(outcome, old, reason, None, similar, Relation.CONFLICT)
 
 
-def _outranked(new: Memory, old: Memory) -> str:
+def outranked(new: Memory, old: Memory) -> str:
     """Return why `new` may not replace `old` by itself, or "" when it may."""
     if old.pinned:
         return "it contradicts a pinned memory"
@@ -212,7 +212,7 @@ def _repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
     adds = bool(after.numbers - before.numbers or after.names - before.names)
     if not adds:
         return Decision(Outcome.SKIPPED, old, "this memory says the same", None, similar, Relation.DUPLICATE)
-    if _covers(after, before) and not _outranked(new, old):
+    if _covers(after, before) and not outranked(new, old):
         reason = "the new wording says what this memory says, and more"
         return Decision(Outcome.UPDATED, old, reason, new.content, similar, Relation.DUPLICATE)
     return Decision(
