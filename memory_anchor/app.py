@@ -408,7 +408,7 @@ def build_core(
     marker = data_dir / "test-clock"
     if os.environ.get("MEMORY_ANCHOR_TEST_CLOCK") == "1" and not (data_dir / "store").exists():
         marker.touch(mode=0o600)
-    chosen = embedder if embedder is not None else _embedder(settings)
+    chosen = embedder if embedder is not None else embedder_of(settings)
     if chosen is not None:
         chosen = RememberingEmbedder(chosen)
     opened = store if store is not None else _store(settings, data_dir, lock)
@@ -442,7 +442,8 @@ def _store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> MemoryS
     return EdgeStore(data_dir / "store", lock=lock, reserve_bytes=settings.store.reserve_mb << 20)
 
 
-def _embedder(settings: Settings) -> Embedder | None:
+def embedder_of(settings: Settings) -> Embedder | None:
+    """Return the embedder that the settings ask for; None means search by words alone. Raises BadInput."""
     from memory_anchor.adapters.embedders import make_embedder
 
     return make_embedder(
