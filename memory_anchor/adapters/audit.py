@@ -16,7 +16,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -102,6 +102,51 @@ class JsonlAudit:
             record = _record(raw)
             if record is not None and raw.endswith(b"\n"):
                 yield record
+
+    def adopt(self, records: Sequence[Mapping[str, Any]]) -> int:
+        """Continue the chain with records of a longer copy of it, durable on return; return how many were new.
+
+        Records that are here already are passed over. Raises BadInput: the copy parts from this chain, and nothing of
+        it was written. Refused, DiskFull, Unavailable: it cannot be written.
+        """
+        with self._lock, self._locked():
+            try:
+                make_private(self.path.parent)
+                handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
+                with os.fdopen(handle, "r+b", buffering=0) as file:
+                    end = self._chain_end(file)
+                    fresh = self._continuing(end, records)
+                    if fresh:
+                        lines = b"".join(_body(record) + b"\n" for record in fresh)
+                        if file.write(lines) != len(lines):
+                            raise OSError(28, "short write", str(self.path))
+                        os.fsync(file.fileno())
+                        end = _End(fresh[-1]["n"], fresh[-1]["hash"], end.size + len(lines))
+                        self._write_head(end.number, end.hashed)
+            except OSError as error:
+                self._end = None
+                raise ours(error, self.path) from error
+            self._end = end
+            return len(fresh)
+
+    def _continuing(self, end: _End, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Return the records that come after this chain's end. Raises BadInput: they are not of this chain."""
+        held = {record.get("n"): record.get("hash") for record in records if record.get("n", 0) <= end.number}
+        if held:
+            held.update(
+                {one["n"]: one["hash"] for one in self.records() if one["n"] in held and one["n"] <= end.number}
+            )
+        number, hashed = end.number, end.hashed
+        fresh = []
+        for record in records:
+            if record.get("n", 0) <= end.number and held.get(record.get("n")) == record.get("hash"):
+                continue
+            raw = _body(record) + b"\n"
+            if end.torn or _record(raw) is None or _wrong(record, raw, number=number + 1, before=hashed):
+                raise BadInput(f"{self.path} is another trail than the one imported; both are kept apart")
+            number, hashed = record["n"], record["hash"]
+            fresh.append(record)
+        return fresh
 
     def _at_the_end(self, line: int, number: int, hashed: str) -> BrokenLink | None:
         head = self._read_head()

@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +89,25 @@ class Projects:
     def all(self) -> Mapping[str, tuple[str, ...]]:
         """Return project id -> aliases."""
         return {name: tuple(aliases) for name, aliases in self._known.items()}
+
+    def adopt(self, projects: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        """Learn projects of another data directory; return their ids -> ids here, where they differ.
+
+        A project that shares an alias with one known here is that one; the others keep their id.
+        """
+        renamed: dict[str, str] = {}
+        with self._lock:
+            for name, aliases in projects.items():
+                owners = {alias: own for own, held in self._known.items() for alias in held}
+                own = name if name in self._known else next((owners[a] for a in aliases if a in owners), name)
+                if own != name:
+                    renamed[name] = own
+                fresh = [alias for alias in aliases if alias not in owners]
+                if fresh or own not in self._known:
+                    self._known[own] = [*self._known.get(own, ()), *fresh]
+            self._places.clear()
+            self._write()
+        return renamed
 
     def _assign(self, place: Place) -> str:
         for alias in place.aliases:  # path first, then the shared Git folder, then remotes
