@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from cachetools import LRUCache
@@ -17,7 +18,8 @@ from cachetools import LRUCache
 from memory_anchor import inputs
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.curation import Curation
-from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, RetrievedSnippet, Trust
+from memory_anchor.ingestion.transcripts import read_transcript
+from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, RetrievedSnippet, Trust, WriteMode
 from memory_anchor.retrieval.context import trust_of
 from memory_anchor.safety import FENCE_RULE, fence, neutralise, strip_fenced
 from memory_anchor.text.tokens import estimate_tokens
@@ -41,6 +43,10 @@ ESTIMATE_OF_COUNT = 0.9
 SHORTER = 0.95
 SUMMARY_PARTS = 4
 CONVERSATIONS_KEPT = 500
+
+TRANSCRIPT_MESSAGES = 400
+"""The newest messages of a transcript that are learned from; what came before was there at an earlier compaction."""
+LEARNS_AT = {"Stop": "per-turn", "SessionEnd": "session-end"}
 
 KEEP = (
     "Keep in the summary: what was decided and why, what was tried and failed, open questions, names of files and "
@@ -75,6 +81,26 @@ class Hooks:
             case "SessionEnd":
                 anchor.end_session()
         return ""
+
+    def behind(self, anchor: MemoryAnchor, event: str, payload: Mapping[str, Any]) -> int:
+        """Do what nobody waits for: learn from the transcript; return how many memories came of it.
+
+        Before a compaction always, after each answer or at the end only where the agent's settings say so. A
+        transcript that was read before adds nothing. Raises what reading and storing raise.
+        """
+        own = anchor.room.settings.agents.get(anchor.actor.scope.agent)
+        extraction = own.extraction if own is not None and own.enabled else None
+        trigger = extraction.trigger if extraction is not None and extraction.mode != "tool-call" else ""
+        path = str(payload.get("transcript_path") or "")
+        if not path or (event != "PreCompact" and LEARNS_AT.get(event) != trigger):
+            return 0
+        read, _ = read_transcript(Path(path))
+        said = [{"role": one.role, "content": one.content} for one in read if one.role in ("user", "assistant")]
+        if extraction is not None and len(said) < extraction.min_turns:
+            return 0
+        mode = WriteMode.FACTUAL.value if not trigger else None
+        done, _ = anchor.remember_conversation(said[-TRANSCRIPT_MESSAGES:], mode=mode)
+        return len(done)
 
     def _prompt(self, anchor: MemoryAnchor, prompt: str) -> str:
         asked = strip_fenced(prompt).replace("\0", " ").strip()[: inputs.QUERY_MAX]

@@ -5,6 +5,7 @@ Everything about the caller comes from its preamble; the settings of its project
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from pathlib import Path
@@ -21,6 +22,7 @@ from memory_anchor.settings import Profile
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
+log = logging.getLogger("memory_anchor.engine")
 IN_PROCESS = "in-process server"
 
 
@@ -49,6 +51,11 @@ class MemoryBackend:
     def hook(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> str:
         anchor = self.core.anchor(actor_from(preamble, request_id="hook"))
         return self._hooks.answer(anchor, event, payload, budget_tokens=preamble.budget)
+
+    def hook_behind(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> None:
+        learned = self._hooks.behind(self.core.anchor(actor_from(preamble)), event, payload)
+        if learned:
+            log.info("%s: learned %d memories from a transcript", event, learned)
 
     def call(self, preamble: wire.Preamble, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         from memory_anchor.interfaces.calls import run

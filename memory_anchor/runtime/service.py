@@ -27,15 +27,18 @@ from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
 from mcp.shared._context_streams import ContextReceiveStream, ContextSendStream, create_context_streams
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from pydantic import ValidationError
 
-from memory_anchor.errors import MemoryAnchorError, Unavailable, report
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
 from memory_anchor.runtime import handshake, spool, wire
 from memory_anchor.runtime.engine import StatePost
 from memory_anchor.runtime.relay import LISTEN
 
 log = logging.getLogger("memory_anchor.engine")
 
+LEARNING = ("PreCompact", "Stop", "SessionEnd")
+"""Hooks that may set off learning from the transcript, after they were answered."""
 GREETING_WAIT_S = 10.0
 GRACE_S = 20.0
 """From a bridge's end until its conversation is ended: a client that restarts its server reconnects in between."""
@@ -62,6 +65,10 @@ class Backend(Protocol):
 
     def hook(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> str:
         """Return what the client's hook prints."""
+        ...
+
+    def hook_behind(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> None:
+        """Do what this hook sets off and nobody waits for."""
         ...
 
     def call(self, preamble: wire.Preamble, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -187,10 +194,18 @@ class Service:
         for item in spool.waiting(self._data):
             try:
                 backend.hook(item.preamble, item.event, item.payload)
+                if item.event in LEARNING:
+                    self._learn_late(backend, item)
             except MemoryAnchorError as error:
                 log.warning("a spooled %s hook stays on disk: %s", item.event, error)
                 return
             item.done()
+
+    def _learn_late(self, backend: Backend, item: spool.Spooled) -> None:
+        try:
+            backend.hook_behind(item.preamble, item.event, item.payload)
+        except (BadInput, NotFound) as error:  # the transcript went away or is none: later will not be better
+            log.warning("nothing was learned from a spooled %s: %s", item.event, error)
 
     # --- connections -------------------------------------------------------------------------------------------
 
@@ -244,7 +259,10 @@ class Service:
                 await _say(writer, self._status())
                 self._end("asked to stop")
             case "hook":
-                await _say(writer, await self._hook(preamble, line))
+                answer = await self._hook(preamble, line)
+                await _say(writer, answer)
+                if answer["ok"] and event_of(line) in LEARNING:
+                    self._tasks.start_soon(self._hook_behind, preamble, line)
             case "call":
                 await _say(writer, await self._call(preamble, line))
             case other:
@@ -264,17 +282,25 @@ class Service:
 
     async def _hook(self, preamble: wire.Preamble, line: dict[str, Any]) -> dict[str, Any]:
         await self._loaded.wait()
-        backend, event, payload = self._backend, str(line.get("event")), line.get("payload")
+        backend, event, payload = self._backend, event_of(line), payload_of(line)
         if backend is None or self._ending.is_set():
             return {"anchor": wire.WIRE, "ok": False, "error": "the engine is ending"}
         self._busy_at = time.monotonic()
         try:
-            text = await anyio.to_thread.run_sync(
-                backend.hook, preamble, event, payload if isinstance(payload, dict) else {}
-            )
+            text = await anyio.to_thread.run_sync(backend.hook, preamble, event, payload)
         except MemoryAnchorError as error:
             return {"anchor": wire.WIRE, "ok": False, "error": str(error)}
         return {"anchor": wire.WIRE, "ok": True, "text": text}
+
+    async def _hook_behind(self, preamble: wire.Preamble, line: dict[str, Any]) -> None:
+        if self._backend is None:
+            return
+        try:
+            await anyio.to_thread.run_sync(self._backend.hook_behind, preamble, event_of(line), payload_of(line))
+        except MemoryAnchorError as error:
+            log.warning("nothing was learned at %s: %s", event_of(line), error)
+        except Exception:
+            log.exception("learning from a transcript crashed")
 
     async def _call(self, preamble: wire.Preamble, line: dict[str, Any]) -> dict[str, Any]:
         await self._loaded.wait()
@@ -358,7 +384,7 @@ class Service:
                     connection.writer.write(wire.PONG)
                     continue
                 try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    message = message_of(line)
                 except ValueError as error:
                     await inbound.send(error)
                     continue
@@ -417,6 +443,18 @@ class Service:
             log.exception("recording the handshake crashed")
 
 
+def message_of(line: bytes | str) -> JSONRPCMessage:
+    """Return the message on a line. Raises ValueError: it is none.
+
+    A lone surrogate (`\\ud800`) makes the SDK's parser refuse the whole line, and a request on it would never be
+    answered. Python's parser takes it, so that the tool can say what is wrong with which argument.
+    """
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
+
+
 async def record_handshake(server: Server[Any], state: Any) -> dict[str, Any]:
     """Return what `server` answers to each version's handshake, in the shape `relay.known_result` reads."""
     answers: dict[str, dict[str, Any]] = {}
@@ -455,6 +493,17 @@ async def _streams() -> AsyncIterator[tuple[Any, Any]]:
             stream.close()
 
 
+def event_of(line: dict[str, Any]) -> str:
+    """Return the hook's event name."""
+    return str(line.get("event"))
+
+
+def payload_of(line: dict[str, Any]) -> dict[str, Any]:
+    """Return what the client gave its hook, {} when that is no object."""
+    payload = line.get("payload")
+    return payload if isinstance(payload, dict) else {}
+
+
 def _in_words(error: Exception) -> str:
     if isinstance(error, MemoryAnchorError):
         return str(error)
@@ -473,6 +522,25 @@ async def serve_stdio(backend: Backend, preamble: wire.Preamble) -> None:
 
     wire.PREAMBLE.set(preamble)
     server = backend.server(preamble)
-    async with server.lifespan(server) as state, stdio_server() as (read, write):
+    async with (
+        server.lifespan(server) as state,
+        stdio_server() as (read, write),
+        _streams() as ((inbound, served), _),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(_mended, read, inbound)
         options = server.create_initialization_options()
-        await serve_dual_era_loop(server, read, write, lifespan_state=state, init_options=options)
+        await serve_dual_era_loop(server, served, write, lifespan_state=state, init_options=options)
+
+
+async def _mended(
+    read: ContextReceiveStream[SessionMessage | Exception], inbound: ContextSendStream[SessionMessage | Exception]
+) -> None:
+    """Pass on what the SDK's transport reads; a line it could not read, in whose place it puts an error, once more."""
+    async with inbound:
+        async for item in read:
+            line = item.errors()[0]["input"] if isinstance(item, ValidationError) else None
+            if isinstance(line, str | bytes):
+                with contextlib.suppress(ValueError):
+                    item = SessionMessage(message_of(line))
+            await inbound.send(item)

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.app import Core
+from memory_anchor.curation import Curation
+from memory_anchor.errors import NotFound, Refused
 from memory_anchor.hooks import KEEP, Hooks, clears
 from memory_anchor.interfaces.clients import hooks as process
 from memory_anchor.model import Actor, Layer, RetrievedSnippet, Scope
@@ -133,6 +135,31 @@ def test_the_end_of_a_session_turns_active_context_into_one_event(core: Core) ->
     assert hooks.answer(here, "SomethingNew", {}) == ""
 
 
+def transcript(folder: Path, *turns: tuple[str, str]) -> dict[str, str]:
+    file = folder / "transcript.jsonl"
+    lines = [{"type": role, "message": {"role": role, "content": text}} for role, text in turns]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return {"transcript_path": str(file)}
+
+
+def test_before_a_compaction_durable_facts_are_taken_from_the_transcript_once(core: Core, tmp_path: Path) -> None:
+    """Rule hook.compact: rules read what the user said; the same transcript again adds nothing; Stop reads nothing."""
+    told = transcript(
+        tmp_path,
+        ("user", "We decided to use PostgreSQL 16 for the billing service because of logical replication."),
+        ("assistant", "Understood, I will use PostgreSQL 16."),
+    )
+    here = anchor(core)
+    assert Hooks().behind(here, "Stop", told) == 0
+    assert Hooks().behind(here, "PreCompact", told) >= 1
+    Hooks().behind(here, "PreCompact", told)
+    stored = [m.content for m in Curation(here).listing()]
+    assert len([text for text in stored if "PostgreSQL" in text]) == 1
+    assert Hooks().behind(here, "PreCompact", {}) == 0
+    with pytest.raises(NotFound):
+        Hooks().behind(here, "PreCompact", {"transcript_path": str(tmp_path / "gone.jsonl")})
+
+
 # --- the process -------------------------------------------------------------------------------------------------
 
 
@@ -204,8 +231,6 @@ def test_the_hook_process_loads_nothing_heavy() -> None:
 
 def test_a_read_only_callers_hook_writes_nothing(core: Core) -> None:
     """Rule read-only: the summary of a read-only session is refused, not stored."""
-    from memory_anchor.errors import Refused
-
     reader = core.anchor(replace(anchor(core).actor, read_only=True))
     with pytest.raises(Refused):
         Hooks().answer(reader, "PostCompact", {"compact_summary": "text"})

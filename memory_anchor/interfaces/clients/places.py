@@ -23,11 +23,18 @@ CLIENTS = ("claude-code", "codex", "gemini", "cursor", "vscode", "json")
 SCOPES = ("user", "project")
 START_TIMEOUT_S = 30
 HOOK_MARK = f"{NAME} hook "
-HOOK_TIMEOUT_S = {"SessionStart": 15, "UserPromptSubmit": 5, "PreCompact": 10, "PostCompact": 10, "SessionEnd": 5}
+HOOK_TIMEOUT_S = {
+    "SessionStart": 15,
+    "UserPromptSubmit": 5,
+    "PreCompact": 10,
+    "PostCompact": 10,
+    "Stop": 5,
+    "SessionEnd": 5,
+}
 """What a client may wait at most; ours ends by itself before (see `hooks.WAIT_S`)."""
 WRITTEN_OUT = ("MEMORY_ANCHOR_DATA_DIR", "MEMORY_ANCHOR_CONFIG_FILE")
 """Variables set while installing that say where the memory is: written into what is installed."""
-CODEX_EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact")
+CODEX_EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact", "Stop")
 
 Kind = Literal["json-server", "json-hooks", "toml-server"]
 
