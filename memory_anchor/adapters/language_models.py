@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from memory_anchor.adapters.breaker import Breaker
 from memory_anchor.errors import Unavailable
 from memory_anchor.ports import Clock, LanguageModel, ModelUsage
 
@@ -35,7 +36,6 @@ MAX_ATTEMPTS = 3
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0
 LEAST_TIME_S = 0.05
 """With less than this left no further attempt is made."""
-FAILURES_TO_OPEN, OPEN_FOR_S = 4, 60.0
 TOOL = "answer"
 
 
@@ -100,32 +100,6 @@ class NoModel:
         raise Unavailable("No language model is set up; llm.kind may be anthropic.")
 
 
-class Breaker:
-    """Opens after `failures` in a row and lets one call through again after `open_for_s`."""
-
-    def __init__(self, now: Callable[[], float], *, failures: int = FAILURES_TO_OPEN, open_for_s: float = OPEN_FOR_S):
-        self._now = now
-        self._limit = failures
-        self._open_for = open_for_s
-        self._count = 0
-        self._until = 0.0
-        self._lock = threading.Lock()
-
-    def check(self) -> None:
-        """Raise Unavailable while the circuit is open."""
-        with self._lock:
-            left = self._until - self._now()
-            if left > 0:
-                raise Unavailable(
-                    f"The language model failed {self._count} times in a row; it is asked again in {left:.0f} s."
-                )
-
-    def record(self, *, ok: bool) -> None:
-        with self._lock:
-            self._count = 0 if ok else self._count + 1
-            self._until = self._now() + self._open_for if self._count >= self._limit else 0.0
-
-
 class AnthropicModel:
     """A model behind the Messages API.
 
@@ -153,7 +127,7 @@ class AnthropicModel:
         self._counter = counter or ForgetfulCounter()
         self._now = now
         self._sleep = sleep
-        self._breaker = Breaker(now)
+        self._breaker = Breaker(f"The language model {self.name}", now)
         self._client: Any = None
         self._lock = threading.Lock()
 

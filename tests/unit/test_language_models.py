@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
+from memory_anchor.adapters.breaker import FAILURES_TO_OPEN, OPEN_FOR_S
 from memory_anchor.adapters.language_models import (
-    FAILURES_TO_OPEN,
-    OPEN_FOR_S,
     AnthropicModel,
     FileCounter,
     NoModel,

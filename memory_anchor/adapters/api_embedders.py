@@ -1,0 +1,267 @@
+"""Embedders behind an HTTP API: OpenAI's and everything that speaks it (Zhipu, local servers), and Gemini's own.
+
+Text leaves the machine here, so it is redacted once more on the way out. The same text is never sent twice while it is
+in the cache, which is keyed by a hash of provider, model, width, role and text. Documents may wait and be retried;
+a query has one short try, because search goes on without it. Vectors of two models are never compared: the identity
+names provider, model and width, and an answer of another width is refused, not cut.
+
+Formats: OpenAI `POST /embeddings` ({model, input, dimensions}), Zhipu the same at open.bigmodel.cn (at most 64 inputs),
+Gemini `POST /models/MODEL:batchEmbedContents` with task types. Invariant: rows are float32, L2-normalised, in the order
+of the texts; every failure is one sentence without key or text.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from cachetools import LRUCache
+
+from memory_anchor.adapters.breaker import Breaker
+from memory_anchor.errors import BadInput, Unavailable, WrongEmbedder
+from memory_anchor.ports import EmbedderIdentity
+from memory_anchor.safety import redact
+from memory_anchor.text.hashing import stable_hash
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from memory_anchor.ports import Matrix
+
+    Row = NDArray[np.float32]
+
+Role = Literal["document", "query"]
+
+TEXT_CHARS = 8_000
+CACHED_ROWS = 10_000
+DOCUMENT_TIMEOUT_S, QUERY_TIMEOUT_S = 30.0, 3.0
+MAX_ATTEMPTS = 3
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """What tells one API from another. batch: texts a request. widths: those the model can answer in; empty: any."""
+
+    name: str
+    base_url: str
+    model: str
+    dimensions: int
+    batch: int
+    widths: tuple[int, ...] = ()
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    "openai": Provider("openai", "https://api.openai.com/v1", "text-embedding-3-small", 384, 256),
+    "zhipu": Provider(
+        "zhipu", "https://open.bigmodel.cn/api/paas/v4", "embedding-3", 512, 64, widths=(256, 512, 1024, 2048)
+    ),
+    # text-embedding-004 was shut down; its successor answers in any width up to 3,072 and normalises none below.
+    "gemini": Provider("gemini", "https://generativelanguage.googleapis.com/v1beta", "gemini-embedding-001", 768, 100),
+}
+_TASKS: Mapping[Role, str] = {"document": "RETRIEVAL_DOCUMENT", "query": "RETRIEVAL_QUERY"}
+
+
+class ApiEmbedder:
+    """An embedder behind one of `PROVIDERS`, or a server of its own that speaks OpenAI's format.
+
+    kind: openai, zhipu or gemini. dimensions: width of a row, 0 for the provider's usual. base_url: another server;
+    it may need no key. role_models: model name a role, for servers that tell roles by the name. now, sleep: seconds.
+    Raises BadInput: an unknown kind, or a width the model does not have.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        *,
+        api_key: str = "",
+        model: str = "",
+        dimensions: int = 0,
+        base_url: str = "",
+        role_models: Mapping[Role, str] | None = None,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if kind not in PROVIDERS:
+            raise BadInput(f"embedder.kind is {kind!r}; an API is one of {', '.join(PROVIDERS)}.")
+        self._provider = PROVIDERS[kind]
+        width = dimensions or self._provider.dimensions
+        if self._provider.widths and not model and width not in self._provider.widths:
+            allowed = ", ".join(map(str, self._provider.widths))
+            raise BadInput(f"embedder.dimensions is {width}; {self._provider.model} has {allowed}.")
+        self._model = model or self._provider.model
+        self._role_models = dict(role_models or {})
+        roles = "query/document" if kind == "gemini" or self._role_models else "none"
+        self.identity = EmbedderIdentity(model=f"{kind}:{self._model}", dimensions=width, roles=roles)
+        self._key = api_key
+        self._url = (base_url or self._provider.base_url).rstrip("/")
+        self._own_server = bool(base_url)
+        self._sleep = sleep
+        self._breaker = Breaker(f"The embedding API {kind}", now)
+        self._cache: LRUCache[str, Row] = LRUCache(CACHED_ROWS)
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def available(self) -> bool:
+        """Return whether the API may be asked: there is a key, or an own server, and it did not just fail."""
+        return bool(self._key or self._own_server) and not self._breaker.open
+
+    def documents(self, texts: Sequence[str]) -> Matrix:
+        """Return one row a text; waits and retries. Raises Unavailable, WrongEmbedder."""
+        return self._rows(texts, "document", attempts=MAX_ATTEMPTS, timeout_s=DOCUMENT_TIMEOUT_S)
+
+    def queries(self, texts: Sequence[str]) -> Matrix:
+        """Return one row a text, in one short try. Raises Unavailable, WrongEmbedder."""
+        return self._rows(texts, "query", attempts=1, timeout_s=QUERY_TIMEOUT_S)
+
+    def _rows(self, texts: Sequence[str], role: Role, *, attempts: int, timeout_s: float) -> Matrix:
+        import numpy as np
+
+        cleaned = [_outgoing(text) for text in texts]
+        shown = role if self.identity.roles != "none" else "any"
+        keys = [stable_hash(self.identity.model, str(self.identity.dimensions), shown, text) for text in cleaned]
+        with self._lock:
+            found = {key: self._cache[key] for key in keys if key in self._cache}
+        missing = {key: text for key, text in zip(keys, cleaned, strict=True) if key not in found}
+        wanted = list(missing.items())
+        for start in range(0, len(wanted), self._provider.batch):
+            part = wanted[start : start + self._provider.batch]
+            rows = self._ask([text for _, text in part], role, attempts=attempts, timeout_s=timeout_s)
+            fresh = {key: row for (key, _), row in zip(part, rows, strict=True)}
+            found |= fresh
+            with self._lock:
+                self._cache.update(fresh)
+        if not keys:
+            return np.zeros((0, self.identity.dimensions), dtype=np.float32)
+        return np.stack([found[key] for key in keys])
+
+    def _ask(self, texts: list[str], role: Role, *, attempts: int, timeout_s: float) -> Matrix:
+        """Return the rows of one request, retried where that may help."""
+        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+        if not self._key and not self._own_server:
+            raise Unavailable(
+                f"embedder.api_key is not set, so the embedding API {self._provider.name} cannot be asked."
+            )
+        self._breaker.check()
+        tries = Retrying(
+            stop=stop_after_attempt(attempts),
+            wait=wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S),
+            retry=retry_if_exception_type(_Passing),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        try:
+            rows = self._checked(tries(self._send, texts, role, timeout_s), len(texts))
+        except _Passing as failed:
+            self._breaker.record(ok=False)
+            raise Unavailable(str(failed)) from None
+        self._breaker.record(ok=True)
+        return rows
+
+    def _send(self, texts: list[str], role: Role, timeout_s: float) -> list[Any]:
+        """Return the raw vectors in order; raises _Passing or Unavailable."""
+        import httpx2
+
+        url, headers, body = self._request(texts, role)
+        try:
+            answer = self._opened().post(url, headers=headers, json=body, timeout=timeout_s)
+        except httpx2.TimeoutException:
+            raise _Passing(f"The embedding API {self._provider.name} did not answer within {timeout_s:g} s.") from None
+        except httpx2.HTTPError:
+            raise _Passing(f"The embedding API {self._provider.name} cannot be reached.") from None
+        if answer.status_code in {408, 409, 425, 429} or answer.status_code >= 500:
+            raise _Passing(f"The embedding API {self._provider.name} is overloaded or broken ({answer.status_code}).")
+        if answer.status_code in {401, 403}:
+            raise Unavailable(
+                f"The key for the embedding API {self._provider.name} was refused ({answer.status_code}); "
+                "check embedder.api_key."
+            )
+        if answer.status_code >= 400:
+            raise Unavailable(
+                f"The embedding API {self._provider.name} refused the request ({answer.status_code}); "
+                "check embedder.model, embedder.dimensions and embedder.base_url."
+            )
+        if len(answer.content) > MAX_ANSWER_BYTES:
+            raise _Passing(f"The embedding API {self._provider.name} answered with {len(answer.content)} bytes.")
+        return _vectors(answer, self._provider.name)
+
+    def _request(self, texts: list[str], role: Role) -> tuple[str, dict[str, str], dict[str, Any]]:
+        if self._provider.name == "gemini":
+            name = f"models/{self._model}"
+            requests = [
+                {
+                    "model": name,
+                    "content": {"parts": [{"text": text}]},
+                    "taskType": _TASKS[role],
+                    "outputDimensionality": self.identity.dimensions,
+                }
+                for text in texts
+            ]
+            return f"{self._url}/{name}:batchEmbedContents", {"x-goog-api-key": self._key}, {"requests": requests}
+        body: dict[str, Any] = {
+            "model": self._role_models.get(role, self._model),
+            "input": texts,
+            "encoding_format": "float",
+            "dimensions": self.identity.dimensions,
+        }
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        return f"{self._url}/embeddings", headers, body
+
+    def _checked(self, vectors: list[Any], count: int) -> Matrix:
+        """Return normalised rows; raises WrongEmbedder on another width, _Passing on anything that is no vector."""
+        import numpy as np
+
+        if len(vectors) != count:
+            raise _Passing(f"The embedding API {self._provider.name} gave {len(vectors)} vectors for {count} texts.")
+        try:
+            widths = {len(vector) for vector in vectors}
+            if widths != {self.identity.dimensions}:
+                raise WrongEmbedder(
+                    f"The embedding API {self._provider.name} answered with {max(widths)} dimensions instead of "
+                    f"{self.identity.dimensions}; set embedder.dimensions and run `memory-anchor reindex`."
+                )
+            rows = np.asarray(vectors, dtype=np.float32)
+        except (TypeError, ValueError):
+            raise _Passing(f"The embedding API {self._provider.name} gave something that is no vector.") from None
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        if not np.isfinite(rows).all() or (lengths < 1e-9).any():
+            raise _Passing(f"The embedding API {self._provider.name} gave a vector that is empty or not finite.")
+        return np.asarray(rows / lengths, dtype=np.float32)
+
+    def _opened(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                import httpx2
+
+                # A proxy from the environment must not see what goes to a server on this machine.
+                local = "://127.0.0.1" in self._url or "://localhost" in self._url
+                self._client = httpx2.Client(trust_env=not local, follow_redirects=False)
+            return self._client
+
+
+class _Passing(Exception):
+    """A failure that another attempt may not meet."""
+
+
+def _outgoing(text: str) -> str:
+    """Return text as it may leave the machine: redacted, cut, valid UTF-8, never empty."""
+    valid = text[:TEXT_CHARS].encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
+    return redact(valid).text.strip() or " "
+
+
+def _vectors(answer: Any, name: str) -> list[Any]:
+    """Return the vectors of an answer in either format, in the order asked."""
+    try:
+        body = answer.json()
+        if isinstance(body.get("embeddings"), list):
+            return [item["values"] for item in body["embeddings"]]
+        items = sorted(body["data"], key=lambda item: item.get("index", 0))
+        return [item["embedding"] for item in items]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise _Passing(f"The embedding API {name} gave something that is no list of vectors.") from None
