@@ -71,7 +71,7 @@ NIGHT = timedelta(hours=20)
 """Runs closer together than this share one cap."""
 FOLD_LEAST = 3
 """Fewer memories than this are archived as they are; a digest of two saves nothing."""
-FOLD_MOST = 40
+FOLD_MOST = 20
 FOLDED_TYPES = frozenset(
     {MemoryType.EVENT, MemoryType.EPISODE, MemoryType.NOTE, MemoryType.DISCOVERY, MemoryType.EMOTION}
 )

@@ -25,9 +25,10 @@ from memory_anchor.versions import Revision
 
 COLLECTIONS_KEPT = ("event_log", "verified_fact")
 """The collections whose memories fade, merge and are undone, in the order jobs visit them."""
-BATCH = 100
-"""Revisions a write: some ten milliseconds of store time, so that no search waits longer."""
-PAGE = 500
+BATCH = 25
+"""Revisions a write, two points each: a few milliseconds of store time, so that no search waits longer."""
+PAGE = 200
+"""Memories a read: the engine hands a page over in one piece, and other threads wait for it."""
 SCAN_MAX = 1_000_000
 """Memories one job looks at, at most."""
 PLANNED_SHOWN = 1_000
