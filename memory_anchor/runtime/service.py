@@ -27,12 +27,12 @@ from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
 from mcp.shared._context_streams import ContextReceiveStream, ContextSendStream, create_context_streams
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
-from pydantic import ValidationError
+from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
 from memory_anchor.runtime import handshake, spool, wire
 from memory_anchor.runtime.engine import StatePost
+from memory_anchor.runtime.messages import mended, message_of
 from memory_anchor.runtime.relay import LISTEN
 
 log = logging.getLogger("memory_anchor.engine")
@@ -115,12 +115,14 @@ class Service:
         self._spool_at = 0.0
         self._stack = AsyncExitStack()
         self._entering = anyio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._reason = ""
 
     async def serve(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(NotImplementedError):  # Windows ends processes outright
+            # Windows ends processes outright; beside another server, signals belong to the main thread.
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, self._end, f"signal {number.name}")
         unix = self._listener.family != socket.AF_INET
         start = asyncio.start_unix_server if unix else asyncio.start_server
@@ -149,6 +151,11 @@ class Service:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(backend.close)
         log.info("ended")
+
+    def end(self, reason: str) -> None:
+        """Drain and end, asked from another thread; does nothing when it has ended."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end, reason)
 
     def _end(self, reason: str) -> None:
         self._reason = self._reason or reason
@@ -443,18 +450,6 @@ class Service:
             log.exception("recording the handshake crashed")
 
 
-def message_of(line: bytes | str) -> JSONRPCMessage:
-    """Return the message on a line. Raises ValueError: it is none.
-
-    A lone surrogate (`\\ud800`) makes the SDK's parser refuse the whole line, and a request on it would never be
-    answered. Python's parser takes it, so that the tool can say what is wrong with which argument.
-    """
-    try:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        return jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
-
-
 async def record_handshake(server: Server[Any], state: Any) -> dict[str, Any]:
     """Return what `server` answers to each version's handshake, in the shape `relay.known_result` reads."""
     answers: dict[str, dict[str, Any]] = {}
@@ -528,19 +523,6 @@ async def serve_stdio(backend: Backend, preamble: wire.Preamble) -> None:
         _streams() as ((inbound, served), _),
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(_mended, read, inbound)
+        tasks.start_soon(mended, read, inbound)
         options = server.create_initialization_options()
         await serve_dual_era_loop(server, served, write, lifespan_state=state, init_options=options)
-
-
-async def _mended(
-    read: ContextReceiveStream[SessionMessage | Exception], inbound: ContextSendStream[SessionMessage | Exception]
-) -> None:
-    """Pass on what the SDK's transport reads; a line it could not read, in whose place it puts an error, once more."""
-    async with inbound:
-        async for item in read:
-            line = item.errors()[0]["input"] if isinstance(item, ValidationError) else None
-            if isinstance(line, str | bytes):
-                with contextlib.suppress(ValueError):
-                    item = SessionMessage(message_of(line))
-            await inbound.send(item)
