@@ -18,6 +18,7 @@ from memory_anchor.ingestion.messages import conversation
 from memory_anchor.ingestion.remembering import KNOWN_MAX, Found, Remembered
 from memory_anchor.ingestion.writing import FactDraft
 from memory_anchor.layers.active_context import DEFAULT_TTL_S, SESSION_TTL_S, VALUE_BYTES_MAX
+from memory_anchor.layers.collection_usage import check_writer
 from memory_anchor.layers.event_log import EventDraft
 from memory_anchor.layers.records import Request, author_of, request_of, with_receipt
 from memory_anchor.model import (
@@ -231,6 +232,7 @@ class Writes:
             write_mode=self._write_mode(source),
             redactions=kinds,
         )
+        self.check_usage(Layer.VERIFIED_FACT, draft.origin)
         return self.services.facts.save(
             self.actor, draft, self._request(request_id, "save_memory", _asked(draft, None)), gate=self.room.gate
         )
@@ -270,6 +272,7 @@ class Writes:
             origin=event.origin if event.origin is Origin.DOCUMENT else self._origin(),
             redactions=kinds,
         )
+        self.check_usage(Layer.VERIFIED_FACT, draft.origin)
         outcome = self.services.facts.save(
             self.actor,
             draft,
@@ -312,6 +315,8 @@ class Writes:
         mode: first-person, ghostwriter or factual (the settings of this agent when left out). only: "user_facts".
         """
         self.check_writable()
+        for layer in STORED_LAYERS:
+            self.check_usage(layer, Origin.EXTRACTED)
         found, write_mode, notes = self.found_in(messages, mode=mode, only=only)
         model = self.services.model.name if self.services.model is not None and not notes else None
         done = self.services.rememberer.store(self.actor, found, gate=self.room.gate, mode=write_mode, model=model)
@@ -412,6 +417,11 @@ class Writes:
             raise Refused("this connection is read-only; nothing was written")
         if self.actor.caller is not Caller.HUMAN and self.services.paused():
             raise Refused("memory is paused; nothing was written (`memory-anchor pause --off` goes on)")
+
+    def check_usage(self, layer: Layer, origin: Origin) -> None:
+        """Raise Refused: this project uses the layer's collection for something else (`collections.NAME.usage`)."""
+        chosen = self.room.settings.collections.get(layer.value)
+        check_writer(layer.value, chosen.usage if chosen is not None else "memory", origin)
 
     def made_safe(self, text: str, what: str) -> tuple[str, tuple[str, ...]]:
         """Return text without private parts and secrets, and the kinds that were redacted."""
