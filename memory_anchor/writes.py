@@ -170,6 +170,7 @@ class Writes:
             origin=self._origin(source),
             redactions=kinds,
         )
+        self.check_usage(Layer.EVENT_LOG, draft.origin)
         return self.services.events.log(
             self.actor,
             draft,
