@@ -250,6 +250,23 @@ def test_a_wrong_prompt_is_refused_in_one_sentence(
     assert "\n" not in answer.json()["message"]
 
 
+@pytest.mark.parametrize("where", ["messages", "task", "conversation_id", "tools"])
+def test_a_lone_surrogate_in_a_prompt_is_bad_input_and_no_bug(served: Served, where: str) -> None:
+    body: dict[str, Any] = {"account_id": "local", "messages": [{"role": "user", "content": "hi"}]}
+    lone = "a\ud800b"
+    body |= {
+        "messages": {"messages": [{"role": "user", "content": lone}]},
+        "task": {"task": lone},
+        "conversation_id": {"conversation_id": lone},
+        "tools": {"tools": [{"name": "t", "description": lone, "input_schema": {"type": "object"}}]},
+    }[where]
+    headers = {**LOCAL, "Content-Type": "application/json"}
+    answer = served.ask("POST", "/v1/context", headers=headers, content=json.dumps(body).encode())
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["code"] == "bad_input"
+    assert "nicode" in answer.json()["message"]
+
+
 def test_a_body_too_large_is_refused_before_it_is_parsed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     size = http_api.BODY_BYTES_MAX + 1
     answer = served.ask(
