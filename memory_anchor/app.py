@@ -411,7 +411,7 @@ def build_core(
     chosen = embedder if embedder is not None else embedder_of(settings)
     if chosen is not None:
         chosen = RememberingEmbedder(chosen)
-    opened = store if store is not None else _store(settings, data_dir, lock)
+    opened = store if store is not None else open_store(settings, data_dir, lock)
     identities = {DENSE: chosen.identity} if chosen is not None else {}
     for name in COLLECTIONS:
         opened.open_collection(name, CollectionSpec(identities))
@@ -426,7 +426,8 @@ def build_core(
     )
 
 
-def _store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> MemoryStore:
+def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> MemoryStore:
+    """Return the store the settings name, none of its collections opened. Raises Refused, DiskFull, Unavailable."""
     if settings.store.kind == "qdrant":
         from memory_anchor.adapters.qdrant_store import QdrantStore
 

@@ -360,3 +360,6 @@ def assemble(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
         "report_id": built.report_id,
         "notes": list(built.notes),
     }
+
+
+from memory_anchor.interfaces import transfer_calls as _more  # noqa: E402, F401 - they register themselves above

@@ -1,0 +1,158 @@
+"""Commands that keep memories safe and move them: export, import, reindex, backup, doctor."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+from rich.markup import escape
+
+from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.interfaces.cli.link import data_dir, preamble
+from memory_anchor.interfaces.cli.output import err, guarded, out, quiet, show_json
+from memory_anchor.interfaces.cli.passphrase import human_passphrase
+from memory_anchor.interfaces.cli.session import Ticker, session
+
+Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
+Human = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
+ERRORS_SHOWN = 20
+BAD_LINES = 2
+
+
+def register(app: typer.Typer) -> None:
+    app.command("export")(export)
+    app.command("import")(import_)
+    app.command()(reindex)
+
+
+@guarded
+def export(
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="Where to; - is standard output.")],
+    versions: Annotated[bool, typer.Option("--versions", help="Every version, the audit trail, proposals.")] = False,
+    project: Annotated[bool, typer.Option("--project", help="Only this project's memories.")] = False,
+    json_: Json = False,
+) -> None:
+    """Write memories as JSON lines, also while an engine serves; `import` takes them in again."""
+    from memory_anchor.interfaces.transfer_files import exported
+
+    ticker, count = Ticker("exported"), 0
+    target = None if file == "-" else Path(file).absolute()
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp") if target is not None else None
+    try:
+        with session() as ask, _opened(beside) as stream:
+            for line in exported(ask, data_dir(), versions=versions, own_project=project):
+                stream.write(line.encode() + b"\n")
+                count += 1
+                ticker.at(count)
+            stream.flush()
+            if beside is not None and target is not None:
+                os.fsync(stream.fileno())
+                beside.replace(target)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise _ours(error, target or Path("-")) from error
+    finally:
+        ticker.end()
+        if beside is not None:
+            beside.unlink(missing_ok=True)
+    if target is None:
+        return
+    if json_:
+        show_json({"file": str(target), "lines": count})
+    else:
+        quiet(f"{count} lines in {target}")
+
+
+def _opened(beside: Path | None) -> Any:
+    """Return standard output, or a new private file, as a context."""
+    if beside is None:
+        return nullcontext(sys.stdout.buffer)
+    return os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+
+
+@guarded
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote; - is standard input.")],
+    human: Human = False,
+    json_: Json = False,
+) -> None:
+    """Take in JSON lines; what is here already is passed over, so it may be run again."""
+    from memory_anchor.interfaces.transfer_files import imported
+
+    passphrase = human_passphrase(human)
+    ticker = Ticker("line")
+    with _source(file) as stream, session() as ask:
+        done = imported(
+            ask,
+            stream,
+            data_dir(),
+            project_dir=preamble().project_dir,
+            passphrase=passphrase,
+            tick=ticker.at,
+        )
+    ticker.end()
+    if json_:
+        show_json(asdict(done))
+    else:
+        out.print(f"{done.lines} lines: {done.added} versions added, {done.skipped} were here")
+        if done.written or done.pending or done.rejected:
+            out.print(f"  as new writes: {done.written} stored, {done.pending} pending, {done.rejected} rejected")
+        if done.rejected:
+            quiet("  text that no export of ours vouches for needs a human: run it on a terminal with --human")
+        for note in done.notes:
+            out.print(f"  [yellow]{escape(note)}[/]")
+    for error in done.errors[:ERRORS_SHOWN]:
+        err.print(f"[bold red]error:[/] {escape(error['message'])}")
+    if done.failed > ERRORS_SHOWN:
+        err.print(f"[dim]and {done.failed - ERRORS_SHOWN} more lines[/]")
+    if done.failed:
+        raise typer.Exit(BAD_LINES)
+
+
+def _source(file: str) -> BinaryIO:
+    """Return the file to read, which must allow going back to its start; standard input is copied aside."""
+    if file != "-":
+        try:
+            return Path(file).open("rb")
+        except FileNotFoundError:
+            raise NotFound(f"no file {file}; `memory-anchor export FILE` writes one") from None
+        except OSError as error:
+            raise BadInput(f"{file} cannot be read ({error.strerror}); allowed is a file of JSON lines") from error
+    held = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
+    while chunk := sys.stdin.buffer.read(1 << 20):
+        held.write(chunk)
+    return held
+
+
+@guarded
+def reindex(
+    vectors: Annotated[bool, typer.Option("--vectors", help="Embed anew although the embedder is the same.")] = False,
+    embedder: Annotated[str | None, typer.Option(metavar="KIND", help="As embedder.kind; no engine may run.")] = None,
+    model: Annotated[str | None, typer.Option(help="As embedder.model.")] = None,
+    json_: Json = False,
+) -> None:
+    """Make words and indexes anew, and vectors where the embedder changed; run it again if it was cut off."""
+    from memory_anchor.runtime.reindexing import reindexed
+
+    ticker = Ticker("embedded", every=500)
+    told = reindexed(data_dir(), vectors=vectors, kind=embedder, model=model, tick=ticker.at)
+    ticker.end()
+    if json_:
+        show_json(told)
+    else:
+        quiet(f"done; vectors are of {told['embedder'] or 'no embedder'}")
+        if told["set"]:
+            out.print(f"now set {escape(told['set'])} in your settings, or the engine will refuse the store")
+
+
+def _ours(error: OSError, path: Path) -> Exception:
+    from memory_anchor.files import ours
+
+    return ours(error, path)

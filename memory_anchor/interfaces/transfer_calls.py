@@ -1,0 +1,180 @@
+"""The calls behind export, import, backup, reindex and doctor; they join the table of `calls`.
+
+An export or import goes through many small calls, so that an engine answers others in between and no answer grows past
+what a connection carries. What is not in the store (audit, proposals) is read and written by the command itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+
+from memory_anchor import inputs, safety
+from memory_anchor.adapters.payload import from_payload, to_payload
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.app import Core
+from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.ingestion.writing import FactDraft
+from memory_anchor.interfaces.calls import Json, call
+from memory_anchor.layers.event_log import EventDraft
+from memory_anchor.layers.records import request_of
+from memory_anchor.lifecycle import transfer
+from memory_anchor.lifecycle.reindex import Reindex
+from memory_anchor.lifecycle.upkeep import audit_record
+from memory_anchor.model import COLLECTIONS, LAYER_OF_TYPE, Caller, Layer, Memory, Origin, Visibility, WriteOutcome
+from memory_anchor.text.hashing import stable_hash
+
+CODEC = transfer.Codec(to_payload, from_payload)
+IMPORT = "import"
+LINES_MAX = 1_000
+RECORDS_EACH = 40
+"""Written versions an audit record names: some 20 kB, a third of what one may be."""
+REINDEX_STEP_S = 2.0
+"""How long one call works before it says how far it came."""
+FIELDS = frozenset(
+    ("content", "type", "layer", "key", "tags", "importance", "confidence", "visibility", "when", "where", "who")
+)
+"""What counts of a line that is not an export of ours; the rest (ids, states, origins) is nobody's to claim."""
+
+
+# --- export and import -----------------------------------------------------------------------------------------
+
+
+@call
+def export_begin(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Return the instant the export shows, the caller's project, and how many versions there are at most."""
+    store = core.services.store
+    return {
+        "instant": transfer.export_instant(store, core.clock.now()).isoformat(),
+        "project": anchor.actor.scope.project,
+        "collections": list(COLLECTIONS),
+    }
+
+
+@call
+def export_page(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    memories, after = transfer.export_page(
+        core.services.store,
+        inputs.text("collection", given.get("collection"), most=inputs.NAME_MAX),
+        at=datetime.fromisoformat(str(given.get("instant"))),
+        versions=bool(given.get("versions")),
+        project=given.get("project"),
+        after=given.get("after"),
+    )
+    return {"lines": [to_payload(memory) for memory in memories], "after": after}
+
+
+@call
+def import_projects(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Learn the projects of an export; return which of them go by another id here."""
+    anchor.check_writable()
+    projects = given.get("projects") or {}
+    return {"renamed": core.projects.adopt({str(name): [str(a) for a in held] for name, held in projects.items()})}
+
+
+@call
+def import_lines(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Take in lines of an export, [[number, text], ...]; what cannot be taken is told by its line.
+
+    projects: ids in the file -> ids here. audited: the file brings the audit trail of what it holds, so none is made.
+    """
+    anchor.check_writable()
+    lines = list(given.get("lines") or ())
+    if len(lines) > LINES_MAX:
+        raise BadInput(f"{len(lines)} lines came at once; allowed are {LINES_MAX}")
+    versions: list[tuple[int, Memory]] = []
+    errors: list[transfer.LineError] = []
+    told = {"added": 0, "skipped": 0, "written": 0, "pending": 0, "rejected": 0}
+    for number, text in lines:
+        try:
+            record = transfer.parsed(number, text)
+            if transfer.is_ours(record):
+                versions.append((number, _checked(number, record, anchor, given.get("projects") or {})))
+            else:
+                _count(told, _as_new(core, anchor, number, record))
+        except MemoryAnchorError as error:
+            said = str(error)
+            errors.append(transfer.LineError(number, said if said.startswith("line ") else f"line {number}: {said}"))
+    done = transfer.merge(core.services.store, core.services.records.lock, versions, on_write=core.upkeep.on_write)
+    if not given.get("audited"):
+        _record(core, anchor, done.added)
+    told["added"], told["skipped"] = len(done.added), told["skipped"] + done.skipped
+    failed = sorted([*errors, *done.errors], key=lambda error: error.line)
+    return {**told, "errors": [{"line": error.line, "message": error.message} for error in failed]}
+
+
+def _checked(number: int, record: Json, anchor: MemoryAnchor, projects: Json) -> Memory:
+    memory = transfer.read_version(number, record, CODEC, projects)
+    if memory.layer is Layer.IDENTITY_SCHEMA and anchor.actor.caller is not Caller.HUMAN:
+        raise Refused(
+            f"line {number}: {memory.id} belongs to the constitution, which only a human brings in; "
+            "run the import on a terminal with --human"
+        )
+    return memory
+
+
+def _as_new(core: Core, anchor: MemoryAnchor, number: int, record: Json) -> WriteOutcome:
+    """Store a foreign line as a new write: a human's word, or else a document's, which passes no gate alone."""
+    given = {name: value for name, value in record.items() if name in FIELDS and value is not None}
+    text, kinds = anchor.made_safe(inputs.content(given.get("content")), f"line {number}: content")
+    now, zone = core.clock.now(), anchor.actor.zone
+    human = anchor.actor.caller is Caller.HUMAN
+    kind = inputs.memory_type(given.get("type", "fact"))
+    layer = inputs.layer(given["layer"]) if "layer" in given else LAYER_OF_TYPE[kind]
+    shared: Json = {
+        "type": kind,
+        "key": safety.redact(inputs.text("key", given.get("key"), most=inputs.KEY_MAX, required=False)).text,
+        "tags": inputs.tags(given.get("tags")),
+        "importance": inputs.number("importance", given.get("importance", 0.5), least=0, most=1),
+        "origin": Origin.HUMAN if human else Origin.DOCUMENT,
+        "redactions": kinds,
+    }
+    if "visibility" in given:
+        shared["visibility"] = inputs.choice("visibility", given["visibility"], Visibility)
+    request = request_of(anchor.actor, f"import-{stable_hash(repr(sorted(record.items())))}", IMPORT, {"text": text})
+    if layer is Layer.EVENT_LOG:
+        when = inputs.instant("when", given["when"], zone=zone, now=now) if "when" in given else now
+        where = inputs.text("where", given.get("where"), most=inputs.NAME_MAX, required=False) or None
+        who = inputs.strings("who", given.get("who"), most=inputs.PEOPLE_MAX, each=inputs.NAME_MAX)
+        return core.services.events.log(anchor.actor, EventDraft(text, when, where=where, who=who, **shared), request)
+    if layer is not Layer.VERIFIED_FACT:
+        raise BadInput(f"line {number}: layer is {layer.value}; allowed are event_log and verified_fact")
+    claim = inputs.number("confidence", given.get("confidence", 0.9), least=0, most=1)
+    draft = FactDraft(text, confidence=claim, **shared)
+    return core.services.facts.save(anchor.actor, draft, request, gate=anchor.room.gate)
+
+
+def _count(told: dict[str, int], outcome: WriteOutcome) -> None:
+    name = outcome.outcome.value
+    told[name if name in ("skipped", "pending", "rejected") else "written"] += 1
+
+
+def _record(core: Core, anchor: MemoryAnchor, added: Sequence[Memory]) -> None:
+    for start in range(0, len(added), RECORDS_EACH):
+        part = [audit_record(memory) for memory in added[start : start + RECORDS_EACH]]
+        core.audit.append(IMPORT, {"memories": part}, by=anchor.author, at=core.clock.now())
+
+
+# --- reindex ---------------------------------------------------------------------------------------------------
+
+
+@call
+def reindex(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Go on with making words, indexes and (asked for) vectors anew, for a moment; searches go on meanwhile."""
+    anchor.check_writable()
+    run = Reindex(
+        core.services.store,
+        core.services.embedder,
+        lock=core.services.records.lock,
+        state_dir=core.data_dir / "jobs",
+        vectors=bool(given.get("vectors")),
+    )
+    until = time.monotonic() + REINDEX_STEP_S
+    for progress in run.steps():
+        if time.monotonic() > until:
+            return {"finished": False, **asdict(progress)}
+    core.services.searcher.invalidate()
+    embedder = core.services.embedder
+    return {"finished": True, "embedder": embedder.identity.model if embedder is not None else ""}

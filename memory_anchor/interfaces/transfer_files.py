@@ -1,0 +1,276 @@
+"""A data directory as JSON lines: what is in the store through calls, what lies in files from the files.
+
+Memories come as their payload, one a line. Other lines carry a `kind`: `audit` (the trail, record by record, so that
+the chain can be verified where it arrives), `proposal` (its file as text, since its hash counts) and `project` (id and
+aliases). On the way in nothing is written into a project's folder but the caller's own; other proposals, and a trail
+that parts from the one here, are kept under `imported/`, and exported from there again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.adapters.projects import Projects
+from memory_anchor.errors import BadInput
+from memory_anchor.files import SHARED, make_private, read_bounded, write_whole
+from memory_anchor.layers.proposals import FOLDER as PROPOSALS
+from memory_anchor.layers.proposals import MAX_FILE_BYTES, PROPOSAL_ID
+from memory_anchor.lifecycle.transfer import PAGE
+
+Ask = Callable[..., dict[str, Any]]
+Json = dict[str, Any]
+
+IMPORTED = "imported"
+LINE_BYTES_MAX = 2_000_000
+BATCH_BYTES = 2_000_000
+"""Of lines sent at once; one connection carries eight times that."""
+AUDIT_BATCH = 500
+ERRORS_KEPT = 1_000
+_PROJECT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_KIND = re.compile(rb'^\s*\{\s*"kind"\s*:')
+
+
+def dumped(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+# --- out -------------------------------------------------------------------------------------------------------
+
+
+def exported(ask: Ask, data_dir: Path, *, versions: bool, own_project: bool) -> Iterator[str]:
+    """Yield the lines of an export without their line breaks, a page in memory at a time."""
+    start = ask("export_begin")
+    project = start["project"] if own_project else None
+    for collection in start["collections"]:
+        after: str | None = None
+        while True:
+            page = ask(
+                "export_page",
+                collection=collection,
+                instant=start["instant"],
+                versions=versions,
+                project=project,
+                after=after,
+            )
+            yield from (dumped(line) for line in page["lines"])
+            after = page["after"]
+            if after is None:
+                break
+    if versions:
+        yield from _other_lines(data_dir, project)
+
+
+def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
+    """Yield the lines with a kind: the whole trail (it cannot be cut), proposals, projects."""
+    if project is None:
+        for record in JsonlAudit(data_dir / "audit" / "audit.jsonl").records():
+            yield dumped({"kind": "audit", "record": record})
+    known = known_projects(data_dir)
+    for name in sorted(known) if project is None else [project]:
+        for proposal, text in sorted(proposals_of(data_dir, name, known.get(name, ())).items()):
+            yield dumped({"kind": "proposal", "project": name, "id": proposal, "text": text})
+    for name in sorted(known) if project is None else [one for one in known if one == project]:
+        yield dumped({"kind": "project", "id": name, "aliases": list(known[name])})
+
+
+def known_projects(data_dir: Path) -> Mapping[str, tuple[str, ...]]:
+    """Return project id -> aliases as they stand on disk. Raises StoreDamaged."""
+    return Projects(data_dir / "projects.json", lambda: "").all()
+
+
+def proposals_of(data_dir: Path, project: str, aliases: tuple[str, ...]) -> dict[str, str]:
+    """Return proposal id -> its file's text; the project's own folders before what an import kept aside."""
+    folders = [data_dir / IMPORTED / "proposals" / project]
+    folders += [Path(alias.removeprefix("path:")) / PROPOSALS for alias in aliases if alias.startswith("path:")]
+    found: dict[str, str] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("p-*.yaml")) if folder.is_dir() else ():
+            text = _proposal_text(path)
+            if text is not None:
+                found[path.stem] = text
+    return found
+
+
+def _proposal_text(path: Path) -> str | None:
+    if path.is_symlink() or not PROPOSAL_ID.fullmatch(path.stem):
+        return None
+    try:
+        return (read_bounded(path, most_bytes=MAX_FILE_BYTES) or b"").decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+# --- in --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Imported:
+    """What an import came to. added, skipped: versions; written, pending, rejected: lines that were new writes."""
+
+    lines: int = 0
+    added: int = 0
+    skipped: int = 0
+    written: int = 0
+    pending: int = 0
+    rejected: int = 0
+    audit_records: int = 0
+    proposals: int = 0
+    projects: int = 0
+    failed: int = 0
+    errors: list[Json] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def wrong(self, line: int, message: str) -> None:
+        """Note why a line was not taken; beyond the first thousand only their number."""
+        self.failed += 1
+        if len(self.errors) < ERRORS_KEPT:
+            self.errors.append({"line": line, "message": message})
+
+
+def imported(
+    ask: Ask, file: BinaryIO, data_dir: Path, *, project_dir: str, passphrase: str | None, tick: Callable[[int], None]
+) -> Imported:
+    """Take in the lines of `file`, which is read twice; a line that cannot be taken is noted and the rest goes on.
+
+    Raises our errors only for what concerns every line: no store, read-only, no room.
+    """
+    audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
+    projects, audited = _announced(file, audit)
+    renamed = ask("import_projects", projects=projects)["renamed"] if projects else {}
+    done = Imported(projects=len(projects))
+    others = _Others(audit, data_dir, project_dir, done)
+
+    def send(batch: list[tuple[int, str]]) -> None:
+        told = ask("import_lines", lines=batch, projects=renamed, audited=audited, passphrase=passphrase)
+        for name in ("added", "skipped", "written", "pending", "rejected"):
+            setattr(done, name, getattr(done, name) + told[name])
+        for error in told["errors"]:
+            done.wrong(error["line"], error["message"])
+
+    batch: list[tuple[int, str]] = []
+    size = 0
+    for number, raw in _lines(file, done):
+        if _KIND.match(raw):
+            others.take(number, raw)
+            continue
+        if len(batch) >= PAGE or size + len(raw) > BATCH_BYTES:
+            send(batch)
+            tick(number)
+            batch, size = [], 0
+        if raw.strip():
+            batch.append((number, raw.decode("utf-8", "replace")))
+            size += len(raw)
+    if batch:
+        send(batch)
+    others.finish()
+    return done
+
+
+def _announced(file: BinaryIO, audit: JsonlAudit) -> tuple[dict[str, list[str]], bool]:
+    """Return the projects a file brings, and whether its trail continues (or is) the one here."""
+    last = next(iter(deque(audit.records(), maxlen=1)), {"n": 0, "hash": ""})
+    projects: dict[str, list[str]] = {}
+    trail = continues = False
+    for _, raw in _lines(file, None):
+        if not _KIND.match(raw):
+            continue
+        try:
+            record = json.loads(raw)
+            if record["kind"] == "project":
+                projects[str(record["id"])] = [str(alias) for alias in record["aliases"]]
+            elif record["kind"] == "audit":
+                trail = True
+                continues = continues or record["record"]["hash"] == last["hash"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue  # told by its number when it is taken in
+    return projects, trail and (continues or last["n"] == 0)
+
+
+class _Others:
+    """The lines with a kind, as they come. The trail is continued batch by batch, or kept apart from the first misfit
+    on."""
+
+    def __init__(self, audit: JsonlAudit, data_dir: Path, project_dir: str, done: Imported) -> None:
+        self._audit = audit
+        self._data_dir = data_dir
+        self._own = Path(project_dir) / PROPOSALS if project_dir else None
+        self._done = done
+        self._records: list[Json] = []
+        self._apart: BinaryIO | None = None
+
+    def take(self, number: int, raw: bytes) -> None:
+        try:
+            line = json.loads(raw)
+            match line["kind"]:
+                case "audit":
+                    self._records.append(dict(line["record"]))
+                    if len(self._records) >= AUDIT_BATCH:
+                        self._continue()
+                case "proposal":
+                    self._keep_proposal(str(line["project"]), str(line["id"]), str(line["text"]))
+                case "project":
+                    pass  # learnt before the first memory came
+                case _:
+                    allowed = "allowed are audit, proposal, project"
+                    self._done.wrong(number, f"line {number}: its kind is unknown; {allowed}")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self._done.wrong(number, f"line {number} is not what an export writes; its kind needs other fields")
+
+    def finish(self) -> None:
+        """Write what is left of the trail."""
+        self._continue()
+        if self._apart is not None:
+            self._apart.close()
+
+    def _continue(self) -> None:
+        records, self._records = self._records, []
+        if not records:
+            return
+        if self._apart is None:
+            try:
+                self._done.audit_records += self._audit.adopt(records)
+                return
+            except BadInput as error:
+                self._done.notes.append(str(error))
+                folder = self._data_dir / IMPORTED
+                make_private(folder)
+                self._apart = (folder / f"audit-{str(records[0].get('hash'))[:16]}.jsonl").open("wb")
+        for record in records:
+            self._apart.write(dumped(record).encode() + b"\n")
+
+    def _keep_proposal(self, project: str, name: str, text: str) -> None:
+        if not PROPOSAL_ID.fullmatch(name) or not _PROJECT.fullmatch(project) or len(text) > MAX_FILE_BYTES:
+            raise ValueError("no proposal's id, project or size")
+        known = known_projects(self._data_dir).get(project, ())
+        if proposals_of(self._data_dir, project, known).get(name) == text:
+            return
+        own = self._own
+        if own is not None and f"path:{own.parent.parent}" in known and not (own / f"{name}.yaml").exists():
+            write_whole(own / f"{name}.yaml", text.encode(), mode=SHARED)
+        else:
+            write_whole(self._data_dir / IMPORTED / "proposals" / project / f"{name}.yaml", text.encode())
+        self._done.proposals += 1
+
+
+def _lines(file: BinaryIO, done: Imported | None) -> Iterator[tuple[int, bytes]]:
+    """Yield numbered lines from the start; one that is too long is noted and passed over."""
+    file.seek(0)
+    number = 0
+    while raw := file.readline(LINE_BYTES_MAX + 1):
+        number += 1
+        if len(raw) > LINE_BYTES_MAX:
+            while raw and not raw.endswith(b"\n"):
+                raw = file.readline(LINE_BYTES_MAX)
+            if done is not None:
+                done.wrong(number, f"line {number} is over {LINE_BYTES_MAX} bytes; no export writes one so long")
+            continue
+        if done is not None:
+            done.lines = number
+        yield number, raw
