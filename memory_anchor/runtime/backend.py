@@ -6,8 +6,11 @@ Everything about the caller comes from its preamble; the settings of its project
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -16,8 +19,9 @@ from memory_anchor.errors import BadInput
 from memory_anchor.hooks import Hooks
 from memory_anchor.interfaces.callers import actor_from
 from memory_anchor.runtime import wire
+from memory_anchor.runtime.engine import ROLE, beside
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.settings import Profile
+from memory_anchor.settings import Profile, Settings
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -72,14 +76,32 @@ class MemoryBackend:
         self.core.close()
 
 
-def build(lock: DirectoryLock) -> MemoryBackend:
+def build(lock: DirectoryLock, settings: Settings | None = None) -> MemoryBackend:
     """Return the memory of the locked directory, with its background work started.
 
+    settings: None for the user's file and the environment.
     Raises BadInput, StoreDamaged, WrongEmbedder, DiskFull: as the settings and the store say.
     """
-    core = build_core(settings_of(os.environ), data_dir=lock.directory, lock=lock)
+    chosen = settings_of(os.environ) if settings is None else settings
+    core = build_core(chosen, data_dir=lock.directory, lock=lock)
     core.start()
     return MemoryBackend(core)
+
+
+@contextmanager
+def held(settings: Settings, data: Path) -> Iterator[Core]:
+    """Own a data directory for a server of another kind (HTTP), and serve bridges, hooks and commands beside it.
+
+    Never ends by being idle. Raises StoreBusy, and what `build` raises.
+    """
+    with DirectoryLock.acquire(data, role=ROLE) as lock:
+        backend = build(lock, settings)
+        backend.idle_exit_s = math.inf
+        try:
+            with beside(lock, backend):
+                yield backend.core
+        finally:
+            backend.close()
 
 
 def run_in_process(env: dict[str, str] | None = None) -> int:

@@ -22,7 +22,7 @@ from memory_anchor.runtime.lock import DirectoryLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from memory_anchor.runtime.service import Backend
@@ -84,6 +84,52 @@ def _serve(
 
     service.run(lambda: (make_backend or _memory)(lock), data=data, listener=listener, post=post)
     return 0
+
+
+@contextlib.contextmanager
+def beside(lock: DirectoryLock, backend: Backend) -> Iterator[None]:
+    """Serve bridges, hooks and commands from a thread of this process while the block runs, as its engine would.
+
+    lock: taken as `ROLE`. When the engine's side ends first (`engine stop`), this process is told by SIGTERM; the
+    backend is closed on leaving. To be used in the main thread. Raises OSError: no socket can be had.
+    """
+    import threading
+
+    import anyio
+
+    from memory_anchor.runtime.service import Service
+
+    run = Path(wire.run_dir(str(lock.directory)))
+    listener, address = listen(run)
+    post = StatePost(run, address)
+    post.say("loading")
+    service = Service(lambda: backend, data=lock.directory, listener=listener, post=post)
+    leaving = threading.Event()
+
+    def serve() -> None:
+        try:
+            anyio.run(service.serve)
+        finally:
+            if not leaving.is_set():
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=serve, name="engine", daemon=True)
+    before = signal.signal(signal.SIGTERM, _leave)
+    thread.start()
+    try:
+        yield
+    finally:
+        leaving.set()
+        service.end("the server ends")
+        thread.join(STOP_WAIT_S)
+        listener.close()
+        post.withdraw()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _leave(number: int, _: object) -> None:
+    # A web server restores the handler it found and raises the signal again: ours unwinds, the default one would not.
+    raise SystemExit(128 + number)
 
 
 def _memory(lock: DirectoryLock) -> Backend:

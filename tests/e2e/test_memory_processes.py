@@ -163,6 +163,26 @@ def test_in_process_serves_the_same_memory_and_holds_the_lock(home: Home) -> Non
     assert found["content"] == "In process we trust"
 
 
+def test_a_bridge_is_served_by_a_running_http_server(home: Home) -> None:
+    """Rule serve.beside: `serve` holds the lock and is the engine as well; ending it hands over to a new one."""
+    command = [*COMMAND, "serve", "--port", "0"]
+    server = subprocess.Popen(command, env=home.env, cwd=home.project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        until(lambda: (wire.read_state(str(home.data)) or {}).get("state") == "serving", "it serves bridges")
+        agent = home.agent("c1")
+        saved = told(agent.tool("save_memory", content="Served beside HTTP"))
+        assert (engine.status(home.data) or {})["pid"] == server.pid
+        told(agent.tool("set_active_context", key="task", value="half done"))
+        server.terminate()
+        server.wait(60)
+        assert told(agent.tool("get_memory", id=saved["id"]))["content"] == "Served beside HTTP"
+        events = told(agent.tool("search_events"))["events"]
+        assert ["half done" in event["content"] for event in events] == [True]
+    finally:
+        server.kill()
+        server.wait()
+
+
 @pytest.mark.slow
 def test_a_second_start_answers_from_what_this_project_was_told_before(home: Home) -> None:
     """Rule bridge.handshake: the recorded instructions carry this project's constitution."""

@@ -165,19 +165,14 @@ def serve(
 
 def _serve(host: str | None, port: int | None) -> None:
     os.umask(0o077)
-    from memory_anchor.app import build_core, settings_of
+    from memory_anchor.app import settings_of
     from memory_anchor.interfaces.http_api import serve as serve_http
-    from memory_anchor.runtime.lock import DirectoryLock
+    from memory_anchor.runtime.backend import held
 
     http = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = settings_of(os.environ, {"http": http} if http else None)
-    with DirectoryLock.acquire(data_dir(), role="serve") as lock:
-        core = build_core(settings, data_dir=data_dir(), lock=lock)
-        core.start()
-        try:
-            serve_http(core, settings, zone=preamble().zone)
-        finally:
-            core.close()
+    with held(settings, data_dir()) as core:
+        serve_http(core, settings, zone=preamble().zone)
 
 
 @guarded
