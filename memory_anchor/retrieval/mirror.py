@@ -101,6 +101,7 @@ class Mirror:
         self._length = np.zeros(FIRST_ROWS, dtype=np.float32)
         self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
         self._shape = np.zeros((FIRST_ROWS, 4), dtype=np.float32)
+        self._counts: dict[str, tuple[NDArray[np.bool_], int, NDArray[np.float32]]] = {}
 
     def __len__(self) -> int:
         return len(self.points)
@@ -110,6 +111,7 @@ class Mirror:
     def add(self, entry: Entry, collection: str) -> int:
         """Take one version, or refresh what may have moved of a known one; return its row."""
         memory = entry.memory
+        self._counts.clear()
         row = self.row_of.get(memory.point_id)
         if row is None:
             row = self._new_row(memory, entry.words or searched_words(memory), collection)
@@ -122,15 +124,17 @@ class Mirror:
     def set_vector(self, point: str, vector: Matrix) -> None:
         """Give a known version its raw vector; an unknown one is ignored."""
         row = self.row_of.get(point)
-        if row is None or self.centring is None or self._embedded[row]:
+        if row is None or self.centring is None:
             return
+        is_first = not self._embedded[row]
         self._vectors[row] = vector
         self._embedded[row] = True
-        if self._live[row]:
+        if is_first and self._live[row]:
             self.centring.learn(np.asarray(vector, dtype=np.float32)[None, :], self._script[row : row + 1])
 
     def forget(self, points: Iterable[str]) -> None:
         """Let these rows no longer count as neighbours or in document frequencies."""
+        self._counts.clear()
         for point in points:
             if (row := self.row_of.pop(point, None)) is not None:
                 self._live[row] = False
@@ -254,13 +258,9 @@ class Mirror:
         """Return BM25 over every row, with document frequencies of this project (`account|project`) alone."""
         from memory_anchor.retrieval.ranking import inverse_frequency, saturated
 
-        size, number = len(self), self._projects.known(project)
-        mine = (self._project[:size] == number) & self._live[:size]
-        count, places = int(mine.sum()), self._conversation[:size]
-        scores = np.zeros(size, dtype=np.float32)
-        talks = len(self._talks)
-        lengths = np.bincount(places[mine & (places >= 0)], self._length[:size][mine & (places >= 0)], talks)
-        lengths = lengths.astype(np.float32)
+        mine, count, lengths = self._project_counts(project)
+        places, talks = self._conversation[: len(self)], len(self._talks)
+        scores = np.zeros(len(self), dtype=np.float32)
         whole = np.zeros(talks, dtype=np.float32)
         heard = max(int((lengths > 0).sum()), 1)
         frequencies = np.zeros(len(term_ids))
@@ -281,3 +281,13 @@ class Mirror:
                 rarity = inverse_frequency(np.asarray([(counts > 0).sum()], dtype=float), heard)[0]
                 whole += saturated(counts, np.maximum(lengths, 1)) * np.float32(rarity)
         return WordScores(scores, whole, idf, frequencies > 0)
+
+    def _project_counts(self, project: str) -> tuple[NDArray[np.bool_], int, NDArray[np.float32]]:
+        """Return which rows count for a project, how many, and how long each talk is; kept until a write."""
+        if project not in self._counts:
+            size, number = len(self), self._projects.known(project)
+            mine = (self._project[:size] == number) & self._live[:size]
+            inside = mine & (self._conversation[:size] >= 0)
+            lengths = np.bincount(self._conversation[:size][inside], self._length[:size][inside], len(self._talks))
+            self._counts[project] = mine, int(mine.sum()), lengths.astype(np.float32)
+        return self._counts[project]

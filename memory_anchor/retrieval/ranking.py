@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Rows = NDArray[np.int64]
 
 SPAN_EPSILON = 1e-6
-LEAST_COSINE = -0.1
+LEAST_COSINE = -0.05
 """Centred cosine that counts 0: what unrelated texts have at the candidate depth used."""
 LEAST_SPAN = 0.15
 """Cosines are never stretched from less than this, or noise would become a full score."""
@@ -43,21 +43,21 @@ class RankingWeights:
     """
 
     dense: float = 0.5
-    words: float = 0.42
-    next: float = 0.1
+    words: float = 0.4
+    next: float = 0.08
     near: float = 0.04
-    answers: float = 0.14
-    conversation: float = 0.2
+    answers: float = 0.12
+    conversation: float = 0.3
     talk: float = 0.12
     name: float = 0.25
-    asks: float = 0.06
-    when: float = 0.15
+    asks: float = 0.07
+    when: float = 0.14
     number: float = 0.09
     said: float = 0.03
     time: float = 0.15
     prior: float = 0.03
-    dense_gate: float = 0.23
-    words_gate: float = 0.42
+    dense_gate: float = 0.21
+    words_gate: float = 0.4
     dense_floor: float = 0.15
     words_floor: float = 0.25
 
@@ -88,7 +88,7 @@ def scaled(scores: Scores, *, low: float | None = None, high: float | None = Non
 
 
 def stretched(cosines: Scores) -> Scores:
-    """Return centred cosines mapped from -0.1..best to 0..1; NaN (not embedded) becomes 0."""
+    """Return centred cosines mapped from -0.05..best to 0..1; NaN (not embedded) becomes 0."""
     if not cosines.size or np.isnan(cosines).all():
         return np.zeros_like(cosines)
     return scaled(cosines, low=LEAST_COSINE, high=max(float(np.nanmax(cosines)), LEAST_COSINE + LEAST_SPAN))

@@ -70,6 +70,24 @@ def where_of(actor: Actor, request: SearchRequest, layer: Layer) -> Where:
     return Where(tuple(conditions), tuple(excluded))
 
 
+def refusal(actor: Actor, request: SearchRequest, memory: Memory, *, now: datetime) -> str:
+    """Return in a few words why the request may not answer with this memory; "" when it may."""
+    checks = (
+        (memory.audience in audiences_of(actor.scope), "it is not visible to you"),
+        (memory.layer in request.searched(), f"its layer {memory.layer} is not searched"),
+        (request.as_of is not None or memory.is_current, "a later version replaced it"),
+        (memory.expires_at is None or memory.expires_at > now or request.as_of is not None, "it has expired"),
+        (not request.types or memory.type in request.types, f"its type {memory.type} is not asked for"),
+        (not request.tags or any(tag.name in request.tags for tag in memory.tags), "it has none of the tags asked for"),
+    )
+    told = next((reason for holds, reason in checks if not holds), "")
+    if told or admits(actor, request, memory, now=now):
+        return told
+    if request.as_of is None and memory.state not in FOUND_STATES:
+        return f"its status is {memory.status}"
+    return "it lies outside the times, places or people asked for"
+
+
 def admits(actor: Actor, request: SearchRequest, memory: Memory, *, now: datetime) -> bool:
     """Return whether the request may answer with this memory; an event past its `expires_at` never is (rule L2.ttl)."""
     if memory.audience not in audiences_of(actor.scope) or memory.layer not in request.searched():

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 BESIDE = 60
 """How many of the best candidates bring the events next to them along."""
 MIN_NAME_CHARS = 2
+FIRST_OF_SEVERAL = 0.6
+_TOGETHER = re.compile(r"\s*(?:,|、|&|\+|and|or|和|与|跟|同)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +153,24 @@ def _links(mirror: Mirror, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _named(mirror: Mirror, query: str, rows: NDArray[np.int64]) -> Scores:
-    """Return 1 for rows in which the only person named by the query took part; all 0 when none or several are named."""
+    """Return 1 for rows in which the person whom the query names took part, 0 for the others.
+
+    With several people the first one counts, less ("what does Anna think of Tom's idea" is Anna's to answer); people
+    named side by side ("Anna and Tom") count for nothing.
+    """
     groups = [mirror.people[row] for row in rows.tolist()]
-    people = {name for group in set(groups) for name in group if len(name) >= MIN_NAME_CHARS}
-    named = [name for name in people if name in query and _mentions(query, name)]
-    if len(named) != 1:
+    people = {name for group in set(groups) for name in group if len(name) >= MIN_NAME_CHARS and name in query}
+    found = [(match.span(), name) for name in people if (match := _mention(query, name))]
+    if not found:
         return np.zeros(len(rows), dtype=np.float32)
-    return np.asarray([named[0] in group for group in groups], dtype=np.float32)
+    spans = sorted(found)
+    together = len(spans) > 1 and _TOGETHER.fullmatch(query[spans[0][0][1] : spans[1][0][0]])
+    weight = 1.0 if len(spans) == 1 else 0.0 if together else FIRST_OF_SEVERAL
+    return np.asarray([weight * (spans[0][1] in group) for group in groups], dtype=np.float32)
 
 
-def _mentions(query: str, name: str) -> bool:
-    return re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", query) is not None
+def _mention(query: str, name: str) -> re.Match[str] | None:
+    return re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", query)
 
 
 def signals(scored: Scored, places: Sequence[int], weights: RankingWeights) -> dict[int, dict[str, Any]]:

@@ -11,6 +11,7 @@ searches (their usage and state move, and decoding the few that are shown costs 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -30,11 +31,11 @@ from memory_anchor.retrieval.centring import script_of
 from memory_anchor.retrieval.embedding import document_rows, is_long
 from memory_anchor.retrieval.mirror import Mirror
 from memory_anchor.retrieval.ranking import RankingWeights
-from memory_anchor.retrieval.request import SEARCHED, SearchRequest, admits, where_of
+from memory_anchor.retrieval.request import SEARCHED, SearchRequest, admits, refusal, where_of
 from memory_anchor.retrieval.scoring import Question, Scored
 from memory_anchor.retrieval.timewords import TimeWords, time_range
-from memory_anchor.text.indexing import phrase_text, searched_words
-from memory_anchor.text.terms import phrases, query_terms
+from memory_anchor.text.indexing import embedded_text, phrase_text, searched_words
+from memory_anchor.text.terms import normal, phrases, query_terms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,8 +50,9 @@ PHRASE_DEPTH = 200
 """Memories read when a quoted phrase must match."""
 CACHED_QUERIES = 512
 CACHED_ANSWERS = 256
-DRAINED_BY_SEARCH = 4
-"""Memories a search embeds first when some are waiting: a few hundred ms of CPU at most."""
+CACHED_DOCUMENTS = 64
+DRAINED_BY_SEARCH = 3
+"""Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
 EMBED_BATCH = 16
 WARM_PAGE = 500
 BEFORE_SIMILAR = 3
@@ -92,6 +94,7 @@ class Searcher:
         self._generation = 0
         self._waiting: deque[tuple[str, str]] = deque()
         self._query_rows: OrderedDict[str, Matrix] = OrderedDict()
+        self._document_rows: OrderedDict[str, Matrix] = OrderedDict()
         self._answers: OrderedDict[Any, _Cached] = OrderedDict()
 
     # --- searching -------------------------------------------------------------------------------------------------
@@ -115,8 +118,7 @@ class Searcher:
 
     def _answer(self, actor: Actor, request: SearchRequest, now: datetime) -> SearchAnswer:
         notes: dict[str, None] = {}
-        if self._waiting:
-            self.embed_pending(DRAINED_BY_SEARCH)
+        self._drain()
         question = self._question(actor, request.query, notes)
         period = None
         if request.since is None and request.until is None and request.as_of is None:
@@ -141,6 +143,12 @@ class Searcher:
         }
         snippets = tuple(snippet(one, now=now, detail=request.detail) for one in found)
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
+
+    def _drain(self) -> None:
+        """Embed the last few writes first; a longer backlog is left to the background and said in a note."""
+        if 0 < len(self._waiting) <= DRAINED_BY_SEARCH:
+            with contextlib.suppress(Unavailable):  # `_question` tells
+                self.embed_pending(DRAINED_BY_SEARCH)
 
     def _question(self, actor: Actor, text: str, notes: dict[str, None]) -> Question:
         project = f"{actor.scope.account}|{actor.scope.project}"
@@ -191,10 +199,9 @@ class Searcher:
         wanted = phrases(request.query)
         ranked = self._read(actor, request, scored, order, now, depth=PHRASE_DEPTH if wanted else request.limit + SPARE)
         if wanted:
-            quoted = [one for one in ranked if all(phrase in phrase_text(one.memory) for phrase in wanted)]
-            if not quoted and ranked:
-                notes["No memory holds the quoted words; these are the nearest."] = None
-            ranked = quoted or ranked
+            ranked = _quoting(ranked, wanted)
+            if not ranked:
+                notes["No memory holds the quoted words."] = None
         return self._with_disputed(actor, request, self._arranged(ranked, scored), now)[: request.limit]
 
     def _candidates(
@@ -292,6 +299,43 @@ class Searcher:
                     answer.append(Ranked(other, one.score, one.place))
         return answer
 
+    def why_not(self, actor: Actor, request: SearchRequest, memory: Memory) -> dict[str, Any]:
+        """Return why this memory does or does not answer the request.
+
+        found: whether it is within the limit. rank: its place among all candidates, from 1, when it is one. reason: a
+        clause. signals: as in a detailed search, when it was scored.
+        """
+        now = self._clock.now()
+        if reason := refusal(actor, request, memory, now=now):
+            return {"found": False, "reason": reason}
+        notes: dict[str, None] = {}
+        question = self._question(actor, request.query, notes)
+        rows = self._candidates(actor, request, question, notes)
+        self._fill({memory.point_id: memory.layer.value})
+        with self._lock:
+            own = int(self._mirror.rows([memory.point_id])[0])
+            is_candidate = own in rows
+            rows = rows if is_candidate else np.append(rows, own)
+            readers = audiences_of(actor.scope) if self._conversation else None
+            scored = scoring.score(self._mirror, question, rows, weights=self._weights, readers=readers, period=None)
+        place = int(np.flatnonzero(scored.rows == own)[0])
+        rank = 1 + int((scored.total > scored.total[place]).sum())
+        told = {"rank": rank, "signals": scoring.signals(scored, [place], self._weights)[place]}
+        wanted = phrases(request.query)
+        if not all(phrase in phrase_text(memory) for phrase in wanted):
+            return {"found": False, "reason": "it does not hold the quoted words", **told}
+        if not is_candidate:
+            return {
+                "found": False,
+                "reason": f"neither meaning nor words bring it among the first {CANDIDATES}",
+                **told,
+            }
+        if not scored.relevant[place]:
+            return {"found": False, "reason": "it is not relevant enough in meaning or in words", **told}
+        if rank > request.limit:
+            return {"found": False, "reason": f"{rank - 1} others rank above it and {request.limit} are shown", **told}
+        return {"found": True, "reason": "it is among the answers", **told}
+
     # --- similar memories ------------------------------------------------------------------------------------------
 
     def similar(self, actor: Actor, text: str, *, layer: Layer, limit: int) -> list[tuple[Memory, float]]:
@@ -302,7 +346,7 @@ class Searcher:
         """
         if self._embedder is None:
             return []
-        row = self._embedder.documents([text])[0]
+        row = self._document_row(text)
         request = SearchRequest(query=text, layers=(layer,), include_pending=True)
         collection = layer.value
         where = where_of(actor, request, layer)
@@ -328,7 +372,20 @@ class Searcher:
         words = searched_words(memory)
         if not embed or self._embedder is None:
             return Entry(memory, words=words)
-        return Entry(memory, {DENSE: document_rows(self._embedder, [memory], whole=False)[0]}, words)
+        return Entry(memory, {DENSE: self._document_row(embedded_text(memory))}, words)
+
+    def _document_row(self, text: str) -> Matrix:
+        """Return the row of a text about to be written; `similar` and `entry_of` ask for the same one in turn."""
+        with self._lock:
+            if text in self._document_rows:
+                return self._document_rows[text]
+        assert self._embedder is not None  # noqa: S101 - the callers looked
+        row: Matrix = self._embedder.documents([text])[0]
+        with self._lock:
+            self._document_rows[text] = row
+            while len(self._document_rows) > CACHED_DOCUMENTS:
+                self._document_rows.popitem(last=False)
+        return row
 
     def note_written(self, written: Memory | Entry) -> None:
         """Take a stored version into account at once: cached answers go, words count, a missing row is queued."""
@@ -421,6 +478,12 @@ class Searcher:
             with self._lock:
                 for entry in entries:
                     self._mirror.add(entry, layer.value)
+
+
+def _quoting(ranked: list[Ranked], wanted: Sequence[str]) -> list[Ranked]:
+    """Return those that hold every quoted phrase themselves, else those whose context does."""
+    own = [one for one in ranked if all(phrase in phrase_text(one.memory) for phrase in wanted)]
+    return own or [one for one in ranked if all(phrase in normal(one.memory.context) for phrase in wanted)]
 
 
 def _not_embedded() -> Where:

@@ -1,0 +1,95 @@
+"""Fusion and floors as arithmetic (strategy 5: meaning and words together)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory_anchor.errors import BadInput
+from memory_anchor.retrieval.ranking import (
+    RankingWeights,
+    best_first,
+    best_of_group,
+    coverage,
+    from_neighbours,
+    inverse_frequency,
+    relevant,
+    scaled,
+    stretched,
+)
+
+
+def floats(*values: float) -> np.ndarray:
+    return np.asarray(values, dtype=np.float32)
+
+
+@given(st.lists(st.floats(-1, 1, width=32), max_size=30))
+def test_scaled_scores_stay_between_0_and_1_and_keep_their_order(values: list[float]) -> None:
+    """Rule fusion.scale: channels become comparable without changing who is better."""
+    given_scores = floats(*values)
+    found = scaled(given_scores)
+    assert ((found >= 0) & (found <= 1)).all()
+    order = np.argsort(given_scores, kind="stable")
+    assert (np.diff(found[order]) >= 0).all()
+
+
+def test_a_memory_not_embedded_yet_scores_nothing_by_meaning() -> None:
+    """Rule fusion.unembedded: NaN means unknown, and unknown adds nothing."""
+    assert stretched(floats(np.nan, 0.5)).tolist() == [0.0, 1.0]
+    assert stretched(floats(np.nan)).tolist() == [0.0]
+
+
+def test_noise_is_not_stretched_into_a_full_score() -> None:
+    """Rule fusion.noise: cosines around zero stay small although one of them is the best."""
+    assert stretched(floats(0.01, 0.0)).max() < 0.5
+
+
+def test_coverage_is_the_known_share_of_the_question() -> None:
+    """Rule fusion.coverage: about 0 for a question in another language; 0 for a question without terms."""
+    assert coverage(3.0, 4.0) == 0.75
+    assert coverage(0.0, 0.0) == 0.0
+
+
+def test_rare_terms_weigh_more() -> None:
+    """Rule words.idf: Lucene's formula, positive even for a term in every memory."""
+    found = inverse_frequency(np.asarray([0.0, 1.0, 10.0]), 10)
+    assert found[0] > found[1] > found[2] > 0
+
+
+def test_a_neighbour_gives_its_share() -> None:
+    """Rule conversation.neighbours: missing neighbours (-1) give nothing."""
+    links = np.asarray([[1, -1], [0, 1]])
+    assert from_neighbours(floats(1.0, 2.0), links, floats(0.5, 0.1)).tolist() == pytest.approx([1.0, 0.7])
+
+
+def test_the_best_of_a_talk_counts_for_all_of_it() -> None:
+    """Rule conversation.talk: outside any conversation (-1) nothing is added."""
+    groups = np.asarray([0, 0, -1, 1], dtype=np.int32)
+    assert best_of_group(floats(0.2, 0.9, 0.8, 0.1), groups).tolist() == pytest.approx([0.9, 0.9, 0.0, 0.1])
+
+
+def test_nothing_is_relevant_unless_the_best_reaches_the_gate() -> None:
+    """Rule search.floor: nothing relevant is an empty answer, not the least bad ones."""
+    weights = RankingWeights()
+    below, at = weights.dense_gate - 0.02, weights.dense_gate
+    none = floats(0.0, 0.0)
+    assert not relevant(floats(below, below), none, weights).any()
+    assert relevant(floats(at, weights.dense_floor), none, weights).all()
+    assert relevant(floats(at, weights.dense_floor - 0.01), none, weights).tolist() == [True, False]
+    assert relevant(floats(np.nan, np.nan), floats(weights.words_gate, 0.0), weights).tolist() == [True, False]
+
+
+def test_equal_scores_keep_one_order() -> None:
+    """Rule search.ties: a repeat of a search gives the same list."""
+    assert best_first(floats(0.5, 0.5, 0.9), np.asarray([7, 3, 5])).tolist() == [2, 1, 0]
+
+
+def test_an_unknown_or_absurd_weight_is_refused() -> None:
+    """Rule settings.weights: one sentence with the value and what is allowed."""
+    assert RankingWeights.of({"dense": 0.7}).dense == 0.7
+    with pytest.raises(BadInput, match="densee"):
+        RankingWeights.of({"densee": 0.7})
+    with pytest.raises(BadInput, match="allowed are 0 to 2"):
+        RankingWeights.of({"dense": 3})
