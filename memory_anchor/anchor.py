@@ -15,7 +15,6 @@ from typing import Any
 
 from memory_anchor import inputs
 from memory_anchor.errors import BadInput
-from memory_anchor.freshness import refreshed
 from memory_anchor.model import (
     HISTORY,
     Actor,
@@ -31,6 +30,7 @@ from memory_anchor.retrieval.context import BuiltContext, ContextBuilder
 from memory_anchor.retrieval.request import SearchRequest
 from memory_anchor.retrieval.routing import with_identity, with_operations
 from memory_anchor.services import Room, Services
+from memory_anchor.standing import standing
 from memory_anchor.writes import Writes
 
 SEARCH_LIMIT_MAX = 50
@@ -125,8 +125,7 @@ class MemoryAnchor(Writes):
         now = self.services.clock.now()
         searcher = self.services.searcher
         answer = searcher.search(self.actor, request) if request.searched() else SearchAnswer(())
-        if self.room.sources is not None:
-            answer = refreshed(answer, self.room.sources)
+        answer = standing(answer, self.room.sources)
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         answer = with_operations(answer, request, self.room.operations.find, now=now)
         return with_identity(answer, request, self.constitution, self.services.nearness.of, now=now)

@@ -17,7 +17,9 @@ from memory_anchor.layers.records import newest_first
 from memory_anchor.model import (
     HISTORY,
     Caller,
+    Citation,
     Condition,
+    Epistemic,
     Layer,
     Memory,
     MemoryType,
@@ -29,6 +31,7 @@ from memory_anchor.model import (
     WriteOutcome,
     audiences,
 )
+from memory_anchor.standing import marked
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import Revision, revise
 
@@ -106,6 +109,27 @@ class Curation:
             name, reason="edited", kind="edit", outcome=Outcome.UPDATED, expected_version=version, **changes
         )
         return replace(done, redactions=kinds)
+
+    def judge(self, memory_id: object, epistemic: object, shown_by: object = None) -> WriteOutcome:
+        """Say how far a memory holds: hypothesis, verified or refuted; a refuted idea stays findable as a warning.
+
+        shown_by: the command or link that showed it, needed for verified and refuted; a link becomes a citation.
+        """
+        self._anchor.check_writable()
+        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
+        judged = inputs.choice("epistemic", epistemic, Epistemic)
+        said = inputs.text("shown_by", shown_by, most=inputs.REASON_MAX, required=judged is not Epistemic.HYPOTHESIS)
+        evidence = self._anchor.made_safe(said, "shown_by")[0] if said else ""
+        current = self._owned(name, "judge")
+        at = self._anchor.services.clock.now()
+        changes: dict[str, Any] = {"epistemic": judged, "tags": marked(current.tags, judged)}
+        if evidence.startswith(("https://", "http://")):
+            cited = Citation("url", evidence, title=judged.value, observed_at=at)
+            changes["citations"] = tuple(dict.fromkeys((*current.citations, cited)))
+        if judged is Epistemic.VERIFIED:
+            changes["corroborated_at"] = at
+        reason = f"{judged.value}: {evidence}" if evidence else judged.value
+        return self._anchor.change(name, reason=reason, kind="judge", outcome=Outcome.UPDATED, **changes)
 
     def pin(self, memory_id: object, *, pinned: bool = True) -> WriteOutcome:
         """Pin a memory, so that no job forgets it, or let it go again."""

@@ -15,13 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from memory_anchor.model import Citation, Freshness, Locator, RetrievedSnippet, SearchAnswer
+from memory_anchor.model import Citation, Freshness, Locator
 
 LINES_MAX = 50_000
 """Longer files are compared in place only, not searched for where the lines went."""
 CACHED_MAX = 4_096
-STALE_WEIGHT: dict[Freshness, float] = {"stale": 0.6, "gone": 0.6}
-"""What the score of a snippet counts whose source does not say it any more."""
 _SEVERITY: dict[Freshness, int] = {"fresh": 0, "moved": 1, "stale": 2, "gone": 3}
 
 
@@ -160,23 +158,6 @@ class FreshnessChecker:
         if found.freshness == "moved" and found.lines is not None:
             place = replace(place, line_start=found.lines[0], line_end=found.lines[1])
         return replace(citation, locator=place, freshness=found.freshness)
-
-
-def refreshed(answer: SearchAnswer, checker: FreshnessChecker) -> SearchAnswer:
-    """Return the answer with its citations checked, what no longer stands ranked lower; the order else stays.
-
-    A stale snippet is still shown: that the code moved on is itself worth knowing.
-    """
-    checked: list[RetrievedSnippet] = []
-    lowered = False
-    for snippet in answer.snippets:
-        citations = checker.checked(snippet.citations)
-        weight = STALE_WEIGHT.get(worst(citations) or "fresh", 1.0)
-        lowered |= weight < 1.0
-        checked.append(replace(snippet, citations=citations, score=round(snippet.score * weight, 4)))
-    if lowered:
-        checked.sort(key=lambda snippet: -snippet.score)
-    return replace(answer, snippets=tuple(checked))
 
 
 def worst(citations: Iterable[Citation]) -> Freshness | None:

@@ -31,10 +31,9 @@ from memory_anchor.lifecycle.upkeep import (
     write,
 )
 from memory_anchor.model import Between, Layer, Memory, MemoryType, OneOf, Origin, Status, Tag
+from memory_anchor.standing import TO_VERIFY
 from memory_anchor.versions import revise
 
-TO_VERIFY = "to-verify"
-"""The tag of a fact whose confidence has faded; it ranks lower and is listed for a look."""
 LOOK_BACK = timedelta(days=30)
 """A write that was cut off is finished within this time, or when the engine next starts after it."""
 WAITS_FOR_USER = frozenset({MemoryType.DECISION, MemoryType.INSTRUCTION, MemoryType.PREFERENCE})

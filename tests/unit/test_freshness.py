@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.working_tree import WorkingTree
-from memory_anchor.freshness import FreshnessChecker, blob_id, check, refreshed, sealed, worst
-from memory_anchor.model import Citation, Layer, Locator, RetrievedSnippet, SearchAnswer
+from memory_anchor.freshness import FreshnessChecker, blob_id, check, sealed, worst
+from memory_anchor.model import Citation, Locator
 
 TEXT = "import os\n\ndef one():\n    return 1\n\ndef two():\n    return 2\n"
 
@@ -124,30 +123,6 @@ def test_the_worst_citation_speaks_for_the_memory():
 
     assert worst(told) == "stale"
     assert worst([Citation("url", "x")]) is None
-
-
-def test_a_recalled_memory_whose_source_changed_is_marked_and_ranks_lower():
-    """Rule: checked on recall; stale facts are marked and rank lower, never hidden."""
-
-    def snippet(name, score, *citations):
-        return RetrievedSnippet(name, "t", score, Layer.VERIFIED_FACT, "fact", None, citations=citations)
-
-    files = Files(**{"a.py": TEXT})
-    stale = replace(cite(3, 4), locator=Locator(3, 4, sha="0" * 64))
-    gone = replace(cite(3, 4), ref="b.py")
-    answer = SearchAnswer(
-        (
-            snippet("stale", 0.9, stale),
-            snippet("gone", 0.8, gone),
-            snippet("fresh", 0.7, cite(3, 4)),
-            snippet("none", 0.6),
-        )
-    )
-
-    told = refreshed(answer, FreshnessChecker(files))
-
-    assert [(s.id, s.score) for s in told.snippets] == [("fresh", 0.7), ("none", 0.6), ("stale", 0.54), ("gone", 0.48)]
-    assert [worst(s.citations) for s in told.snippets] == ["fresh", None, "stale", "gone"]
 
 
 def test_a_working_tree_is_read_inside_its_root_only(tmp_path):
