@@ -15,7 +15,7 @@ import anyio
 
 from memory_anchor.runtime import handshake, wire
 from memory_anchor.runtime.backend import MemoryBackend
-from memory_anchor.runtime.service import record_handshake
+from memory_anchor.runtime.recording import record_handshake
 from memory_anchor.settings import Profile
 from memory_anchor.testing import ephemeral_core
 

@@ -17,22 +17,23 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
 import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
-from mcp.shared._context_streams import ContextReceiveStream, ContextSendStream, create_context_streams
+from mcp.shared._context_streams import ContextReceiveStream, ContextSendStream
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
 from memory_anchor.runtime import handshake, spool, wire
 from memory_anchor.runtime.engine import StatePost
 from memory_anchor.runtime.messages import mended, message_of
+from memory_anchor.runtime.recording import record_handshake, streams
 from memory_anchor.runtime.relay import LISTEN
 
 log = logging.getLogger("memory_anchor.engine")
@@ -366,7 +367,7 @@ class Service:
     async def _pump(
         self, connection: Connection, reader: asyncio.StreamReader, server: Server[Any], state: Any
     ) -> None:
-        async with _streams() as ((inbound, served), (serving, outbound)), anyio.create_task_group() as tasks:
+        async with streams() as ((inbound, served), (serving, outbound)), anyio.create_task_group() as tasks:
             tasks.start_soon(self._read, connection, reader, inbound)
             tasks.start_soon(self._write, connection, outbound)
             options = server.create_initialization_options()
@@ -450,44 +451,6 @@ class Service:
             log.exception("recording the handshake crashed")
 
 
-async def record_handshake(server: Server[Any], state: Any) -> dict[str, Any]:
-    """Return what `server` answers to each version's handshake, in the shape `relay.known_result` reads."""
-    answers: dict[str, dict[str, Any]] = {}
-    for version in (*handshake.legacy_versions(), *handshake.modern_versions()):
-        requests = handshake.requests(version)
-        async with _streams() as ((inbound, served), (serving, outbound)), anyio.create_task_group() as tasks:
-            tasks.start_soon(_serve_recorded, server, served, serving, state)
-            answers[version] = {}
-            for message in requests:
-                await inbound.send(SessionMessage(jsonrpc_message_adapter.validate_python(message, by_name=False)))
-                while "id" in message:
-                    reply = (await outbound.receive()).message
-                    if getattr(reply, "id", None) != message["id"]:
-                        continue
-                    if isinstance(reply, JSONRPCResponse):
-                        answers[version][message["method"]] = reply.result
-                    break
-            inbound.close()
-            tasks.cancel_scope.cancel()
-    return handshake.packed(answers)
-
-
-async def _serve_recorded(server: Server[Any], served: Any, serving: Any, state: Any) -> None:
-    options = server.create_initialization_options()
-    await serve_dual_era_loop(server, served, serving, lifespan_state=state, init_options=options)
-
-
-@asynccontextmanager
-async def _streams() -> AsyncIterator[tuple[Any, Any]]:
-    inbound: Any = create_context_streams[SessionMessage | Exception](0)
-    outbound: Any = create_context_streams[SessionMessage](0)
-    try:
-        yield inbound, outbound
-    finally:
-        for stream in (*inbound, *outbound):
-            stream.close()
-
-
 def event_of(line: dict[str, Any]) -> str:
     """Return the hook's event name."""
     return str(line.get("event"))
@@ -520,7 +483,7 @@ async def serve_stdio(backend: Backend, preamble: wire.Preamble) -> None:
     async with (
         server.lifespan(server) as state,
         stdio_server() as (read, write),
-        _streams() as ((inbound, served), _),
+        streams() as ((inbound, served), _),
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(mended, read, inbound)

@@ -31,7 +31,8 @@ BASE = frozenset(
 RANKS = (
     ("interfaces", "runtime", "evaluation", "__main__", "testing"),
     ("app",),
-    ("curation", "hooks", "remembering"),
+    ("hooks",),
+    ("curation", "remembering"),
     ("anchor",),
     ("writes",),
     ("services",),

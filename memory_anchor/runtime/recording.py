@@ -1,0 +1,55 @@
+"""Ask a server for its handshake in every protocol version, for the next cold start's file."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from mcp.server.lowlevel import Server
+from mcp.server.runner import serve_dual_era_loop
+from mcp.shared._context_streams import create_context_streams
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCResponse, jsonrpc_message_adapter
+
+from memory_anchor.runtime import handshake
+
+
+async def record_handshake(server: Server[Any], state: Any) -> dict[str, Any]:
+    """Return what `server` answers to each version's handshake, in the shape `relay.known_result` reads."""
+    answers: dict[str, dict[str, Any]] = {}
+    for version in (*handshake.legacy_versions(), *handshake.modern_versions()):
+        requests = handshake.requests(version)
+        async with streams() as ((inbound, served), (serving, outbound)), anyio.create_task_group() as tasks:
+            tasks.start_soon(_serve_recorded, server, served, serving, state)
+            answers[version] = {}
+            for message in requests:
+                await inbound.send(SessionMessage(jsonrpc_message_adapter.validate_python(message, by_name=False)))
+                while "id" in message:
+                    reply = (await outbound.receive()).message
+                    if getattr(reply, "id", None) != message["id"]:
+                        continue
+                    if isinstance(reply, JSONRPCResponse):
+                        answers[version][message["method"]] = reply.result
+                    break
+            inbound.close()
+            tasks.cancel_scope.cancel()
+    return handshake.packed(answers)
+
+
+async def _serve_recorded(server: Server[Any], served: Any, serving: Any, state: Any) -> None:
+    options = server.create_initialization_options()
+    await serve_dual_era_loop(server, served, serving, lifespan_state=state, init_options=options)
+
+
+@asynccontextmanager
+async def streams() -> AsyncIterator[tuple[Any, Any]]:
+    """Yield the two ends of each of two in-memory message streams, closed on leaving: towards a server, and back."""
+    inbound: Any = create_context_streams[SessionMessage | Exception](0)
+    outbound: Any = create_context_streams[SessionMessage](0)
+    try:
+        yield inbound, outbound
+    finally:
+        for stream in (*inbound, *outbound):
+            stream.close()
