@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -24,6 +25,7 @@ from memory_anchor.activation import named
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.adapters.remembering import RememberingEmbedder
+from memory_anchor.adapters.restoring import finish_restore
 from memory_anchor.adapters.system import Ids, MovableClock, SystemClock, private_dir
 from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.anchor import MemoryAnchor
@@ -31,6 +33,7 @@ from memory_anchor.errors import BadInput, Refused, Unavailable
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.ingestion.from_events import EventReader
 from memory_anchor.ingestion.reconcile import decide
+from memory_anchor.ingestion.reconcile_model import decide_with_model
 from memory_anchor.ingestion.remembering import Rememberer
 from memory_anchor.ingestion.writing import FactWriter
 from memory_anchor.layers.active_context import ActiveContext
@@ -141,7 +144,8 @@ class Core:
         )
         records = Records(store, clock, self.audit, new_id=ids.new, entry_of=searcher.entry_of, on_write=self._stored)
         events = EventLog(records)
-        facts = FactWriter(records, _gate(settings), self._neighbours, decide)
+        ponder = partial(decide_with_model, model=model, deadline_s=settings.llm.deadline_s) if model else None
+        facts = FactWriter(records, _gate(settings), self._neighbours, decide, ponder=ponder)
         usage = UsageBuffer(store, clock, records.lock, tally_file=data_dir / "usage.json")
         rules = settings.lifecycle
         self.upkeep = Upkeep(
@@ -178,6 +182,7 @@ class Core:
             usage=usage,
             nearness=self.nearness,
             paused=self._paused,
+            monotonic=time.monotonic,
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: _gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
@@ -405,6 +410,9 @@ def build_core(
     lock: held for `data_dir`; needed unless `store` is given. Raises StoreBusy, StoreDamaged, WrongEmbedder, DiskFull.
     """
     private_dir(data_dir)
+    shown = MovableClock(clock or SystemClock())
+    if lock is not None:
+        finish_restore(data_dir)
     marker = data_dir / "test-clock"
     if os.environ.get("MEMORY_ANCHOR_TEST_CLOCK") == "1" and not (data_dir / "store").exists():
         marker.touch(mode=0o600)
@@ -420,8 +428,8 @@ def build_core(
         data_dir=data_dir,
         store=opened,
         embedder=chosen,
-        model=model,
-        clock=MovableClock(clock or SystemClock()),
+        model=model or _model(settings, data_dir, shown),
+        clock=shown,
         test_clock=marker.exists(),
     )
 
@@ -449,6 +457,23 @@ def embedder_of(settings: Settings) -> Embedder | None:
 
     return make_embedder(
         settings.embedder.kind, model=settings.embedder.model, model_path=settings.embedder.model_path or None
+    )
+
+
+def _model(settings: Settings, data_dir: Path, clock: Clock) -> LanguageModel | None:
+    """Return the language model of the settings; None means rules, a normal mode."""
+    if settings.llm.kind == "none":
+        return None
+    from memory_anchor.adapters.language_models import FileCounter, make_model
+
+    return make_model(
+        settings.llm.kind,
+        clock=clock,
+        model=settings.llm.model,
+        api_key=settings.llm.api_key.get_secret_value(),
+        base_url=settings.llm.base_url,
+        monthly_token_budget=settings.llm.monthly_tokens,
+        counter=FileCounter(data_dir / "tokens.json"),
     )
 
 

@@ -42,6 +42,7 @@ class Services:
     usage: UsageBuffer
     nearness: Nearness
     paused: Callable[[], bool]
+    monotonic: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from memory_anchor import inputs, safety
 from memory_anchor.errors import BadInput, Refused, VersionConflict
 from memory_anchor.ingestion.messages import conversation
-from memory_anchor.ingestion.remembering import KNOWN_MAX, Found, Remembered
+from memory_anchor.ingestion.perspective import Perspective
+from memory_anchor.ingestion.prompts import Style
+from memory_anchor.ingestion.remembering import KNOWN_MAX, Extract, Found, Remembered, extract_through
 from memory_anchor.ingestion.writing import FactDraft
 from memory_anchor.layers.active_context import DEFAULT_TTL_S, SESSION_TTL_S, VALUE_BYTES_MAX
 from memory_anchor.layers.collection_usage import check_writer
@@ -44,6 +47,7 @@ from memory_anchor.model import (
     audiences,
 )
 from memory_anchor.services import Room, Services
+from memory_anchor.settings import AgentSettings
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import revise
 
@@ -319,9 +323,7 @@ class Writes:
         for layer in STORED_LAYERS:
             self.check_usage(layer, Origin.EXTRACTED)
         found, write_mode, notes = self.found_in(messages, mode=mode, only=only)
-        model = self.services.model.name if self.services.model is not None and not notes else None
-        done = self.services.rememberer.store(self.actor, found, gate=self.room.gate, mode=write_mode, model=model)
-        return done, notes
+        return self.services.rememberer.store(self.actor, found, gate=self.room.gate, mode=write_mode), notes
 
     def found_in(
         self, messages: object, *, mode: object = None, only: object = None
@@ -330,16 +332,26 @@ class Writes:
         turns = conversation(messages)
         if only is not None and only != "user_facts":
             raise BadInput(f"only is {str(only)[:40]!r}; allowed is user_facts")
-        own = self.room.settings.agents.get(self.actor.scope.agent)
-        chosen = mode if mode is not None else own.extraction.mode if own is not None else WriteMode.FACTUAL.value
-        write_mode = inputs.choice("mode", chosen, WriteMode)
+        own = self.room.settings.agents.get(self.actor.scope.agent, AgentSettings()).extraction
+        write_mode = inputs.choice("mode", mode if mode is not None else own.mode, WriteMode)
+        style = Style(write_mode, Perspective(own.perspective), own.prompt_template)
+        extract: Extract | None = None
         notes = []
-        if write_mode in (WriteMode.FIRST_PERSON, WriteMode.GHOSTWRITER) and self.services.model is None:
+        model = self.services.model
+        if model is not None and write_mode is not WriteMode.TOOL_CALL:
+            extract = partial(
+                extract_through,
+                model=model,
+                style=style,
+                deadline_s=self.services.settings.llm.deadline_s,
+                now=self.services.monotonic,
+            )
+        elif write_mode in (WriteMode.FIRST_PERSON, WriteMode.GHOSTWRITER):
             notes.append(f"no language model is configured, so rules extracted in factual mode, not {write_mode.value}")
             write_mode = WriteMode.FACTUAL
         known = self._known_here()
-        found = self.services.rememberer.find(turns, known, user_facts_only=only is not None, extract=None)
-        return found, write_mode, notes
+        found = self.services.rememberer.find(turns, known, user_facts_only=only is not None, extract=extract)
+        return found, write_mode, [*notes, *found.notes]
 
     def _known_here(self) -> list[Memory]:
         """Return the newest live facts this caller reads: what an extraction need not say again."""

@@ -46,7 +46,7 @@ class EventReader:
         facts = tuple(one for one in found.candidates if LAYER_OF_TYPE[one.type] is Layer.VERIFIED_FACT)
         actor = Actor(Caller.SYSTEM, spoken[-1].scope, client=CLIENT)
         done = self.rememberer.store(
-            actor, Found(found.episodes, facts), gate=self.gate(), mode=WriteMode.FACTUAL, model=None
+            actor, Found(found.episodes, facts, found.by), gate=self.gate(), mode=WriteMode.FACTUAL
         )
         return sum(one.outcome.outcome in NEW for one in done)
 

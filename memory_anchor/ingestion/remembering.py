@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from memory_anchor.ingestion.extraction import Candidate, extract_by_rules
+from memory_anchor.ingestion.extraction import Candidate
+from memory_anchor.ingestion.extraction_model import Extraction, by_rules, extract_with_model
 from memory_anchor.ingestion.messages import Message
+from memory_anchor.ingestion.prompts import Style
 from memory_anchor.ingestion.segmentation import Episode, episodes
 from memory_anchor.ingestion.writing import FactDraft, FactWriter
 from memory_anchor.layers.event_log import EventDraft, EventLog
@@ -36,7 +38,7 @@ from memory_anchor.model import (
 from memory_anchor.text.hashing import stable_hash
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix
+    from memory_anchor.ports import LanguageModel, Matrix
 
 EMBEDDED_MAX = 400
 """Messages whose topic is compared; a longer conversation is cut by length alone."""
@@ -45,8 +47,21 @@ VISIBLE_TO = {"user": Visibility.USER, "agent": Visibility.AGENT, "project": Vis
 
 Rows = Callable[[Sequence[str]], "Matrix | None"]
 """Centred rows of texts, None when nothing can embed now."""
-Extract = Callable[[Sequence[Message], Sequence[str]], Sequence[Candidate]]
-"""messages, contents known already -> candidates."""
+Extract = Callable[[Sequence[Message], Sequence[str]], Extraction]
+"""messages, contents known already -> candidates, with who found them."""
+
+
+def extract_through(
+    messages: Sequence[Message],
+    known: Sequence[str],
+    *,
+    model: LanguageModel,
+    style: Style,
+    deadline_s: float,
+    now: Callable[[], float],
+) -> Extraction:
+    """Return what a model finds in a conversation, or the rules where it fails; an `Extract` once the rest is bound."""
+    return extract_with_model(messages, model, style=style, known=known, deadline_s=deadline_s, now=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,8 @@ class Found:
 
     episodes: tuple[Episode, ...]
     candidates: tuple[Candidate, ...]
+    by: str
+    notes: tuple[str, ...] = ()
 
 
 class Rememberer:
@@ -79,15 +96,15 @@ class Rememberer:
     ) -> Found:
         """Return the episodes and candidates of a conversation; nothing is written."""
         contents = [memory.content for memory in known[:KNOWN_MAX]]
-        found = list(extract(messages, contents) if extract else extract_by_rules(messages, known=contents))
+        extracted = extract(messages, contents) if extract else by_rules(messages, known=contents)
+        found = extracted.candidates
         if user_facts_only:
-            found = [one for one in found if one.about == "user" and LAYER_OF_TYPE[one.type] is Layer.VERIFIED_FACT]
-        return Found(tuple(self._episodes(messages)), tuple(found))
+            found = tuple(c for c in found if c.about == "user" and LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT)
+        return Found(tuple(self._episodes(messages)), found, extracted.by, extracted.notes)
 
-    def store(
-        self, actor: Actor, found: Found, *, gate: Gate, mode: WriteMode, model: str | None = None
-    ) -> list[Remembered]:
+    def store(self, actor: Actor, found: Found, *, gate: Gate, mode: WriteMode) -> list[Remembered]:
         """Write each candidate, in the order it was said; a candidate stored before gets its first answer."""
+        model = None if found.by == "rules" else found.by
         done = []
         for one in found.candidates:
             number, episode = next(

@@ -72,11 +72,21 @@ Decide = Callable[[Memory, Sequence[tuple[Memory, float]]], Decision]
 
 
 class FactWriter:
-    def __init__(self, records: Records, gate: Gate, neighbours: Neighbours, decide: Decide) -> None:
+    def __init__(
+        self,
+        records: Records,
+        gate: Gate,
+        neighbours: Neighbours,
+        decide: Decide,
+        *,
+        ponder: Decide | None = None,
+    ) -> None:
+        """decide: at once, under the writers' lock. ponder: may take seconds (a language model), outside it."""
         self._records = records
         self._gate = gate
         self._neighbours = neighbours
         self._decide = decide
+        self._ponder = ponder
 
     def save(
         self, actor: Actor, draft: FactDraft, request: Request | None = None, *, gate: Gate | None = None
@@ -99,6 +109,7 @@ class FactWriter:
         if known is not None:
             return known
         entry = self._records.entry(memory, embed=True)
+        pondered = self._pondered(actor, draft, memory)
         with self._records.lock:
             known = self._known(actor, draft, memory, request, judge)
             if known is not None:
@@ -107,9 +118,26 @@ class FactWriter:
             if target is not None:
                 decision = _replacement(target)
             else:
-                near = [(m, score) for m, score in self._neighbours(actor, memory) if m.audience == memory.audience]
-                decision = self._decide(memory, near)
+                near = self._near(actor, memory)
+                decision = self._decide(memory, near) if pondered is None else self._still(pondered, memory, near)
             return self._carry_out(actor, draft, entry, verdict, decision, request)
+
+    def _near(self, actor: Actor, memory: Memory) -> list[tuple[Memory, float]]:
+        """Return the neighbours that the very same readers see: only those may be displaced or repeated."""
+        return [(m, score) for m, score in self._neighbours(actor, memory) if m.audience == memory.audience]
+
+    def _pondered(self, actor: Actor, draft: FactDraft, memory: Memory) -> Decision | None:
+        if self._ponder is None or draft.replaces:
+            return None
+        near = self._near(actor, memory)
+        return self._ponder(memory, near) if near else None
+
+    def _still(self, pondered: Decision, memory: Memory, near: list[tuple[Memory, float]]) -> Decision:
+        """Return what was pondered, unless its target changed meanwhile: then what rules say now."""
+        target = pondered.target
+        if target is None or any(m.version_id == target.version_id for m, _ in near):
+            return pondered
+        return self._decide(memory, near)
 
     def _known(
         self, actor: Actor, draft: FactDraft, memory: Memory, request: Request | None, gate: Gate

@@ -40,7 +40,7 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any])
     if function is None:
         raise BadInput(f"no call {name!r}; there are {', '.join(sorted(CALLS))}")
     given = dict(arguments)
-    actor = actor_from(preamble)
+    actor = actor_from(preamble, agent=core.settings.scope.agent)
     passphrase = given.pop("passphrase", None)
     if passphrase is not None:
         actor = core.as_human(actor, str(passphrase))
@@ -67,6 +67,14 @@ def _moved_to(core: Core, name: str, given: Json) -> datetime | None:
 @call
 def search(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     return shapes.search_answer(anchor.search(**given), reader=anchor.actor.scope)
+
+
+@call
+def ask_golden(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Ask golden questions of this very store; see `evaluation.golden`."""
+    from memory_anchor.evaluation.golden import ask
+
+    return ask(anchor, given.get("questions"))
 
 
 @call

@@ -18,6 +18,7 @@ from memory_anchor.app import Core, build_core, settings_of
 from memory_anchor.errors import BadInput
 from memory_anchor.hooks import Hooks
 from memory_anchor.interfaces.callers import actor_from
+from memory_anchor.model import Actor
 from memory_anchor.runtime import wire
 from memory_anchor.runtime.engine import ROLE, beside
 from memory_anchor.runtime.lock import DirectoryLock
@@ -43,7 +44,7 @@ class MemoryBackend:
     def server(self, preamble: wire.Preamble) -> Server[Any]:
         from memory_anchor.interfaces.mcp_server import build_server
 
-        settings = self.core.anchor(actor_from(preamble)).room.settings
+        settings = self.core.anchor(self._actor(preamble)).room.settings
         profile = _profile(preamble.profile) if preamble.profile else settings.profile
         read_only = settings.read_only if preamble.read_only is None else preamble.read_only
         with self._building:
@@ -52,12 +53,15 @@ class MemoryBackend:
                 self._servers[profile, read_only] = made
             return self._servers[profile, read_only]
 
+    def _actor(self, preamble: wire.Preamble, *, request_id: object = None) -> Actor:
+        return actor_from(preamble, agent=self.core.settings.scope.agent, request_id=request_id)
+
     def hook(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> str:
-        anchor = self.core.anchor(actor_from(preamble, request_id="hook"))
+        anchor = self.core.anchor(self._actor(preamble, request_id="hook"))
         return self._hooks.answer(anchor, event, payload, budget_tokens=preamble.budget)
 
     def hook_behind(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> None:
-        learned = self._hooks.behind(self.core.anchor(actor_from(preamble)), event, payload)
+        learned = self._hooks.behind(self.core.anchor(self._actor(preamble)), event, payload)
         if learned:
             log.info("%s: learned %d memories from a transcript", event, learned)
 
@@ -67,7 +71,7 @@ class MemoryBackend:
         return run(self.core, preamble, name, arguments)
 
     def conversation_closed(self, preamble: wire.Preamble) -> None:
-        self.core.end_conversation(actor_from(preamble))
+        self.core.end_conversation(self._actor(preamble))
 
     def is_live(self) -> bool:
         return self.core.has_live_context()

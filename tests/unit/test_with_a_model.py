@@ -1,0 +1,72 @@
+"""The write path with a language model: asked outside the lock, believed where it fits, never the cause of a loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.app import Core, build_core
+from memory_anchor.errors import Unavailable
+from memory_anchor.model import Actor, Outcome, WriteMode
+from memory_anchor.settings import Settings
+from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
+
+TALK = [
+    {"role": "user", "content": "From now on always run the tests with scripts/test."},
+    {"role": "assistant", "content": "Understood."},
+]
+
+
+def core_with(model: ScriptedLanguageModel, folder: Path) -> Core:
+    return build_core(
+        Settings(), data_dir=folder, clock=ManualClock(), store=DictStore(), embedder=HashEmbedder(), model=model
+    )
+
+
+def test_a_ghostwriter_records_its_model_and_mode(tmp_path: Path, agent: Actor) -> None:
+    """Rule write-modes: each memory records its mode and the model that wrote it."""
+    found = {
+        "type": "instruction",
+        "content": "I run the tests with scripts/test.",
+        "key": "running tests",
+        "quote": "always run the tests with scripts/test",
+        "message": 0,
+        "about": "project",
+        "importance": 0.8,
+        "needed_when": "running tests",
+        "asked_as": ["how are tests run?"],
+        "confidence": 0.95,
+        "wrong_without": "the wrong command is run",
+    }
+    model = ScriptedLanguageModel({"memories": [found]}, {"memories": []})
+    anchor = core_with(model, tmp_path / "core").anchor(agent)
+
+    (done,), notes = anchor.remember_conversation(TALK, mode="ghostwriter")
+
+    stored = anchor.get(done.outcome.id)
+    assert notes == []
+    assert stored.write_mode is WriteMode.GHOSTWRITER
+    assert stored.extractor_model is not None
+    assert stored.extractor_model.startswith(model.name)
+
+
+def test_a_model_that_cannot_answer_leaves_the_rules_at_work(tmp_path: Path, agent: Actor) -> None:
+    """Rule no-loss: too late, never, or nonsense: rules extract, and it is said."""
+    anchor = core_with(ScriptedLanguageModel(Unavailable("no answer in time")), tmp_path / "core").anchor(agent)
+
+    done, notes = anchor.remember_conversation(TALK, mode="ghostwriter")
+
+    assert [one.outcome.outcome for one in done] == [Outcome.ADDED]
+    assert "by rules" in notes[0]
+
+
+def test_a_models_invented_target_falls_back_to_rules(tmp_path: Path, agent: Actor) -> None:
+    """Rule validated: a target must be one of the neighbours shown; the write is never dropped."""
+    wrong = {"operation": "DELETE", "reason": "contradicts", "target": 99}
+    anchor = core_with(ScriptedLanguageModel(wrong), tmp_path / "core").anchor(agent)
+    anchor.save_memory("The default timeout of the client is 30 seconds")
+
+    done = anchor.save_memory("The default timeout of the client is 60 seconds")
+
+    assert done.id is not None
+    assert anchor.get(done.id).content.endswith("60 seconds")
