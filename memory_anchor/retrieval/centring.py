@@ -59,6 +59,17 @@ class Centring:
         """Return raw document rows centred and normalised."""
         return _unit(rows - self._means()[scripts])
 
+    def cosines(self, rows: Matrix, scripts: NDArray[np.int8], centred: Matrix) -> NDArray[np.float32]:
+        """Return the cosine of each raw, normalised document row, once centred, with an already centred row.
+
+        By the law of cosines, so that a thousand rows need one product and no copy: |v - m|^2 = 1 - 2 v.m + m.m.
+        """
+        means = self._means()
+        products = rows @ np.stack([centred, *means], axis=1)
+        lengths = 1 - 2 * products[np.arange(len(rows)), 1 + scripts] + (means * means).sum(axis=1)[scripts]
+        found = products[:, 0] - (means @ centred)[scripts]
+        return np.asarray(found / np.sqrt(np.maximum(lengths, np.float32(1e-6))), dtype=np.float32)
+
     def query(self, row: Matrix, script: int) -> Matrix:
         """Return one raw query row (dimensions,) centred and normalised.
 

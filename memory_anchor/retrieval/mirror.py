@@ -23,6 +23,7 @@ from memory_anchor.ports import DENSE, Entry, SparseVector
 from memory_anchor.retrieval.centring import Centring, script_of
 from memory_anchor.text.indexing import embedded_text, searched_words
 from memory_anchor.text.shape import shape_of
+from memory_anchor.text.terms import normal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,7 +85,7 @@ class Mirror:
         self.row_of: dict[str, int] = {}
         self.points: list[str] = []
         self.ids: list[str] = []
-        self.people: list[tuple[str, ...]] = []
+        self._groups: dict[tuple[str, ...], int] = {}
         self._projects, self._audiences, self._conversations, self._collections = (_Names() for _ in range(4))
         self._postings: dict[int, _Postings] = {}
         self._talks: list[list[tuple[int, int]]] = []
@@ -98,6 +99,7 @@ class Mirror:
         self._conversation = np.full(FIRST_ROWS, NONE, dtype=np.int32)
         self._after = np.full(FIRST_ROWS, NONE, dtype=np.int64)
         self._before = np.full(FIRST_ROWS, NONE, dtype=np.int64)
+        self._group = np.full(FIRST_ROWS, NONE, dtype=np.int32)
         self._length = np.zeros(FIRST_ROWS, dtype=np.float32)
         self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
         self._shape = np.zeros((FIRST_ROWS, 4), dtype=np.float32)
@@ -148,7 +150,7 @@ class Mirror:
         self.row_of[memory.point_id] = row
         self.points.append(memory.point_id)
         self.ids.append(memory.id)
-        self.people.append(tuple(name.casefold() for name in memory.who))
+        self._group[row] = self._groups.setdefault(tuple(map(normal, memory.who)), len(self._groups))
         scope = memory.scope
         self._script[row] = script_of(embedded_text(memory))
         self._project[row] = self._projects.id(f"{scope.account}|{scope.project}")
@@ -185,7 +187,7 @@ class Mirror:
         for name in ("_vectors", "_embedded", "_live", "_script", "_project", "_audience", "_collection", "_shape"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
-        for name in ("_conversation", "_after", "_before", "_length", "_happened"):
+        for name in ("_conversation", "_after", "_before", "_group", "_length", "_happened"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.full_like(old, NONE)]))
 
@@ -207,17 +209,18 @@ class Mirror:
         """Return the centred cosine of a raw query row with each row; NaN where a row is not embedded."""
         if self.centring is None:
             return np.full(len(rows), np.nan, dtype=np.float32)
-        centred = self.centring.documents(self._vectors[rows].astype(np.float32), self._script[rows])
-        found = centred @ self.centring.query(query, script)
-        return np.where(self._embedded[rows], found, np.nan).astype(np.float32)
+        return self._cosines(self.centring.query(query, script), rows, self.centring)
 
     def cosines_as_document(self, document: Matrix, script: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the centred cosine of a raw document row with each row; NaN where a row is not embedded."""
         if self.centring is None:
             return np.full(len(rows), np.nan, dtype=np.float32)
-        centred = self.centring.documents(self._vectors[rows].astype(np.float32), self._script[rows])
         own = self.centring.documents(document[None, :], np.asarray([script]))[0]
-        return np.where(self._embedded[rows], centred @ own, np.nan).astype(np.float32)
+        return self._cosines(own, rows, self.centring)
+
+    def _cosines(self, centred: Matrix, rows: NDArray[np.int64], centring: Centring) -> NDArray[np.float32]:
+        found = centring.cosines(self._vectors[rows].astype(np.float32), self._script[rows], centred)
+        return np.where(self._embedded[rows], found, np.float32(np.nan))
 
     def alike(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the (n, n) centred cosines among rows; 0 where one is not embedded."""
@@ -249,6 +252,12 @@ class Mirror:
     def happened(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return when each happened, seconds since 1970."""
         return self._happened[rows]
+
+    def people(self, rows: NDArray[np.int64]) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
+        """Return the distinct groups of people (lower case) of these rows and, for each row, which of them is its."""
+        present, which = np.unique(self._group[rows], return_inverse=True)
+        every = list(self._groups)
+        return [every[number] for number in present], which
 
     def shapes(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return (n, 4): asks, tells a time, tells a number (0 or 1) and the log of how much is said."""

@@ -158,15 +158,15 @@ def _named(mirror: Mirror, query: str, rows: NDArray[np.int64]) -> Scores:
     With several people the first one counts, less ("what does Anna think of Tom's idea" is Anna's to answer); people
     named side by side ("Anna and Tom") count for nothing.
     """
-    groups = [mirror.people[row] for row in rows.tolist()]
-    people = {name for group in set(groups) for name in group if len(name) >= MIN_NAME_CHARS and name in query}
+    groups, which = mirror.people(rows)
+    people = {name for group in groups for name in group if len(name) >= MIN_NAME_CHARS and name in query}
     found = [(match.span(), name) for name in people if (match := _mention(query, name))]
     if not found:
         return np.zeros(len(rows), dtype=np.float32)
     spans = sorted(found)
     together = len(spans) > 1 and _TOGETHER.fullmatch(query[spans[0][0][1] : spans[1][0][0]])
     weight = 1.0 if len(spans) == 1 else 0.0 if together else FIRST_OF_SEVERAL
-    return np.asarray([weight * (spans[0][1] in group) for group in groups], dtype=np.float32)
+    return np.asarray([weight * (spans[0][1] in group) for group in groups], dtype=np.float32)[which]
 
 
 def _mention(query: str, name: str) -> re.Match[str] | None:

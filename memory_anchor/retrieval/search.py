@@ -92,6 +92,7 @@ class Searcher:
         self._mirror = Mirror(embedder.identity if embedder else None)
         self._lock = threading.RLock()
         self._generation = 0
+        self._is_cold = True
         self._waiting: deque[tuple[str, str]] = deque()
         self._query_rows: OrderedDict[str, Matrix] = OrderedDict()
         self._document_rows: OrderedDict[str, Matrix] = OrderedDict()
@@ -148,7 +149,7 @@ class Searcher:
         """Embed the last few writes first; a longer backlog is left to the background and said in a note."""
         if 0 < len(self._waiting) <= DRAINED_BY_SEARCH:
             with contextlib.suppress(Unavailable):  # `_question` tells
-                self.embed_pending(DRAINED_BY_SEARCH)
+                self._embed(DRAINED_BY_SEARCH)
 
     def _question(self, actor: Actor, text: str, notes: dict[str, None]) -> Question:
         project = f"{actor.scope.account}|{actor.scope.project}"
@@ -407,6 +408,7 @@ class Searcher:
             self._generation += 1
             self._answers.clear()
             self._mirror.clear()
+            self._is_cold = True
 
     def warm(self) -> int:
         """Read every current version into the mirror, page by page; return how many. Searching goes on meanwhile."""
@@ -431,10 +433,18 @@ class Searcher:
         return sum(self._store.count(layer.value, _not_embedded()) for layer in SEARCHED)
 
     def embed_pending(self, limit: int) -> int:
-        """Embed up to `limit` memories that wait, newest writes of this process first; return how many were done.
+        """Embed up to `limit` memories that wait, writes of this process first; return how many were done.
 
+        Made for a background loop: its first call also reads the store into memory (`warm`).
         Raises Unavailable: the embedder cannot run now.
         """
+        with self._lock:
+            is_cold, self._is_cold = self._is_cold, False
+        if is_cold:
+            self.warm()
+        return self._embed(limit)
+
+    def _embed(self, limit: int) -> int:
         if self._embedder is None:
             return 0
         done = 0
