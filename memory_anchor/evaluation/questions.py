@@ -1,0 +1,145 @@
+"""What an evaluation is made of: memories to store, questions to ask, and which memories answer each.
+
+A `Case` is one store. Its memories go in by the same door an agent uses and in the order they were learned; its
+questions are asked at one instant, so that "last week" means the same on every day it is run. The bundled case is our
+own writing (`data/`), a year in the life of a small team, Chinese and English in one store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from memory_anchor.errors import BadInput
+from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType
+
+BUNDLED = "bundled"
+LANGUAGES = ("en", "zh")
+UNANSWERABLE = "no answer"
+"""The category of questions to which nothing is the right answer."""
+DATA = Path(__file__).parent / "data"
+LEARNED_AT = time(9, 0, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """One memory to be stored. name: what gold refers to; on: when it happened and was learned, aware UTC."""
+
+    name: str
+    text: str
+    on: datetime
+    type: MemoryType = MemoryType.EVENT
+    key: str = ""
+    who: tuple[str, ...] = ()
+    where: str = ""
+    conversation: str = ""
+    tags: tuple[str, ...] = ()
+    importance: float = 0.5
+
+    @property
+    def layer(self) -> Layer:
+        return LAYER_OF_TYPE[self.type]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """gold: names of the memories that answer it, all of them; none when nothing does."""
+
+    id: str
+    text: str
+    gold: frozenset[str]
+    category: str
+    language: str
+
+    @property
+    def answerable(self) -> bool:
+        return bool(self.gold)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One store and what is asked of it.
+
+    now: when the questions are asked. constitution: entry id -> text of L0. operations: file name -> text of L4; a
+    question's gold names an entry or a file by that same id.
+    """
+
+    name: str
+    memories: tuple[Material, ...]
+    questions: tuple[Question, ...]
+    now: datetime
+    constitution: Mapping[str, str] = field(default_factory=dict)
+    operations: Mapping[str, str] = field(default_factory=dict)
+
+
+@cache
+def bundled() -> Case:
+    """Return our own case: at least 50 questions in each language over one store."""
+    world = _yaml("memories.yaml")
+    memories = tuple(_material(entry) for entry in world["memories"])
+    questions = []
+    for language in LANGUAGES:
+        for number, entry in enumerate(_yaml(f"questions_{language}.yaml"), 1):
+            questions.append(
+                Question(
+                    id=f"{language}-{number:02d}",
+                    text=entry["ask"],
+                    gold=frozenset(entry["gold"]),
+                    category=entry["about"],
+                    language=language,
+                )
+            )
+    case = Case(
+        BUNDLED,
+        memories,
+        tuple(questions),
+        datetime.fromisoformat(world["now"]),
+        constitution=world["constitution"],
+        operations=world["operations"],
+    )
+    check(case)
+    return case
+
+
+def check(case: Case) -> None:
+    """Raise BadInput where a question's gold names what the case does not hold, or a name stands twice."""
+    names = [memory.name for memory in case.memories] + [*case.constitution, *case.operations]
+    known = set(names)
+    if len(known) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise BadInput(f"case {case.name} has two memories named {twice[0]!r}; allowed is one each")
+    for question in case.questions:
+        strange = sorted(question.gold - known)
+        if strange:
+            raise BadInput(f"question {question.id} of case {case.name} wants {strange[0]!r}, which it does not hold")
+
+
+def _material(entry: Mapping[str, Any]) -> Material:
+    kind = MemoryType(entry.get("type", "event"))
+    return Material(
+        name=entry["id"],
+        text=entry["text"],
+        on=_instant(entry["at"]),
+        type=kind,
+        key=entry.get("key", ""),
+        who=tuple(entry.get("who", ())),
+        where=entry.get("where", ""),
+        conversation=entry.get("in", ""),
+        tags=tuple(entry.get("tags", ())),
+        importance=float(entry.get("importance", 0.5)),
+    )
+
+
+def _instant(value: date | str) -> datetime:
+    """Return a date at nine o'clock UTC, an ISO instant as it is."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else datetime.combine(value, LEARNED_AT)
+
+
+def _yaml(name: str) -> Any:
+    import yaml
+
+    return yaml.safe_load((DATA / name).read_text(encoding="utf-8"))

@@ -1,0 +1,238 @@
+"""Run a case through the whole memory and measure what comes back: recall, time, tokens.
+
+Each case gets a scratch data directory and project of its own, the settings under test and the embedder they name; its
+memories go in through `MemoryAnchor` as an agent's would, redaction, gate and reconciling included, and what became of
+the writes is part of the result. The clock is moved by hand, so that recency and "last week" mean the same on any day.
+
+Rejected: asking the searcher directly (routing to L0 and L4, and the tokens of an answer, would go unmeasured), and
+writing into the user's store (an evaluation must leave no trace there).
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.app import Core, build_core
+from memory_anchor.evaluation import metrics
+from memory_anchor.evaluation.questions import Case, Material, Question
+from memory_anchor.interfaces import shapes
+from memory_anchor.model import Actor, Caller, Layer, RetrievedSnippet, Scope
+from memory_anchor.ports import Embedder, MemoryStore
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import Settings
+from memory_anchor.testing import ManualClock
+from memory_anchor.text.tokens import count_tokens
+
+ASKED_DEPTH = 10
+"""What recall is measured on."""
+SHOWN = 5
+"""The default limit of `search_memory`: what tokens are counted on, and within which a question counts as found."""
+EMBED_BATCH = 64
+CLIENT = "evaluation"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One question and what came back. ranked: names, best first. tokens: of the answer as a tool gives it; beyond:
+    those of them that are not the memories' own text."""
+
+    question: Question
+    ranked: tuple[str, ...]
+    ms: float
+    tokens: int = 0
+    beyond: int = 0
+
+    @property
+    def rank(self) -> int | None:
+        """Place of the first wanted memory, from 1; None where none came."""
+        return next((place for place, name in enumerate(self.ranked, 1) if name in self.question.gold), None)
+
+    @property
+    def found(self) -> bool:
+        """Whether the default answer holds what was wanted: one of the gold, or nothing where there is none."""
+        return not self.ranked if not self.question.answerable else (self.rank or SHOWN + 1) <= SHOWN
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a run adds up. writes: outcome -> count."""
+
+    answers: list[Answered] = field(default_factory=list)
+    writes: Counter[str] = field(default_factory=Counter)
+    stores: int = 0
+
+    def figures(self) -> dict[str, Any]:
+        return {"stores": self.stores, "writes": dict(self.writes), **figures(self.answers)}
+
+
+def run(
+    cases: Iterable[Case],
+    settings: Settings,
+    embedder: Embedder | None,
+    *,
+    say: Say,
+    make_store: Callable[[], MemoryStore] | None = None,
+) -> dict[str, Any]:
+    """Return the figures over all cases. settings: those under test, the user's own places left out by `scratch`.
+
+    make_store: gives each case its store; None: an embedded one in the case's scratch folder.
+    """
+    tally = Tally()
+    for case in cases:
+        if not case.questions:
+            continue
+        say(f"{case.name}: {len(case.memories)} memories, {len(case.questions)} questions")
+        run_case(case, settings, embedder, tally, store=make_store() if make_store else None)
+    return tally.figures()
+
+
+def run_case(
+    case: Case, settings: Settings, embedder: Embedder | None, tally: Tally, *, store: MemoryStore | None = None
+) -> None:
+    """Add one case to the tally. Raises our errors: a store or a model that fails."""
+    with tempfile.TemporaryDirectory(prefix="memory-anchor-eval-") as folder:
+        room = Path(folder).resolve()
+        project = _project(case, room / "project")
+        clock = ManualClock(case.now)
+        with DirectoryLock.acquire(room / "data", role="evaluation") as lock:
+            core = build_core(
+                scratch(settings), data_dir=room / "data", lock=lock, clock=clock, store=store, embedder=embedder
+            )
+            try:
+                names = _write(core, clock, case, project, tally)
+                reader = core.anchor(_actor(project, ""))
+                _warm(core, reader, case)
+                tally.answers += [_ask(reader, question, names) for question in case.questions]
+            finally:
+                core.close()
+    tally.stores += 1
+
+
+def scratch(settings: Settings) -> Settings:
+    """Return the settings without the user's own places, names and pauses: an embedded store, no cached answers."""
+    plain = settings.model_dump()
+    plain |= {"data_dir": "", "project_dir": "", "paused": False, "read_only": False, "scope": {}, "store": {}}
+    plain["retrieval"] = {**plain["retrieval"], "cache_ttl_s": 0}
+    return Settings.model_validate(plain)
+
+
+def figures(answers: Sequence[Answered]) -> dict[str, Any]:
+    """Return metrics over all, by language and by category, times and tokens, and the place of each question."""
+    with_gold = [one for one in answers if one.question.answerable]
+    without = [one for one in answers if not one.question.answerable]
+    spent = [one.ms for one in answers]
+    return {
+        "questions": len(answers),
+        "overall": _metrics(with_gold),
+        "by_language": _split(with_gold, lambda one: one.question.language),
+        "by_category": _split(with_gold, lambda one: one.question.category),
+        "unanswerable": {"questions": len(without), "empty": sum(one.found for one in without)},
+        "ms": {"p50": round(metrics.percentile(spent, 0.5), 2), "p95": round(metrics.percentile(spent, 0.95), 2)},
+        "answer_tokens": metrics.pooled_tokens([one.tokens for one in answers if one.tokens]),
+        "answer_tokens_beyond_text": metrics.pooled_tokens([one.beyond for one in answers if one.tokens]),
+        "results": [
+            {"id": one.question.id, "query": one.question.text, "rank": one.rank, "found": one.found} for one in answers
+        ],
+    }
+
+
+def _metrics(answers: Sequence[Answered]) -> dict[str, float]:
+    rows = [metrics.of_one(one.ranked, one.question.gold) for one in answers]
+    return {name: round(value, 4) for name, value in metrics.mean(rows).items()}
+
+
+def _split(answers: Sequence[Answered], part: Callable[[Answered], str]) -> dict[str, Any]:
+    return {
+        name: {"questions": len(chosen), **_metrics(chosen)}
+        for name in sorted({part(one) for one in answers})
+        if (chosen := [one for one in answers if part(one) == name])
+    }
+
+
+def _actor(project: Path, conversation: str) -> Actor:
+    return Actor(Caller.AGENT, Scope("", "", "", CLIENT, conversation), client=CLIENT, project_dir=str(project))
+
+
+def _project(case: Case, root: Path) -> Path:
+    """Make a project that holds the case's L0 and L4."""
+    import yaml
+
+    (root / ".ai" / "operations").mkdir(parents=True)
+    (root / ".git").mkdir()
+    if case.constitution:
+        entries = [{"id": name, "content": text} for name, text in case.constitution.items()]
+        whole = yaml.safe_dump({"version": 1, "entries": entries}, allow_unicode=True)
+        (root / "constitution.yaml").write_text(whole, encoding="utf-8")
+    for name, text in case.operations.items():
+        (root / ".ai" / "operations" / f"{name}.md").write_text(text, encoding="utf-8")
+    return root
+
+
+def _write(core: Core, clock: ManualClock, case: Case, project: Path, tally: Tally) -> dict[str, tuple[str, ...]]:
+    """Store the memories in the order they were learned; return id -> names."""
+    names: dict[str, tuple[str, ...]] = {}
+    for memory in sorted(case.memories, key=lambda one: one.on):
+        clock.set(memory.on)
+        anchor = core.anchor(_actor(project, memory.conversation))
+        done = anchor.log_event(**_event(memory)) if memory.layer is Layer.EVENT_LOG else _save(anchor, memory)
+        tally.writes[done.outcome.value] += 1
+        if done.id is not None:
+            names[done.id] = (*names.get(done.id, ()), memory.name)
+    clock.set(case.now)
+    while core.services.searcher.embed_pending(EMBED_BATCH):
+        pass
+    return names
+
+
+def _save(anchor: MemoryAnchor, memory: Material) -> Any:
+    return anchor.save_memory(
+        memory.text, key=memory.key, type=memory.type.value, tags=list(memory.tags), importance=memory.importance
+    )
+
+
+def _event(memory: Material) -> dict[str, Any]:
+    given: Mapping[str, Any] = {
+        "when": memory.on.isoformat(),
+        "where": memory.where or None,
+        "who": list(memory.who) or None,
+        "key": memory.key or None,
+        "tags": list(memory.tags) or None,
+    }
+    told = {name: value for name, value in given.items() if value is not None}
+    return {"content": memory.text, "type": memory.type.value, "importance": memory.importance, **told}
+
+
+def _warm(core: Core, reader: MemoryAnchor, case: Case) -> None:
+    """Let L0 and L4 be embedded, as an engine does behind the first question after a start."""
+    reader.search(case.questions[0].text, limit=1)
+    if case.constitution or case.operations:
+        reader.search("identity", layers=[Layer.IDENTITY_SCHEMA.value, Layer.OPERATIONAL_KNOWLEDGE.value])
+    while core.nearness.embed_waiting(EMBED_BATCH):
+        pass
+
+
+def _ask(reader: MemoryAnchor, question: Question, names: Mapping[str, tuple[str, ...]]) -> Answered:
+    started = time.perf_counter()
+    answer = reader.search(question.text, limit=ASKED_DEPTH)
+    ms = (time.perf_counter() - started) * 1000
+    shown = reader.search(question.text, limit=SHOWN)
+    tokens = count_tokens(shapes.compact(shapes.search_answer(shown, reader=reader.actor.scope)))
+    own = sum(count_tokens(one.text) for one in shown.snippets)
+    return Answered(question, ranked_names(answer.snippets, names), ms, tokens, max(0, tokens - own))
+
+
+def ranked_names(snippets: Sequence[RetrievedSnippet], names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the names that the snippets stand for, each once, best first; what has no name keeps its id."""
+    told: dict[str, None] = {}
+    for one in snippets:
+        told.update(dict.fromkeys(names.get(one.id, (one.id,))))
+    return tuple(told)

@@ -1,0 +1,82 @@
+"""Settings under test: the user's own, with what a `--variant` changes.
+
+A variant is a settings file (YAML), or `name=value,name=value` with dotted names; values are read as YAML, so numbers,
+booleans and lists mean what they look like. It is merged last, over files and environment, and checked as all settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from memory_anchor.app import loaded_settings
+from memory_anchor.errors import BadInput
+from memory_anchor.settings import Settings
+
+DEFAULT = "as set"
+NAME_CHARS_MAX = 60
+VARIANT_BYTES_MAX = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    name: str
+    settings: Settings
+
+
+def as_set(env: Mapping[str, str], project_dir: str = "") -> Variant:
+    """Return the settings as they hold here. Raises BadInput."""
+    return Variant(DEFAULT, loaded_settings(env, project_dir).settings)
+
+
+def variant(text: str, env: Mapping[str, str], project_dir: str = "") -> Variant:
+    """Return the settings with one variant's changes. Raises BadInput: neither a file nor names with values.
+
+    text: path of a YAML file, `name=value,...`, or `as set` for no change.
+    """
+    if text.strip() == DEFAULT:
+        return as_set(env, project_dir)
+    changes = _of_file(Path(text)) if "=" not in text else _of_pairs(text)
+    return Variant(text[:NAME_CHARS_MAX], loaded_settings(env, project_dir, changes).settings)
+
+
+def _of_file(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > VARIANT_BYTES_MAX:
+            raise BadInput(f"variant {path} is {path.stat().st_size} bytes; allowed are {VARIANT_BYTES_MAX}")
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(
+            f"variant {str(path)[:80]!r} cannot be read ({error.strerror}); allowed is a settings file or name=value"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise BadInput(f"variant {path} is not readable YAML; mend it") from None
+    if not isinstance(value, dict):
+        raise BadInput(f"variant {path} holds a {type(value).__name__}; allowed is a mapping of settings")
+    return value
+
+
+def _of_pairs(text: str) -> dict[str, Any]:
+    """Return {"retrieval": {"priors": False}} of "retrieval.priors=false"."""
+    changes: dict[str, Any] = {}
+    for pair in text.split(","):
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise BadInput(f"variant part {pair[:80]!r} has no value; allowed is name=value,name=value")
+        *parents, last = name.strip().split(".")
+        inner = changes
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise BadInput(f"variant names {name.strip()!r} below a name it gives a value; allowed is one of them")
+        try:
+            inner[last] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise BadInput(
+                f"variant gives {name.strip()!r} the value {value[:80]!r}; allowed is a plain value"
+            ) from None
+    return changes

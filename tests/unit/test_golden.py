@@ -1,0 +1,125 @@
+"""Golden questions and the command around them, without an engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.errors import BadInput
+from memory_anchor.evaluation import golden, runner
+from memory_anchor.interfaces.cli.app import app
+
+
+def test_a_question_is_saved_once_and_the_newest_answer_counts(tmp_path: Path) -> None:
+    """Rule eval.golden: the same query again replaces what it expects; the file is the user's alone."""
+    golden.save(tmp_path, "which port?", ["m1"])
+    golden.save(tmp_path, "部署前要做什么？", ["m2"])
+    golden.save(tmp_path, "which port?", ["m3"])
+
+    assert [(one.query, one.expects) for one in golden.load(tmp_path)] == [
+        ("部署前要做什么？", ("m2",)),
+        ("which port?", ("m3",)),
+    ]
+    assert (tmp_path / golden.FILE).stat().st_mode & 0o077 == 0
+    assert [one.question(1).language for one in golden.load(tmp_path)] == ["zh", "en"]
+
+
+def test_a_question_can_be_taken_away(tmp_path: Path) -> None:
+    """Rule eval.golden: by its query; asking twice says there was none."""
+    golden.save(tmp_path, "which port?", ["m1"])
+
+    assert golden.remove(tmp_path, "which port?")
+    assert not golden.remove(tmp_path, "which port?")
+    assert golden.load(tmp_path) == []
+
+
+def test_a_line_that_is_no_question_is_refused_and_named(tmp_path: Path) -> None:
+    """Rule eval.golden: a question that silently vanished would look like better recall."""
+    golden.save(tmp_path, "which port?", ["m1"])
+    with (tmp_path / golden.FILE).open("a") as file:
+        file.write('{"query": 7}\n')
+
+    with pytest.raises(BadInput, match="line 2"):
+        golden.load(tmp_path)
+
+
+def test_golden_questions_are_asked_of_the_users_own_memory(anchor: MemoryAnchor) -> None:
+    """Rule eval.golden: real ids through the same door as an agent's searches; a lost memory is a lost question."""
+    kept = anchor.save_memory("The staging database listens on port 6543.")
+    asked = [golden.Golden("staging database port", (kept.id,)), golden.Golden("staging port", ("gone",))]
+    told = golden.ask(anchor, [one.query for one in asked])
+    answers = golden.answered(asked, json.loads(json.dumps(told))["answers"])
+
+    assert answers[0].rank == 1
+    assert answers[0].found
+    assert answers[1].rank is None
+    assert answers[0].tokens > answers[0].beyond > 0
+    assert runner.figures(answers)["overall"]["R@5"] == 0.5
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Run the real command in an empty folder, without an embedder."""
+    monkeypatch.setenv("MEMORY_ANCHOR_EMBEDDER__KIND", "none")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = CliRunner().invoke(app, ["eval", *arguments])
+        return done.exit_code, done.output
+
+    return run
+
+
+def test_the_command_saves_asks_and_compares(line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule eval.command: save a golden question, run it, run it again and be told what changed."""
+    added = CliRunner().invoke(app, ["add", "The staging database listens on port 6543.", "--json"])
+    memory_id = json.loads(added.stdout)["id"]
+    assert line("--save", "staging database port", "--expects", memory_id)[0] == 0
+
+    code, text = line("--golden", "--json")
+    first = json.loads(text[text.index("{") :])["runs"][0]
+    assert code == 0
+    assert (first["overall"]["R@1"], first["compared"]) == (1.0, None)
+
+    CliRunner().invoke(app, ["forget", memory_id])
+    code, text = line("--golden", "--json")
+    second = json.loads(text[text.index("{") :])["runs"][0]
+    assert [change["query"] for change in second["compared"]["lost"]] == ["staging database port"]
+    code, text = line("--golden")
+    assert "staging database port" in text
+
+
+def test_a_golden_question_must_expect_what_the_memory_holds(line) -> None:
+    """Rule eval.golden: a mistyped id is said at once."""
+    assert line("--save", "which port?", "--expects", "nothere")[0] == 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--expects", "x"), ("--golden",), ("--locomo", "none.json"), ("--golden", "--variant", "retrieval.lens=0.1")],
+)
+def test_options_that_do_not_go_together_are_refused(line, arguments: tuple[str, ...]) -> None:
+    """Rule exit: bad input is 2, and nothing ran."""
+    assert line(*arguments)[0] == 2
+
+
+def test_two_variants_are_shown_side_by_side(line, tmp_path: Path) -> None:
+    """Rule eval.variant: recall, time and tokens of both, and what changed from one to the other."""
+    sample = {
+        "conversation": {
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [{"speaker": "Ida", "dia_id": "D1:1", "text": "I bought a kayak."}],
+        },
+        "qa": [{"question": "What did Ida buy?", "evidence": ["D1:1"], "category": 4}],
+    }
+    path = tmp_path / "talk.json"
+    path.write_text(json.dumps([sample]))
+    code, text = line("--locomo", str(path), "--variant", "as set", "--variant", "retrieval.conversation=false")
+
+    assert code == 0, text
+    assert "side by side" in text
+    assert "retrieval.conversation: None -> False" in text
