@@ -130,6 +130,11 @@ class MemoryAnchor(Writes):
         answer = with_operations(answer, request, self.room.operations.find, now=now)
         return with_identity(answer, request, self.constitution, self.services.nearness.of, now=now)
 
+    def why_not(self, memory_id: object, query: object) -> dict[str, Any]:
+        """Return why a memory does or does not answer a query: found, reason, and its rank and signals when scored."""
+        memory = self.services.records.read(inputs.text("id", memory_id, most=inputs.NAME_MAX), self.actor.scope)
+        return self.services.searcher.why_not(self.actor, self.search_request(query), memory)
+
     def search_request(
         self,
         query: object,

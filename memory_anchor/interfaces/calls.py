@@ -344,7 +344,8 @@ def jobs_switch(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def why_not(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return anchor.why_not(given.get("id"), given.get("query"))
+    found = anchor.why_not(given.get("id"), given.get("query"))
+    return {"id": given.get("id"), "query": given.get("query"), "reasons": [found["reason"]], **found}
 
 
 @call

@@ -163,6 +163,17 @@ def test_a_context_is_built_and_its_report_read_back(run: Run) -> None:
     assert answer(run("context", "show", built["report_id"], "--json"))["report"]["sections"]
 
 
+def test_a_memory_that_did_not_come_says_why(run: Run) -> None:
+    """Rule why-not: archived, another time, or beaten by others: one clause each."""
+    added = answer(run("add", "We use uv for environments", "--json"))
+    there = answer(run("why-not", added["id"], "uv environments", "--json"))
+    run("forget", added["id"])
+    gone = answer(run("why-not", added["id"], "uv environments", "--json"))
+
+    assert (there["found"], gone["found"]) == (True, False)
+    assert "archived" in gone["reasons"][0]
+
+
 def test_every_command_has_a_sentence_and_json(run: Run) -> None:
     """Rule people: `--help` says what each command does; all but servers and hooks take `--json`."""
     import typer.main
