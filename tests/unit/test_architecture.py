@@ -39,6 +39,7 @@ RANKS = (
     ("lifecycle",),
     ("ingestion",),
     ("retrieval",),
+    ("standing",),
     ("knowledge", "layers", "freshness", "observation"),
 )
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names} | dict.fromkeys(BASE, len(RANKS))
