@@ -24,6 +24,8 @@ SIMILAR_SHOWN = 5
 NEIGHBOURS_READ = 20
 """Neighbours compared word by word; further ones are less similar than these."""
 MERGE_BONUS, MAX_PRIORITY = 10.0, 200.0
+SAID_AGAIN = 0.5
+"""Words shared from which a change marker alone, without a visible contradiction, is a change of that statement."""
 COVERED = 0.6
 """Share of the old statement's terms that a fuller wording must hold to stand in its place."""
 
@@ -49,8 +51,9 @@ class Thresholds:
     """Centred cosines, -1 to 1. related: below it two statements have nothing to do with each other.
 
     same: same slot by similarity alone. agreeing: same slot where a number or a chosen side agrees too. contradicting:
-    same slot where the rules see a contradiction. explicit: the least for a change that names what it ends.
-    overlap, explicit_overlap: share of words two statements must have in common for the last two.
+    same slot where the rules see a contradiction. explicit: the least for a change that names what it ends. reworded:
+    from it an exchanged word counts as a synonym where a number agrees. overlap, explicit_overlap: share of words two
+    statements must have in common to contradict each other, and to do so with a change that names what it ends.
     """
 
     related: float = 0.45
@@ -58,6 +61,7 @@ class Thresholds:
     agreeing: float = 0.55
     contradicting: float = 0.48
     explicit: float = 0.38
+    reworded: float = 0.78
     overlap: float = 0.25
     explicit_overlap: float = 0.12
 
@@ -83,9 +87,13 @@ def relation(
         return Relation.RELATED, False
     explicit = after.changed and (seen.numbers or seen.denied or seen.swapped)
     shares = seen.overlap >= (thresholds.explicit_overlap if explicit else thresholds.overlap)
-    says_new = after.changed and shares and not (seen.agrees and cosine >= thresholds.same)
+    alike = cosine >= thresholds.same and seen.overlap >= SAID_AGAIN
+    says_new = after.changed and alike and not seen.agrees
     near = cosine >= (thresholds.explicit if after.changed and seen.denied else thresholds.contradicting)
-    if (seen.contradicts or says_new) and shares and near:
+    # One exchanged stretch may be a synonym: a shared number and a high cosine say so.
+    reworded = seen.agrees and cosine >= thresholds.reworded
+    weak = (seen.span and not reworded) or (seen.value and cosine >= thresholds.agreeing)
+    if (seen.strong or weak or says_new) and shares and near:
         return Relation.CONFLICT, after.changed
     if cosine >= thresholds.same or (seen.agrees and cosine >= thresholds.agreeing):
         return Relation.DUPLICATE, False

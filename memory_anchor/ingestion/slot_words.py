@@ -26,7 +26,8 @@ STOPS = frozenset(
 )
 
 CHANGE = re.compile(
-    r"(?<![a-z])(?:now|no longer|not any ?more|anymore|from now on|since (?:then|last|yesterday|today"
+    r"(?<![a-z])(?:yesterday|last (?:night|week|month|year)|now|no longer|not any ?more|anymore"
+    r"|from now on|since (?:then|last|yesterday|today"
     r"|this)|as of|used to"
     r"|formerly|previously|recently|moved (?:to|from)|moved?(?: \w+){0,3} (?:to|from)|switch(?:ed"
     r"|ing)? (?:\w+ ){0,4}?(?:to|from|over)|switched"
@@ -36,10 +37,11 @@ CHANGE = re.compile(
     r"|given up|left|instead of"
     r"|rather than|became|has become|(?:has|have|had|was|were) (?:been |now )?turned o(?:n|ff)|forgotten"
     r"|divorced|deprecated|retired|superseded|updated to|is done with|back to)(?![a-z])"
-    r"|不再|改用|改为|改成|改由|改到|改存|改喝|改吃|改在|换成|换到|换了|换为|搬到|搬去|搬家|搬了|迁移|迁到"
+    r"|(?:昨天|上周|上个?月|去年)[^，。]{1,12}了|不再|改用|改为|改成|改由|改到|改存|改喝|改吃|改在|换成"
+    r"|换到|换了|换为|搬到|搬去|搬家|搬了|迁移|迁到"
     r"|升级|降级|现在|如今|目前已|从现在起|以后|今后"
     r"|已经不|已不|已停|已弃|停用|弃用|废弃|取消|推迟|提前到|延期|提高到|降低到|调整|增加到|减少到|扩大到"
-    r"|缩短|离开|离职|辞职|辞去|辞掉|戒了|戒掉|不喜欢了|替换|代替|取代|更新为"
+    r"|缩短|离开|离职|辞职|辞去|辞掉|放弃了?|戒了|戒掉|不喜欢了|替换|代替|取代|更新为"
     r"|变成|变为|转到|转为|离婚|又开始|不怕了|忘了"
 )
 """Words by which a statement says itself that something changed; only these let rules supersede."""
@@ -48,7 +50,7 @@ DENY = re.compile(
     r"(?<![a-z])(?:not|no|never|none|without|cannot|nor|neither|no longer|stopped|quit|stop|avoid"
     r"|[a-z]+n['’]t|dont|doesnt|forbidden|refuses?)(?![a-z])"
     r"|从不|不再|不能|不会|不要|不用|不需要|不必|不是|不得|不许|无需|没有|没|禁止|严禁|未|别|勿|戒|拒绝"
-    r"|不(?!但|仅|过|同|错|断|久|如|管|论|稳定)"
+    r"|不(?!但|仅|过[，,是]|同|错|断|久|如|管|论|稳定)"
 )
 BOUND = re.compile(
     r"不(?:能|得|可|会)?(?:超过|低于|少于|多于|大于|小于|早于|晚于)|no (?:more|less|fewer|later"
@@ -113,7 +115,7 @@ ASIDES = tuple(
     tuple(frozenset(member.split("=")) for member in line.split("|"))
     for line in (
         "staging=测试环境=预发=测试服务器|production=prod=生产|development=开发环境",
-        "morning=早上=早晨=上午=清晨|noon=中午|afternoon=下午|evening=night=晚上=夜里",
+        "morning=早上=早晨=上午=清晨|noon=中午|afternoon=下午|evening=night=晚上=夜里=深夜",
         "frontend=front-end=前端|backend=back-end=后端",
         "unit=单元测试|integration=集成测试|end-to-end=e2e=端到端",
         "ios|android=安卓|web=网页|desktop=桌面",
@@ -137,6 +139,12 @@ PREDICATE = re.compile(
     r"|sends?|keeps?)(?![a-z])"
     r"|[是在有用对由每喜偏必需要住会能支开关保采最跑存放做养吃喝说写设属位来去上装选学教买卖打怕爱恨讨搬换改]"
 )
+SINGLE = re.compile(
+    r"(?:is|are|was|were|lives?|works?|located|stored|kept|hosted|deployed|written|built|scheduled|called"
+    r"|named|born|caused)"
+    r"|[是在由住位属]"
+)
+"""Predicates that hold one value at a time: another value in the same place is a contradiction."""
 EXCLUSIVE = re.compile(
     r"(?<![a-z])(?:owners?|owns?|leads?|maintain(?:s|er)|responsible|in charge|manages|manager of"
     r"|approves?|on call|boss|cto|ceo|head of)(?![a-z])|负责|主管|批准|审批|值班|队长|组长|总监"

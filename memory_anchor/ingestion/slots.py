@@ -34,6 +34,7 @@ from memory_anchor.ingestion.slot_words import (
     NOT_A_NAME,
     OPPOSITES,
     PREDICATE,
+    SINGLE,
     STOPS,
     VERBS,
 )
@@ -44,7 +45,11 @@ READ_CHARS = 1_000
 ALIGNED_TOKENS = 120
 READINGS_KEPT = 4_096
 ASIDE_TOKENS = 2
-PARALLEL = 0.55
+COUNTED_IN = 0.51
+"""Words two statements share at least when a plain count (5 minutes, 3 servers) is said to differ; the same date or
+weekday is rarely about two things."""
+CALENDAR = frozenset({"date", "weekday", "clock", "year", "in-month", "version"})
+ALIKE, SWAPPED_IN, PARALLEL = 0.45, 0.4, 0.55
 """Alignment from which two wordings count as one sentence with a word exchanged."""
 
 _TOKEN = re.compile(rf"[{CJK}]|[a-z0-9_]+(?:[.'’/+#:-]+[a-z0-9_]+)*")
@@ -65,6 +70,7 @@ class Reading:
     changed: bool
     subject: int
     """How many of the tokens stand before the predicate."""
+    predicate: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ class Contrast:
     overlap: share of the shorter one's content terms that the other has, 0 to 1. wording: 0 to 1, how far both run in
     parallel. agrees: they share a number with its unit, or the same side of a pair of opposites. other_subject: they
     are parallel but speak of different things. swapped: names stand in each other's place. span: one stretch of words
-    is all the difference.
+    is all the difference. value: the same subject and single-valued predicate end in something else.
     """
 
     overlap: float
@@ -86,10 +92,11 @@ class Contrast:
     denied: bool
     swapped: bool
     span: bool
+    value: bool
 
     @property
-    def contradicts(self) -> bool:
-        return self.numbers or self.opposites or self.denied or self.swapped or self.span
+    def strong(self) -> bool:
+        return self.numbers or self.opposites or self.denied or self.swapped
 
 
 def _names(text: str) -> frozenset[str]:
@@ -113,6 +120,11 @@ def _tokens(text: str) -> list[str]:
 
 def _stems(text: str) -> frozenset[str]:
     return frozenset(term for term in terms(text) if term not in STOPS and not (len(term) == 1 and term >= "\u3400"))
+
+
+_UNIT_TERMS = frozenset(
+    terms("second minute hour day week month year percent people person member time item row line degree floor byte")
+)
 
 
 @lru_cache(maxsize=READINGS_KEPT)
@@ -146,6 +158,7 @@ def read(text: str) -> Reading:
         denied=bool(denied),
         changed=CHANGE.search(folded) is not None,
         subject=_subject(folded),
+        predicate=verb.group() if (verb := PREDICATE.search(folded, 1)) else "",
     )
 
 
@@ -156,15 +169,24 @@ def _subject(folded: str) -> int:
     return len([token for token in _tokens(before) if token not in STOPS]) or 1
 
 
-def _numbers_differ(old: Reading, new: Reading) -> bool:
-    """Return whether some unit is counted by both and agrees in nothing."""
-    units = {unit for unit, _ in old.numbers} & {unit for unit, _ in new.numbers}
-    for unit in units:
+def _differing_units(old: Reading, new: Reading) -> frozenset[str]:
+    """Return the units that both count and agree in nothing about."""
+    found = set()
+    for unit in {unit for unit, _ in old.numbers} & {unit for unit, _ in new.numbers}:
         mine = {value for name, value in old.numbers if name == unit}
         theirs = {value for name, value in new.numbers if name == unit}
         if not mine & theirs and not (unit == "time" and "1" in mine | theirs):
-            return True
-    return False
+            found.add(unit)
+    return frozenset(found)
+
+
+def _named_overlap(old: Reading, new: Reading) -> float:
+    """Return the share of words in common, 0 to 1, when numbers and units are left out: is it the same quantity?"""
+    mine, theirs = (
+        {term for term in reading.content if not term[0].isdigit() and term not in _UNIT_TERMS}
+        for reading in (old, new)
+    )
+    return len(mine & theirs) / (min(len(mine), len(theirs)) or 1)
 
 
 def _holds(reading: Reading, words: frozenset[str]) -> bool:
@@ -206,9 +228,48 @@ def _other_subject(old: Reading, new: Reading, swaps: Sequence[tuple[str, int, i
         return False
     for _, i, j, k, m in swaps:
         gone, come = old.tokens[i:j], new.tokens[k:m]
+        if DENY.search("".join(gone)) or DENY.search("".join(come)):
+            continue
         if j <= old.subject and m <= new.subject and not any(token[0].isdigit() for token in (*gone, *come)):
             return not (set(gone) & set(new.tokens) or set(come) & set(old.tokens))
     return False
+
+
+def _denies(reading: Reading) -> bool:
+    return reading.denied or bool(reading.refused)
+
+
+def _names_swapped(old: Reading, new: Reading) -> bool:
+    """Return whether each names something that the other does not mention at all."""
+    gone = any(name not in new.folded for name in old.names)
+    return gone and any(name not in old.folded for name in new.names)
+
+
+def _same_meaning(old: Reading, new: Reading, swaps: Sequence[tuple[str, int, int, int, int]]) -> bool:
+    """Return whether the words exchanged stand on the same side of a pair of opposites: synonyms."""
+    if not swaps:
+        return False
+    _, i, j, k, m = swaps[0]
+    gone, come = set(old.tokens[i:j]), set(new.tokens[k:m])
+    joined = "".join(old.tokens[i:j]), "".join(new.tokens[k:m])
+    return any(
+        any(word in gone or (not word.isascii() and word in joined[0]) for word in side)
+        and any(word in come or (not word.isascii() and word in joined[1]) for word in side)
+        for pair in OPPOSITES
+        for side in pair
+    )
+
+
+def _other_value(old: Reading, new: Reading, matcher: SequenceMatcher[str]) -> bool:
+    """Return whether subject and single-valued predicate are the same and what follows shares nothing."""
+    first = matcher.get_matching_blocks()[0]
+    if first.a or first.b or first.size < max(old.subject, new.subject) or old.predicate != new.predicate:
+        return False
+    rest, come = old.tokens[first.size :], new.tokens[first.size :]
+    kind_differs = any(token[0].isdigit() for token in rest) != any(token[0].isdigit() for token in come)
+    if not rest or not come or kind_differs or not SINGLE.fullmatch(old.predicate):
+        return False
+    return not _stems(" ".join(rest)) & _stems(" ".join(come))
 
 
 def contrast(old: Reading, new: Reading) -> Contrast:
@@ -219,18 +280,22 @@ def contrast(old: Reading, new: Reading) -> Contrast:
     wording = matcher.ratio()
     shared = old.numbers & new.numbers
     one_stretch = len(edits) == 1 and len(swaps) == 1
+    units = _differing_units(old, new)
     overlap = len(old.content & new.content) / (min(len(old.content), len(new.content)) or 1)
     just_aside = one_stretch and swaps[0][2] - swaps[0][1] <= ASIDE_TOKENS
-    other_aside = _other_aside(old, new) and not just_aside and not new.changed
+    other_aside = _other_aside(old, new)
+    reworded = new.changed or _denies(old) != _denies(new) or (other_aside and just_aside)
+    elsewhere = other_aside or (wording >= ALIKE and _other_subject(old, new, swaps))
     return Contrast(
         overlap=overlap,
         wording=wording,
         agrees=bool(shared) or _same_side(old, new),
-        other_subject=other_aside or (wording >= PARALLEL and _other_subject(old, new, swaps)),
-        numbers=_numbers_differ(old, new),
+        other_subject=elsewhere and not reworded,
+        numbers=bool(units & CALENDAR) or (bool(units) and _named_overlap(old, new) >= COUNTED_IN),
         opposites=_opposed(old, new),
         denied=bool(old.refused & new.asserted or new.refused & old.asserted)
-        or (new.changed and old.denied != new.denied and overlap >= 0.5),
-        swapped=bool(old.names - new.names and new.names - old.names),
-        span=wording >= PARALLEL and one_stretch and not shared,
+        or (_denies(old) != _denies(new) and max(overlap, wording) >= ALIKE),
+        swapped=max(overlap, wording) >= SWAPPED_IN and _names_swapped(old, new),
+        span=wording >= PARALLEL and one_stretch and not _same_meaning(old, new, swaps),
+        value=_other_value(old, new, matcher),
     )

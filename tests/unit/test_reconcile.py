@@ -47,7 +47,7 @@ def pairs() -> list[tuple[str, str, str, float, str, str]]:
     return rows
 
 
-@pytest.mark.parametrize("split", ["test"])
+@pytest.mark.parametrize("split", ["test", "held"])
 def test_held_back_pairs_are_told_apart(split: str) -> None:
     """Rule: same-slot F1 >= 0.92, duplicate against contradiction >= 0.8, no unrelated pair merged or superseded."""
     table: Counter[tuple[Relation, Relation]] = Counter()
@@ -136,6 +136,16 @@ def test_the_policy_of_a_type_settles_contradictions() -> None:
     assert decide(new, [(old, 0.9)], policy=keep_new).outcome is Outcome.SUPERSEDED
     assert decide(new, [(old, 0.9)], policy=keep_old).outcome is Outcome.SKIPPED
     assert decide(new, [(old, 0.9)]).outcome is Outcome.NEEDS_REVIEW
+
+
+def test_a_change_about_something_else_displaces_nothing() -> None:
+    """Rule: a change marker supersedes only in the same slot."""
+    for old, new in (
+        ("The API is rate limited.", "The API now supports PATCH."),
+        ("The API timeout is 30 seconds.", "The API now retries after 10 seconds."),
+        ("我们的接口有限流。", "我们的接口现在支持PATCH。"),
+    ):
+        assert relation(old, new, 0.6)[0] is not Relation.CONFLICT, (old, new)
 
 
 def test_another_subject_is_another_slot_but_another_owner_is_a_contradiction() -> None:
