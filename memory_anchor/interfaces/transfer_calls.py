@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 
 from memory_anchor import inputs, safety
 from memory_anchor.adapters.payload import from_payload, to_payload
@@ -29,6 +30,7 @@ from memory_anchor.text.hashing import stable_hash
 CODEC = transfer.Codec(to_payload, from_payload)
 IMPORT = "import"
 LINES_MAX = 1_000
+PATH_MAX = 4_096
 RECORDS_EACH = 40
 """Written versions an audit record names: some 20 kB, a third of what one may be."""
 REINDEX_STEP_S = 2.0
@@ -178,3 +180,14 @@ def reindex(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     core.services.searcher.invalidate()
     embedder = core.services.embedder
     return {"finished": True, "embedder": embedder.identity.model if embedder is not None else ""}
+
+
+# --- backup ----------------------------------------------------------------------------------------------------
+
+
+@call
+def backup_create(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Write a backup to the absolute path `file`, a file or a folder; writers wait while memories are read."""
+    from memory_anchor.runtime import backup
+
+    return backup.create(core, Path(inputs.text("file", given.get("file"), most=PATH_MAX)))

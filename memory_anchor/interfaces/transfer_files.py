@@ -33,12 +33,17 @@ BATCH_BYTES = 2_000_000
 """Of lines sent at once; one connection carries eight times that."""
 AUDIT_BATCH = 500
 ERRORS_KEPT = 1_000
+_BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _PROJECT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _KIND = re.compile(rb'^\s*\{\s*"kind"\s*:')
 
 
 def dumped(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """Return one line of JSON; what some readers take for a line break inside a text is escaped."""
+    line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for sign, escaped in _BREAKS.items():
+        line = line.replace(sign, escaped)
+    return line
 
 
 # --- out -------------------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ import typer
 from rich.markup import escape
 
 from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.interfaces.cli.link import data_dir, preamble
+from memory_anchor.interfaces.cli.link import call, data_dir, preamble
 from memory_anchor.interfaces.cli.output import err, guarded, out, quiet, show_json
-from memory_anchor.interfaces.cli.passphrase import human_passphrase
+from memory_anchor.interfaces.cli.passphrase import ask_passphrase, human_passphrase
 from memory_anchor.interfaces.cli.session import Ticker, session
 
 Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
@@ -29,6 +29,10 @@ def register(app: typer.Typer) -> None:
     app.command("export")(export)
     app.command("import")(import_)
     app.command()(reindex)
+    backup = typer.Typer(help="Backups: create one while serving, or restore one.", no_args_is_help=True)
+    backup.command("create")(backup_create)
+    backup.command("restore")(backup_restore)
+    app.add_typer(backup, name="backup")
 
 
 @guarded
@@ -150,6 +154,68 @@ def reindex(
         quiet(f"done; vectors are of {told['embedder'] or 'no embedder'}")
         if told["set"]:
             out.print(f"now set {escape(told['set'])} in your settings, or the engine will refuse the store")
+
+
+@guarded
+def backup_create(
+    file: Annotated[Path, typer.Argument(metavar="DIR|FILE", help="A folder, or the file to write.")] = Path(),
+    json_: Json = False,
+) -> None:
+    """Write everything that cannot be made anew into one private tar.gz, also while an engine serves."""
+    ticker = Ticker("backup: versions")
+    ticker.at(0)
+    told = call("backup_create", file=str(file.absolute()))
+    ticker.end()
+    if json_:
+        show_json(told)
+    else:
+        quiet(f"{told['versions']} versions, {told['bytes']} bytes in {told['file']}")
+
+
+@guarded
+def backup_restore(
+    file: Annotated[Path, typer.Argument(help="What `backup create` wrote.")],
+    force: Annotated[bool, typer.Option("--force", help="Move what is there aside and take its place.")] = False,
+    json_: Json = False,
+) -> None:
+    """Make the data directory what it was; what is there is moved aside with --force, never deleted."""
+    from memory_anchor.app import open_store, settings_of
+    from memory_anchor.runtime import backup, engine
+    from memory_anchor.runtime.lock import DirectoryLock
+
+    os.umask(0o077)
+    home, settings, ticker = data_dir(), settings_of(os.environ), Ticker("restored")
+    if force and not backup.is_empty(home):
+        _let_the_human_decide(home)
+        engine.stop(home)
+    with DirectoryLock.acquire(home, role="restore") as lock:
+        told = backup.restore(
+            home,
+            file.absolute(),
+            force=force,
+            lock=lock,
+            open_store=lambda folder: open_store(settings, folder, lock),
+            tick=ticker.at,
+        )
+    ticker.end()
+    if json_:
+        show_json(told)
+        return
+    quiet(f"{told['versions']} versions of {told['made_at']}")
+    if told["replaced"]:
+        quiet(f"what was there lies in {told['replaced']}; delete it when you are sure")
+
+
+def _let_the_human_decide(home: Path) -> None:
+    """Ask for the passphrase where there is one: a restore also brings keys and approved texts.
+
+    Raises Refused: no terminal, or another passphrase.
+    """
+    from memory_anchor.layers.approval import KeyRing
+
+    keys = KeyRing(home / "identity")
+    if keys.own() is not None:
+        keys.unlock(ask_passphrase())
 
 
 def _ours(error: OSError, path: Path) -> Exception:

@@ -1,0 +1,273 @@
+"""Backup and restore: the same memory again, embedded already, or the old one untouched."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.adapters import restoring
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.adapters.edge_store import EdgeStore
+from memory_anchor.app import build_core
+from memory_anchor.curation import Curation
+from memory_anchor.errors import NotFound, Refused, StoreDamaged
+from memory_anchor.model import COLLECTIONS, Actor, Caller, HasVector, Scope, Where
+from memory_anchor.runtime import backup
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import Settings
+from memory_anchor.testing import HashEmbedder, ManualClock
+
+HUMAN = Actor(Caller.HUMAN, Scope(agent="a", conversation="c"))
+
+
+def versions(store):
+    return {
+        e.memory.version_id: (e.memory, sorted(e.vectors), e.words)
+        for name in COLLECTIONS
+        for e in store.scan(name, Where(), page=10_000, with_vectors=True)[0]
+    }
+
+
+def opened(data_dir: Path, lock: DirectoryLock | None = None, store=None):
+    return build_core(
+        Settings(), data_dir=data_dir, lock=lock, store=store, embedder=HashEmbedder(), clock=ManualClock()
+    )
+
+
+def filled(core):
+    anchor = core.anchor(HUMAN)
+    said = ["钥匙挂在门边的架子上", "Maps lie in cabinet 1", "The rope needs drying", "灯要每周加油", "Nails are short"]
+    ids = [anchor.save_memory(text).id for text in said]
+    Curation(anchor).edit(ids[0], "钥匙 now hangs at the door")
+    anchor.log_event("Somebody asked for the rope")
+    core.services.searcher.embed_pending(100)
+    return ids
+
+
+def unseen(done, total):
+    """Show no progress."""
+
+
+@pytest.fixture
+def archive(core, tmp_path):
+    filled(core)
+    return Path(backup.create(core, tmp_path / "kept.tar.gz")["file"])
+
+
+class Shelf:
+    """Restores into a directory whose stores are dicts, each known by its folder."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.stores: list[DictStore] = []
+
+    def open(self, folder: Path) -> DictStore:
+        class Kept(DictStore):
+            def close(self) -> None:
+                """Stay readable: what a file store leaves on disk."""
+
+        (folder / "store").mkdir(exist_ok=True)
+        (folder / "store" / "number").write_text(str(len(self.stores)))
+        self.stores.append(Kept())
+        return self.stores[-1]
+
+    def restore(self, file: Path, *, force: bool = False):
+        with DirectoryLock.acquire(self.data_dir, role="test") as lock:
+            return backup.restore(self.data_dir, file, force=force, lock=lock, open_store=self.open, tick=unseen)
+
+    def present(self) -> DictStore:
+        return self.stores[int((self.data_dir / "store" / "number").read_text())]
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    return Shelf(tmp_path / "shelf")
+
+
+def test_what_is_restored_is_what_was_backed_up(core, archive, shelf):
+    """Rule backup: every version, vector, audit record, project and setting of jobs; nothing is embedded again."""
+    told = shelf.restore(archive)
+
+    assert versions(shelf.present()) == versions(core.services.store)
+    assert (told["versions"], told["replaced"]) == (len(versions(core.services.store)), "")
+    for name in ("projects.json", "audit/audit.jsonl", "audit/audit.jsonl.head"):
+        if (core.data_dir / name).exists():
+            assert (shelf.data_dir / name).read_bytes() == (core.data_dir / name).read_bytes()
+    with closing(opened(shelf.data_dir, store=shelf.present())) as again:
+        assert again.services.searcher.unembedded() == 0
+        assert again.audit.verify() is None
+        assert again.anchor(HUMAN).search("where is the rope").snippets
+
+
+def test_a_backup_is_private_and_its_manifest_names_every_byte(archive):
+    """Rule backup.private: 0600, one file, no links, and a hash for each member."""
+    assert archive.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(archive) as packed:
+        members = packed.getmembers()
+        manifest = json.loads(packed.extractfile(members[0]).read())
+    assert members[0].name == "manifest.json"
+    assert {member.name for member in members[1:]} == set(manifest["files"])
+    assert manifest["collections"]["verified_fact"]["embedders"]["dense"]["model"] == "hash-test"
+    assert [path.name for path in archive.parent.glob(".*")] == []
+
+
+def test_a_directory_in_use_is_not_taken_without_force(archive, shelf):
+    """Rule restore.refuse: what is there stays, to the byte."""
+    shelf.data_dir.mkdir()
+    (shelf.data_dir / "projects.json").write_text("mine")
+
+    with pytest.raises(Refused, match="--force"):
+        shelf.restore(archive)
+
+    assert (shelf.data_dir / "projects.json").read_text() == "mine"
+    told = shelf.restore(archive, force=True)
+    assert (Path(told["replaced"]) / "projects.json").read_text() == "mine"
+    assert not (shelf.data_dir / "projects.json").exists()
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "foreign", "extra"])
+def test_a_damaged_backup_changes_nothing(archive, shelf, harm, tmp_path):
+    """Rule restore.verify: every hash is compared first; the sentence says so and the directory stays as it was."""
+    shelf.data_dir.mkdir()
+    (shelf.data_dir / "projects.json").write_text("mine")
+    if harm == "cut":
+        archive.write_bytes(archive.read_bytes()[: archive.stat().st_size // 2])
+    elif harm == "foreign":
+        with tarfile.open(archive, "w:gz") as packed:
+            packed.add(__file__, "manifest.json")
+    else:
+        parts = tmp_path / "parts"
+        with tarfile.open(archive) as packed:
+            packed.extractall(parts, filter="data")
+        if harm == "flip":
+            chunk = next((parts / "memories").glob("verified_fact*.jsonl"))
+            chunk.write_text(chunk.read_text().replace("cabinet 1", "cabinet 9"))
+        with tarfile.open(archive, "w:gz") as packed:
+            packed.add(parts / "manifest.json", "manifest.json")
+            packed.add(parts / "memories", "memories", filter=lambda m: m if not m.isdir() else None)
+            for path in sorted((parts / "memories").iterdir()):
+                packed.add(path, f"memories/{path.name}")
+            if harm == "extra":
+                packed.add(__file__, "../../outside")
+
+    with pytest.raises(StoreDamaged, match="nothing was changed"):
+        shelf.restore(archive, force=True)
+
+    assert (shelf.data_dir / "projects.json").read_text() == "mine"
+    assert not list(shelf.data_dir.glob("re*-*"))
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_missing_backup_is_not_found(shelf):
+    with pytest.raises(NotFound, match="backup create"):
+        shelf.restore(shelf.data_dir / "nothing.tar.gz")
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+def test_a_crash_in_the_last_step_leaves_the_old_or_the_new(core, archive, shelf, monkeypatch, at):
+    """Rule restore.crash: killed before any of its moves, whoever opens the directory next finds one whole side."""
+    shelf.data_dir.mkdir()
+    for name in ("projects.json", "usage.json", "jobs.json"):
+        (shelf.data_dir / name).write_text("old")
+    moves = 0
+    real = Path.rename
+
+    def rename(self, target):
+        nonlocal moves
+        moves += 1
+        if moves == at:
+            raise Crash
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with suppress(Crash):
+        shelf.restore(archive, force=True)
+    monkeypatch.setattr(Path, "rename", real)
+
+    restoring.finish_restore(shelf.data_dir)
+
+    assert not (shelf.data_dir / restoring.JOURNAL).exists()
+    (aside,) = shelf.data_dir.glob("replaced-*")
+    assert {path.name for path in aside.iterdir()} == {"projects.json", "usage.json", "jobs.json"}
+    assert versions(shelf.present()) == versions(core.services.store)
+    assert (shelf.data_dir / "audit" / "audit.jsonl").exists()
+    assert not list(shelf.data_dir.glob("restore-*"))
+
+
+def test_a_crash_before_the_journal_leaves_the_old(archive, shelf, monkeypatch):
+    """Rule restore.crash: until the new side is complete nothing of the old was touched."""
+    shelf.data_dir.mkdir()
+    (shelf.data_dir / "projects.json").write_text("old")
+
+    def dies(*_args, **_more):
+        raise Crash
+
+    monkeypatch.setattr(backup, "write_whole", dies)
+    with pytest.raises(Crash):
+        shelf.restore(archive, force=True)
+    monkeypatch.undo()
+
+    assert restoring.finish_restore(shelf.data_dir) is False
+    assert (shelf.data_dir / "projects.json").read_text() == "old"
+    assert shelf.restore(archive, force=True)["replaced"]
+
+
+def test_known_backups_are_noted_and_a_purge_reaches_into_them(core, tmp_path):
+    """Rule purge.backups: what is erased is erased in the backups that are known, and they still restore."""
+    ids = filled(core)
+    file = Path(backup.create(core, tmp_path / "b.tar.gz")["file"])
+    assert [one["file"] for one in backup.known(core.data_dir)] == [str(file)]
+
+    gone = backup.KnownBackups(core.data_dir).erase(lambda text: f'"{ids[0]}"' in text)
+
+    assert gone == len(core.anchor(HUMAN).history(ids[0])) >= 2
+    shelf = Shelf(tmp_path / "again")
+    told = shelf.restore(file)
+    left = versions(shelf.present())
+    assert told["versions"] == len(left) == len(versions(core.services.store)) - gone
+    assert not any(name.startswith(ids[0]) for name in left)
+    assert all(vectors for _, vectors, _ in left.values())
+    parts = tmp_path / "parts"
+    with tarfile.open(file) as packed:
+        packed.extractall(parts, filter="data")
+    assert not any("钥匙".encode() in path.read_bytes() for path in parts.rglob("*") if path.is_file())
+    file.unlink()
+    assert backup.out_of_reach(core.data_dir) == [str(file)]
+
+
+def test_the_edge_store_is_restored_with_its_vectors_and_opens_as_usual(tmp_path):
+    """Rule backup: on the real engine too; a backup is small although its files are mostly holes."""
+    data = tmp_path / "data"
+    with DirectoryLock.acquire(data, role="test") as lock, closing(opened(data, lock)) as core:
+        filled(core)
+        before = versions(core.services.store)
+        file = Path(backup.create(core, tmp_path)["file"])
+    assert file.stat().st_size < 200_000
+    shutil.rmtree(data)
+
+    with DirectoryLock.acquire(data, role="test") as lock:
+        backup.restore(
+            data,
+            file,
+            force=False,
+            lock=lock,
+            open_store=lambda folder: EdgeStore(folder / "store", lock=lock),
+            tick=unseen,
+        )
+        with closing(opened(data, lock)) as core:
+            after = versions(core.services.store)
+            assert after.keys() == before.keys()
+            assert all(after[name][0] == before[name][0] for name in before)
+            assert core.services.store.count("verified_fact", Where((HasVector(),))) == len(
+                [name for name, (memory, *_) in before.items() if memory.layer.value == "verified_fact"]
+            )
+            assert core.services.searcher.unembedded() == 0
