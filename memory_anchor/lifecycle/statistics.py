@@ -18,7 +18,7 @@ from memory_anchor.lifecycle.upkeep import every_current
 from memory_anchor.model import FOUND_STATES, Between, Condition, HasVector, OneOf, Scope, Where, audiences
 from memory_anchor.ports import MemoryStore
 
-SAMPLE = 2_000
+SAMPLE = 1_000
 PAGE = 500
 DAYS = 30
 AGES_DAYS = (1, 7, 30, 90, 365)
