@@ -21,7 +21,7 @@ from memory_anchor.text.hashing import content_hash
 
 SIMILAR_SHOWN = 5
 """Neighbours listed in a decision, best first."""
-NEIGHBOURS_READ = 20
+NEIGHBOURS_READ = 10
 """Neighbours compared word by word; further ones are less similar than these."""
 MERGE_BONUS, MAX_PRIORITY = 10.0, 200.0
 SAID_AGAIN = 0.5
