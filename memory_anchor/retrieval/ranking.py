@@ -38,6 +38,7 @@ class RankingWeights:
     person named in the query took part. asks: taken off what is itself a question. when, number: the query asks for a
     time or a number and the memory tells one. said: times the log of how much the memory says.
     time: the memory lies in a period the query names. prior: the most that importance, use and checking may add.
+    rerank: what a reranker's best score adds, where one is set.
     dense_gate, words_gate: unless the best candidate reaches one of them, nothing is relevant. dense_floor,
     words_floor: what each further one must reach.
     """
@@ -56,6 +57,7 @@ class RankingWeights:
     said: float = 0.03
     time: float = 0.15
     prior: float = 0.03
+    rerank: float = 0.5
     dense_gate: float = 0.21
     words_gate: float = 0.4
     dense_floor: float = 0.15

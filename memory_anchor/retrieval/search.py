@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,16 +22,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memory_anchor.errors import MemoryAnchorError, Unavailable
-from memory_anchor.model import FOUND_STATES, Actor, HasVector, Layer, Memory, OneOf, SearchAnswer, Status, Where
+from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, OneOf, SearchAnswer, Status, Where
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, Entry, Hit
 from memory_anchor.retrieval import ranking, scoring
 from memory_anchor.retrieval.assembling import Ranked, folded, prior, snippet
+from memory_anchor.retrieval.backlog import Backlog
 from memory_anchor.retrieval.centring import script_of
-from memory_anchor.retrieval.embedding import document_rows, is_long
+from memory_anchor.retrieval.embedding import is_long
 from memory_anchor.retrieval.mirror import Mirror
 from memory_anchor.retrieval.ranking import RankingWeights
 from memory_anchor.retrieval.request import SEARCHED, SearchRequest, admits, refusal, where_of
+from memory_anchor.retrieval.reranking import reranked
 from memory_anchor.retrieval.scoring import Question, Scored
 from memory_anchor.retrieval.timewords import TimeWords, time_range
 from memory_anchor.text.indexing import embedded_text, phrase_text, searched_words
@@ -40,7 +42,7 @@ from memory_anchor.text.terms import normal, phrases, query_terms
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore
+    from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore, Reranker
 
 CANDIDATES = 200
 """Hits a channel and a collection: 97 % of wanted turns are among the first 100 (docs/retrieval.md)."""
@@ -53,7 +55,6 @@ CACHED_ANSWERS = 256
 CACHED_DOCUMENTS = 64
 DRAINED_BY_SEARCH = 3
 """Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
-EMBED_BATCH = 16
 WARM_PAGE = 500
 BEFORE_SIMILAR = 3
 """Candidates read per similar memory asked for: raw and centred cosines order a little differently."""
@@ -70,7 +71,7 @@ class Searcher:
     """Finds memories for an actor. Thread-safe; embedding and the store run outside its lock.
 
     embedder None: words alone. conversation, fold_duplicates, priors: the switches of the settings. cache_ttl_s 0: no
-    answers are kept. Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
+    answers are kept. lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector. Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
     """
 
     def __init__(
@@ -84,8 +85,11 @@ class Searcher:
         fold_duplicates: bool = True,
         priors: bool = True,
         cache_ttl_s: float = 60.0,
+        lens: float = 0.0,
+        reranker: Reranker | None = None,
     ) -> None:
         self._store, self._embedder, self._clock = store, embedder, clock
+        self._lens, self._reranker = lens, reranker
         self._weights = weights or RankingWeights()
         self._conversation, self._fold, self._priors = conversation, fold_duplicates, priors
         self._ttl = timedelta(seconds=cache_ttl_s)
@@ -93,7 +97,7 @@ class Searcher:
         self._lock = threading.RLock()
         self._generation = 0
         self._is_cold = True
-        self._waiting: deque[tuple[str, str]] = deque()
+        self._backlog = Backlog(store, embedder, self._embedded)
         self._query_rows: OrderedDict[str, Matrix] = OrderedDict()
         self._document_rows: OrderedDict[str, Matrix] = OrderedDict()
         self._answers: OrderedDict[Any, _Cached] = OrderedDict()
@@ -120,7 +124,7 @@ class Searcher:
     def _answer(self, actor: Actor, request: SearchRequest, now: datetime) -> SearchAnswer:
         notes: dict[str, None] = {}
         self._drain()
-        question = self._question(actor, request.query, notes)
+        question = self._question(actor, request, notes)
         period = None
         if request.since is None and request.until is None and request.as_of is None:
             period = time_range(request.query, now=now, zone=actor.zone)
@@ -133,8 +137,8 @@ class Searcher:
                     notes[f"Nothing is recorded for {period.text!r}; these are from other times."] = None
         else:
             found = self._ranked(actor, request, question, now, notes, period)
-        if self._waiting:
-            notes[f"{len(self._waiting)} new memories are not embedded yet and are found by their words only."] = None
+        if len(self._backlog):
+            notes[f"{len(self._backlog)} new memories are not embedded yet and are found by their words only."] = None
         shown = {one.memory.id for one in found}
         conflicts = {
             (min(one.memory.id, other), max(one.memory.id, other))
@@ -147,21 +151,23 @@ class Searcher:
 
     def _drain(self) -> None:
         """Embed the last few writes first; a longer backlog is left to the background and said in a note."""
-        if 0 < len(self._waiting) <= DRAINED_BY_SEARCH:
+        if 0 < len(self._backlog) <= DRAINED_BY_SEARCH:
             with contextlib.suppress(Unavailable):  # `_question` tells
-                self._embed(DRAINED_BY_SEARCH)
+                self._backlog.embed(DRAINED_BY_SEARCH)
 
-    def _question(self, actor: Actor, text: str, notes: dict[str, None]) -> Question:
+    def _question(self, actor: Actor, request: SearchRequest, notes: dict[str, None]) -> Question:
         project = f"{actor.scope.account}|{actor.scope.project}"
         row = None
         if self._embedder is None:
             notes["Searched by words only: no embedder is configured."] = None
         else:
             try:
-                row = self._query_row(text)
+                row = self._query_row(request.query)
+                if self._lens and request.topic:
+                    row = (1 - self._lens) * row + self._lens * self._query_row(request.topic)
             except Unavailable as error:
                 notes[f"Searched by words only: {error}"] = None
-        return Question.of(text, row=row, script=script_of(text), project=project)
+        return Question.of(request.query, row=row, script=script_of(request.query), project=project)
 
     def _query_row(self, text: str) -> Matrix:
         with self._lock:
@@ -203,6 +209,10 @@ class Searcher:
             ranked = _quoting(ranked, wanted)
             if not ranked:
                 notes["No memory holds the quoted words."] = None
+        if self._reranker is not None and ranked:
+            ranked, note = reranked(self._reranker, request.query, ranked, weight=self._weights.rerank)
+            if note:
+                notes[note] = None
         return self._with_disputed(actor, request, self._arranged(ranked, scored), now)[: request.limit]
 
     def _candidates(
@@ -257,7 +267,7 @@ class Searcher:
             if memory is None or not admits(actor, request, memory, now=now):
                 continue
             bonus = self._weights.prior * prior(memory) if self._priors else 0.0
-            told = {**signals[place], "prior": round(bonus, 4)} if request.detail else {}
+            told = {**signals[place], "prior": round(bonus, 4), "lens": self._lens} if request.detail else {}
             ranked.append(Ranked(memory, float(scored.total[place]) + bonus, place, told))
         return sorted(ranked, key=lambda one: (-one.score, one.memory.id))
 
@@ -310,7 +320,7 @@ class Searcher:
         if reason := refusal(actor, request, memory, now=now):
             return {"found": False, "reason": reason}
         notes: dict[str, None] = {}
-        question = self._question(actor, request.query, notes)
+        question = self._question(actor, request, notes)
         rows = self._candidates(actor, request, question, notes)
         self._fill({memory.point_id: memory.layer.value})
         with self._lock:
@@ -399,8 +409,8 @@ class Searcher:
             known = memory.point_id in self._mirror.row_of
             self._mirror.add(entry, collection)
             fresh = isinstance(written, Entry) and not known and memory.state in FOUND_STATES
-            if self._embedder is not None and fresh and (DENSE not in entry.vectors or is_long(memory)):
-                self._waiting.append((collection, memory.point_id))
+            if fresh and (DENSE not in entry.vectors or is_long(memory)):
+                self._backlog.add(collection, memory.point_id)
 
     def invalidate(self) -> None:
         """Drop every cached answer and all that is derived: after an import, a restore or a reindex."""
@@ -428,9 +438,7 @@ class Searcher:
 
     def unembedded(self) -> int:
         """Return how many searchable versions have no dense vector yet; 0 without an embedder."""
-        if self._embedder is None:
-            return 0
-        return sum(self._store.count(layer.value, _not_embedded()) for layer in SEARCHED)
+        return self._backlog.unembedded()
 
     def embed_pending(self, limit: int) -> int:
         """Embed up to `limit` memories that wait, writes of this process first; return how many were done.
@@ -442,39 +450,13 @@ class Searcher:
             is_cold, self._is_cold = self._is_cold, False
         if is_cold:
             self.warm()
-        return self._embed(limit)
+        return self._backlog.embed(limit)
 
-    def _embed(self, limit: int) -> int:
-        if self._embedder is None:
-            return 0
-        done = 0
-        while done < limit:
-            batch = self._next_batch(min(EMBED_BATCH, limit - done))
-            if not batch:
-                break
-            for collection, memories in batch.items():
-                rows = document_rows(self._embedder, memories, whole=True)
-                vectors = {memory.point_id: {DENSE: row} for memory, row in zip(memories, rows, strict=True)}
-                self._store.set_vectors(collection, vectors)
-                with self._lock:
-                    self._generation += 1
-                    for point, named in vectors.items():
-                        self._mirror.set_vector(point, named[DENSE])
-                done += len(memories)
-        return done
-
-    def _next_batch(self, size: int) -> dict[str, list[Memory]]:
+    def _embedded(self, vectors: Mapping[str, Matrix]) -> None:
         with self._lock:
-            waiting = [self._waiting.popleft() for _ in range(min(size, len(self._waiting)))]
-        batch: dict[str, list[Memory]] = {}
-        for layer in SEARCHED:
-            points = [point for collection, point in waiting if collection == layer.value]
-            found = [entry.memory for entry in self._store.get(layer.value, points)]
-            if not waiting:
-                found = self._store.find(layer.value, _not_embedded(), limit=size)
-            if found:
-                batch[layer.value] = found[:size]
-        return batch
+            self._generation += 1
+            for point, row in vectors.items():
+                self._mirror.set_vector(point, row)
 
     def _fill(self, points: dict[str, str]) -> None:
         """Read the versions that the mirror does not know yet."""
@@ -494,8 +476,3 @@ def _quoting(ranked: list[Ranked], wanted: Sequence[str]) -> list[Ranked]:
     """Return those that hold every quoted phrase themselves, else those whose context does."""
     own = [one for one in ranked if all(phrase in phrase_text(one.memory) for phrase in wanted)]
     return own or [one for one in ranked if all(phrase in normal(one.memory.context) for phrase in wanted)]
-
-
-def _not_embedded() -> Where:
-    searchable = OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value))
-    return Where(all_of=(searchable,), none_of=(HasVector(),))

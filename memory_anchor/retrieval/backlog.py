@@ -1,0 +1,81 @@
+"""Memories that wait for their row: what this process wrote first, then whatever the store has without a vector.
+
+The store itself is the queue that survives a crash; the one here only keeps a search from having to ask it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from memory_anchor.model import FOUND_STATES, HasVector, Memory, OneOf, Status, Where
+from memory_anchor.ports import DENSE
+from memory_anchor.retrieval.embedding import document_rows
+from memory_anchor.retrieval.request import SEARCHED
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Embedder, Matrix, MemoryStore
+
+BATCH = 8
+"""Memories embedded between two writes to the store."""
+
+
+class Backlog:
+    """Thread-safe. on_rows: told the new rows by point id once they are stored. embedder None: nothing ever waits."""
+
+    def __init__(
+        self, store: MemoryStore, embedder: Embedder | None, on_rows: Callable[[Mapping[str, Matrix]], None]
+    ) -> None:
+        self._store, self._embedder, self._on_rows = store, embedder, on_rows
+        self._waiting: deque[tuple[str, str]] = deque()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, collection: str, point: str) -> None:
+        """Let a version that was just written wait for its row."""
+        if self._embedder is not None:
+            self._waiting.append((collection, point))
+
+    def unembedded(self) -> int:
+        """Return how many searchable versions of the store have no dense vector."""
+        if self._embedder is None:
+            return 0
+        return sum(self._store.count(layer.value, _without_row()) for layer in SEARCHED)
+
+    def embed(self, limit: int) -> int:
+        """Embed and store up to `limit` rows; return how many. Raises Unavailable: the embedder cannot run now."""
+        done = 0
+        while self._embedder is not None and done < limit:
+            batch = self._next(min(BATCH, limit - done))
+            if not batch:
+                break
+            for collection, memories in batch.items():
+                rows = document_rows(self._embedder, memories, whole=True)
+                vectors = {memory.point_id: row for memory, row in zip(memories, rows, strict=True)}
+                self._store.set_vectors(collection, {point: {DENSE: row} for point, row in vectors.items()})
+                self._on_rows(vectors)
+                done += len(memories)
+        return done
+
+    def _next(self, size: int) -> dict[str, list[Memory]]:
+        with self._lock:
+            taken = [self._waiting.popleft() for _ in range(min(size, len(self._waiting)))]
+        batch: dict[str, list[Memory]] = {}
+        for layer in SEARCHED:
+            if taken:
+                points = [point for collection, point in taken if collection == layer.value]
+                found = [entry.memory for entry in self._store.get(layer.value, points)]
+            else:
+                found = self._store.find(layer.value, _without_row(), limit=size)
+            if found:
+                batch[layer.value] = found
+        return batch
+
+
+def _without_row() -> Where:
+    searchable = OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value))
+    return Where(all_of=(searchable,), none_of=(HasVector(),))
