@@ -1,4 +1,4 @@
-"""A second look at the best memories by a reranker that reads query and text together; late or absent, it changes nothing."""
+"""A second look at the best memories by a reranker that reads query and text together; a late one changes nothing."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
 
 RERANKED = 20
 """Memories read again; the rest keep their order behind them."""
-DEADLINE_S = 0.5
 
 
-def reranked(reranker: Reranker, query: str, ranked: Sequence[Ranked], *, weight: float) -> tuple[list[Ranked], str]:
+def reranked(
+    reranker: Reranker, query: str, ranked: Sequence[Ranked], *, weight: float, deadline_s: float
+) -> tuple[list[Ranked], str]:
     """Return the list in its new order and a note, "" when the reranker was in time.
 
     weight: what the best of the reranker's scores, scaled to 0..1, adds to a fused score.
     """
     head, tail = list(ranked[:RERANKED]), list(ranked[RERANKED:])
     try:
-        scores = reranker.scores(query, [one.memory.content for one in head], deadline_s=DEADLINE_S)
+        scores = reranker.scores(query, [one.memory.content for one in head], deadline_s=deadline_s)
     except Unavailable as error:
         return [*head, *tail], f"Not reranked: {error}"
     if scores is None:
-        return [*head, *tail], f"Not reranked: {reranker.name} was not done in {DEADLINE_S:g} s."
+        return [*head, *tail], f"Not reranked: {reranker.name} was not done in {deadline_s:g} s."
     gains = weight * scaled(np.asarray(scores, dtype=np.float32))
     again = [
         replace(

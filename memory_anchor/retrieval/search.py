@@ -71,7 +71,8 @@ class Searcher:
     """Finds memories for an actor. Thread-safe; embedding and the store run outside its lock.
 
     embedder None: words alone. conversation, fold_duplicates, priors: the switches of the settings. cache_ttl_s 0: no
-    answers are kept. lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector. Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
+    answers are kept. lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector. Whoever
+    writes calls `note_written`, or stale answers live for the cache's TTL.
     """
 
     def __init__(
@@ -87,9 +88,10 @@ class Searcher:
         cache_ttl_s: float = 60.0,
         lens: float = 0.0,
         reranker: Reranker | None = None,
+        rerank_deadline_s: float = 0.5,
     ) -> None:
         self._store, self._embedder, self._clock = store, embedder, clock
-        self._lens, self._reranker = lens, reranker
+        self._lens, self._reranker, self._rerank_deadline_s = lens, reranker, rerank_deadline_s
         self._weights = weights or RankingWeights()
         self._conversation, self._fold, self._priors = conversation, fold_duplicates, priors
         self._ttl = timedelta(seconds=cache_ttl_s)
@@ -210,7 +212,9 @@ class Searcher:
             if not ranked:
                 notes["No memory holds the quoted words."] = None
         if self._reranker is not None and ranked:
-            ranked, note = reranked(self._reranker, request.query, ranked, weight=self._weights.rerank)
+            ranked, note = reranked(
+                self._reranker, request.query, ranked, weight=self._weights.rerank, deadline_s=self._rerank_deadline_s
+            )
             if note:
                 notes[note] = None
         return self._with_disputed(actor, request, self._arranged(ranked, scored), now)[: request.limit]

@@ -48,7 +48,7 @@ class Grader:
 def test_a_reranker_may_put_another_memory_first() -> None:
     """Rule rerank: its scaled score is added, and shown in the signals."""
     reranker = TimedReranker("length", lambda _, texts: [float(len(text)) for text in texts])
-    order, note = reranked(reranker, "query", ranked("short", "much longer text"), weight=0.5)
+    order, note = reranked(reranker, "query", ranked("short", "much longer text"), weight=0.5, deadline_s=0.5)
     assert [one.memory.id for one in order] == ["m1", "m0"]
     assert order[0].signals["rerank"]["added"] == 0.5
     assert note == ""
@@ -65,7 +65,7 @@ def test_a_late_reranker_changes_nothing_and_is_named() -> None:
     reranker = TimedReranker("slow", slow)
     try:
         assert reranker.scores("query", ["a"], deadline_s=0.01) is None
-        order, note = reranked(reranker, "query", ranked("a", "b"), weight=0.5)
+        order, note = reranked(reranker, "query", ranked("a", "b"), weight=0.5, deadline_s=0.01)
     finally:
         release.set()
     assert [one.memory.id for one in order] == ["m0", "m1"]
@@ -76,7 +76,7 @@ def test_a_missing_model_is_said_and_survived(tmp_path: Path) -> None:
     """Rule rerank.consent: nothing is fetched; the note names the setting."""
     reranker = make_reranker("fastembed", path=str(tmp_path))
     assert reranker is not None
-    order, note = reranked(reranker, "query", ranked("a", "b"), weight=0.5)
+    order, note = reranked(reranker, "query", ranked("a", "b"), weight=0.5, deadline_s=0.5)
     assert len(order) == 2
     assert "reranker_path" in note
 
