@@ -191,3 +191,11 @@ def backup_create(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     from memory_anchor.runtime import backup
 
     return backup.create(core, Path(inputs.text("file", given.get("file"), most=PATH_MAX)))
+
+
+@call
+def doctor_probe(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Return what `doctor` finds out in the process that has the store."""
+    from memory_anchor.runtime import doctor
+
+    return {"checks": [asdict(check) for check in doctor.probe(core)]}

@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command("export")(export)
     app.command("import")(import_)
     app.command()(reindex)
+    app.command()(doctor)
     backup = typer.Typer(help="Backups: create one while serving, or restore one.", no_args_is_help=True)
     backup.command("create")(backup_create)
     backup.command("restore")(backup_restore)
@@ -216,6 +217,47 @@ def _let_the_human_decide(home: Path) -> None:
     keys = KeyRing(home / "identity")
     if keys.own() is not None:
         keys.unlock(ask_passphrase())
+
+
+@guarded
+def doctor(
+    audit: Annotated[bool, typer.Option("--audit", help="Also verify the whole audit trail.")] = False,
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="Open a damaged store with what can be read; the rest is kept beside it.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Check everything a memory stands on, and print the next command for what is wrong."""
+    from memory_anchor.runtime import doctor as examine
+
+    if salvage:
+        _salvaged(json_)
+        return
+    checks = []
+    for check in examine.diagnose(os.environ, data_dir(), audit=audit):
+        checks.append(check)
+        if not json_:
+            mark = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]"}[check.state]
+            out.print(f"{mark} [bold]{escape(check.name)}[/] {escape(check.told)}")
+            if check.fix:
+                out.print(f"    [dim]next:[/] {escape(check.fix)}")
+    code = examine.exit_code(checks)
+    if json_:
+        show_json({"ok": code == 0, "checks": [asdict(check) for check in checks]})
+    if code:
+        raise typer.Exit(code)
+
+
+def _salvaged(as_json: bool) -> None:
+    from memory_anchor.app import settings_of
+    from memory_anchor.runtime.doctor import salvage
+
+    os.umask(0o077)
+    kept = salvage(settings_of(os.environ), data_dir())
+    if as_json:
+        show_json({"kept": kept})
+    else:
+        quiet(", ".join(f"{name} {many}" for name, many in kept.items()))
 
 
 def _ours(error: OSError, path: Path) -> Exception:

