@@ -23,8 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-HOLD_S = 0.1
-"""How long a handshake request waits for a running engine's own answer before the file's is given."""
+HOLD_S = 1.5
+"""How long a handshake request waits for an engine that says it serves; one that is loading is not waited for."""
 GREETING_TICK_S = 0.05
 POLL_S = 0.01
 POLL_SLOW_S = 0.1
@@ -119,9 +119,10 @@ class Bridge:
 
     def _tend_greeting(self, now: float) -> None:
         waited = now - self._linked_at
-        if waited > HOLD_S:
+        loading = (wire.read_state(self.data) or {}).get("state") == "loading"
+        if loading or waited > HOLD_S:
             self._answer_from_file()
-        if waited < LOAD_WAIT_S and (wire.read_state(self.data) or {}).get("state") == "loading":
+        if loading and waited < LOAD_WAIT_S:
             self._heard_at = now  # it is allowed its time; silence counts from when it says it serves
         elif now - self._heard_at > PONG_WAIT_S:
             self._replace_hung("did not greet")
