@@ -174,6 +174,11 @@ def edit(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
+def judge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).judge(given.get("id"), given.get("epistemic"), given.get("shown_by")))
+
+
+@call
 def pin(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     return shapes.outcome(Curation(anchor).pin(given.get("id")))
 
@@ -268,6 +273,7 @@ def undo(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 def purge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Erase memories for good by id or by a text: a human's call alone."""
     from memory_anchor.lifecycle import purge as purging
+    from memory_anchor.runtime import backup
 
     if anchor.actor.caller is not Caller.HUMAN:
         raise Refused("purge erases for good and is for humans: run `memory-anchor purge` on a terminal")
@@ -277,6 +283,7 @@ def purge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
         "by": anchor.author,
         "holders": (
             *purging.beside_store(core.data_dir),
+            backup.KnownBackups(core.data_dir),
             purging.Cache("what searches remember", core.services.searcher.invalidate),
         ),
     }
@@ -289,7 +296,8 @@ def purge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
         done = purging.purge_ids(core.upkeep, ids, **kinds)
     else:
         done = purging.purge_text(core.upkeep, str(text), **kinds)
-    answer: Json = json.loads(json.dumps({**asdict(done), "versions": done.versions}, default=str))
+    told = {**asdict(done), "versions": done.versions, "still_in": backup.out_of_reach(core.data_dir)}
+    answer: Json = json.loads(json.dumps(told, default=str))
     return answer
 
 

@@ -225,10 +225,16 @@ def edit(
     id: str,
     content: Annotated[str | None, typer.Argument(help="The new text; - reads standard input.")] = None,
     expected_version: Annotated[int | None, typer.Option()] = None,
+    epistemic: Annotated[str | None, typer.Option(help="hypothesis, verified or refuted, instead of a text.")] = None,
+    shown_by: Annotated[str | None, typer.Option(help="The command or link that showed it.")] = None,
     human: Human = False,
     json_: Json = False,
 ) -> None:
-    """Write a new version of a memory with another text."""
+    """Write a new version of a memory with another text, or say how far it holds."""
+    if epistemic is not None:
+        passphrase = human_passphrase(human)
+        show_outcome(call("judge", id=id, epistemic=epistemic, shown_by=shown_by, passphrase=passphrase), json_)
+        return
     show_outcome(
         call(
             "edit",
