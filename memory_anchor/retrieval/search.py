@@ -356,7 +356,7 @@ class Searcher:
     def similar(self, actor: Actor, text: str, *, layer: Layer, limit: int) -> list[tuple[Memory, float]]:
         """Return the readable memories of a layer nearest to `text` as a memory, with their centred cosine, best first.
 
-        From 0.45 on they are related, from 0.63 on they may be the same fact (docs/retrieval.md). Pending ones too.
+        From 0.30 on they are related, from 0.55 on they may be the same fact (docs/retrieval.md). Pending ones too.
         Empty without an embedder.
         """
         if self._embedder is None:
