@@ -455,8 +455,14 @@ def embedder_of(settings: Settings) -> Embedder | None:
     """Return the embedder that the settings ask for; None means search by words alone. Raises BadInput."""
     from memory_anchor.adapters.embedders import make_embedder
 
+    chosen = settings.embedder
     return make_embedder(
-        settings.embedder.kind, model=settings.embedder.model, model_path=settings.embedder.model_path or None
+        chosen.kind,
+        model=chosen.model,
+        model_path=chosen.model_path or None,
+        dimensions=chosen.dimensions,
+        api_key=chosen.api_key.get_secret_value(),
+        base_url=chosen.base_url,
     )
 
 

@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from memory_anchor.ingestion.slots import Reading, contrast, read
+from memory_anchor.ingestion.slots import Contrast, Reading, contrast, read
 from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Similar
 from memory_anchor.text.hashing import content_hash
+from memory_anchor.text.terms import is_chinese
 
 SIMILAR_SHOWN = 5
 """Neighbours listed in a decision, best first."""
@@ -26,6 +27,8 @@ NEIGHBOURS_READ = 10
 MERGE_BONUS, MAX_PRIORITY = 10.0, 200.0
 SAID_AGAIN = 0.5
 """Words shared from which a change marker alone, without a visible contradiction, is a change of that statement."""
+FULLER = 1.3
+"""How much longer a wording with a number or a name of its own must be to say more than a paraphrase does."""
 COVERED = 0.6
 """Share of the old statement's terms that a fuller wording must hold to stand in its place."""
 
@@ -83,6 +86,8 @@ def relation(
         return Relation.UNRELATED, False
     before, after = read(old), read(new)
     seen = contrast(before, after)
+    if is_chinese(old) != is_chinese(new):
+        return _across_languages(seen, cosine, thresholds), after.changed
     if seen.other_subject:
         return Relation.RELATED, False
     explicit = after.changed and (seen.numbers or seen.denied or seen.swapped)
@@ -95,9 +100,21 @@ def relation(
     weak = (seen.span and not reworded) or (seen.value and cosine >= thresholds.agreeing)
     if (seen.strong or weak or says_new) and shares and near:
         return Relation.CONFLICT, after.changed
-    if cosine >= thresholds.same or (seen.agrees and cosine >= thresholds.agreeing):
+    if (cosine >= thresholds.same and not seen.other_quantity) or (seen.agrees and cosine >= thresholds.agreeing):
         return Relation.DUPLICATE, False
     return (Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED), False
+
+
+def _across_languages(seen: Contrast, cosine: float, thresholds: Thresholds) -> Relation:
+    """Return the relation of an English and a Chinese statement, whose words cannot be compared.
+
+    Only numbers and opposites speak here, so a repeat needs a higher cosine; in doubt both are kept.
+    """
+    if cosine < thresholds.same:
+        return Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED
+    if seen.counted or seen.opposites:
+        return Relation.CONFLICT
+    return Relation.DUPLICATE if cosine >= thresholds.reworded else Relation.RELATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +234,8 @@ def outranked(new: Memory, old: Memory) -> str:
 def _repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
     """Return what becomes of the same thing in other words: skipped, unless it carries more than the stored one."""
     before, after = read(old.content), read(new.content)
-    adds = bool(after.numbers - before.numbers or after.names - before.names)
+    longer = len(after.tokens) >= FULLER * len(before.tokens)
+    adds = longer and bool(after.numbers - before.numbers or after.names - before.names)
     if not adds:
         return Decision(Outcome.SKIPPED, old, "this memory says the same", None, similar, Relation.DUPLICATE)
     if _covers(after, before) and not outranked(new, old):

@@ -75,18 +75,22 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """How two statements differ. The flags from `numbers` on each speak for a contradiction.
+    """How two statements differ.
 
     overlap: share of the shorter one's content terms that the other has, 0 to 1. wording: 0 to 1, how far both run in
     parallel. agrees: they share a number with its unit, or the same side of a pair of opposites. other_subject: they
-    are parallel but speak of different things. swapped: names stand in each other's place. span: one stretch of words
-    is all the difference. value: the same subject and single-valued predicate end in something else.
+    are parallel but speak of different things. other_quantity: both state quantities, none in common. counted: some
+    unit differs in number. The flags from `numbers` on speak for a contradiction. numbers: the same quantity differs.
+    denied: one denies or replaces what the other says. swapped: names stand in each other's place. span: one stretch
+    of words is all the difference. value: the same subject and single-valued predicate end in something else.
     """
 
     overlap: float
     wording: float
     agrees: bool
     other_subject: bool
+    other_quantity: bool
+    counted: bool
     numbers: bool
     opposites: bool
     denied: bool
@@ -178,6 +182,11 @@ def _differing_units(old: Reading, new: Reading) -> frozenset[str]:
         if not mine & theirs and not (unit == "time" and "1" in mine | theirs):
             found.add(unit)
     return frozenset(found)
+
+
+def _countable(reading: Reading) -> bool:
+    """Return whether it states a quantity; one of something (一次, once) is too vague to be one."""
+    return any(value != "1" for _, value in reading.numbers)
 
 
 def _named_overlap(old: Reading, new: Reading) -> float:
@@ -291,6 +300,8 @@ def contrast(old: Reading, new: Reading) -> Contrast:
         wording=wording,
         agrees=bool(shared) or _same_side(old, new),
         other_subject=elsewhere and not reworded,
+        other_quantity=_countable(old) and _countable(new) and not shared,
+        counted=bool(units),
         numbers=bool(units & CALENDAR) or (bool(units) and _named_overlap(old, new) >= COUNTED_IN),
         opposites=_opposed(old, new),
         denied=bool(old.refused & new.asserted or new.refused & old.asserted)

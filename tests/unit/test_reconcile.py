@@ -148,6 +148,22 @@ def test_a_change_about_something_else_displaces_nothing() -> None:
         assert relation(old, new, 0.6)[0] is not Relation.CONFLICT, (old, new)
 
 
+def test_two_quantities_of_one_thing_are_two_facts() -> None:
+    """Rule: skipping loses what is new, so another quantity is never a repeat."""
+    old, new = "Nightly backups run at 2 am.", "Nightly backups are kept for 30 days."
+    assert relation(old, new, 0.75)[0] is Relation.RELATED
+    assert decide(fact(new), [(fact(old, "old"), 0.75)]).outcome is Outcome.ADDED
+
+
+def test_across_languages_a_repeat_is_skipped_only_when_it_is_close_and_no_number_differs() -> None:
+    """Rule: where words cannot be compared, doubt keeps both."""
+    en = "The default timeout is 30 seconds."
+    assert relation(en, "默认超时是30秒。", 0.85)[0] is Relation.DUPLICATE
+    assert relation(en, "默认超时是30秒。", 0.72)[0] is Relation.RELATED
+    assert relation(en, "默认超时是60秒。", 0.85)[0] is Relation.CONFLICT
+    assert relation("User prefers dark mode.", "用户喜欢浅色模式。", 0.8)[0] is Relation.CONFLICT
+
+
 def test_another_subject_is_another_slot_but_another_owner_is_a_contradiction() -> None:
     assert relation("Anna is allergic to peanuts.", "Tom is allergic to peanuts.", 0.85)[0] is Relation.RELATED
     assert relation("小王对花生过敏。", "小李对花生过敏。", 0.87)[0] is Relation.RELATED
