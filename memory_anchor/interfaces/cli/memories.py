@@ -213,10 +213,10 @@ def history(id: str, json_: Json = False) -> None:
         show_json(answer)
         return
     for step in answer["steps"]:
-        out.print(
-            f"[cyan]{step['version_id']}[/] [dim]{step['at']}[/] {escape(step['author'])}: {escape(step['reason'])}"
-        )
-        for line in step.get("diff", ()):
+        out.print(f"[cyan]{step['version_id']}[/] [dim]{step['at']}[/] {escape(step['by'])}: {escape(step['why'])}")
+        for name, (before, after) in step["changes"].items():
+            out.print(f"    {name}: {escape(str(before))} -> {escape(str(after))}")
+        for line in step["diff"]:
             out.print(f"    {escape(line)}")
 
 

@@ -1,0 +1,92 @@
+"""History, undo, jobs, statistics and purge as commands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from memory_anchor.interfaces import calls
+from memory_anchor.interfaces.cli import care, link
+from memory_anchor.interfaces.cli.app import app
+from memory_anchor.model import Caller
+
+
+@pytest.fixture
+def run(core, project, monkeypatch):
+    monkeypatch.chdir(project)
+
+    def engine(name, arguments):
+        return json.loads(json.dumps(calls.run(core, link.preamble(), name, json.loads(json.dumps(dict(arguments))))))
+
+    monkeypatch.setattr(link, "_ask_engine", engine)
+    return lambda *arguments, **more: CliRunner().invoke(app, list(arguments), **more)
+
+
+def told(result):
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_history_tells_who_when_why_and_what_changed(run):
+    """Rule: `history ID` shows every version with its diff."""
+    name = json.loads(told(run("log", "The build is slow", "--json")))["id"]
+    told(run("edit", name, "The build was slow"))
+    told(run("edit", name, "--epistemic", "refuted", "--shown-by", "make -j4"))
+
+    shown = told(run("history", name))
+
+    assert "- The build is slow" in shown
+    assert "+ The build was slow" in shown
+    assert "refuted: make -j4" in shown
+    assert "epistemic: None -> refuted" in shown
+
+
+def test_undo_shows_a_plan_and_does_it_only_when_told(run, clock):
+    """Rule: `undo last`, with a preview."""
+    name = json.loads(told(run("log", "one", "--json")))["id"]
+    clock.advance(minutes=1)
+    told(run("edit", name, "two"))
+
+    assert "would undo" in told(run("undo", "last"))
+    assert json.loads(told(run("show", name, "--json")))["memory"]["content"] == "two"
+    told(run("undo", "last", "--yes"))
+    assert json.loads(told(run("show", name, "--json")))["memory"]["content"] == "one"
+
+
+def test_a_job_is_rehearsed_at_any_time_and_listed(run):
+    """Rule: every job takes --at; dry run shows the list first."""
+    name = json.loads(told(run("log", "an event", "--json")))["id"]
+
+    report = json.loads(told(run("jobs", "run", "forget", "--at", "2035-01-01T00:00:00Z", "--dry-run", "--json")))
+
+    assert [p["id"] for p in report["planned"]] == [name]
+    assert {job["name"] for job in json.loads(told(run("jobs", "list", "--json")))["jobs"]} >= {"forget", "consolidate"}
+
+
+def test_statistics_are_shown_with_a_sparkline(run):
+    """Rule: a sparkline in the terminal, and JSON."""
+    told(run("log", "an event"))
+
+    assert "▁█" in told(run("stats"))
+    assert json.loads(told(run("stats", "--json")))["by_layer"]["event_log"] == 1
+
+
+def test_purge_needs_a_terminal_and_the_passphrase_and_then_erases_everywhere(run, core, monkeypatch):
+    """Rule: only a human purges; the text is typed unseen; the answer says what is out of reach."""
+    name = json.loads(told(run("log", "the word is xylophone", "--json")))["id"]
+    refused = run("purge", name)
+    assert (refused.exit_code, "human at a terminal" in refused.output) == (4, True)
+
+    monkeypatch.setattr(care, "ask_passphrase", lambda prompt="": "xylophone" if "erase" in prompt else "pass")
+    monkeypatch.setattr(core, "as_human", lambda actor, _: replace(actor, caller=Caller.HUMAN))
+    kept = run("purge", "--matching", input="n\n")
+    assert json.loads(told(run("show", name, "--json")))["memory"]["id"] == name, kept.output
+
+    shown = told(run("purge", "--matching", input="y\n"))
+
+    assert "erased 1 versions" in shown
+    assert "out of reach: Git history" in shown
+    assert run("show", name).exit_code == 3
