@@ -37,17 +37,19 @@ from memory_anchor.retrieval.reranking import reranked
 from memory_anchor.retrieval.scoring import Question, Scored
 from memory_anchor.retrieval.timewords import TimeWords, time_range
 from memory_anchor.text.indexing import embedded_text, phrase_text, searched_words
-from memory_anchor.text.terms import normal, phrases, query_terms
+from memory_anchor.text.terms import normal, phrases, query_terms, terms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore, Reranker
 
-CANDIDATES = 200
-"""Hits a channel and a collection: 97 % of wanted turns are among the first 100 (docs/retrieval.md)."""
+CANDIDATES = 120
+"""Hits a channel and a collection: 100, 200 and 400 measured the same (docs/retrieval.md)."""
 SPARE = 8
 """Memories read beyond the limit, for priors, folding and the last check."""
+ASKS_ABOUT_PHRASE = 2
+"""Terms beside a quoted phrase from which a query asks about it rather than for it."""
 PHRASE_DEPTH = 200
 """Memories read when a quoted phrase must match."""
 CACHED_QUERIES = 512
@@ -208,7 +210,7 @@ class Searcher:
         wanted = phrases(request.query)
         ranked = self._read(actor, request, scored, order, now, depth=PHRASE_DEPTH if wanted else request.limit + SPARE)
         if wanted:
-            ranked = _quoting(ranked, wanted)
+            ranked = _quoting(ranked, request.query, wanted)
             if not ranked:
                 notes["No memory holds the quoted words."] = None
         if self._reranker is not None and ranked:
@@ -476,7 +478,15 @@ class Searcher:
                     self._mirror.add(entry, layer.value)
 
 
-def _quoting(ranked: list[Ranked], wanted: Sequence[str]) -> list[Ranked]:
-    """Return those that hold every quoted phrase themselves, else those whose context does."""
+def _quoting(ranked: list[Ranked], query: str, wanted: Sequence[str]) -> list[Ranked]:
+    """Return those that hold every quoted phrase.
+
+    When the query asks something about the phrase ("what did Anna learn from "Dune"?"), those whose context holds it
+    follow: the answer seldom repeats the title it is about.
+    """
     own = [one for one in ranked if all(phrase in phrase_text(one.memory) for phrase in wanted)]
-    return own or [one for one in ranked if all(phrase in normal(one.memory.context) for phrase in wanted)]
+    if len(set(terms(query)) - set(terms(" ".join(wanted)))) < ASKS_ABOUT_PHRASE:
+        return own
+    shown = {one.memory.id for one in own}
+    around = (one for one in ranked if all(phrase in normal(one.memory.context) for phrase in wanted))
+    return own + [one for one in around if one.memory.id not in shown]

@@ -114,6 +114,17 @@ def test_a_quoted_phrase_must_match(bench: Bench) -> None:
     assert "quoted" in answer.notes[0]
 
 
+def test_a_question_about_a_title_also_finds_what_was_said_about_it(bench: Bench) -> None:
+    """Rule words.phrase: holders of the phrase first; asking about it also takes what stands right behind it."""
+    told = bench.talk(
+        "c1",
+        ("anna", 'What did you learn from "Becoming Bold"?'),
+        ("tom", "I learned to take courage from small steps"),
+    )
+    assert bench.ask('"Becoming Bold"') == [told[0].id]
+    assert bench.ask('what did Tom learn about courage from "Becoming Bold"?') == [told[0].id, told[1].id]
+
+
 def test_an_event_is_found_by_words_before_it_is_embedded(bench: Bench) -> None:
     """Rule search.deferred: an acknowledged memory is findable at once; the backlog is counted and drained."""
     told = [bench.event(f"deployed build {number} to staging", embed=False) for number in range(6)]
