@@ -11,7 +11,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 18
+_ZEROS = bytes(_CHUNK_BYTES)
 
 
 def copy_tree(source: Path, target: Path) -> None:
@@ -32,7 +33,7 @@ def _copy_file(source: Path, target: Path) -> None:
             read.seek(start)
             while (at := read.tell()) < end:
                 chunk = read.read(min(_CHUNK_BYTES, end - at))
-                if chunk.strip(b"\0"):
+                if chunk != _ZEROS[: len(chunk)]:  # a comparison is one memcmp; stripping took seconds a shard set
                     write.seek(at)
                     write.write(chunk)
         write.truncate(size)
