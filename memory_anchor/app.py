@@ -421,8 +421,13 @@ def build_core(
         chosen = RememberingEmbedder(chosen)
     opened = store if store is not None else open_store(settings, data_dir, lock)
     identities = {DENSE: chosen.identity} if chosen is not None else {}
-    for name in COLLECTIONS:
-        opened.open_collection(name, CollectionSpec(identities))
+    try:
+        for name in COLLECTIONS:
+            opened.open_collection(name, CollectionSpec(identities))
+    except BaseException:
+        if store is None:  # what we opened; a second try in this process must find it closed
+            opened.close()
+        raise
     return Core(
         settings,
         data_dir=data_dir,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -22,15 +22,27 @@ from memory_anchor.interfaces.calls import Json, call
 from memory_anchor.layers.event_log import EventDraft
 from memory_anchor.layers.records import request_of
 from memory_anchor.lifecycle import transfer
+from memory_anchor.lifecycle.purge import all_text
 from memory_anchor.lifecycle.reindex import Reindex
-from memory_anchor.lifecycle.upkeep import audit_record
-from memory_anchor.model import COLLECTIONS, LAYER_OF_TYPE, Caller, Layer, Memory, Origin, Visibility, WriteOutcome
+from memory_anchor.lifecycle.upkeep import audit_record, scan
+from memory_anchor.model import (
+    COLLECTIONS,
+    LAYER_OF_TYPE,
+    Caller,
+    Layer,
+    Memory,
+    Origin,
+    Visibility,
+    Where,
+    WriteOutcome,
+)
 from memory_anchor.text.hashing import stable_hash
 
 CODEC = transfer.Codec(to_payload, from_payload)
 IMPORT = "import"
 LINES_MAX = 1_000
 PATH_MAX = 4_096
+PREVIEW_MAX, PREVIEW_CHARS = 200, 120
 RECORDS_EACH = 40
 """Written versions an audit record names: some 20 kB, a third of what one may be."""
 REINDEX_STEP_S = 2.0
@@ -180,6 +192,27 @@ def reindex(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     core.services.searcher.invalidate()
     embedder = core.services.embedder
     return {"finished": True, "embedder": embedder.identity.model if embedder is not None else ""}
+
+
+# --- purge -----------------------------------------------------------------------------------------------------
+
+
+@call
+def purge_preview(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Return the memories that a purge of these ids, or of this text, would erase; for a human alone."""
+    if anchor.actor.caller is not Caller.HUMAN:
+        raise Refused("purge erases for good and is for humans: run `memory-anchor purge` on a terminal")
+    ids, text = frozenset(given.get("ids") or ()), str(given.get("text") or "")
+    found: dict[str, list[Memory]] = {}
+    for collection in COLLECTIONS:
+        for memory in scan(core.upkeep, collection, Where()):
+            if memory.id in ids or (text and text in all_text(replace(memory, context=""))):
+                found.setdefault(memory.id, []).append(memory)
+    shown = [
+        {"id": name, "versions": len(held), "content": " ".join(held[-1].content.split())[:PREVIEW_CHARS]}
+        for name, held in sorted(found.items())
+    ]
+    return {"memories": shown[:PREVIEW_MAX], "count": len(shown)}
 
 
 # --- backup ----------------------------------------------------------------------------------------------------

@@ -148,6 +148,10 @@ def purge(
     """Erase for good, in every version, the store's log, reports and spool; needs the passphrase."""
     text = ask_passphrase("Text to erase everywhere: ") if matching else None  # never in a shell's history
     passphrase = ask_passphrase()
+    if not json_:
+        doomed = call("purge_preview", ids=list(ids or ()), text=text, passphrase=passphrase)["memories"]
+        for memory in doomed:
+            out.print(f"  [cyan]{memory['id']}[/] [dim]{memory['versions']} versions[/] {escape(memory['content'])}")
     if not json_ and not typer.confirm("Erase for good? Nothing brings it back", default=False):
         quiet("nothing was erased")
         return
@@ -163,6 +167,8 @@ def purge(
             out.print(f"  {escape(name)}: {many}")
     for mention in answer["mentions"]:
         out.print(f"  [yellow]quotes it, left for you to decide[/] {mention}")
+    for place in answer["still_in"]:
+        out.print(f"  [yellow]may still hold it, delete it yourself[/] {escape(place)}")
     if not answer["clean"]:
         out.print("[red]something was still found afterwards; run it again[/]")
     for place in answer["out_of_reach"]:
