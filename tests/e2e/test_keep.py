@@ -1,0 +1,141 @@
+"""Keeping memories while an engine serves: commands share it, and a killed import is completed by the next one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.runtime import engine, launch, wire
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "memory_anchor"]
+MANY = 1_500
+UNTIL_S = 60.0
+
+
+class Home:
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.data = folder, folder / "data"
+        foreign = ("MEMORY_ANCHOR", "CLAUDE", "CODEX")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        self.env = {
+            **kept,
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(folder),
+            "MEMORY_ANCHOR_DATA_DIR": str(self.data),
+            "MEMORY_ANCHOR_EMBEDDER__KIND": "none",
+            "TZ": "UTC",
+        }
+
+    def run(self, *words: str, data: Path | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        env = {**self.env, **({"MEMORY_ANCHOR_DATA_DIR": str(data)} if data else {})}
+        return subprocess.run(
+            [*COMMAND, *words], env=env, cwd=self.folder, capture_output=True, text=True, input=stdin, check=False
+        )
+
+    def serve(self) -> int:
+        launch.start(str(self.data), self.env)
+        until = time.monotonic() + UNTIL_S
+        while time.monotonic() < until:
+            state = wire.read_state(str(self.data)) or {}
+            if state.get("state") == "serving":
+                return int(state["pid"])
+            time.sleep(0.05)
+        raise AssertionError("no engine serves")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    engine.stop(made.data, wait_s=10)
+    launch.reap()
+
+
+def lines_of(many: int) -> list[str]:
+    """Return exported lines of events without a store having made them."""
+    from datetime import UTC, datetime
+
+    from memory_anchor.adapters.payload import to_payload
+    from memory_anchor.model import Layer, Memory, MemoryType, Scope
+    from memory_anchor.text.hashing import content_hash
+
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    found = []
+    for number in range(many):
+        text = f"Delivery {number} arrived at gate {number % 7}"
+        memory = Memory(
+            f"m{number:06d}",
+            text,
+            Layer.EVENT_LOG,
+            MemoryType.EVENT,
+            Scope(),
+            at,
+            at,
+            when=at,
+            content_hash=content_hash(text),
+            author="agent:a",
+        )
+        found.append(json.dumps(to_payload(memory)))
+    return found
+
+
+def test_an_engine_serves_while_memories_are_exported_backed_up_reindexed_and_examined(home: Home) -> None:
+    """Rule engine.shared: every one of these goes through the engine that holds the lock, which then still serves."""
+    pid = home.serve()
+    added = home.run("add", "The release is cut on Thursdays", "--json")
+    memory_id = json.loads(added.stdout)["id"]
+
+    exported = home.run("export", "-")
+    backed = home.run("backup", "create", str(home.folder), "--json")
+    reindexed = home.run("reindex", "--json")
+    examined = home.run("doctor", "--audit", "--json")
+
+    assert [json.loads(line)["id"] for line in exported.stdout.splitlines()] == [memory_id]
+    assert backed.returncode == 0, backed.stderr
+    assert reindexed.returncode == 0, reindexed.stderr
+    assert examined.returncode == 0, examined.stdout
+    told = {check["name"]: check for check in json.loads(examined.stdout)["checks"]}
+    assert str(pid) in told["engine"]["told"]
+    assert (wire.read_state(str(home.data)) or {})["pid"] == pid
+    assert home.run("export", "-").stdout == exported.stdout
+    other = home.folder / "other"
+    restored = home.run("backup", "restore", json.loads(backed.stdout)["file"], data=other)
+    assert restored.returncode == 0, restored.stderr
+    assert home.run("export", "-", data=other).stdout == exported.stdout
+
+
+def test_an_import_that_is_killed_is_completed_by_running_it_again(home: Home) -> None:
+    """Rule import.kill: kill -9 of the command or of the engine in the middle; then once more, nothing twice."""
+    file = home.folder / "many.jsonl"
+    file.write_text("\n".join(lines_of(MANY)) + "\n")
+    command = subprocess.Popen([*COMMAND, "import", str(file)], env=home.env, cwd=home.folder, stderr=subprocess.PIPE)
+    assert command.stderr is not None
+    command.stderr.readline()  # the first progress: a thousand lines are in
+    command.kill()
+    command.wait()
+
+    pid = home.serve()
+    again = subprocess.Popen([*COMMAND, "import", str(file)], env=home.env, cwd=home.folder, stderr=subprocess.PIPE)
+    assert again.stderr is not None
+    again.stderr.readline()
+    os.kill(pid, 9)
+    again.wait()
+    done = home.run("import", str(file), "--json")
+
+    told = json.loads(done.stdout)
+    assert (told["added"] + told["skipped"], told["failed"]) == (MANY, 0)
+    assert told["skipped"] >= 1_000
+    found = [json.loads(line)["id"] for line in home.run("export", "-").stdout.splitlines()]
+    ids = [name for name in found if name.startswith("m0")]  # the engine's own jobs may have told a story of them
+    assert len(ids) == len(set(ids)) == MANY
+    assert json.loads(home.run("doctor", "--audit", "--json").stdout)["ok"]
