@@ -210,12 +210,13 @@ class Searcher:
         wanted = phrases(request.query)
         ranked = self._read(actor, request, scored, order, now, depth=PHRASE_DEPTH if wanted else request.limit + SPARE)
         if wanted:
-            ranked = _quoting(ranked, request.query, wanted)
-            if not ranked:
+            quoting = _quoting(ranked, request.query, wanted)
+            if not quoting:
                 notes["No memory holds the quoted words."] = None
+            ranked = quoting or (ranked if _asks_about(request.query, wanted) else [])
         if self._reranker is not None and ranked:
             ranked, note = reranked(
-                self._reranker, request.query, ranked, weight=self._weights.rerank, deadline_s=self._rerank_deadline_s
+                self._reranker, request.query, ranked, share=self._weights.rerank, deadline_s=self._rerank_deadline_s
             )
             if note:
                 notes[note] = None
@@ -485,8 +486,13 @@ def _quoting(ranked: list[Ranked], query: str, wanted: Sequence[str]) -> list[Ra
     follow: the answer seldom repeats the title it is about.
     """
     own = [one for one in ranked if all(phrase in phrase_text(one.memory) for phrase in wanted)]
-    if len(set(terms(query)) - set(terms(" ".join(wanted)))) < ASKS_ABOUT_PHRASE:
+    if not _asks_about(query, wanted):
         return own
     shown = {one.memory.id for one in own}
     around = (one for one in ranked if all(phrase in normal(one.memory.context) for phrase in wanted))
     return own + [one for one in around if one.memory.id not in shown]
+
+
+def _asks_about(query: str, wanted: Sequence[str]) -> bool:
+    """Return whether a query says enough besides its quoted phrases to be about them rather than for them."""
+    return len(set(terms(query)) - set(terms(" ".join(wanted)))) >= ASKS_ABOUT_PHRASE
