@@ -196,20 +196,26 @@ class ModelReranker:
 def make_reranker(
     kind: str,
     *,
-    model_path: str = "",
+    path: str = "",
+    model: str = FASTEMBED_DEFAULT,
     cache_dir: str | None = None,
     allow_download: bool = False,
-    model: LanguageModel | None = None,
+    language_model: LanguageModel | None = None,
 ) -> Reranker | None:
-    """Return the reranker that the settings ask for; None means the ranking stays as it is.
+    """Return the reranker that the settings ask for; None for `none`.
 
-    model: needed for `llm`; without one there is no reranking. Raises BadInput: an unknown kind.
+    path: `retrieval.reranker_path`, a folder with a cross-encoder. Raises BadInput: an unknown kind, or `llm` without a
+    language model.
     """
     if kind not in KINDS:
         raise BadInput(f"retrieval.reranker is {kind!r}; it can be {', '.join(KINDS)}.")
+    if kind == "none":
+        return None
     if kind == "fastembed":
-        return FastEmbedReranker(model_path=model_path or None, cache_dir=cache_dir, allow_download=allow_download)
-    return ModelReranker(model) if kind == "llm" and model is not None else None
+        return FastEmbedReranker(model, model_path=path or None, cache_dir=cache_dir, allow_download=allow_download)
+    if language_model is None:
+        raise BadInput("retrieval.reranker is 'llm' but llm.kind is none; set llm.kind or another reranker.")
+    return ModelReranker(language_model)
 
 
 def _unfenced(text: str) -> str:

@@ -44,6 +44,7 @@ def reranked(
         return [*head, *rest], LATE
     judged, fused = _scaled(scores), _scaled([one.score for one in head])
     low, high = min(one.score for one in head), max(one.score for one in head)
+    share = min(max(share, 0.0), 1.0)
     blended = [share * seen + (1 - share) * own for seen, own in zip(judged, fused, strict=True)]
     moved = [
         replace(

@@ -251,11 +251,12 @@ def test_a_model_sees_a_bounded_number_of_fenced_texts() -> None:
 
 
 def test_the_settings_choose_and_none_is_the_default(tmp_path: Path) -> None:
-    """Rule settings.reranker: none and a missing language model leave the ranking as it is."""
+    """Rule settings.reranker: one sentence with the value and the choices; `llm` needs a model."""
     assert make_reranker("none") is None
-    assert make_reranker("llm") is None
-    assert isinstance(make_reranker("llm", model=OverlapModel()), ModelReranker)
-    assert isinstance(make_reranker("fastembed", model_path=str(tmp_path)), FastEmbedReranker)
+    assert isinstance(make_reranker("llm", language_model=OverlapModel()), ModelReranker)
+    assert isinstance(make_reranker("fastembed", path=str(tmp_path)), FastEmbedReranker)
     with pytest.raises(BadInput, match=r"'magic'.*fastembed"):
         make_reranker("magic")
+    with pytest.raises(BadInput, match=r"llm\.kind"):
+        make_reranker("llm")
     assert KINDS[0] == "none"
