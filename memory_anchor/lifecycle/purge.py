@@ -126,13 +126,14 @@ class Certificate:
 
 
 def beside_store(data_dir: Path) -> tuple[Holder, ...]:
-    """Return what else in a data directory may hold a memory's text: waiting hooks, context reports, backups."""
+    """Return what else in a data directory may hold a memory's text: waiting hooks, reports, evaluations, backups."""
     found: list[Holder] = []
-    for folder in ("spool", "contexts"):
+    for folder, files in (("spool", "*"), ("contexts", "*"), ("evaluations", "run-*.json")):
         if (data_dir / folder).is_dir():
-            found += [WholeFile(path) for path in sorted((data_dir / folder).iterdir()) if path.is_file()]
-    if (data_dir / "backups").is_dir():
-        found += [LinesFile(path) for path in sorted((data_dir / "backups").rglob("*.jsonl"))]
+            found += [WholeFile(path) for path in sorted((data_dir / folder).glob(files)) if path.is_file()]
+    for folder in ("backups", "evaluations"):
+        if (data_dir / folder).is_dir():
+            found += [LinesFile(path) for path in sorted((data_dir / folder).rglob("*.jsonl"))]
     return tuple(found)
 
 
