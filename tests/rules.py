@@ -104,6 +104,7 @@ RULES = (
         (
             "test_events::test_an_expired_event_is_archived_and_never_erased",
             "test_events::test_an_event_without_days_to_live_stays",
+            "test_search::test_an_expired_event_is_not_an_answer",
             "test_time_in_app::test_expiry_archives_an_event_and_never_erases_it",
         ),
     ),
@@ -144,6 +145,7 @@ RULES = (
         (
             "test_facts::test_a_repeat_strengthens_and_never_doubles",
             "test_facts::test_replacing_ends_the_old_fact_and_keeps_it_readable",
+            "test_search::test_similar_finds_the_same_fact_in_other_words",
             "test_memory_store::test_superseding_is_one_batch",
             "test_terms::test_a_content_hash_forgives_spacing_and_width_but_not_case",
         ),
@@ -170,7 +172,14 @@ RULES = (
             "test_mcp::test_a_client_that_goes_away_leaves_what_it_had_in_mind_as_one_event",
         ),
     ),
-    Rule("4.1", "the observation's JSON Schema", ("test_observation::test_the_template_is_what_the_model_says",)),
+    Rule(
+        "4.1",
+        "the observation's JSON Schema",
+        (
+            "test_observation::test_the_template_is_what_the_model_says",
+            "test_cli::test_an_observation_file_is_stored_as_what_it_says",
+        ),
+    ),
     Rule("4.2", "the type decides the layer", ("test_facts::test_the_type_decides_the_layer",)),
     Rule(
         "5.2",
@@ -186,6 +195,7 @@ RULES = (
         "the five verification queries",
         (
             "test_operations::test_identity_questions_are_answered_from_l0",
+            "test_search::test_a_relative_time_filters_and_everything_in_it_answers",
             "test_demo::test_the_demo_answers_every_question_after_a_restart",
         ),
     ),

@@ -109,7 +109,7 @@ async def _run(source: Path, room: Path, say: Say) -> dict[str, Any]:
     say("server stopped; starting it again")
     started = time.perf_counter()
     async with _client(project, room / "data") as client:
-        await client.list_tools()
+        await _call(client, "get_constitution")  # answered by the engine itself, once the store is open again
         up_ms = _since(started)
         answers = [await _ask(client, question) for question in QUESTIONS]
     return _figures(answers, written, up_ms)

@@ -1,4 +1,4 @@
-"""Memories that wait for their row: what this process wrote first, then whatever the store has without a vector.
+"""Memories that wait for their row: what this process wrote first, then what the store has without one, newest first.
 
 The store itself is the queue that survives a crash; the one here only keeps a search from having to ask it.
 """
@@ -70,7 +70,9 @@ class Backlog:
                 points = [point for collection, point in taken if collection == layer.value]
                 found = [entry.memory for entry in self._store.get(layer.value, points)]
             else:
-                found = self._store.find(layer.value, _without_row(), limit=size)
+                found = self._store.find(
+                    layer.value, _without_row(), limit=size, order_by="recorded_at", descending=True
+                )
             if found:
                 batch[layer.value] = found
         return batch

@@ -92,9 +92,14 @@ def score(
         added = added[mirror.readable(added, readers)]
         rows, dense = np.concatenate([rows, added]), np.concatenate([dense, _dense(mirror, question, added)])
     share = np.asarray(words.scores[rows] / max(mass, ranking.SPAN_EPSILON), dtype=np.float32)
+    worded = ranking.scaled(words.scores[rows], low=0.0)
+    meaning = ranking.stretched(dense)
+    if question.row is not None:
+        # Not embedded yet is not far: until its row is there, a memory's words stand in for its meaning.
+        meaning = np.where(np.isnan(dense), worded, meaning)
     parts = {
-        "dense": np.float32(weights.dense) * ranking.stretched(dense),
-        "words": np.float32(weights.words * covered) * ranking.scaled(words.scores[rows], low=0.0),
+        "dense": np.float32(weights.dense) * np.asarray(meaning, dtype=np.float32),
+        "words": np.float32(weights.words * covered) * worded,
     }
     base = np.asarray(parts["dense"] + parts["words"], dtype=np.float32)
     shapes = mirror.shapes(rows)
