@@ -30,6 +30,7 @@ from memory_anchor.retrieval.context import BuiltContext, ContextBuilder
 from memory_anchor.retrieval.request import SearchRequest
 from memory_anchor.retrieval.routing import with_identity, with_operations
 from memory_anchor.services import Room, Services
+from memory_anchor.settings import AgentSettings
 from memory_anchor.standing import standing
 from memory_anchor.writes import Writes
 
@@ -37,6 +38,9 @@ SEARCH_LIMIT_MAX = 50
 EVENTS_LIMIT_MAX = 200
 OPERATIONS_LIMIT_MAX = 20
 CONTEXT_TOKENS_MAX = 200_000
+TOPIC_KEYS = ("current_topic", "topic")
+"""Keys of L1 under which an agent says what a conversation is about, the first one first."""
+TOPIC_CHARS = 300
 
 
 class MemoryAnchor(Writes):
@@ -156,6 +160,7 @@ class MemoryAnchor(Writes):
         end = inputs.end_instant("until", until, zone=zone, now=now) if until is not None else None
         if start is not None and end is not None and start >= end:
             raise BadInput(f"since {since!r} is after until {until!r}; allowed is since before until")
+        own = self.room.settings.agents.get(self.actor.scope.agent, AgentSettings()).retrieval
         return SearchRequest(
             query=inputs.text("query", query, most=inputs.QUERY_MAX),
             layers=tuple(inputs.layer(one, "layers") for one in inputs.strings("layers", layers, most=5, each=40)),
@@ -167,7 +172,18 @@ class MemoryAnchor(Writes):
             limit=inputs.limit(limit, most=SEARCH_LIMIT_MAX),
             include_pending=inputs.flag("include_pending", include_pending),
             detail=inputs.flag("detail", detail),
+            topic=self._topic(),
+            counts_use=own.apply_frequency_boost,
+            counts_age=own.apply_time_decay,
         )
+
+    def _topic(self) -> str:
+        """Return what this conversation says it is about, where the settings let that bend a search; else ""."""
+        if not self.services.settings.retrieval.lens:
+            return ""
+        values = self.services.active.values(self.actor.scope)
+        told = next((values[key][0] for key in TOPIC_KEYS if key in values), "")
+        return told[:TOPIC_CHARS] if isinstance(told, str) else ""
 
     def get(self, memory_id: object) -> Memory:
         """Return one memory, its citations checked against the project; fetching it counts as a use."""

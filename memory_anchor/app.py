@@ -42,7 +42,7 @@ from memory_anchor.layers.gate import Gate
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
-from memory_anchor.lifecycle.jobs import Scheduler
+from memory_anchor.lifecycle.jobs import SETTLE_S, Scheduler
 from memory_anchor.lifecycle.registry import all_jobs
 from memory_anchor.lifecycle.statistics import statistics
 from memory_anchor.lifecycle.upkeep import LifecycleRules, Upkeep
@@ -72,6 +72,7 @@ from memory_anchor.ports import (
     HeldLock,
     LanguageModel,
     MemoryStore,
+    Reranker,
 )
 from memory_anchor.retrieval.assembling import Ranked, snippet
 from memory_anchor.retrieval.assembly import AssembledContext, PromptAssembler
@@ -114,6 +115,7 @@ class Core:
         embedder: Embedder | None,
         model: LanguageModel | None,
         clock: Clock,
+        reranker: Reranker | None = None,
         test_clock: bool = False,
     ) -> None:
         """test_clock: this store was made for checks, which may move its time."""
@@ -131,7 +133,8 @@ class Core:
         self.reports = ContextReports(data_dir / "contexts", now=clock.now, new_id=ids.new)
         self._circuit = Circuit(time.monotonic)
         self.nearness = Nearness(embedder, self._wake.set)
-        recall = settings.retrieval
+        recall, rules = settings.retrieval, settings.lifecycle
+        activation = replace(named(rules.activation), confidence_half_life_days=rules.confidence_half_life_days)
         searcher = Searcher(
             store,
             embedder,
@@ -141,13 +144,16 @@ class Core:
             fold_duplicates=recall.fold_duplicates,
             priors=recall.priors,
             cache_ttl_s=recall.cache_ttl_s,
+            lens=recall.lens,
+            reranker=reranker,
+            rerank_deadline_s=recall.reranker_deadline_s,
+            activation=activation,
         )
         records = Records(store, clock, self.audit, new_id=ids.new, entry_of=searcher.entry_of, on_write=self._stored)
         events = EventLog(records)
         ponder = partial(decide_with_model, model=model, deadline_s=settings.llm.deadline_s) if model else None
         facts = FactWriter(records, _gate(settings), self._neighbours, decide, ponder=ponder)
         usage = UsageBuffer(store, clock, records.lock, tally_file=data_dir / "usage.json")
-        rules = settings.lifecycle
         self.upkeep = Upkeep(
             store,
             self.audit,
@@ -162,7 +168,7 @@ class Core:
                 forget_facts=frozenset(MemoryType(name) for name in rules.forget_facts),
                 idle_conversation_s=rules.idle_conversation_s,
             ),
-            activation=replace(named(rules.activation), confidence_half_life_days=rules.confidence_half_life_days),
+            activation=activation,
             state_dir=data_dir / "jobs",
         )
         self.services = Services(
@@ -183,6 +189,7 @@ class Core:
             nearness=self.nearness,
             paused=self._paused,
             monotonic=time.monotonic,
+            activation=activation,
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: _gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
@@ -272,7 +279,7 @@ class Core:
             self._embedding = threading.Thread(target=self._embed_behind, name="embed", daemon=True)
             self._embedding.start()
         if not (self.data_dir / JOBS_OFF).exists():
-            self.scheduler.start(self.clock)
+            self.scheduler.start(self.clock, settle_s=SETTLE_S)
 
     def let_jobs_run(self, on: bool) -> None:
         """Run due jobs by itself, or only when one is started by name; remembered over restarts."""
@@ -347,8 +354,9 @@ class Core:
             return anchor.search(query, layers=[layer.value for layer in layers], limit=limit)
 
         def recent(limit: int) -> Sequence[RetrievedSnippet]:
+            now = self.clock.now()
             return [
-                snippet(Ranked(event, 0.0, place), now=self.clock.now(), detail=False)
+                snippet(Ranked(event, 0.0, place), now=now, detail=False, activation=self.upkeep.activation)
                 for place, event in enumerate(anchor.search_events(limit=limit))
             ]
 
@@ -404,6 +412,7 @@ def build_core(
     store: MemoryStore | None = None,
     embedder: Embedder | None = None,
     model: LanguageModel | None = None,
+    reranker: Reranker | None = None,
 ) -> Core:
     """Return the process's memory, its collections opened.
 
@@ -419,6 +428,8 @@ def build_core(
     chosen = embedder if embedder is not None else embedder_of(settings)
     if chosen is not None:
         chosen = RememberingEmbedder(chosen)
+    thinking = model or _model(settings, data_dir, shown)
+    ranking = reranker or _reranker(settings, thinking)
     opened = store if store is not None else open_store(settings, data_dir, lock)
     identities = {DENSE: chosen.identity} if chosen is not None else {}
     try:
@@ -433,7 +444,8 @@ def build_core(
         data_dir=data_dir,
         store=opened,
         embedder=chosen,
-        model=model or _model(settings, data_dir, shown),
+        model=thinking,
+        reranker=ranking,
         clock=shown,
         test_clock=marker.exists(),
     )
@@ -486,6 +498,15 @@ def _model(settings: Settings, data_dir: Path, clock: Clock) -> LanguageModel | 
         monthly_token_budget=settings.llm.monthly_tokens,
         counter=FileCounter(data_dir / "tokens.json"),
     )
+
+
+def _reranker(settings: Settings, model: LanguageModel | None) -> Reranker | None:
+    """Return the reranker of the settings. Raises BadInput: it asks for a language model and there is none."""
+    if settings.retrieval.reranker == "none":
+        return None
+    from memory_anchor.adapters.rerankers import make_reranker
+
+    return make_reranker(settings.retrieval.reranker, path=settings.retrieval.reranker_path, language_model=model)
 
 
 def _gate(settings: Settings) -> Gate:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from memory_anchor.activation import ActivationSettings
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.ingestion.remembering import Rememberer
 from memory_anchor.ingestion.writing import FactWriter
@@ -43,6 +44,7 @@ class Services:
     nearness: Nearness
     paused: Callable[[], bool]
     monotonic: Callable[[], float]
+    activation: ActivationSettings
 
 
 @dataclass(frozen=True, slots=True)

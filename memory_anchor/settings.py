@@ -122,6 +122,7 @@ class RetrievalSettings(_Group):
     weights: Mapping[str, float] = Field(default_factory=dict)
     reranker: Literal["none", "fastembed", "llm"] = "none"
     reranker_path: str = ""
+    reranker_deadline_s: float = Field(1.5, gt=0, le=30)
     cache_ttl_s: float = Field(60.0, ge=0, le=3600)
 
 
@@ -143,7 +144,9 @@ class AgentLifecycle(_Group):
 
 
 class AgentRetrieval(_Group):
-    apply_time_decay: bool = True
+    """Which priors count when this agent searches; both are bounded by `retrieval.weights.prior`."""
+
+    apply_time_decay: bool = False
     apply_frequency_boost: bool = True
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from memory_anchor.anchor import MemoryAnchor
     from memory_anchor.app import Core
-    from memory_anchor.ports import Answer, Clock, Embedder, Matrix, MemoryStore
+    from memory_anchor.ports import Answer, Clock, Embedder, Matrix, MemoryStore, Reranker
     from memory_anchor.settings import Settings
 
 START = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
@@ -88,6 +88,7 @@ def ephemeral_core(
     settings: Settings | None = None,
     store: MemoryStore | None = None,
     embedder: Embedder | None = None,
+    reranker: Reranker | None = None,
 ) -> Core:
     """Return a whole memory over the reference store, a hashing embedder and a clock moved by hand.
 
@@ -104,6 +105,7 @@ def ephemeral_core(
         clock=clock or ManualClock(),
         store=store or DictStore(),
         embedder=embedder or HashEmbedder(),
+        reranker=reranker,
     )
 
 

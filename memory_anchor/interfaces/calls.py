@@ -20,6 +20,7 @@ from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.interfaces import shapes
 from memory_anchor.interfaces.callers import actor_from
+from memory_anchor.interfaces.tool_calls import shaped_memory
 from memory_anchor.model import Caller
 from memory_anchor.runtime.wire import Preamble
 
@@ -80,12 +81,12 @@ def ask_golden(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 @call
 def list_(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     found = Curation(anchor).listing(**given)
-    return {"memories": [shapes.memory(m, now=core.clock.now(), reader=anchor.actor.scope) for m in found]}
+    return {"memories": [shaped_memory(anchor, m) for m in found]}
 
 
 @call
 def show(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return {"memory": shapes.memory(anchor.get(given.get("id")), now=core.clock.now(), reader=anchor.actor.scope)}
+    return {"memory": shaped_memory(anchor, anchor.get(given.get("id")))}
 
 
 @call
@@ -93,9 +94,8 @@ def history(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     from memory_anchor.lifecycle.history import history as steps_of
 
     versions = anchor.history(given.get("id"))
-    now = core.clock.now()
     return {
-        "versions": [shapes.memory(m, now=now, reader=anchor.actor.scope) for m in versions],
+        "versions": [shaped_memory(anchor, m) for m in versions],
         "steps": [json.loads(json.dumps(asdict(step), default=str)) for step in steps_of(versions)],
     }
 
@@ -200,12 +200,11 @@ def restore(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def inbox(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    now = core.clock.now()
     return {
         "items": [
             {
-                "memory": shapes.memory(item.memory, now=now, reader=anchor.actor.scope),
-                "against": [shapes.memory(m, now=now, reader=anchor.actor.scope) for m in item.against],
+                "memory": shaped_memory(anchor, item.memory),
+                "against": [shaped_memory(anchor, m) for m in item.against],
                 "needs_human": item.needs_human,
             }
             for item in Curation(anchor).inbox(**given)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from memory_anchor.activation import strength_of
+from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of
 from memory_anchor.ingestion.remembering import Remembered
 from memory_anchor.layers import proposals
 from memory_anchor.model import (
@@ -112,8 +112,8 @@ def proposal(value: Proposal) -> Json:
 # --- memories --------------------------------------------------------------------------------------------------
 
 
-def memory(value: Memory, *, now: datetime, reader: Scope) -> Json:
-    """Return a Memory, or an Event when it is one; `strength` is 0 to 100 at `now`."""
+def memory(value: Memory, *, now: datetime, reader: Scope, activation: ActivationSettings = DEFAULTS) -> Json:
+    """Return a Memory, or an Event when it is one; `strength` is 0 to 100 at `now`, as `activation` counts it."""
     shaped: Json = {
         "id": value.id,
         "key": value.key,
@@ -121,7 +121,7 @@ def memory(value: Memory, *, now: datetime, reader: Scope) -> Json:
         "layer": value.layer.value,
         "type": value.type.value,
         "status": value.status.value,
-        "strength": round(strength_of(value, now)),
+        "strength": round(strength_of(value, now, activation)),
         "confidence": value.confidence,
         "importance": value.importance,
         "origin": value.origin.value,
@@ -185,9 +185,16 @@ def _uncommon(value: Memory, reader: Scope) -> Json:
     return {name: inner for name, inner in found.items() if inner is not None and inner != []}
 
 
-def with_history(current: Json, versions: Sequence[Memory], *, now: datetime, reader: Scope) -> Json:
+def with_history(
+    current: Json,
+    versions: Sequence[Memory],
+    *,
+    now: datetime,
+    reader: Scope,
+    activation: ActivationSettings = DEFAULTS,
+) -> Json:
     """Return a Memory with `versions`, oldest first; the newest ones when not all fit."""
-    told = [memory(one, now=now, reader=reader) for one in reversed(versions)]
+    told = [memory(one, now=now, reader=reader, activation=activation) for one in reversed(versions)]
     shaped = shortened(current | {"versions": told}, "versions", "the newest; `memory-anchor history` has all")
     shaped["versions"].reverse()
     return shaped

@@ -15,6 +15,7 @@ from memory_anchor.curation import Curation
 from memory_anchor.interfaces import shapes
 from memory_anchor.interfaces.shapes import Json
 from memory_anchor.interfaces.tool_specs import Arguments
+from memory_anchor.model import Memory
 
 Tool = Callable[[MemoryAnchor, Arguments], Json]
 
@@ -50,9 +51,22 @@ def search_events(anchor: MemoryAnchor, given: Arguments) -> Json:
 def get_memory(anchor: MemoryAnchor, given: Arguments) -> Json:
     wanted = inputs.flag("history", given.get("history", False))
     memory = anchor.get(given["id"])
+    shaped = shaped_memory(anchor, memory)
+    if not wanted:
+        return shaped
+    return shapes.with_history(
+        shaped,
+        anchor.history(memory.id),
+        now=anchor.services.clock.now(),
+        reader=anchor.actor.scope,
+        activation=anchor.services.activation,
+    )
+
+
+def shaped_memory(anchor: MemoryAnchor, memory: Memory) -> Json:
+    """Return a memory as this caller may see it now."""
     now, reader = anchor.services.clock.now(), anchor.actor.scope
-    shaped = shapes.memory(memory, now=now, reader=reader)
-    return shapes.with_history(shaped, anchor.history(memory.id), now=now, reader=reader) if wanted else shaped
+    return shapes.memory(memory, now=now, reader=reader, activation=anchor.services.activation)
 
 
 def forget_memory(anchor: MemoryAnchor, given: Arguments) -> Json:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from memory_anchor.activation import strength_of, strength_word
+from memory_anchor.activation import GREATEST, ActivationSettings, strength_of, strength_word
 from memory_anchor.model import (
     TRUST_OF_ORIGIN,
     Citation,
@@ -27,6 +27,8 @@ FOLD_OVERLAP = 0.95
 """Share of common terms they must have as well: a changed number or a negation is another memory."""
 _IMPORTANCE, _USE, _PINNED, _CHECKED = 0.4, 0.25, 0.2, 0.15
 """Shares of the prior; together 1. Use is logarithmic and full at `_FULL_USE` uses."""
+_FADED = 0.25
+"""What a memory faded to nothing loses of the prior, where age counts: as much as use can give."""
 _FULL_USE = 20
 
 
@@ -41,15 +43,17 @@ class Ranked:
     siblings: tuple[Memory, ...] = ()
 
 
-def prior(memory: Memory) -> float:
-    """Return what importance, use, pinning and verification say in advance, -1 to 1; 0 for a plain new memory."""
-    used = min(math.log1p(memory.usage.count) / math.log1p(_FULL_USE), 1.0)
+def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST) -> float:
+    """Return what importance, use, pinning, verification and fading say in advance; 0 for a plain new memory.
+
+    strength: 0 to 100, where age counts. Between -1.25 and 1.
+    """
+    used = min(math.log1p(memory.usage.count) / math.log1p(_FULL_USE), 1.0) if counts_use else 0.0
     checked = {Epistemic.VERIFIED: 1.0, Epistemic.REFUTED: -1.0}.get(memory.epistemic, 0.0) if memory.epistemic else 0.0
     if memory.origin is Origin.DOCUMENT:
         checked -= 0.5
-    return (
-        _IMPORTANCE * 2 * (memory.importance - 0.5) + _USE * used + _PINNED * float(memory.pinned) + _CHECKED * checked
-    )
+    told = _IMPORTANCE * 2 * (memory.importance - 0.5) + _USE * used + _PINNED * float(memory.pinned)
+    return told + _CHECKED * checked - _FADED * (1 - strength / GREATEST)
 
 
 def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> list[Ranked]:
@@ -83,8 +87,11 @@ def _same_words(one: Ranked, other: Ranked) -> bool:
     return bool(first) and len(first & second) >= FOLD_OVERLAP * len(first | second)
 
 
-def snippet(ranked: Ranked, *, now: datetime, detail: bool) -> RetrievedSnippet:
-    """Return the memory as an answer shows it; folded siblings are cited behind its own citations."""
+def snippet(ranked: Ranked, *, now: datetime, detail: bool, activation: ActivationSettings) -> RetrievedSnippet:
+    """Return the memory as an answer shows it; folded siblings are cited behind its own citations.
+
+    activation: how strength is counted in this store (`lifecycle.activation`).
+    """
     memory = ranked.memory
     cited = (_own_citation(memory), *memory.citations)
     return RetrievedSnippet(
@@ -96,7 +103,7 @@ def snippet(ranked: Ranked, *, now: datetime, detail: bool) -> RetrievedSnippet:
         when=memory.happened_at,
         tags=memory.tags,
         status=memory.status,
-        strength=strength_word(strength_of(memory, now)),
+        strength=strength_word(strength_of(memory, now, activation)),
         citations=(*cited, *(_own_citation(sibling) for sibling in ranked.siblings)),
         signals=dict(ranked.signals) if detail else None,
     )

@@ -23,6 +23,7 @@ class SearchRequest:
 
     since, until: half-open, on an event's `when` and a fact's `recorded_at`. as_of: what was believed at that instant.
     where: prefix of an event's place. who: any of these people. limit: 1 to 50. topic: the conversation's L1 topic.
+    counts_use, counts_age: whether how often a memory was used, and how far it faded, count among the priors.
     """
 
     query: str
@@ -38,6 +39,8 @@ class SearchRequest:
     where: str | None = None
     who: tuple[str, ...] = ()
     topic: str = ""
+    counts_use: bool = True
+    counts_age: bool = False
 
     def searched(self) -> tuple[Layer, ...]:
         """Return the layers to read, in a fixed order."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
 from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, OneOf, SearchAnswer, Status, Where
 from memory_anchor.model import audiences as audiences_of
@@ -33,7 +34,7 @@ from memory_anchor.retrieval.embedding import is_long
 from memory_anchor.retrieval.mirror import Mirror
 from memory_anchor.retrieval.ranking import RankingWeights
 from memory_anchor.retrieval.request import SEARCHED, SearchRequest, admits, refusal, where_of
-from memory_anchor.retrieval.reranking import reranked
+from memory_anchor.retrieval.reranking import DEADLINE_S, reranked
 from memory_anchor.retrieval.scoring import Question, Scored
 from memory_anchor.retrieval.timewords import TimeWords, time_range
 from memory_anchor.text.indexing import embedded_text, phrase_text, searched_words
@@ -73,8 +74,8 @@ class Searcher:
     """Finds memories for an actor. Thread-safe; embedding and the store run outside its lock.
 
     embedder None: words alone. conversation, fold_duplicates, priors: the switches of the settings. cache_ttl_s 0: no
-    answers are kept. lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector. Whoever
-    writes calls `note_written`, or stale answers live for the cache's TTL.
+    answers are kept. lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector.
+    activation: how strength is counted. Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
     """
 
     def __init__(
@@ -90,11 +91,12 @@ class Searcher:
         cache_ttl_s: float = 60.0,
         lens: float = 0.0,
         reranker: Reranker | None = None,
-        rerank_deadline_s: float = 0.5,
+        rerank_deadline_s: float = DEADLINE_S,
+        activation: ActivationSettings = DEFAULTS,
     ) -> None:
         self._store, self._embedder, self._clock = store, embedder, clock
         self._lens, self._reranker, self._rerank_deadline_s = lens, reranker, rerank_deadline_s
-        self._weights = weights or RankingWeights()
+        self._weights, self._activation = weights or RankingWeights(), activation
         self._conversation, self._fold, self._priors = conversation, fold_duplicates, priors
         self._ttl = timedelta(seconds=cache_ttl_s)
         self._mirror = Mirror(embedder.identity if embedder else None)
@@ -150,7 +152,7 @@ class Searcher:
             for other in one.memory.disputes
             if other in shown
         }
-        snippets = tuple(snippet(one, now=now, detail=request.detail) for one in found)
+        snippets = tuple(snippet(one, now=now, detail=request.detail, activation=self._activation) for one in found)
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
 
     def _drain(self) -> None:
@@ -273,10 +275,20 @@ class Searcher:
             memory = memories.get(point)
             if memory is None or not admits(actor, request, memory, now=now):
                 continue
-            bonus = self._weights.prior * prior(memory) if self._priors else 0.0
-            told = {**signals[place], "prior": round(bonus, 4), "lens": self._lens} if request.detail else {}
+            bonus = self._prior(request, memory, now)
+            told = {**signals[place], "prior": round(bonus, 4), **self._seen_through(request)} if request.detail else {}
             ranked.append(Ranked(memory, float(scored.total[place]) + bonus, place, told))
         return sorted(ranked, key=lambda one: (-one.score, one.memory.id))
+
+    def _prior(self, request: SearchRequest, memory: Memory, now: datetime) -> float:
+        if not self._priors:
+            return 0.0
+        strength = strength_of(memory, now, self._activation) if request.counts_age else GREATEST
+        return self._weights.prior * prior(memory, counts_use=request.counts_use, strength=strength)
+
+    def _seen_through(self, request: SearchRequest) -> dict[str, Any]:
+        """Return how the topic bent the query, for explain; nothing where it did not."""
+        return {"lens": {"topic": request.topic, "weight": self._lens}} if self._lens and request.topic else {}
 
     def _get(self, points: Sequence[str]) -> dict[str, Memory]:
         with self._lock:
