@@ -160,6 +160,8 @@ class MemoryAnchor(Writes):
         end = inputs.end_instant("until", until, zone=zone, now=now) if until is not None else None
         if start is not None and end is not None and start >= end:
             raise BadInput(f"since {since!r} is after until {until!r}; allowed is since before until")
+        # From now on is what is believed now: the plain search, with all its evidence.
+        then = inputs.instant("as_of", as_of, zone=zone, now=now) if as_of is not None else None
         own = self.room.settings.agents.get(self.actor.scope.agent, AgentSettings()).retrieval
         return SearchRequest(
             query=inputs.text("query", query, most=inputs.QUERY_MAX),
@@ -168,7 +170,7 @@ class MemoryAnchor(Writes):
             tags=inputs.strings("tags", tags, most=inputs.TAGS_MAX, each=inputs.TAG_MAX),
             since=start,
             until=end,
-            as_of=inputs.instant("as_of", as_of, zone=zone, now=now) if as_of is not None else None,
+            as_of=then if then is not None and then < now else None,
             limit=inputs.limit(limit, most=SEARCH_LIMIT_MAX),
             include_pending=inputs.flag("include_pending", include_pending),
             detail=inputs.flag("detail", detail),

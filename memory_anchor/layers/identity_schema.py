@@ -48,7 +48,7 @@ from memory_anchor.layers.served import TextInForce
 from memory_anchor.layers.supplements import Supplements, merged
 from memory_anchor.model import Confirmation, Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.ports import AuditLog, Clock
-from memory_anchor.text.tokens import count_tokens
+from memory_anchor.text.tokens import count_tokens, estimate_tokens
 
 
 class IdentitySchema:
@@ -98,7 +98,8 @@ class IdentitySchema:
             supplements, stale = self._supplements.read()
             entries, left_out = merged(served.document, supplements)
             if self._counted[0] != entries:
-                self._counted = (entries, _tokens(entries))
+                # The tokenizer takes 0.8 s and 130 MB to load, which no first turn waits for; approvals count exactly.
+                self._counted = (entries, estimate_tokens(_joined(entries)))
             warnings = (*served.warnings, *stale, *left_out)
             return Constitution(entries, served.document.version, self._counted[1], warnings)
 
@@ -452,7 +453,7 @@ class IdentitySchema:
         entries = [*document.entries, *(one for one in self._supplements.read()[0] if one.id not in ids)]
         if len(entries) > MAX_ENTRIES:
             raise error(f"there would be {len(entries)} entries; allowed are {MAX_ENTRIES}, supplements counted")
-        tokens = _tokens(entries)
+        tokens = count_tokens(_joined(entries))
         if tokens > self._budget_tokens:
             raise error(f"the entries would cost {tokens} tokens; allowed are {self._budget_tokens} (budget.identity)")
 
@@ -469,8 +470,8 @@ class IdentitySchema:
                 raise ours(error, self.path) from error
 
 
-def _tokens(entries: Sequence[ConstitutionEntry]) -> int:
-    return count_tokens("\n".join(one.content for one in entries))
+def _joined(entries: Sequence[ConstitutionEntry]) -> str:
+    return "\n".join(one.content for one in entries)
 
 
 def _has_signed(who: Approver, confirmations: Sequence[Confirmation], hashed: str) -> bool:

@@ -25,6 +25,8 @@ from memory_anchor.ports import Clock
 
 STATE_FILE = "jobs.json"
 CHECK_EVERY_S = 60.0
+SETTLE_S = 8.0
+"""From the start until overdue jobs run: whoever woke the engine is answered first."""
 STOP_WAIT_S = 10.0
 """How long `stop` waits for the batch in hand; a daemon thread never holds up the end of the process."""
 
@@ -112,12 +114,15 @@ class Scheduler:
                     reports.append(JobReport(job.name, at, notes=(f"failed: {report(error).code}",)))
         return reports
 
-    def start(self, clock: Clock, *, every_s: float = CHECK_EVERY_S) -> None:
-        """Run what is overdue at once and what falls due later, on one background thread; twice is the same as once."""
+    def start(self, clock: Clock, *, every_s: float = CHECK_EVERY_S, settle_s: float = 0.0) -> None:
+        """Run what is overdue and, as it falls due, the rest on one background thread; twice is the same as once.
+
+        settle_s: pause before the first look.
+        """
         if self._thread is not None and self._thread.is_alive():
             return
         self._stop.clear()
-        self._thread = threading.Thread(target=self._loop, args=(clock, every_s), name="jobs", daemon=True)
+        self._thread = threading.Thread(target=self._loop, args=(clock, every_s, settle_s), name="jobs", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -131,7 +136,8 @@ class Scheduler:
     def started(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _loop(self, clock: Clock, every_s: float) -> None:
+    def _loop(self, clock: Clock, every_s: float, settle_s: float) -> None:
+        self._stop.wait(settle_s)
         limits = replace(UNLIMITED, should_stop=self._stop.is_set)
         while not self._stop.is_set():
             with contextlib.suppress(StoreBusy):  # somebody runs them by hand: look again next time

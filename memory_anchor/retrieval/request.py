@@ -11,17 +11,20 @@ from datetime import datetime, timedelta
 
 from memory_anchor.model import FOUND_STATES, Actor, Between, Condition, Layer, Memory, OneOf, StartsWith, Status, Where
 from memory_anchor.model import audiences as audiences_of
+from memory_anchor.versions import was_found
 
 SEARCHED = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
 """The layers a search reads from the store; L0 is preloaded, L1 looked up, L4 matched on its own."""
 _TICK = timedelta(microseconds=1)
+_NEVER_FOUND = (Status.ARCHIVED.value, Status.SUPERSEDED.value)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
     """One search, already validated. Empty tuples and None mean: no such filter.
 
-    since, until: half-open, on an event's `when` and a fact's `recorded_at`. as_of: what was believed at that instant.
+    since, until: half-open, on an event's `when` and a fact's `recorded_at`. as_of: what a search found at that
+    instant: believed then (`recorded_at`, `recorded_to`) and neither archived, superseded nor expired.
     where: prefix of an event's place. who: any of these people. limit: 1 to 50. topic: the conversation's L1 topic.
     counts_use, counts_age: whether how often a memory was used, and how far it faded, count among the priors.
     """
@@ -57,8 +60,9 @@ def where_of(actor: Actor, request: SearchRequest, layer: Layer) -> Where:
     else:
         conditions.append(Between("recorded_at", below=request.as_of + _TICK))
         conditions.append(Between("recorded_to", at_least=request.as_of + _TICK))
-        if not request.include_pending:
-            excluded.append(OneOf("state", (Status.PENDING.value,)))
+        # A replaced version's own status is no field of the engine: `admits` reads it.
+        hidden = _NEVER_FOUND if request.include_pending else (*_NEVER_FOUND, Status.PENDING.value)
+        excluded.append(OneOf("state", hidden))
     if request.types:
         conditions.append(OneOf("type", request.types))
     if request.tags:
@@ -102,8 +106,9 @@ def admits(actor: Actor, request: SearchRequest, memory: Memory, *, now: datetim
             return False
     else:
         is_closed = memory.recorded_to is not None and memory.recorded_to <= request.as_of
-        is_hidden = memory.status is Status.PENDING and not request.include_pending
-        if memory.recorded_at > request.as_of or is_closed or is_hidden:
+        is_hidden = not was_found(memory) and not (request.include_pending and memory.status is Status.PENDING)
+        had_expired = memory.expires_at is not None and memory.expires_at <= request.as_of
+        if memory.recorded_at > request.as_of or is_closed or is_hidden or had_expired:
             return False
     instant = (memory.when or memory.recorded_at) if memory.layer is Layer.EVENT_LOG else memory.recorded_at
     return (

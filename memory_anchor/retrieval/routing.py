@@ -33,7 +33,8 @@ IDENTITY_ASKED_NEAR = 0.4
 OPERATIONS_JOIN = 2
 _ASKS_IDENTITY = re.compile(
     r"\b(who (are|am) (you|we|i)|(our|the|project'?s?) (goals?|mission|purpose|identity|constraints?|principles?)|"
-    r"project goals?|tech(nology)? stack|core constraints?|constitution|what is this project)\b|"
+    r"goals? of (this|the|our) (project|product)|project goals?|tech(nology)? stack|core constraints?|constitution|"
+    r"what is this project)\b|"
     r"项目(的)?(目标|宗旨|是什么)|技术栈|核心(约束|原则)|我们?是谁|身份|宪法|红线",
     re.IGNORECASE,
 )
@@ -42,6 +43,16 @@ _ASKS_HOW = re.compile(
     r"怎么|如何|怎样|步骤|流程|操作规程|指南|模板",
     re.IGNORECASE,
 )
+
+_CONCEPTS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"\b(goals?|mission|purpose|aims?)\b|目标|宗旨|使命|目的",
+        r"\b(tech(nology)? stack|stack|technolog(y|ies)|frameworks?|built with)\b|技术栈|技术选型|框架",
+        r"\b(constraints?|principles?|red lines?|rules we follow)\b|约束|原则|红线|底线",
+    )
+)
+"""What an identity is asked for, in both languages: a question and an entry about the same one belong together."""
 
 Nearness = Callable[[str, Sequence[str]], Sequence[float]]
 
@@ -76,7 +87,13 @@ def with_identity(
         return answer
     named = Layer.IDENTITY_SCHEMA in request.layers
     points = asks_identity(request.query)
-    covered = [len(asked & set(terms(entry.content))) / len(asked) for entry in entries]
+    concepts = [concept for concept in _CONCEPTS if points and concept.search(request.query)]
+    covered = [
+        1.0
+        if any(concept.search(entry.content) for concept in concepts)
+        else len(asked & set(terms(entry.content))) / len(asked)
+        for entry in entries
+    ]
     near: Sequence[float] = [0.0] * len(entries)
     if points or named:
         near = nearness(request.query, [entry.content for entry in entries])

@@ -95,4 +95,6 @@ def test_identity_questions_are_answered_from_l0(project: Path, core: Core, agen
 
     assert [s.id for s in anchor.search("项目目标").snippets][:1] == ["goal"]
     assert [s.id for s in anchor.search("技术栈").snippets][:1] == ["stack"]
+    assert [s.id for s in anchor.search("What is the goal of this project?").snippets][:1] == ["goal"]
+    assert [s.id for s in anchor.search("What is our tech stack?").snippets][:1] == ["stack"]
     assert [s.layer for s in anchor.search("为什么用 Qdrant").snippets][:1] == [Layer.VERIFIED_FACT]
