@@ -29,7 +29,7 @@ from memory_anchor.adapters.restoring import finish_restore
 from memory_anchor.adapters.system import Ids, MovableClock, SystemClock, private_dir
 from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.errors import BadInput, Refused, Unavailable
+from memory_anchor.errors import BadInput, Refused, Unavailable, WrongEmbedder
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.ingestion.from_events import EventReader
 from memory_anchor.ingestion.reconcile import decide
@@ -65,6 +65,7 @@ from memory_anchor.model import (
 )
 from memory_anchor.ports import (
     DENSE,
+    DENSE_LOCAL,
     Clock,
     CollectionSpec,
     Embedder,
@@ -84,7 +85,7 @@ from memory_anchor.retrieval.ranking import RankingWeights
 from memory_anchor.retrieval.search import Searcher
 from memory_anchor.runtime.wire import user_config_file
 from memory_anchor.services import Room, Services
-from memory_anchor.settings import Loaded, Settings, load_settings, with_project_file
+from memory_anchor.settings import API_EMBEDDERS, Loaded, Settings, load_settings, with_project_file
 from memory_anchor.text.indexing import embedded_text
 from memory_anchor.writes import session_text
 
@@ -99,6 +100,8 @@ PROMPT_FIELDS = frozenset({"messages", "tools", "context_window_tokens", "reserv
 DEFAULT_WINDOW = 200_000
 EMBED_BATCH = 16
 EMBED_RETRY_S = 30.0
+PRELOADED = "memory"
+"""Embedded to load the model."""
 SUPPLEMENTS_MAX = 20
 STOP_WAIT_S = 10.0
 
@@ -116,9 +119,14 @@ class Core:
         model: LanguageModel | None,
         clock: Clock,
         reranker: Reranker | None = None,
+        local: Embedder | None = None,
+        prompt: Embedder | None = None,
         test_clock: bool = False,
     ) -> None:
-        """test_clock: this store was made for checks, which may move its time."""
+        """local, prompt: beside an embedder behind an API, see `retrieval.meaning`.
+
+        test_clock: this store was made for checks, which may move its time.
+        """
         self.settings = settings
         self.test_clock = test_clock
         self.data_dir = data_dir
@@ -127,12 +135,14 @@ class Core:
         ids = Ids(clock)
         self.projects = Projects(data_dir / "projects.json", ids.new)
         self.audit = JsonlAudit(private_dir(data_dir / "audit") / "audit.jsonl")
+        # Loaded before it is first waited for; an API has nothing to load.
+        self._preloads = local if settings.embedder.kind in API_EMBEDDERS else embedder
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._embedding: threading.Thread | None = None
         self.reports = ContextReports(data_dir / "contexts", now=clock.now, new_id=ids.new)
         self._circuit = Circuit(time.monotonic)
-        self.nearness = Nearness(embedder, self._wake.set)
+        self.nearness = Nearness(local or embedder, self._wake.set)
         recall, rules = settings.retrieval, settings.lifecycle
         activation = replace(named(rules.activation), confidence_half_life_days=rules.confidence_half_life_days)
         searcher = Searcher(
@@ -148,6 +158,8 @@ class Core:
             reranker=reranker,
             rerank_deadline_s=recall.reranker_deadline_s,
             activation=activation,
+            local=local,
+            prompt=prompt,
         )
         records = Records(store, clock, self.audit, new_id=ids.new, entry_of=searcher.entry_of, on_write=self._stored)
         events = EventLog(records)
@@ -176,6 +188,7 @@ class Core:
             data_dir=data_dir,
             store=store,
             embedder=embedder,
+            local=local,
             model=model,
             clock=clock,
             audit=self.audit,
@@ -306,16 +319,27 @@ class Core:
         self.services.store.close()
 
     def _embed_behind(self) -> None:
+        self._preload()
         while not self._stopping.is_set():
             try:
-                done = self.services.searcher.embed_pending(EMBED_BATCH) + self.nearness.embed_waiting(EMBED_BATCH)
-            except Unavailable as error:
+                done = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.embed_pending(EMBED_BATCH)
+            except (Unavailable, WrongEmbedder) as error:
                 log.warning("embedding behind waits: %s", error)
-                self._stopping.wait(EMBED_RETRY_S)
+                self._wake.wait(EMBED_RETRY_S)  # a write may get its local row meanwhile
+                self._wake.clear()
                 continue
             if not done:
                 self._wake.wait()
                 self._wake.clear()
+
+    def _preload(self) -> None:
+        """Load the model that runs here, so that the first question does not wait for it."""
+        if self._preloads is None or not self._preloads.available():
+            return
+        try:
+            self._preloads.queries([PRELOADED])
+        except Unavailable as error:
+            log.warning("the embedder could not be loaded: %s", error)
 
     def _stored(self, entries: Sequence[Entry]) -> None:
         """Tell searches what was stored, as it was stored."""
@@ -327,7 +351,11 @@ class Core:
 
     def _neighbours(self, actor: Actor, memory: Memory) -> Sequence[tuple[Memory, float]]:
         """Return live facts near a new one; its row was embedded a moment ago and is remembered."""
-        return self.services.searcher.similar(actor, embedded_text(memory), layer=Layer.VERIFIED_FACT, limit=NEIGHBOURS)
+        text = embedded_text(memory)
+        try:
+            return self.services.searcher.similar(actor, text, layer=Layer.VERIFIED_FACT, limit=NEIGHBOURS)
+        except Unavailable:  # stored by its words; what is near is not known now
+            return []
 
     def _message_rows(self, texts: Sequence[str]) -> Matrix | None:
         """Return centred rows of a conversation's messages, None when nothing can embed now."""
@@ -413,10 +441,12 @@ def build_core(
     embedder: Embedder | None = None,
     model: LanguageModel | None = None,
     reranker: Reranker | None = None,
+    local: Embedder | None = None,
 ) -> Core:
     """Return the process's memory, its collections opened.
 
-    lock: held for `data_dir`; needed unless `store` is given. Raises StoreBusy, StoreDamaged, WrongEmbedder, DiskFull.
+    local: the model beside an API's `embedder`; both come from the settings when left out. lock: held for `data_dir`;
+    needed unless `store` is given. Raises StoreBusy, StoreDamaged, WrongEmbedder, DiskFull.
     """
     private_dir(data_dir)
     shown = MovableClock(clock or SystemClock())
@@ -425,13 +455,19 @@ def build_core(
     marker = data_dir / "test-clock"
     if os.environ.get("MEMORY_ANCHOR_TEST_CLOCK") == "1" and not (data_dir / "store").exists():
         marker.touch(mode=0o600)
-    chosen = embedder if embedder is not None else embedder_of(settings)
+    chosen, beside, prompt = embedder, local, None
+    if chosen is None:
+        chosen, beside = embedder_of(settings), local or local_of(settings)
+        prompt = _promptly(chosen)
     if chosen is not None:
         chosen = RememberingEmbedder(chosen)
     thinking = model or _model(settings, data_dir, shown)
     ranking = reranker or _reranker(settings, thinking)
     opened = store if store is not None else open_store(settings, data_dir, lock)
-    identities = {DENSE: chosen.identity} if chosen is not None else {}
+    if beside is not None:
+        beside = RememberingEmbedder(beside)
+    made_by = {DENSE: chosen, DENSE_LOCAL: beside}
+    identities = {name: one.identity for name, one in made_by.items() if one is not None}
     try:
         for name in COLLECTIONS:
             opened.open_collection(name, CollectionSpec(identities))
@@ -446,6 +482,8 @@ def build_core(
         embedder=chosen,
         model=thinking,
         reranker=ranking,
+        local=beside,
+        prompt=prompt,
         clock=shown,
         test_clock=marker.exists(),
     )
@@ -481,6 +519,24 @@ def embedder_of(settings: Settings) -> Embedder | None:
         api_key=chosen.api_key.get_secret_value(),
         base_url=chosen.base_url,
     )
+
+
+def local_of(settings: Settings) -> Embedder | None:
+    """Return the model that keeps a second vector beside an API's; None without an API, or with no model here."""
+    from memory_anchor.adapters.embedders import make_embedder
+
+    if settings.embedder.kind not in API_EMBEDDERS:
+        return None
+    return make_embedder("auto", model_path=settings.embedder.model_path or None)
+
+
+def _promptly(embedder: Embedder | None) -> Embedder | None:
+    """Return an API's embedder in one short try, None for one that runs here."""
+    if embedder is None:
+        return None
+    from memory_anchor.adapters.api_embedders import ApiEmbedder
+
+    return embedder.promptly() if isinstance(embedder, ApiEmbedder) else None
 
 
 def _model(settings: Settings, data_dir: Path, clock: Clock) -> LanguageModel | None:

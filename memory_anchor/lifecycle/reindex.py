@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from memory_anchor.files import make_private, write_whole
 from memory_anchor.model import COLLECTIONS, HasVector, Where
-from memory_anchor.ports import DENSE, CollectionSpec, Embedder, EmbedderIdentity, MemoryStore
+from memory_anchor.ports import DENSE, DENSE_LOCAL, CollectionSpec, Embedder, EmbedderIdentity, MemoryStore
 from memory_anchor.retrieval.embedding import document_rows
 from memory_anchor.text.indexing import searched_words
 
@@ -63,12 +63,17 @@ class Reindex:
         lock: AbstractContextManager[Any],
         state_dir: Path,
         vectors: bool = False,
+        local: EmbedderIdentity | None = None,
     ) -> None:
-        """embedder: None leaves the vectors as they are. vectors: embed anew although the embedder is the same."""
+        """embedder: None leaves the vectors as they are. vectors: embed anew although the embedder is the same.
+
+        local: who makes the second vector beside an API's; rows of its own stay, those it lacks are made behind.
+        """
         self._store = store
         self._embedder = embedder
         self._lock = lock
         self._file = state_dir / STATE_FILE
+        self._beside = {DENSE_LOCAL: local} if local is not None else {}
         self._identity = asdict(embedder.identity) if embedder is not None else None
         self._at = self._taken_up() or {name: _Place(self._first(name, vectors)) for name in COLLECTIONS}
 
@@ -89,19 +94,22 @@ class Reindex:
                 yield from self._embed(name)
                 return "switch"
             case "switch":
-                self._become(name, {DENSE: self._new(), BESIDE: self._new()})
+                self._become(name, {DENSE: self._new(), BESIDE: self._new(), **self._beside})
                 return "fill"
             case "fill":
                 yield from self._rewrite(name, "fill")
                 return "drop"
             case "drop":
-                self._become(name, {DENSE: self._new()})
+                self._become(name, {DENSE: self._new(), **self._beside})
                 return "done"
             case "words":
                 yield from self._rewrite(name, "words")
                 return "renew"
             case "renew":
-                self._become(name, dict(self._store.embedders(name)))
+                held = dict(self._store.embedders(name))
+                if self._embedder is not None:
+                    held.pop(DENSE_LOCAL, None)
+                self._become(name, held | self._beside)
                 return "done"
             case _:
                 return "done"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bisect
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ import numpy as np
 from memory_anchor.model import FOUND_STATES, Memory
 from memory_anchor.ports import DENSE, Entry, SparseVector
 from memory_anchor.retrieval.centring import Centring, script_of
+from memory_anchor.retrieval.vector_rows import VectorRows
 from memory_anchor.text.indexing import embedded_text, searched_words
 from memory_anchor.text.shape import shape_of
 from memory_anchor.text.terms import normal
@@ -72,16 +73,18 @@ class WordScores:
 
 
 class Mirror:
-    """Rows of one searcher's memories. Not thread-safe: the searcher holds its lock around every call."""
+    """Rows of one searcher's memories. Not thread-safe: the searcher holds its lock around every call.
 
-    def __init__(self, identity: EmbedderIdentity | None) -> None:
-        self._identity = identity
+    identities: named vector -> who makes it. `using` names the vector that a method compares.
+    """
+
+    def __init__(self, identities: Mapping[str, EmbedderIdentity]) -> None:
+        self._identities = identities
         self.clear()
 
     def clear(self) -> None:
         """Forget every row; they come back as they are met."""
-        width = self._identity.dimensions if self._identity else 0
-        self.centring = Centring(self._identity) if self._identity else None
+        self._rows_of = {name: VectorRows(identity, FIRST_ROWS) for name, identity in self._identities.items()}
         self.row_of: dict[str, int] = {}
         self.points: list[str] = []
         self.ids: list[str] = []
@@ -89,8 +92,6 @@ class Mirror:
         self._projects, self._audiences, self._conversations, self._collections = (_Names() for _ in range(4))
         self._postings: dict[int, _Postings] = {}
         self._talks: list[list[tuple[int, int]]] = []
-        self._vectors = np.zeros((FIRST_ROWS, width), dtype=np.float16)
-        self._embedded = np.zeros(FIRST_ROWS, dtype=bool)
         self._live = np.zeros(FIRST_ROWS, dtype=bool)
         self._script = np.zeros(FIRST_ROWS, dtype=np.int8)
         self._project = np.full(FIRST_ROWS, NONE, dtype=np.int32)
@@ -119,20 +120,17 @@ class Mirror:
             row = self._new_row(memory, entry.words or searched_words(memory), collection)
         self._live[row] = memory.state in FOUND_STATES
         self._audience[row] = self._audiences.id(memory.audience)
-        if DENSE in entry.vectors:
-            self.set_vector(memory.point_id, entry.vectors[DENSE])
+        for name in self._rows_of:
+            if name in entry.vectors:
+                self.set_vector(memory.point_id, entry.vectors[name], name)
         return row
 
-    def set_vector(self, point: str, vector: Matrix) -> None:
+    def set_vector(self, point: str, vector: Matrix, using: str = DENSE) -> None:
         """Give a known version its raw vector; an unknown one is ignored."""
         row = self.row_of.get(point)
-        if row is None or self.centring is None:
-            return
-        is_first = not self._embedded[row]
-        self._vectors[row] = vector
-        self._embedded[row] = True
-        if is_first and self._live[row]:
-            self.centring.learn(np.asarray(vector, dtype=np.float32)[None, :], self._script[row : row + 1])
+        if row is not None and using in self._rows_of:
+            script, counts = int(self._script[row]), bool(self._live[row])
+            self._rows_of[using].set(row, vector, script=script, counts=counts)
 
     def forget(self, points: Iterable[str]) -> None:
         """Let these rows no longer count as neighbours or in document frequencies."""
@@ -184,7 +182,9 @@ class Mirror:
                 self._after[first], self._before[second] = (second, first) if is_next else (NONE, NONE)
 
     def _grow(self) -> None:
-        for name in ("_vectors", "_embedded", "_live", "_script", "_project", "_audience", "_collection", "_shape"):
+        for held in self._rows_of.values():
+            held.grow()
+        for name in ("_live", "_script", "_project", "_audience", "_collection", "_shape"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         for name in ("_conversation", "_after", "_before", "_group", "_length", "_happened"):
@@ -205,30 +205,32 @@ class Mirror:
         """Return which rows are in this collection."""
         return np.asarray(self._collection[rows] == self._collections.known(collection))
 
-    def cosines(self, query: Matrix, script: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    def centring(self, using: str = DENSE) -> Centring | None:
+        """Return the means of one embedder's rows; None where there is no such embedder."""
+        held = self._rows_of.get(using)
+        return None if held is None else held.centring
+
+    def cosines(
+        self, query: Matrix, script: int, rows: NDArray[np.int64], *, using: str = DENSE
+    ) -> NDArray[np.float32]:
         """Return the centred cosine of a raw query row with each row; NaN where a row is not embedded."""
-        if self.centring is None:
-            return np.full(len(rows), np.nan, dtype=np.float32)
-        return self._cosines(self.centring.query(query, script), rows, self.centring)
+        held = self._rows_of[using]
+        return held.cosines(held.centring.query(query, script), rows, self._script[rows])
 
-    def cosines_as_document(self, document: Matrix, script: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    def cosines_as_document(
+        self, document: Matrix, script: int, rows: NDArray[np.int64], *, using: str = DENSE
+    ) -> NDArray[np.float32]:
         """Return the centred cosine of a raw document row with each row; NaN where a row is not embedded."""
-        if self.centring is None:
-            return np.full(len(rows), np.nan, dtype=np.float32)
-        own = self.centring.documents(document[None, :], np.asarray([script]))[0]
-        return self._cosines(own, rows, self.centring)
+        held = self._rows_of[using]
+        own = held.centring.documents(document[None, :], np.asarray([script], dtype=np.int8))[0]
+        return held.cosines(own, rows, self._script[rows])
 
-    def _cosines(self, centred: Matrix, rows: NDArray[np.int64], centring: Centring) -> NDArray[np.float32]:
-        found = centring.cosines(self._vectors[rows].astype(np.float32), self._script[rows], centred)
-        return np.where(self._embedded[rows], found, np.float32(np.nan))
-
-    def alike(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    def alike(self, rows: NDArray[np.int64], *, using: str = DENSE) -> NDArray[np.float32]:
         """Return the (n, n) centred cosines among rows; 0 where one is not embedded."""
-        if self.centring is None:
+        held = self._rows_of.get(using)
+        if held is None:
             return np.zeros((len(rows), len(rows)), dtype=np.float32)
-        centred = self.centring.documents(self._vectors[rows].astype(np.float32), self._script[rows])
-        centred *= self._embedded[rows][:, None]
-        return np.asarray(centred @ centred.T, dtype=np.float32)
+        return held.alike(rows, self._script[rows])
 
     def conversations(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the talk number of each row (a conversation on one day), -1 outside any."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from cachetools import LRUCache
 
+from memory_anchor.errors import Unavailable
 from memory_anchor.retrieval.centring import Centring, script_of
 
 if TYPE_CHECKING:
@@ -48,7 +49,11 @@ class Nearness:
             self._on_waiting()
         if not known:
             return [0.0] * len(texts)
-        row = self._centring.query(self._embedder.queries([question])[0], script_of(question))
+        try:
+            asked = self._embedder.queries([question])[0]
+        except Unavailable:  # words still find them
+            return [0.0] * len(texts)
+        row = self._centring.query(asked, script_of(question))
         return [float(known[text] @ row) if text in known else 0.0 for text in texts]
 
     def rows(self, texts: Sequence[str]) -> Matrix | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memory_anchor.ports import DENSE
 from memory_anchor.retrieval import ranking
 from memory_anchor.text.shape import wants_number, wants_time
 from memory_anchor.text.terms import is_compound, normal, term_id, terms
@@ -35,7 +36,10 @@ _TOGETHER = re.compile(r"\s*(?:,|、|&|\+|and|or|和|与|跟|同)\s*")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query made ready: its raw row (None without an embedder), script, distinct terms and normalised text."""
+    """A query made ready: its raw row (None without an embedder), script, distinct terms and normalised text.
+
+    using: the named vector that the row may be compared with.
+    """
 
     text: str
     row: Matrix | None
@@ -43,11 +47,12 @@ class Question:
     terms: tuple[str, ...]
     term_ids: tuple[int, ...]
     project: str
+    using: str = DENSE
 
     @classmethod
-    def of(cls, text: str, *, row: Matrix | None, script: int, project: str) -> Question:
+    def of(cls, text: str, *, row: Matrix | None, script: int, project: str, using: str = DENSE) -> Question:
         found = tuple(dict.fromkeys(terms(text)))
-        return cls(normal(text), row, script, found, tuple(term_id(term) for term in found), project)
+        return cls(normal(text), row, script, found, tuple(term_id(term) for term in found), project, using)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,7 @@ def score(
 def _dense(mirror: Mirror, question: Question, rows: NDArray[np.int64]) -> Scores:
     if question.row is None:
         return np.full(len(rows), np.nan, dtype=np.float32)
-    return mirror.cosines(question.row, question.script, rows)
+    return mirror.cosines(question.row, question.script, rows, using=question.using)
 
 
 def _conversation_parts(

@@ -17,20 +17,22 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
-from memory_anchor.errors import MemoryAnchorError, Unavailable
+from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
 from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, OneOf, SearchAnswer, Status, Where
 from memory_anchor.model import audiences as audiences_of
-from memory_anchor.ports import DENSE, Entry, Hit
+from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, Hit
 from memory_anchor.retrieval import ranking, scoring
 from memory_anchor.retrieval.assembling import Ranked, folded, prior, snippet
 from memory_anchor.retrieval.backlog import Backlog
 from memory_anchor.retrieval.centring import script_of
 from memory_anchor.retrieval.embedding import is_long
+from memory_anchor.retrieval.meaning import Meaning
 from memory_anchor.retrieval.mirror import Mirror
 from memory_anchor.retrieval.ranking import RankingWeights
 from memory_anchor.retrieval.request import SEARCHED, SearchRequest, admits, refusal, where_of
@@ -53,9 +55,7 @@ ASKS_ABOUT_PHRASE = 2
 """Terms beside a quoted phrase from which a query asks about it rather than for it."""
 PHRASE_DEPTH = 200
 """Memories read when a quoted phrase must match."""
-CACHED_QUERIES = 512
 CACHED_ANSWERS = 256
-CACHED_DOCUMENTS = 64
 DRAINED_BY_SEARCH = 3
 """Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
 WARM_PAGE = 500
@@ -75,7 +75,8 @@ class Searcher:
 
     embedder None: words alone. conversation, fold_duplicates, priors: the switches of the settings. cache_ttl_s 0: no
     answers are kept. lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector.
-    activation: how strength is counted. Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
+    activation: how strength is counted. local, prompt: the embedders beside an
+    API's (`Meaning`). Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
     """
 
     def __init__(
@@ -93,19 +94,23 @@ class Searcher:
         reranker: Reranker | None = None,
         rerank_deadline_s: float = DEADLINE_S,
         activation: ActivationSettings = DEFAULTS,
+        local: Embedder | None = None,
+        prompt: Embedder | None = None,
     ) -> None:
-        self._store, self._embedder, self._clock = store, embedder, clock
+        self._store, self._clock = store, clock
+        self._meaning = Meaning(embedder, local=local, prompt=prompt)
         self._lens, self._reranker, self._rerank_deadline_s = lens, reranker, rerank_deadline_s
         self._weights, self._activation = weights or RankingWeights(), activation
         self._conversation, self._fold, self._priors = conversation, fold_duplicates, priors
         self._ttl = timedelta(seconds=cache_ttl_s)
-        self._mirror = Mirror(embedder.identity if embedder else None)
+        self._mirror = Mirror(self._meaning.identities)
         self._lock = threading.RLock()
         self._generation = 0
         self._is_cold = True
-        self._backlog = Backlog(store, embedder, self._embedded)
-        self._query_rows: OrderedDict[str, Matrix] = OrderedDict()
-        self._document_rows: OrderedDict[str, Matrix] = OrderedDict()
+        self._backlogs = {
+            name: Backlog(store, one, partial(self._embedded, name), using=name)
+            for name, one in self._meaning.embedders.items()
+        }
         self._answers: OrderedDict[Any, _Cached] = OrderedDict()
 
     # --- searching -------------------------------------------------------------------------------------------------
@@ -143,8 +148,8 @@ class Searcher:
                     notes[f"Nothing is recorded for {period.text!r}; these are from other times."] = None
         else:
             found = self._ranked(actor, request, question, now, notes, period)
-        if len(self._backlog):
-            notes[f"{len(self._backlog)} new memories are not embedded yet and are found by their words only."] = None
+        if question.row is not None and (waiting := len(self._backlogs[question.using])):
+            notes[f"{waiting} new memories are not embedded yet and are found by their words only."] = None
         shown = {one.memory.id for one in found}
         conflicts = {
             (min(one.memory.id, other), max(one.memory.id, other))
@@ -157,36 +162,19 @@ class Searcher:
 
     def _drain(self) -> None:
         """Embed the last few writes first; a longer backlog is left to the background and said in a note."""
-        if 0 < len(self._backlog) <= DRAINED_BY_SEARCH:
-            with contextlib.suppress(Unavailable):  # `_question` tells
-                self._backlog.embed(DRAINED_BY_SEARCH)
+        for name, backlog in self._backlogs.items():
+            embedder = self._meaning.prompt[name]
+            if 0 < len(backlog) <= DRAINED_BY_SEARCH and embedder.available():
+                with contextlib.suppress(Unavailable, WrongEmbedder):  # `_question` tells
+                    backlog.embed(DRAINED_BY_SEARCH, by=embedder)
 
     def _question(self, actor: Actor, request: SearchRequest, notes: dict[str, None]) -> Question:
         project = f"{actor.scope.account}|{actor.scope.project}"
-        row = None
-        if self._embedder is None:
-            notes["Searched by words only: no embedder is configured."] = None
-        else:
-            try:
-                row = self._query_row(request.query)
-                if self._lens and request.topic:
-                    row = (1 - self._lens) * row + self._lens * self._query_row(request.topic)
-            except Unavailable as error:
-                notes[f"Searched by words only: {error}"] = None
-        return Question.of(request.query, row=row, script=script_of(request.query), project=project)
-
-    def _query_row(self, text: str) -> Matrix:
-        with self._lock:
-            if text in self._query_rows:
-                self._query_rows.move_to_end(text)
-                return self._query_rows[text]
-        assert self._embedder is not None  # noqa: S101 - the caller looked
-        row: Matrix = self._embedder.queries([text])[0]
-        with self._lock:
-            self._query_rows[text] = row
-            while len(self._query_rows) > CACHED_QUERIES:
-                self._query_rows.popitem(last=False)
-        return row
+        asked = self._meaning.asked(request.query, topic=request.topic, share=self._lens)
+        if asked.note:
+            notes[asked.note] = None
+        script = script_of(request.query)
+        return Question.of(request.query, row=asked.row, script=script, project=project, using=asked.using)
 
     def _ranked(
         self,
@@ -222,7 +210,7 @@ class Searcher:
             )
             if note:
                 notes[note] = None
-        return self._with_disputed(actor, request, self._arranged(ranked, scored), now)[: request.limit]
+        return self._with_disputed(actor, request, self._arranged(ranked, scored, question.using), now)[: request.limit]
 
     def _candidates(
         self, actor: Actor, request: SearchRequest, question: Question, notes: dict[str, None]
@@ -235,7 +223,8 @@ class Searcher:
             try:
                 hits: list[Hit] = []
                 if question.row is not None:
-                    hits += self._store.nearest(collection, self._aimed(question), where, limit=CANDIDATES)
+                    aimed = self._aimed(question)
+                    hits += self._store.nearest(collection, aimed, where, limit=CANDIDATES, using=question.using)
                 if words.indices:
                     hits += self._store.matching(collection, words, where, limit=CANDIDATES)
                 if not hits and request.since is not None:
@@ -252,7 +241,7 @@ class Searcher:
         """Return the query row less its mean: the engine's raw cosine then orders almost as the centred one does."""
         assert question.row is not None  # noqa: S101 - the caller looked
         with self._lock:
-            centring = self._mirror.centring
+            centring = self._mirror.centring(question.using)
             return question.row if centring is None else centring.query(question.row, question.script)
 
     def _read(
@@ -302,11 +291,11 @@ class Searcher:
             for entry in self._store.get(collection, wanted)
         }
 
-    def _arranged(self, ranked: list[Ranked], scored: Scored) -> list[Ranked]:
+    def _arranged(self, ranked: list[Ranked], scored: Scored, using: str) -> list[Ranked]:
         if not self._fold or len(ranked) < 2:
             return ranked
         with self._lock:
-            cosines = self._mirror.alike(scored.rows[[one.place for one in ranked]])
+            cosines = self._mirror.alike(scored.rows[[one.place for one in ranked]], using=using)
         alike = {
             (ranked[first].place, ranked[second].place): float(cosines[first, second])
             for first, second in zip(*np.nonzero(np.triu(cosines > 0, 1)), strict=True)
@@ -372,19 +361,20 @@ class Searcher:
         """Return the readable memories of a layer nearest to `text` as a memory, with their centred cosine, best first.
 
         From 0.30 on they are related, from 0.55 on they may be the same fact (docs/retrieval.md). Pending ones too.
-        Empty without an embedder.
+        Empty without an embedder. Raises Unavailable: no embedder can run now.
         """
-        if self._embedder is None:
+        found = self._meaning.written(text)
+        if found is None:
             return []
-        row = self._document_row(text)
+        using, row = found
         request = SearchRequest(query=text, layers=(layer,), include_pending=True)
         collection = layer.value
         where = where_of(actor, request, layer)
-        hits = self._store.nearest(collection, row, where, limit=BEFORE_SIMILAR * limit)
+        hits = self._store.nearest(collection, row, where, limit=BEFORE_SIMILAR * limit, using=using)
         self._fill({hit.point_id: collection for hit in hits})
         with self._lock:
             rows = self._mirror.rows([hit.point_id for hit in hits])
-            cosines = self._mirror.cosines_as_document(row, script_of(text), rows)
+            cosines = self._mirror.cosines_as_document(row, script_of(text), rows, using=using)
             order = ranking.best_first(np.nan_to_num(cosines, nan=-1.0), rows)[:limit]
             near = [(self._mirror.points[int(rows[place])], float(cosines[place])) for place in order]
         memories = self._get([point for point, _ in near])
@@ -398,24 +388,9 @@ class Searcher:
     # --- writing side ----------------------------------------------------------------------------------------------
 
     def entry_of(self, memory: Memory, *, embed: bool) -> Entry:
-        """Return the memory with the vectors to store it with. embed: wait for its row (facts), else words only."""
-        words = searched_words(memory)
-        if not embed or self._embedder is None:
-            return Entry(memory, words=words)
-        return Entry(memory, {DENSE: self._document_row(embedded_text(memory))}, words)
-
-    def _document_row(self, text: str) -> Matrix:
-        """Return the row of a text about to be written; `similar` and `entry_of` ask for the same one in turn."""
-        with self._lock:
-            if text in self._document_rows:
-                return self._document_rows[text]
-        assert self._embedder is not None  # noqa: S101 - the callers looked
-        row: Matrix = self._embedder.documents([text])[0]
-        with self._lock:
-            self._document_rows[text] = row
-            while len(self._document_rows) > CACHED_DOCUMENTS:
-                self._document_rows.popitem(last=False)
-        return row
+        """Return the memory with the vectors to store it with. embed: wait for a row (facts), else words only."""
+        found = self._meaning.written(embedded_text(memory)) if embed else None
+        return Entry(memory, dict([found]) if found else {}, searched_words(memory))
 
     def note_written(self, written: Memory | Entry) -> None:
         """Take a stored version into account at once: cached answers go, words count, a missing row is queued."""
@@ -428,8 +403,9 @@ class Searcher:
             known = memory.point_id in self._mirror.row_of
             self._mirror.add(entry, collection)
             fresh = isinstance(written, Entry) and not known and memory.state in FOUND_STATES
-            if fresh and (DENSE not in entry.vectors or is_long(memory)):
-                self._backlog.add(collection, memory.point_id)
+            for name, backlog in self._backlogs.items():
+                if fresh and (name not in entry.vectors or is_long(memory)):
+                    backlog.add(collection, memory.point_id)
 
     def invalidate(self) -> None:
         """Drop every cached answer and all that is derived: after an import, a restore or a reindex."""
@@ -456,26 +432,33 @@ class Searcher:
         return read
 
     def unembedded(self) -> int:
-        """Return how many searchable versions have no dense vector yet; 0 without an embedder."""
-        return self._backlog.unembedded()
+        """Return how many searchable versions lack the row of the store's embedder; 0 without one."""
+        return self._backlogs[DENSE].unembedded() if DENSE in self._backlogs else 0
 
     def embed_pending(self, limit: int) -> int:
         """Embed up to `limit` memories that wait, writes of this process first; return how many were done.
 
         Made for a background loop: its first call also reads the store into memory (`warm`).
-        Raises Unavailable: the embedder cannot run now.
+        Raises Unavailable, WrongEmbedder: nothing was done, the embedder cannot run now.
         """
         with self._lock:
             is_cold, self._is_cold = self._is_cold, False
         if is_cold:
             self.warm()
-        return self._backlog.embed(limit)
+        done = self._backlogs[DENSE_LOCAL].embed(limit) if DENSE_LOCAL in self._backlogs else 0
+        if DENSE in self._backlogs:
+            try:
+                done += self._backlogs[DENSE].embed(limit)
+            except (Unavailable, WrongEmbedder):
+                if not done:
+                    raise
+        return done
 
-    def _embedded(self, vectors: Mapping[str, Matrix]) -> None:
+    def _embedded(self, using: str, vectors: Mapping[str, Matrix]) -> None:
         with self._lock:
             self._generation += 1
             for point, row in vectors.items():
-                self._mirror.set_vector(point, row)
+                self._mirror.set_vector(point, row, using)
 
     def _fill(self, points: dict[str, str]) -> None:
         """Read the versions that the mirror does not know yet."""

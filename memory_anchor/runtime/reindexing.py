@@ -47,13 +47,13 @@ def _in_the_engine(vectors: bool, tick: Tick) -> dict[str, Any]:
 
 
 def _here(data_dir: Path, lock: DirectoryLock, vectors: bool, asked: dict[str, str], tick: Tick) -> dict[str, Any]:
-    from memory_anchor.app import embedder_of, open_store, settings_of
+    from memory_anchor.app import embedder_of, local_of, open_store, settings_of
     from memory_anchor.lifecycle.reindex import Reindex
     from memory_anchor.model import COLLECTIONS
     from memory_anchor.ports import CollectionSpec
 
     settings = settings_of(os.environ, {"embedder": asked} if asked else None)
-    embedder = embedder_of(settings)
+    embedder, local = embedder_of(settings), local_of(settings)
     if embedder is not None and not embedder.available():
         raise Unavailable(
             f"embedder {embedder.identity.model} cannot run here without a download; "
@@ -63,7 +63,14 @@ def _here(data_dir: Path, lock: DirectoryLock, vectors: bool, asked: dict[str, s
     try:
         for name in COLLECTIONS:
             store.open_collection(name, CollectionSpec({}))
-        run = Reindex(store, embedder, lock=threading.RLock(), state_dir=data_dir / "jobs", vectors=vectors)
+        run = Reindex(
+            store,
+            embedder,
+            lock=threading.RLock(),
+            state_dir=data_dir / "jobs",
+            vectors=vectors,
+            local=local.identity if local is not None else None,
+        )
         for progress in run.steps():
             tick(progress.done, progress.total, f"{progress.collection}: {progress.stage}")
     finally:
