@@ -58,7 +58,7 @@ class RankingWeights:
     time: float = 0.15
     prior: float = 0.03
     rerank: float = 0.5
-    dense_gate: float = 0.21
+    dense_gate: float = 0.24
     words_gate: float = 0.4
     dense_floor: float = 0.15
     words_floor: float = 0.25

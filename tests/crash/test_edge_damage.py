@@ -228,6 +228,7 @@ def test_a_crash_while_erasing_shows_the_old_store_or_the_new(
     assert len(list(home.glob("shard-*"))) == 1
 
 
+@pytest.mark.slow
 def test_readers_and_writers_go_on_while_a_shard_is_replaced(home: Path, lock: DirectoryLock) -> None:
     """Thread-safety: no reader meets a closed shard, no write goes to the old one."""
     failures: list[BaseException] = []

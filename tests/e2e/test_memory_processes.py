@@ -163,6 +163,7 @@ def test_in_process_serves_the_same_memory_and_holds_the_lock(home: Home) -> Non
     assert found["content"] == "In process we trust"
 
 
+@pytest.mark.slow
 def test_a_bridge_is_served_by_a_running_http_server(home: Home) -> None:
     """Rule serve.beside: `serve` holds the lock and is the engine as well; ending it hands over to a new one."""
     command = [*COMMAND, "serve", "--port", "0"]

@@ -106,6 +106,7 @@ def test_without_an_embedder_vectors_stay_as_they_are(tmp_path):
     assert near(store, OLD) == [a_memory("m7").point_id]
 
 
+@pytest.mark.slow
 def test_the_edge_store_is_moved_to_another_embedder(tmp_path):
     """Rule reindex: the way out of WrongEmbedder, on the real engine, and it opens with the new one afterwards."""
     from memory_anchor.adapters.edge_store import EdgeStore
