@@ -45,7 +45,7 @@ from memory_anchor.layers.records import Records
 from memory_anchor.lifecycle.jobs import SETTLE_S, Scheduler
 from memory_anchor.lifecycle.registry import all_jobs
 from memory_anchor.lifecycle.statistics import statistics
-from memory_anchor.lifecycle.upkeep import LifecycleRules, Upkeep
+from memory_anchor.lifecycle.upkeep import AgentRules, LifecycleRules, Upkeep
 from memory_anchor.lifecycle.usage import UsageBuffer
 from memory_anchor.model import (
     COLLECTIONS,
@@ -85,7 +85,7 @@ from memory_anchor.retrieval.ranking import RankingWeights
 from memory_anchor.retrieval.search import Searcher
 from memory_anchor.runtime.wire import user_config_file
 from memory_anchor.services import Room, Services
-from memory_anchor.settings import API_EMBEDDERS, Loaded, Settings, load_settings, with_project_file
+from memory_anchor.settings import API_EMBEDDERS, AgentLifecycle, Loaded, Settings, load_settings, with_project_file
 from memory_anchor.text.indexing import embedded_text
 from memory_anchor.writes import session_text
 
@@ -179,6 +179,7 @@ class Core:
                 policy=rules.policy,
                 forget_facts=frozenset(MemoryType(name) for name in rules.forget_facts),
                 idle_conversation_s=rules.idle_conversation_s,
+                agents={name: _agent_rules(agent.lifecycle) for name, agent in settings.agents.items()},
             ),
             activation=activation,
             state_dir=data_dir / "jobs",
@@ -563,6 +564,10 @@ def _reranker(settings: Settings, model: LanguageModel | None) -> Reranker | Non
     from memory_anchor.adapters.rerankers import make_reranker
 
     return make_reranker(settings.retrieval.reranker, path=settings.retrieval.reranker_path, language_model=model)
+
+
+def _agent_rules(chosen: AgentLifecycle) -> AgentRules:
+    return AgentRules(chosen.enabled, chosen.forget_threshold, chosen.decay_factor, chosen.merge_threshold)
 
 
 def _gate(settings: Settings) -> Gate:

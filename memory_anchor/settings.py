@@ -140,11 +140,13 @@ class ExtractionSettings(_Group):
 
 
 class AgentLifecycle(_Group):
+    """How jobs treat what this agent wrote; what is left out goes by `lifecycle`. enabled false: jobs neither forget
+    nor merge it. decay_factor: of its priority, a day without use. merge_threshold: cosine."""
+
     enabled: bool = True
-    decay_factor: float = Field(1.0, gt=0, le=1)
-    max_entries: int = Field(20_000, ge=10)
-    merge_threshold: float = Field(0.9, ge=0, le=1)
-    forget_threshold: float = Field(20.0, ge=0, le=100)
+    decay_factor: float | None = Field(None, gt=0, le=1)
+    merge_threshold: float | None = Field(None, ge=0, le=1)
+    forget_threshold: float | None = Field(None, ge=0, le=100)
 
 
 class AgentRetrieval(_Group):

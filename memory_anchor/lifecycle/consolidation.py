@@ -251,7 +251,7 @@ def merge_duplicates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Jo
     left = False
     new = live(extracted, Between("recorded_at", at_least=at - FIRST_LOOK_BACK))
     for memory in list(scan(up, _FACTS, new, limits)):
-        if memory.id in merged or memory.pinned:
+        if memory.id in merged or memory.pinned or not up.rules.of(memory).tended:
             continue
         if len(merged) // 2 >= cap or limits.should_stop():
             left = True
@@ -288,10 +288,16 @@ def _twin(up: Upkeep, memory: Memory, extracted: OneOf, merged: set[str]) -> Mem
         return None  # not embedded yet: the next night
     same = live(extracted, OneOf("audience", (memory.audience,)), OneOf("type", (memory.type.value,)))
     hits = up.store.nearest(_FACTS, row, same, limit=NEIGHBOURS)
-    near = [hit.point_id for hit in hits if hit.score >= up.rules.merge_threshold and hit.point_id != memory.point_id]
+    least = up.rules.of(memory).merge_threshold
+    near = [hit.point_id for hit in hits if hit.score >= least and hit.point_id != memory.point_id]
     for entry in up.store.get(_FACTS, near):
         other = entry.memory
-        if other.id not in merged and not other.pinned and says_the_same(memory.content, other.content):
+        if (
+            other.id not in merged
+            and not other.pinned
+            and up.rules.of(other).tended
+            and says_the_same(memory.content, other.content)
+        ):
             return other
     return None
 

@@ -92,6 +92,8 @@ def may_forget(memory: Memory, at: datetime, up: Upkeep) -> bool:
     """Return whether forgetting may ever take this memory at `at`: the rule of who is safe."""
     if memory.pinned or memory.origin is Origin.HUMAN or memory.type is MemoryType.INSTRUCTION:
         return False
+    if not up.rules.of(memory).tended:
+        return False
     if memory.author.startswith(HUMAN_AUTHOR):  # edited or restored by hand: a human wants it here
         return False
     if memory.status is not Status.ACTIVE or not memory.is_current:
@@ -166,7 +168,7 @@ def candidates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Iterable
             noise = seeded_noise(memory.id, day=day, seed=up.rules.seed, spread=up.activation.noise)
             strength = strength_of(memory, at, up.activation, noise=noise)
             idle = age_days(last_used_at(memory), at)
-            priority = decayed_priority(memory.priority, idle_days=idle, factor=up.rules.priority_factor)
+            priority = decayed_priority(memory.priority, idle_days=idle, factor=up.rules.of(memory).priority_factor)
             yield Candidate(memory, strength * (LEAST_WEIGHT + priority / PRIORITY_OF_WEIGHT), strength, idle)
 
 
@@ -184,16 +186,20 @@ def choose(found: Sequence[Candidate], up: Upkeep, at: datetime, *, active: int)
         day = at.toordinal()
         chosen = [c for c in weakest if c.strength < FADING and _draw(c.memory.id, day, rules.seed) < rules.drop_share]
     elif rules.policy == "reflection_summary":
-        faded = [c for c in weakest if c.keep < rules.forget_below]
+        faded = [c for c in weakest if _has_faded(c, up)]
         foldable = {m.id for group in _groups([c.memory for c in faded]) for m in group}
         chosen = [c for c in faded if c.memory.id in foldable]
     else:
-        chosen = [c for c in weakest if c.keep < rules.forget_below]
+        chosen = [c for c in weakest if _has_faded(c, up)]
     over = active - rules.max_entries - len(chosen)
     if over > 0:
         taken = {c.memory.id for c in chosen}
         chosen += [c for c in weakest if c.memory.id not in taken][:over]
     return chosen
+
+
+def _has_faded(candidate: Candidate, up: Upkeep) -> bool:
+    return candidate.keep < up.rules.of(candidate.memory).forget_below
 
 
 def _draw(memory_id: str, day: int, seed: int) -> float:
@@ -204,7 +210,7 @@ def _draw(memory_id: str, day: int, seed: int) -> float:
 
 
 def _reason(candidate: Candidate, up: Upkeep) -> str:
-    if candidate.keep < up.rules.forget_below:
+    if _has_faded(candidate, up):
         return f"faded to strength {candidate.strength:.0f}, unused for {candidate.idle_days:.0f} days"
     if up.rules.policy == "random_drop":
         return f"dropped at random among the faded, unused for {candidate.idle_days:.0f} days"

@@ -36,6 +36,29 @@ PLANNED_SHOWN = 1_000
 
 
 @dataclass(frozen=True, slots=True)
+class AgentRules:
+    """What one agent's memories go by instead (`agents.NAME.lifecycle`); None: as everybody's.
+
+    tended: jobs may forget and merge its memories at all; a time to live ends all the same.
+    """
+
+    tended: bool = True
+    forget_below: float | None = None
+    priority_factor: float | None = None
+    merge_threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRules:
+    """What one memory goes by, in the units of `LifecycleRules`."""
+
+    tended: bool
+    forget_below: float
+    priority_factor: float
+    merge_threshold: float
+
+
+@dataclass(frozen=True, slots=True)
 class LifecycleRules:
     """The user's settings of lifecycle jobs, in the units of their names.
 
@@ -54,6 +77,17 @@ class LifecycleRules:
     idle_conversation_s: int = 1800
     merge_threshold: float = 0.95
     seed: int = 0
+    agents: Mapping[str, AgentRules] = field(default_factory=dict)
+
+    def of(self, memory: Memory) -> MemoryRules:
+        """Return what the memory goes by: its agent's rules where they say something, else these."""
+        own = self.agents.get(memory.scope.agent, AgentRules())
+        return MemoryRules(
+            own.tended,
+            self.forget_below if own.forget_below is None else own.forget_below,
+            self.priority_factor if own.priority_factor is None else own.priority_factor,
+            self.merge_threshold if own.merge_threshold is None else own.merge_threshold,
+        )
 
 
 def _nobody_listens(entries: Sequence[Entry]) -> None:

@@ -1,0 +1,67 @@
+"""Lifecycle settings of one agent: they change what jobs do with its memories and nobody else's (write-back RFC)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from timekit import a_memory, archived, current, day, put, upkeep
+
+from memory_anchor.lifecycle.consolidation import merge_duplicates
+from memory_anchor.lifecycle.forgetting import forget
+from memory_anchor.lifecycle.upkeep import AgentRules
+from memory_anchor.model import MemoryType, Origin, Scope, Status
+from memory_anchor.settings import Settings
+from memory_anchor.testing import ephemeral_core
+
+CODEX, CLAUDE = Scope(agent="codex"), Scope(agent="claude")
+
+
+def test_an_agent_that_is_not_tended_keeps_what_faded():
+    """Rule agents.lifecycle.enabled: jobs forget the others' memories."""
+    up = upkeep(max_archived_share=1.0, agents={"codex": AgentRules(tended=False)})
+    put(up, a_memory("kept", scope=CODEX), a_memory("gone", scope=CLAUDE))
+
+    forget(up, day(60))
+
+    assert archived(up) == {"gone"}
+
+
+def test_an_agents_threshold_and_decay_decide_what_of_it_fades():
+    """Rule agents.lifecycle: a threshold of its own, and a priority that falls with every unused day."""
+    rules = {"strict": AgentRules(forget_below=90.0), "mild": AgentRules(forget_below=0.0)}
+    up = upkeep(max_archived_share=1.0, agents=rules | {"fading": AgentRules(priority_factor=0.8)})
+    half_life = {"half_life_days": 12.0, "priority": 50.0}
+    for agent in ("strict", "mild", "fading", "plain"):
+        put(up, a_memory(agent, scope=Scope(agent=agent), **half_life))
+
+    forget(up, day(14))
+
+    assert archived(up) == {"strict", "fading"}
+
+
+def test_an_agents_merge_threshold_and_switch_hold_for_its_facts():
+    """Rule agents.lifecycle.merge_threshold: facts merge from there on, never where jobs stay away."""
+    same = ("The deploy script runs on Friday nights", "The deploy script runs on Friday nights alone")
+    for rules, merges in (
+        (AgentRules(), 0),
+        (AgentRules(merge_threshold=0.6), 1),
+        (AgentRules(False, None, None, 0.6), 0),
+    ):
+        up = upkeep(max_archived_share=1.0, agents={"codex": rules})
+        facts = [
+            a_memory(name, text, MemoryType.FACT, origin=Origin.EXTRACTED, scope=CODEX)
+            for name, text in zip("ab", same, strict=True)
+        ]
+        put(up, *facts)
+
+        assert merge_duplicates(up, day(1)).counts["merged"] == merges
+        assert [m.status for m in current(up).values()].count(Status.SUPERSEDED) == merges
+
+
+def test_the_settings_of_an_agent_reach_the_jobs(tmp_path: Path):
+    """Rule settings.real: what is set is what the jobs go by."""
+    own = {"enabled": False, "decay_factor": 0.9, "merge_threshold": 0.97, "forget_threshold": 5}
+    core = ephemeral_core(tmp_path, settings=Settings.model_validate({"agents": {"codex": {"lifecycle": own}}}))
+
+    assert core.upkeep.rules.agents == {"codex": AgentRules(False, 5.0, 0.9, 0.97)}
+    assert core.upkeep.rules.of(a_memory("m", scope=CLAUDE)).forget_below == core.settings.lifecycle.forget_below
