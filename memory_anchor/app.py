@@ -12,9 +12,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -121,9 +121,11 @@ class Core:
         reranker: Reranker | None = None,
         local: Embedder | None = None,
         prompt: Embedder | None = None,
+        model_named: Callable[[str], LanguageModel | None] | None = None,
         test_clock: bool = False,
     ) -> None:
         """local, prompt: beside an embedder behind an API, see `retrieval.meaning`.
+        model_named: a model by its name (default: always `model`).
 
         test_clock: this store was made for checks, which may move its time.
         """
@@ -191,6 +193,7 @@ class Core:
             embedder=embedder,
             local=local,
             model=model,
+            model_named=model_named or (lambda _: model),
             clock=clock,
             audit=self.audit,
             records=records,
@@ -462,7 +465,8 @@ def build_core(
         prompt = _promptly(chosen)
     if chosen is not None:
         chosen = RememberingEmbedder(chosen)
-    thinking = model or _model(settings, data_dir, shown)
+    models = _models(settings, data_dir, shown) if model is None else None
+    thinking = models("") if models is not None else model
     ranking = reranker or _reranker(settings, thinking)
     opened = store if store is not None else open_store(settings, data_dir, lock)
     if beside is not None:
@@ -485,6 +489,7 @@ def build_core(
         reranker=ranking,
         local=beside,
         prompt=prompt,
+        model_named=models,
         clock=shown,
         test_clock=marker.exists(),
     )
@@ -540,21 +545,30 @@ def _promptly(embedder: Embedder | None) -> Embedder | None:
     return embedder.promptly() if isinstance(embedder, ApiEmbedder) else None
 
 
-def _model(settings: Settings, data_dir: Path, clock: Clock) -> LanguageModel | None:
-    """Return the language model of the settings; None means rules, a normal mode."""
+def _models(settings: Settings, data_dir: Path, clock: Clock) -> Callable[[str], LanguageModel | None]:
+    """Return the language models of the settings by name, "" for `llm.model`; None means rules, a normal mode.
+
+    Each is made once; all spend from one budget.
+    """
     if settings.llm.kind == "none":
-        return None
+        return lambda _: None
     from memory_anchor.adapters.language_models import FileCounter, make_model
 
-    return make_model(
-        settings.llm.kind,
-        clock=clock,
-        model=settings.llm.model,
-        api_key=settings.llm.api_key.get_secret_value(),
-        base_url=settings.llm.base_url,
-        monthly_token_budget=settings.llm.monthly_tokens,
-        counter=FileCounter(data_dir / "tokens.json"),
-    )
+    counter = FileCounter(data_dir / "tokens.json")
+
+    @cache
+    def named(name: str) -> LanguageModel:
+        return make_model(
+            settings.llm.kind,
+            clock=clock,
+            model=name or settings.llm.model,
+            api_key=settings.llm.api_key.get_secret_value(),
+            base_url=settings.llm.base_url,
+            monthly_token_budget=settings.llm.monthly_tokens,
+            counter=counter,
+        )
+
+    return named
 
 
 def _reranker(settings: Settings, model: LanguageModel | None) -> Reranker | None:

@@ -34,6 +34,8 @@ class Services:
     local: Embedder | None
     """The bundled model beside an API's embedder: the second vector of each memory."""
     model: LanguageModel | None
+    model_named: Callable[[str], LanguageModel | None]
+    """A model by its name, "" for `model`: an agent may extract with another one."""
     clock: Clock
     audit: AuditLog
     records: Records

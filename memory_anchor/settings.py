@@ -177,7 +177,6 @@ class HttpSettings(_Group):
 
 class EngineSettings(_Group):
     idle_exit_s: int = Field(600, ge=1)
-    request_timeout_s: float = Field(30.0, gt=0)
 
 
 class Settings(_Group):

@@ -337,7 +337,7 @@ class Writes:
         style = Style(write_mode, Perspective(own.perspective), own.prompt_template)
         extract: Extract | None = None
         notes = []
-        model = self.services.model
+        model = self.services.model_named(own.model)
         if model is not None and write_mode is not WriteMode.TOOL_CALL:
             extract = partial(
                 extract_through,

@@ -7,7 +7,8 @@ from pathlib import Path
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.app import Core, build_core
 from memory_anchor.errors import Unavailable
-from memory_anchor.model import Actor, Outcome, WriteMode
+from memory_anchor.model import COLLECTIONS, Actor, Outcome, WriteMode
+from memory_anchor.ports import CollectionSpec
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
 
@@ -70,3 +71,45 @@ def test_a_models_invented_target_falls_back_to_rules(tmp_path: Path, agent: Act
 
     assert done.id is not None
     assert anchor.get(done.id).content.endswith("60 seconds")
+
+
+def test_an_agent_may_extract_with_a_model_of_its_own(tmp_path: Path) -> None:
+    """Rule agents.extraction.model: the one named is asked, once made, and the others' stays what `llm.model` says."""
+    settings = Settings.model_validate({"llm": {"kind": "anthropic", "model": "large", "api_key": "k"}})
+    core = build_core(
+        settings, data_dir=tmp_path / "core", clock=ManualClock(), store=DictStore(), embedder=HashEmbedder()
+    )
+    named = core.services.model_named
+
+    assert core.services.model is named("")
+    small = named("small")
+    assert small is not None
+    assert small.name == "small"
+    assert small is named("small")
+
+
+def test_the_model_of_the_agents_settings_is_the_one_that_is_asked(tmp_path: Path, agent: Actor) -> None:
+    """Rule agents.extraction.model: through a whole conversation."""
+    asked: list[str] = []
+    model = ScriptedLanguageModel({"memories": []})
+    core = Core(
+        Settings.model_validate({"agents": {agent.scope.agent: {"extraction": {"model": "small"}}}}),
+        data_dir=tmp_path / "core",
+        store=_opened(),
+        embedder=None,
+        model=None,
+        clock=ManualClock(),
+        model_named=lambda name: asked.append(name) or model,
+    )
+
+    core.anchor(agent).remember_conversation(TALK, mode="ghostwriter")
+
+    assert asked == ["small"]
+    assert model.asked
+
+
+def _opened() -> DictStore:
+    store = DictStore()
+    for name in COLLECTIONS:
+        store.open_collection(name, CollectionSpec({}))
+    return store
