@@ -15,23 +15,14 @@ from typing import Any
 
 from memory_anchor import inputs
 from memory_anchor.errors import BadInput
-from memory_anchor.model import (
-    HISTORY,
-    Actor,
-    Constitution,
-    Layer,
-    Memory,
-    OneOf,
-    OperationPassage,
-    SearchAnswer,
-    Where,
-)
+from memory_anchor.model import HISTORY, Actor, Constitution, Layer, Memory, OperationPassage, SearchAnswer
 from memory_anchor.retrieval.context import BuiltContext, ContextBuilder
 from memory_anchor.retrieval.request import SearchRequest
 from memory_anchor.retrieval.routing import with_identity, with_operations
 from memory_anchor.services import Room, Services
 from memory_anchor.settings import AgentSettings
 from memory_anchor.standing import standing
+from memory_anchor.where import OneOf, Where
 from memory_anchor.writes import Writes
 
 SEARCH_LIMIT_MAX = 50

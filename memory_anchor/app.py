@@ -1,67 +1,25 @@
-"""Composition root: settings -> adapters -> MemoryAnchor.
+"""Composition root: settings -> adapters -> `Core`.
 
-The only module that knows which adapter stands behind which port. What is heavy is imported inside
-`build_core`, after the caller took the directory lock; the embedder's model is loaded by its first use. `Core` is one
-process's memory: it serves every project, hands out a `MemoryAnchor` a request, embeds behind, runs jobs and ends
-conversations.
+The only module that knows which adapter stands behind which port. What is heavy is imported inside `build_core`, after
+the caller took the directory lock; the embedder's model is loaded by its first use.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import cache, partial
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
-from cachetools import LRUCache
-
-from memory_anchor.activation import named
-from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.adapters.projects import Projects
 from memory_anchor.adapters.remembering import RememberingEmbedder
 from memory_anchor.adapters.restoring import finish_restore
-from memory_anchor.adapters.system import Ids, MovableClock, SystemClock, private_dir
-from memory_anchor.adapters.working_tree import WorkingTree
-from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.errors import BadInput, Refused, Unavailable, WrongEmbedder
-from memory_anchor.freshness import FreshnessChecker
-from memory_anchor.ingestion.from_events import EventReader
-from memory_anchor.ingestion.reconcile import decide
-from memory_anchor.ingestion.reconcile_model import decide_with_model
-from memory_anchor.ingestion.remembering import Rememberer
-from memory_anchor.ingestion.writing import FactWriter
-from memory_anchor.layers.active_context import ActiveContext
-from memory_anchor.layers.event_log import EventDraft, EventLog
-from memory_anchor.layers.gate import Gate
-from memory_anchor.layers.identity_schema import IdentitySchema
-from memory_anchor.layers.operational_knowledge import OperationalKnowledge
-from memory_anchor.layers.records import Records
-from memory_anchor.lifecycle.jobs import SETTLE_S, Scheduler
-from memory_anchor.lifecycle.registry import all_jobs
-from memory_anchor.lifecycle.statistics import statistics
-from memory_anchor.lifecycle.upkeep import AgentRules, LifecycleRules, Upkeep
-from memory_anchor.lifecycle.usage import UsageBuffer
+from memory_anchor.adapters.system import MovableClock, SystemClock, private_dir
+from memory_anchor.core import Core
+from memory_anchor.errors import Refused
 from memory_anchor.model import (
     COLLECTIONS,
-    Actor,
-    Caller,
-    ConstitutionEntry,
-    Layer,
-    Memory,
-    MemoryType,
-    OneOf,
-    Origin,
-    RetrievedSnippet,
-    Scope,
-    SearchAnswer,
-    Status,
-    Where,
 )
 from memory_anchor.ports import (
     DENSE,
@@ -69,28 +27,16 @@ from memory_anchor.ports import (
     Clock,
     CollectionSpec,
     Embedder,
-    Entry,
     HeldLock,
     LanguageModel,
     MemoryStore,
     Reranker,
 )
-from memory_anchor.retrieval.assembling import Ranked, snippet
-from memory_anchor.retrieval.assembly import AssembledContext, PromptAssembler
-from memory_anchor.retrieval.context import ContextBuilder, ContextSources
-from memory_anchor.retrieval.context_reports import ContextReports
-from memory_anchor.retrieval.guarded import Circuit
-from memory_anchor.retrieval.nearness import Nearness
-from memory_anchor.retrieval.ranking import RankingWeights
-from memory_anchor.retrieval.search import Searcher
 from memory_anchor.runtime.wire import user_config_file
-from memory_anchor.services import Room, Services
-from memory_anchor.settings import API_EMBEDDERS, AgentLifecycle, Loaded, Settings, load_settings, with_project_file
-from memory_anchor.text.indexing import embedded_text
-from memory_anchor.writes import session_text
+from memory_anchor.settings import API_EMBEDDERS, Loaded, Settings, load_settings
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix
+    pass
 
 log = logging.getLogger("memory_anchor")
 ROOMS_KEPT = 64
@@ -104,335 +50,6 @@ PRELOADED = "memory"
 """Embedded to load the model."""
 SUPPLEMENTS_MAX = 20
 STOP_WAIT_S = 10.0
-
-
-class Core:
-    """One process's memory. Thread-safe; `close` drains it."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        data_dir: Path,
-        store: MemoryStore,
-        embedder: Embedder | None,
-        model: LanguageModel | None,
-        clock: Clock,
-        reranker: Reranker | None = None,
-        local: Embedder | None = None,
-        prompt: Embedder | None = None,
-        model_named: Callable[[str], LanguageModel | None] | None = None,
-        test_clock: bool = False,
-    ) -> None:
-        """local, prompt: beside an embedder behind an API, see `retrieval.meaning`.
-        model_named: a model by its name (default: always `model`).
-
-        test_clock: this store was made for checks, which may move its time.
-        """
-        self.settings = settings
-        self.test_clock = test_clock
-        self.data_dir = data_dir
-        self.clock = clock
-        self.started_at = clock.now()
-        ids = Ids(clock)
-        self.projects = Projects(data_dir / "projects.json", ids.new)
-        self.audit = JsonlAudit(private_dir(data_dir / "audit") / "audit.jsonl")
-        # Loaded before it is first waited for; an API has nothing to load.
-        self._preloads = local if settings.embedder.kind in API_EMBEDDERS else embedder
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._embedding: threading.Thread | None = None
-        self.reports = ContextReports(data_dir / "contexts", now=clock.now, new_id=ids.new)
-        self._circuit = Circuit(time.monotonic)
-        self.nearness = Nearness(local or embedder, self._wake.set)
-        recall, rules = settings.retrieval, settings.lifecycle
-        activation = replace(named(rules.activation), confidence_half_life_days=rules.confidence_half_life_days)
-        searcher = Searcher(
-            store,
-            embedder,
-            clock,
-            RankingWeights.of(recall.weights),
-            conversation=recall.conversation,
-            fold_duplicates=recall.fold_duplicates,
-            priors=recall.priors,
-            cache_ttl_s=recall.cache_ttl_s,
-            lens=recall.lens,
-            reranker=reranker,
-            rerank_deadline_s=recall.reranker_deadline_s,
-            activation=activation,
-            local=local,
-            prompt=prompt,
-        )
-        records = Records(store, clock, self.audit, new_id=ids.new, entry_of=searcher.entry_of, on_write=self._stored)
-        events = EventLog(records)
-        ponder = partial(decide_with_model, model=model, deadline_s=settings.llm.deadline_s) if model else None
-        facts = FactWriter(records, _gate(settings), self._neighbours, decide, ponder=ponder)
-        usage = UsageBuffer(store, clock, records.lock, tally_file=data_dir / "usage.json")
-        self.upkeep = Upkeep(
-            store,
-            self.audit,
-            records.lock,
-            on_write=self._stored,
-            model=model,
-            rules=LifecycleRules(
-                max_entries=rules.max_entries,
-                max_archived_share=rules.max_archived_share,
-                forget_below=rules.forget_below,
-                policy=rules.policy,
-                forget_facts=frozenset(MemoryType(name) for name in rules.forget_facts),
-                idle_conversation_s=rules.idle_conversation_s,
-                agents={name: _agent_rules(agent.lifecycle) for name, agent in settings.agents.items()},
-            ),
-            activation=activation,
-            state_dir=data_dir / "jobs",
-        )
-        self.services = Services(
-            settings=settings,
-            data_dir=data_dir,
-            store=store,
-            embedder=embedder,
-            local=local,
-            model=model,
-            model_named=model_named or (lambda _: model),
-            clock=clock,
-            audit=self.audit,
-            records=records,
-            events=events,
-            facts=facts,
-            rememberer=Rememberer(facts, events, self._message_rows),
-            active=ActiveContext(clock, self._end_evicted),
-            searcher=searcher,
-            usage=usage,
-            nearness=self.nearness,
-            paused=self._paused,
-            monotonic=time.monotonic,
-            activation=activation,
-        )
-        reader = EventReader(self.services.rememberer, self._message_rows, lambda: _gate(settings))
-        self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
-        self.scheduler = Scheduler(all_jobs(self), self.upkeep, state_file=data_dir / "jobs.json")
-        self._rooms: LRUCache[tuple[str, str], tuple[int, Room]] = LRUCache(ROOMS_KEPT)
-        self._rooms_lock = threading.Lock()
-
-    # --- requests ------------------------------------------------------------------------------------------------
-
-    def anchor(self, actor: Actor) -> MemoryAnchor:
-        """Return the door for one caller: its project is found from its folder, its names filled in from settings."""
-        project_id, root = self.projects.of(actor.project_dir)
-        if self.settings.scope.project:
-            project_id = self.settings.scope.project
-        scope = replace(
-            actor.scope,
-            account=actor.scope.account or self.settings.scope.account,
-            user=actor.scope.user or self.settings.scope.user,
-            agent=actor.scope.agent or self.settings.scope.agent or "agent",
-            project=project_id,
-        )
-        known = replace(actor, scope=scope, project_dir=root)
-        return MemoryAnchor(self.services, self.room(project_id, root), known, self._context_builder)
-
-    def room(self, project_id: str, root: str) -> Room:
-        """Return what this project adds; read anew when its settings file changes."""
-        stamp = _stamp(Path(root) / "memory-anchor.yaml") if root else 0
-        with self._rooms_lock:
-            held = self._rooms.get((project_id, root))
-            if held is not None and held[0] == stamp:
-                return held[1]
-            settings = project_settings(self.settings, root)
-            room = Room(
-                project_id=project_id,
-                root=root,
-                settings=settings,
-                gate=_gate(settings),
-                identity=IdentitySchema(
-                    project_dir=Path(root) if root else None,
-                    project_id=project_id,
-                    home=private_dir(self.data_dir / "identity" / project_id),
-                    clock=self.clock,
-                    audit=self.audit,
-                    budget_tokens=settings.budget.identity,
-                    min_interval_s=settings.constitution.min_interval_s,
-                    distinct_approvers=settings.constitution.distinct_approvers,
-                    supplements=lambda: self._supplements(project_id),
-                ),
-                operations=OperationalKnowledge(Path(root) if root else None, self.nearness.of),
-                sources=FreshnessChecker(WorkingTree(Path(root))) if root else None,
-            )
-            self._rooms[(project_id, root)] = (stamp, room)
-            return room
-
-    def as_human(self, actor: Actor, passphrase: str) -> Actor:
-        """Return the actor as a human. Raises Refused: the passphrase is wrong or none was set."""
-        anchor = self.anchor(actor)
-        if not anchor.room.identity.verify_passphrase(passphrase):
-            raise Refused("the passphrase is not right (or none was set: `memory-anchor init`); nothing was changed")
-        return replace(actor, caller=Caller.HUMAN)
-
-    # --- conversations -------------------------------------------------------------------------------------------
-
-    def end_conversation(self, actor: Actor) -> None:
-        """Turn what a conversation had in mind into one event; without anything in mind nothing is written."""
-        scope = self.anchor(actor).actor.scope
-        self._log_ended(scope, self.services.active.take(scope), actor)
-
-    def has_live_context(self) -> bool:
-        return bool(self.services.active.scopes())
-
-    def _end_evicted(self, scope: Scope, values: dict[str, Any]) -> None:
-        self._log_ended(scope, values, Actor(Caller.SYSTEM, scope))
-
-    def _log_ended(self, scope: Scope, values: Mapping[str, Any], actor: Actor) -> None:
-        content = session_text("", values)
-        if not content:
-            return
-        draft = EventDraft(content, self.clock.now(), key="session ended", origin=Origin.SYSTEM)
-        self.services.events.log(replace(actor, caller=Caller.SYSTEM, scope=scope, nonce=""), draft)
-
-    # --- background ----------------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Embed behind and run jobs as they fall due, each on a thread of its own, until `close`."""
-        if self._embedding is None:
-            self._embedding = threading.Thread(target=self._embed_behind, name="embed", daemon=True)
-            self._embedding.start()
-        if not (self.data_dir / JOBS_OFF).exists():
-            self.scheduler.start(self.clock, settle_s=SETTLE_S)
-
-    def let_jobs_run(self, on: bool) -> None:
-        """Run due jobs by itself, or only when one is started by name; remembered over restarts."""
-        if on:
-            (self.data_dir / JOBS_OFF).unlink(missing_ok=True)
-            self.scheduler.start(self.clock)
-        else:
-            (self.data_dir / JOBS_OFF).touch(mode=0o600)
-            self.scheduler.stop()
-
-    def close(self) -> None:
-        """End every conversation, write what is buffered, close the store. Twice is the same as once."""
-        if self._stopping.is_set():
-            return
-        self._stopping.set()
-        self._wake.set()
-        self.scheduler.stop()
-        if self._embedding is not None:
-            self._embedding.join(STOP_WAIT_S)
-        for scope in self.services.active.scopes():
-            self._log_ended(scope, self.services.active.take(scope), Actor(Caller.SYSTEM, scope))
-        self.services.usage.flush()
-        self.services.store.flush()
-        self.services.store.close()
-
-    def _embed_behind(self) -> None:
-        self._preload()
-        while not self._stopping.is_set():
-            try:
-                done = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.embed_pending(EMBED_BATCH)
-            except (Unavailable, WrongEmbedder) as error:
-                log.warning("embedding behind waits: %s", error)
-                self._wake.wait(EMBED_RETRY_S)  # a write may get its local row meanwhile
-                self._wake.clear()
-                continue
-            if not done:
-                self._wake.wait()
-                self._wake.clear()
-
-    def _preload(self) -> None:
-        """Load the model that runs here, so that the first question does not wait for it."""
-        if self._preloads is None or not self._preloads.available():
-            return
-        try:
-            self._preloads.queries([PRELOADED])
-        except Unavailable as error:
-            log.warning("the embedder could not be loaded: %s", error)
-
-    def _stored(self, entries: Sequence[Entry]) -> None:
-        """Tell searches what was stored, as it was stored."""
-        for entry in entries:
-            self.services.searcher.note_written(entry)
-        self._wake.set()
-
-    # --- parts ---------------------------------------------------------------------------------------------------
-
-    def _neighbours(self, actor: Actor, memory: Memory) -> Sequence[tuple[Memory, float]]:
-        """Return live facts near a new one; its row was embedded a moment ago and is remembered."""
-        text = embedded_text(memory)
-        try:
-            return self.services.searcher.similar(actor, text, layer=Layer.VERIFIED_FACT, limit=NEIGHBOURS)
-        except Unavailable:  # stored by its words; what is near is not known now
-            return []
-
-    def _message_rows(self, texts: Sequence[str]) -> Matrix | None:
-        """Return centred rows of a conversation's messages, None when nothing can embed now."""
-        try:
-            return self.nearness.rows(texts)
-        except Unavailable:
-            return None
-
-    def _supplements(self, project_id: str) -> Sequence[ConstitutionEntry]:
-        found = self.services.store.find(
-            Layer.IDENTITY_SCHEMA.value,
-            Where((OneOf("project", (project_id,)), OneOf("state", (Status.ACTIVE.value,)))),
-            limit=SUPPLEMENTS_MAX,
-        )
-        return [ConstitutionEntry(m.id, m.content, int(m.priority), "qdrant") for m in found]
-
-    def _paused(self) -> bool:
-        return self.settings.paused or (self.data_dir / "paused").exists()
-
-    def _context_builder(self, anchor: MemoryAnchor) -> ContextBuilder:
-        """Return a builder that reads as this caller, in this caller's zone."""
-
-        def search(query: str, layers: Sequence[Layer], limit: int) -> SearchAnswer:
-            return anchor.search(query, layers=[layer.value for layer in layers], limit=limit)
-
-        def recent(limit: int) -> Sequence[RetrievedSnippet]:
-            now = self.clock.now()
-            return [
-                snippet(Ranked(event, 0.0, place), now=now, detail=False, activation=self.upkeep.activation)
-                for place, event in enumerate(anchor.search_events(limit=limit))
-            ]
-
-        sources = ContextSources(
-            constitution=anchor.constitution,
-            search=search,
-            recent_events=recent,
-            operations=lambda task, limit: anchor.find_operations(task, limit=limit),
-            active_context=lambda: {key: value for key, (value, _) in anchor.active().items()},
-            now=lambda: self.clock.now().astimezone(ZoneInfo(anchor.actor.zone)),
-            record=self.reports.record,
-        )
-        return ContextBuilder(sources, anchor.room.settings.budget, circuit=self._circuit, monotonic=time.monotonic)
-
-    def assemble(self, anchor: MemoryAnchor, prompt: object) -> AssembledContext:
-        """Return a whole prompt made to fit its window, with its context and what it cost.
-
-        prompt: {messages, tools?, context_window_tokens, reserved_output_tokens?, task?}. Raises BadInput.
-        """
-        if not isinstance(prompt, Mapping):
-            raise BadInput(f"a prompt is a {type(prompt).__name__}; allowed is an object with messages and tools")
-        unknown = sorted(set(prompt) - PROMPT_FIELDS)
-        if unknown:
-            raise BadInput(f"a prompt has {unknown[0]!r}; allowed are {', '.join(sorted(PROMPT_FIELDS))}")
-        return PromptAssembler(self._context_builder(anchor)).assemble(
-            prompt.get("messages"),
-            prompt.get("tools"),
-            context_window_tokens=prompt.get("context_window_tokens", DEFAULT_WINDOW),
-            reserved_output_tokens=prompt.get("reserved_output_tokens", 0),
-            task=prompt.get("task"),
-            variant=str(prompt.get("variant", "default")),
-        )
-
-    def stats(self) -> dict[str, Any]:
-        """Return counts by layer, type, strength and age, what is not embedded yet, and the store's real size."""
-        store = self.services.store
-        told = statistics(
-            store, self.clock.now(), daily=self.services.usage.daily(), activation=self.upkeep.activation
-        ).as_dict()
-        return {
-            "layers": {name: store.count(name, Where((), (OneOf("state", ("history",)),))) for name in COLLECTIONS[:3]},
-            **told,
-            "unembedded": self.services.searcher.unembedded(),
-        }
 
 
 def build_core(
@@ -580,21 +197,6 @@ def _reranker(settings: Settings, model: LanguageModel | None) -> Reranker | Non
     return make_reranker(settings.retrieval.reranker, path=settings.retrieval.reranker_path, language_model=model)
 
 
-def _agent_rules(chosen: AgentLifecycle) -> AgentRules:
-    return AgentRules(chosen.enabled, chosen.forget_threshold, chosen.decay_factor, chosen.merge_threshold)
-
-
-def _gate(settings: Settings) -> Gate:
-    return Gate(settings.gate.active, settings.gate.pending, settings.gate.caps.model_dump())
-
-
-def _stamp(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
 def loaded_settings(
     env: Mapping[str, str], project_dir: str = "", arguments: Mapping[str, Any] | None = None
 ) -> Loaded:
@@ -605,11 +207,6 @@ def loaded_settings(
         project_dir=Path(project_dir) if project_dir else None,
         arguments=arguments,
     )
-
-
-def project_settings(settings: Settings, root: str) -> Settings:
-    """Return the settings as they hold for the project at `root` ("" for none)."""
-    return with_project_file(settings, Path(root)) if root else settings
 
 
 def settings_of(env: Mapping[str, str], arguments: Mapping[str, Any] | None = None) -> Settings:

@@ -18,22 +18,20 @@ from memory_anchor.model import (
     HISTORY,
     Caller,
     Citation,
-    Condition,
     Epistemic,
     Layer,
     Memory,
     MemoryType,
-    OneOf,
     Origin,
     Outcome,
     Status,
-    Where,
     WriteOutcome,
     audiences,
 )
 from memory_anchor.standing import marked
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import Revision, revise
+from memory_anchor.where import Condition, OneOf, Where
 
 LIST_LIMIT_MAX = 1_000
 RESOLUTIONS = ("keep_new", "keep_old", "merge")

@@ -16,15 +16,7 @@ from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from memory_anchor.errors import BadInput
-from memory_anchor.model import (
-    LAYER_ALIASES,
-    TYPE_ALIASES,
-    Citation,
-    Layer,
-    Locator,
-    MemoryType,
-    Tag,
-)
+from memory_anchor.model import LAYER_ALIASES, TYPE_ALIASES, Citation, Layer, Locator, MemoryType, Tag
 
 CONTENT_MAX = 8_000
 KEY_MAX = 200

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from memory_anchor.model import Memory, Usage, Where
+from memory_anchor.model import Memory, Usage
+from memory_anchor.where import Where
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from memory_anchor.anchor import MemoryAnchor
-    from memory_anchor.app import Core
+    from memory_anchor.core import Core
     from memory_anchor.ports import Answer, Clock, Embedder, Matrix, MemoryStore, Reranker
     from memory_anchor.settings import Settings
 

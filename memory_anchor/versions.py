@@ -12,7 +12,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from memory_anchor.model import FOUND_STATES, Between, Memory, Where
+from memory_anchor.model import FOUND_STATES, Memory
+from memory_anchor.where import Between, Where
 
 _TICK = timedelta(microseconds=1)
 """Ranges of a store are half open; the finest step of its times turns <= into <."""

@@ -34,14 +34,12 @@ from memory_anchor.model import (
     Layer,
     Memory,
     MemoryType,
-    OneOf,
     Origin,
     Outcome,
     Proposal,
     ProposalAction,
     Status,
     Visibility,
-    Where,
     WriteMode,
     WriteOutcome,
     audiences,
@@ -50,6 +48,7 @@ from memory_anchor.services import Room, Services
 from memory_anchor.settings import AgentSettings
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import revise
+from memory_anchor.where import OneOf, Where
 
 HOME_OF = {
     Layer.IDENTITY_SCHEMA: "propose_constitution_change",

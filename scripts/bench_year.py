@@ -34,16 +34,13 @@ from memory_anchor.model import (
     COLLECTIONS,
     FOUND_STATES,
     LAYER_OF_TYPE,
-    Between,
     Layer,
     Memory,
     MemoryType,
-    OneOf,
     Origin,
     Scope,
     Status,
     Tag,
-    Where,
 )
 from memory_anchor.ports import DENSE, CollectionSpec, Entry
 from memory_anchor.runtime.lock import DirectoryLock
@@ -51,6 +48,7 @@ from memory_anchor.testing import HashEmbedder, ManualClock
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.text.indexing import searched_words
 from memory_anchor.text.terms import query_terms
+from memory_anchor.where import Between, OneOf, Where
 
 START = datetime(2026, 1, 1, 8, tzinfo=UTC)
 MIX = (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import ManualClock, ephemeral_core
 

@@ -18,8 +18,9 @@ import numpy as np
 
 from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
-from memory_anchor.model import COLLECTIONS, AnyOf, Between, Condition, HasVector, Memory, OneOf, StartsWith, Where
+from memory_anchor.model import COLLECTIONS, Memory
 from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, SparseVector
+from memory_anchor.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
 
 if TYPE_CHECKING:
     from memory_anchor.model import Usage

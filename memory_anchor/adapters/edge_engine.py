@@ -27,8 +27,8 @@ from memory_anchor.errors import (
     Unavailable,
     WrongEmbedder,
 )
-from memory_anchor.model import INDEXED_FIELDS
 from memory_anchor.ports import WORDS, EmbedderIdentity
+from memory_anchor.where import INDEXED_FIELDS
 
 _COPY_PAGE = 500
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (a private folder is made in it)

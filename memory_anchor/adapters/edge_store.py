@@ -26,7 +26,7 @@ from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import from_payload, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.errors import DiskFull, StoreBusy
-from memory_anchor.model import COLLECTIONS, Memory, Usage, Where
+from memory_anchor.model import COLLECTIONS, Memory, Usage
 from memory_anchor.ports import (
     DENSE,
     WORDS,
@@ -37,6 +37,7 @@ from memory_anchor.ports import (
     Hit,
     SparseVector,
 )
+from memory_anchor.where import Where
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix

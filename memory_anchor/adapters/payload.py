@@ -1,6 +1,6 @@
 """A memory as one flat JSON object: what every engine stores, and what export and import carry.
 
-The fields a filter may name (`model.INDEXED_FIELDS`) lie flat under their own names, with FOREVER where an end is open,
+The fields a filter may name (`where.INDEXED_FIELDS`) lie flat under their own names, with FOREVER where an end is open,
 so that each engine can index them as they are. The rest is left out while it holds its default: a payload stays
 readable and small. Reading is the hot side (a search decodes some 200), so it looks enums up in plain dicts and asks
 for optional parts once. Rejected: pydantic (10 times slower) and pickled blobs (unreadable, unindexable).

@@ -23,8 +23,9 @@ from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import from_payload, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.errors import DiskFull, MemoryAnchorError, Refused, StoreBusy, StoreDamaged, Unavailable
-from memory_anchor.model import COLLECTIONS, INDEXED_FIELDS, Memory, Usage, Where
+from memory_anchor.model import COLLECTIONS, Memory, Usage
 from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, SparseVector
+from memory_anchor.where import INDEXED_FIELDS, Where
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix

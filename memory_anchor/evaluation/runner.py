@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.app import Core, build_core
+from memory_anchor.app import build_core
+from memory_anchor.core import Core
 from memory_anchor.evaluation import metrics
 from memory_anchor.evaluation.questions import Case, Material, Question
 from memory_anchor.interfaces import shapes

@@ -14,7 +14,17 @@ from memory_anchor.ingestion.messages import Message
 from memory_anchor.ingestion.remembering import EMBEDDED_MAX, Found, Rememberer, Rows
 from memory_anchor.ingestion.segmentation import episodes
 from memory_anchor.layers.gate import Gate
-from memory_anchor.model import LAYER_OF_TYPE, Actor, Caller, Layer, Memory, Origin, Outcome, Visibility, WriteMode
+from memory_anchor.model import (
+    LAYER_OF_TYPE,
+    Actor,
+    Caller,
+    Layer,
+    Memory,
+    Origin,
+    Outcome,
+    Visibility,
+    WriteMode,
+)
 
 CLIENT = "consolidation"
 SPOKEN = frozenset({Origin.HUMAN, Origin.AGENT})

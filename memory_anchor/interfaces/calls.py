@@ -15,7 +15,7 @@ from typing import Any
 from memory_anchor import inputs
 from memory_anchor.adapters.system import moved
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.interfaces import shapes

@@ -34,7 +34,7 @@ from memory_anchor.runtime.wire import PREAMBLE, VERSION, WIRE, Preamble
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from memory_anchor.app import Core
+    from memory_anchor.core import Core
     from memory_anchor.settings import Settings
 
 BODY_BYTES_MAX = 16 << 20

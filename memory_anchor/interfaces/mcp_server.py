@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
     from memory_anchor.anchor import MemoryAnchor
-    from memory_anchor.app import Core
+    from memory_anchor.core import Core
 
     Context = ServerRequestContext["Connection", Any]
 

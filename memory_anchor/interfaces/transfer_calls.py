@@ -15,7 +15,7 @@ from pathlib import Path
 from memory_anchor import inputs, safety
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.ingestion.writing import FactDraft
 from memory_anchor.interfaces.calls import Json, call
@@ -33,10 +33,10 @@ from memory_anchor.model import (
     Memory,
     Origin,
     Visibility,
-    Where,
     WriteOutcome,
 )
 from memory_anchor.text.hashing import stable_hash
+from memory_anchor.where import Where
 
 CODEC = transfer.Codec(to_payload, from_payload)
 IMPORT = "import"

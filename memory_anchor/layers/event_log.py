@@ -17,26 +17,22 @@ from memory_anchor.layers.records import Records, Request, author_of, cited_by, 
 from memory_anchor.model import (
     FOUND_STATES,
     Actor,
-    Between,
     Citation,
-    Condition,
     Layer,
     Memory,
     MemoryType,
-    OneOf,
     Origin,
     Outcome,
     Scope,
-    StartsWith,
     Status,
     Tag,
     Visibility,
-    Where,
     WriteMode,
     WriteOutcome,
     audiences,
 )
 from memory_anchor.text.hashing import content_hash
+from memory_anchor.where import Between, Condition, OneOf, StartsWith, Where
 
 CONTEXT_CHARS = 600
 """How much of the event before is kept as searchable context."""

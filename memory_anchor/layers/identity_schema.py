@@ -46,7 +46,14 @@ from memory_anchor.layers.constitution_text import FILE_NAME, MAX_ENTRIES, Docum
 from memory_anchor.layers.proposals import FOLDER, MAX_OPEN, Filed, ProposalBook, Rejection, new_id
 from memory_anchor.layers.served import TextInForce
 from memory_anchor.layers.supplements import Supplements, merged
-from memory_anchor.model import Confirmation, Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
+from memory_anchor.model import (
+    Confirmation,
+    Constitution,
+    ConstitutionEntry,
+    Proposal,
+    ProposalAction,
+    ProposalStatus,
+)
 from memory_anchor.ports import AuditLog, Clock
 from memory_anchor.text.tokens import count_tokens, estimate_tokens
 

@@ -25,12 +25,10 @@ from memory_anchor.model import (
     TRUST_OF_ORIGIN,
     USAGE_KEPT,
     Actor,
-    Between,
     Caller,
     Citation,
     Layer,
     Memory,
-    OneOf,
     Origin,
     Outcome,
     Receipt,
@@ -38,13 +36,13 @@ from memory_anchor.model import (
     Similar,
     Status,
     Usage,
-    Where,
     WriteOutcome,
     audiences,
 )
 from memory_anchor.ports import AuditLog, Clock, Entry, MemoryStore
 from memory_anchor.text.hashing import stable_hash
 from memory_anchor.text.indexing import embedded_text
+from memory_anchor.where import Between, OneOf, Where
 
 VERSIONS_MAX = 1_000
 """Versions of one memory that `history` returns at most."""

@@ -36,22 +36,13 @@ from memory_anchor.lifecycle.upkeep import (
     scan,
     write,
 )
-from memory_anchor.model import (
-    TRUST_OF_ORIGIN,
-    Between,
-    Layer,
-    Memory,
-    MemoryType,
-    OneOf,
-    Origin,
-    Status,
-    Trust,
-)
+from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, MemoryType, Origin, Status, Trust
 from memory_anchor.ports import DENSE
 from memory_anchor.safety import fence, redact
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.text.tokens import count_tokens
 from memory_anchor.versions import revise
+from memory_anchor.where import Between, OneOf
 
 CONSOLIDATE = "consolidate"
 AUTHOR = "job:consolidate"

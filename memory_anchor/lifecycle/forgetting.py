@@ -46,18 +46,10 @@ from memory_anchor.lifecycle.upkeep import (
     scan,
     write,
 )
-from memory_anchor.model import (
-    Between,
-    Layer,
-    Memory,
-    MemoryType,
-    OneOf,
-    Origin,
-    Status,
-    WriteMode,
-)
+from memory_anchor.model import Layer, Memory, MemoryType, Origin, Status, WriteMode
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import revise
+from memory_anchor.where import Between, OneOf
 
 FORGET = "forget"
 EXPIRE = "expire_events"

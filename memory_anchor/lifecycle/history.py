@@ -15,9 +15,10 @@ from enum import Enum
 from typing import Any
 
 from memory_anchor.errors import NotFound
-from memory_anchor.model import Memory, OneOf, Scope, Status, Where, audiences, point_id
+from memory_anchor.model import Memory, Scope, Status, audiences, point_id
 from memory_anchor.ports import MemoryStore
 from memory_anchor.versions import believed_at, changed_fields, written_by
+from memory_anchor.where import OneOf, Where
 
 HISTORY_COLLECTIONS = ("event_log", "verified_fact", "identity_schema")
 VERSIONS_MAX = 1_000

@@ -20,9 +20,10 @@ from typing import Protocol
 from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.lifecycle.digest import opening
 from memory_anchor.lifecycle.upkeep import Upkeep
-from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, OneOf, Scope, Status, Where
+from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
 from memory_anchor.ports import Entry
 from memory_anchor.text.indexing import conversation_context, searched_words
+from memory_anchor.where import OneOf, Where
 
 PURGE = "purge"
 LEAST_TEXT = 4

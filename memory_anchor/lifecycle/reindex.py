@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memory_anchor.files import make_private, write_whole
-from memory_anchor.model import COLLECTIONS, HasVector, Where
+from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import DENSE, DENSE_LOCAL, CollectionSpec, Embedder, EmbedderIdentity, MemoryStore
 from memory_anchor.retrieval.embedding import document_rows
 from memory_anchor.text.indexing import searched_words
+from memory_anchor.where import HasVector, Where
 
 BESIDE = "dense_next"
 """The named vector under which the new embedder's rows wait."""

@@ -30,9 +30,10 @@ from memory_anchor.lifecycle.upkeep import (
     scan,
     write,
 )
-from memory_anchor.model import Between, Layer, Memory, MemoryType, OneOf, Origin, Status, Tag
+from memory_anchor.model import Layer, Memory, MemoryType, Origin, Status, Tag
 from memory_anchor.standing import TO_VERIFY
 from memory_anchor.versions import revise
+from memory_anchor.where import Between, OneOf
 
 LOOK_BACK = timedelta(days=30)
 """A write that was cut off is finished within this time, or when the engine next starts after it."""

@@ -15,8 +15,9 @@ from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of, strength_word
 from memory_anchor.lifecycle.upkeep import every_current
-from memory_anchor.model import FOUND_STATES, Between, Condition, HasVector, OneOf, Scope, Where, audiences
+from memory_anchor.model import FOUND_STATES, Scope, audiences
 from memory_anchor.ports import MemoryStore
+from memory_anchor.where import Between, Condition, HasVector, OneOf, Where
 
 SAMPLE = 1_000
 PAGE = 500

@@ -19,10 +19,11 @@ from itertools import pairwise
 from typing import Any
 
 from memory_anchor.errors import BadInput
-from memory_anchor.model import COLLECTIONS, HISTORY, AnyOf, Between, Condition, Layer, Memory, OneOf, Where
+from memory_anchor.model import COLLECTIONS, HISTORY, Layer, Memory
 from memory_anchor.ports import Entry, MemoryStore
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.text.indexing import searched_words
+from memory_anchor.where import AnyOf, Between, Condition, OneOf, Where
 
 PAGE = 100
 """Versions a page: one page and its JSON stay under a megabyte or two, far from what one answer may hold."""

@@ -15,8 +15,9 @@ from datetime import datetime, timedelta
 
 from memory_anchor.lifecycle.history import versions_of
 from memory_anchor.lifecycle.upkeep import COLLECTIONS_KEPT, Change, Planned, Upkeep, batches, write
-from memory_anchor.model import AnyOf, Between, Condition, Memory, OneOf, Origin, Scope, Status, Where, audiences
+from memory_anchor.model import Memory, Origin, Scope, Status, audiences
 from memory_anchor.versions import meaning_of, revise, same_meaning, written_by
+from memory_anchor.where import AnyOf, Between, Condition, OneOf, Where
 
 UNDO = "undo"
 HUMAN_AUTHOR = "human:"

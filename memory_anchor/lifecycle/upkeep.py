@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings
-from memory_anchor.model import HISTORY, Memory, MemoryType, OneOf, Status, Where
+from memory_anchor.model import HISTORY, Memory, MemoryType, Status
 from memory_anchor.ports import AuditLog, Entry, LanguageModel, MemoryStore
 from memory_anchor.text.indexing import embedded_text, searched_words
 from memory_anchor.versions import Revision
+from memory_anchor.where import OneOf, Where
 
 COLLECTIONS_KEPT = ("event_log", "verified_fact")
 """The collections whose memories fade, merge and are undone, in the order jobs visit them."""

@@ -18,8 +18,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.model import HISTORY, USAGE_KEPT, Layer, Memory, OneOf, Usage, Where
+from memory_anchor.model import HISTORY, USAGE_KEPT, Layer, Memory, Usage
 from memory_anchor.ports import Clock, MemoryStore
+from memory_anchor.where import OneOf, Where
 
 BUFFER_MAX = 10_000
 """Memories waiting at most; beyond it new appearances are dropped, while uses make room by being flushed."""

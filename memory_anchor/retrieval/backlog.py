@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from memory_anchor.errors import MemoryAnchorError
-from memory_anchor.model import FOUND_STATES, HasVector, Memory, OneOf, Status, Where
+from memory_anchor.model import FOUND_STATES, Memory, Status
 from memory_anchor.ports import DENSE
 from memory_anchor.retrieval.embedding import document_rows
 from memory_anchor.retrieval.request import SEARCHED
+from memory_anchor.where import HasVector, OneOf, Where
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Embedder, Matrix, MemoryStore

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from memory_anchor.model import FOUND_STATES, Actor, Between, Condition, Layer, Memory, OneOf, StartsWith, Status, Where
+from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, Status
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.versions import was_found
+from memory_anchor.where import Between, Condition, OneOf, StartsWith, Where
 
 SEARCHED = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
 """The layers a search reads from the store; L0 is preloaded, L1 looked up, L4 matched on its own."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
 from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
-from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, OneOf, SearchAnswer, Status, Where
+from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, SearchAnswer, Status
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, Hit
 from memory_anchor.retrieval import ranking, scoring
@@ -41,6 +41,7 @@ from memory_anchor.retrieval.scoring import Question, Scored
 from memory_anchor.retrieval.timewords import TimeWords, time_range
 from memory_anchor.text.indexing import embedded_text, phrase_text, searched_words
 from memory_anchor.text.terms import normal, phrases, query_terms, terms
+from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

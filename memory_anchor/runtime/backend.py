@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from memory_anchor.app import Core, build_core, settings_of
+from memory_anchor.app import build_core, settings_of
+from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.hooks import Hooks
 from memory_anchor.interfaces.callers import actor_from

@@ -28,13 +28,14 @@ from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import make_private, ours, write_whole
-from memory_anchor.model import COLLECTIONS, Where
+from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.runtime import wire
 from memory_anchor.text.indexing import searched_words
+from memory_anchor.where import Where
 
 if TYPE_CHECKING:
-    from memory_anchor.app import Core
+    from memory_anchor.core import Core
     from memory_anchor.ports import MemoryStore
     from memory_anchor.runtime.lock import DirectoryLock
 

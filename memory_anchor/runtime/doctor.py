@@ -24,7 +24,7 @@ from memory_anchor.files import ours
 from memory_anchor.runtime import backup, engine, wire
 
 if TYPE_CHECKING:
-    from memory_anchor.app import Core
+    from memory_anchor.core import Core
     from memory_anchor.settings import Settings
 
 PYTHON_LEAST = (3, 11)
@@ -244,7 +244,8 @@ def _use_cases(core: Core) -> str:
 
 def _store_loop(core: Core) -> str:
     """Write, read and erase one version on the real store, where nothing else looks."""
-    from memory_anchor.model import Layer, Memory, MemoryType, OneOf, Scope, Status, Where
+    from memory_anchor.model import Layer, Memory, MemoryType, Scope, Status
+    from memory_anchor.where import OneOf, Where
 
     store, at = core.services.store, core.clock.now()
     own = Scope("doctor", "doctor", "doctor", "doctor", "doctor")
@@ -291,9 +292,10 @@ def salvage(settings: Settings, data_dir: Path) -> dict[str, int]:
     """
     from memory_anchor.adapters.edge_store import EdgeStore
     from memory_anchor.app import open_store
-    from memory_anchor.model import COLLECTIONS, Where
+    from memory_anchor.model import COLLECTIONS
     from memory_anchor.ports import CollectionSpec
     from memory_anchor.runtime.lock import DirectoryLock
+    from memory_anchor.where import Where
 
     kept: dict[str, int] = {}
     with DirectoryLock.acquire(data_dir, role="doctor") as lock:

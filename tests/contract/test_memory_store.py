@@ -20,24 +20,19 @@ from memory_anchor.errors import BadInput, WrongEmbedder
 from memory_anchor.model import (
     COLLECTIONS,
     HISTORY,
-    AnyOf,
-    Between,
-    HasVector,
     Layer,
     Memory,
     MemoryType,
-    OneOf,
     Receipt,
     Scope,
-    StartsWith,
     Status,
     Tag,
     Usage,
     Visibility,
-    Where,
 )
 from memory_anchor.ports import DENSE, DENSE_LOCAL, WORDS, CollectionSpec, EmbedderIdentity, Entry, SparseVector
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 
 FACTS = "verified_fact"
 EVENTS = "event_log"

@@ -12,8 +12,9 @@ import pytest
 
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.errors import DiskFull, Refused, StoreBusy, StoreDamaged, Unavailable, WrongEmbedder
-from memory_anchor.model import Layer, Memory, MemoryType, Scope, Where
+from memory_anchor.model import Layer, Memory, MemoryType, Scope
 from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
+from memory_anchor.where import Where
 
 FACTS = "verified_fact"
 SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 4)})

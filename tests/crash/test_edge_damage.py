@@ -28,9 +28,10 @@ from memory_anchor.errors import (
     Unavailable,
     WrongEmbedder,
 )
-from memory_anchor.model import Usage, Where
+from memory_anchor.model import Usage
 from memory_anchor.ports import DENSE, CollectionSpec, Entry
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.where import Where
 
 WRITTEN = 12
 

@@ -18,7 +18,7 @@ from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.errors import Refused, Unavailable
 from memory_anchor.interfaces import http_api
 from memory_anchor.interfaces.http_access import is_loopback

@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.types import ResourceTemplateReference
 
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.interfaces import tool_calls
 from memory_anchor.interfaces.mcp_server import CODE_META, build_server
 from memory_anchor.runtime.wire import PREAMBLE, Preamble

@@ -9,11 +9,12 @@ import pytest
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.layers.active_context import CONVERSATIONS_MAX, KEYS_MAX
-from memory_anchor.model import Actor, Layer, Scope, Where
+from memory_anchor.model import Actor, Layer, Scope
 from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.where import Where
 
 
 def test_a_value_is_kept_for_its_conversation_alone(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:

@@ -16,11 +16,12 @@ from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.app import build_core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import NotFound, Refused, StoreDamaged
-from memory_anchor.model import COLLECTIONS, Actor, Caller, HasVector, Scope, Where
+from memory_anchor.model import COLLECTIONS, Actor, Caller, Scope
 from memory_anchor.runtime import backup
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
+from memory_anchor.where import HasVector, Where
 
 HUMAN = Actor(Caller.HUMAN, Scope(agent="a", conversation="c"))
 

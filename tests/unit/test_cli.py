@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.interfaces import calls
 from memory_anchor.interfaces.cli import link
 from memory_anchor.interfaces.cli.app import app

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.errors import Refused
 from memory_anchor.layers.collection_usage import WRITERS, check_writer
 from memory_anchor.model import Actor, Origin

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.text.tokens import count_tokens

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, NotFound, Refused, VersionConflict
 from memory_anchor.layers.gate import Gate

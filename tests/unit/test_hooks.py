@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import NotFound, Refused
 from memory_anchor.hooks import KEEP, Hooks, clears

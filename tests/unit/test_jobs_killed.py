@@ -22,9 +22,10 @@ from memory_anchor.lifecycle.forgetting import expire_events, forget
 from memory_anchor.lifecycle.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
 from memory_anchor.lifecycle.upkeep import LifecycleRules, Upkeep
 from memory_anchor.lifecycle.usage import UsageBuffer
-from memory_anchor.model import COLLECTIONS, Citation, MemoryType, Origin, Scope, Status, Tag, Where
+from memory_anchor.model import COLLECTIONS, Citation, MemoryType, Origin, Scope, Status, Tag
 from memory_anchor.ports import DENSE, CollectionSpec
 from memory_anchor.testing import ManualClock
+from memory_anchor.where import Where
 
 NIGHT = day(200)
 KILLS = 50

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.interfaces.tool_calls import get_memory
 from memory_anchor.model import Actor, Caller, Scope

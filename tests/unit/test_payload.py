@@ -15,7 +15,6 @@ from memory_anchor.adapters.payload import from_payload, to_payload, usage_paylo
 from memory_anchor.errors import BadInput
 from memory_anchor.model import (
     FOREVER,
-    INDEXED_FIELDS,
     Citation,
     CitationKind,
     Epistemic,
@@ -34,6 +33,7 @@ from memory_anchor.model import (
     Visibility,
     WriteMode,
 )
+from memory_anchor.where import INDEXED_FIELDS
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 NAME = TEXT.filter(bool)
@@ -139,7 +139,7 @@ def test_the_property_speaks_of_every_field() -> None:
 
 
 def test_every_filtered_field_lies_flat() -> None:
-    """`model.INDEXED_FIELDS`: each is a key of a payload that uses it, with its kind of value."""
+    """`where.INDEXED_FIELDS`: each is a key of a payload that uses it, with its kind of value."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     memory = plain(
         tags=(Tag("a"), Tag("b", 0.5)),

@@ -11,8 +11,9 @@ from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.lifecycle.forgetting import forget
 from memory_anchor.lifecycle.purge import Cache, LinesFile, WholeFile, beside_store, purge_ids, purge_text
 from memory_anchor.lifecycle.upkeep import Change, write
-from memory_anchor.model import COLLECTIONS, Caller, Citation, MemoryType, Scope, Status, Tag, Where
+from memory_anchor.model import COLLECTIONS, Caller, Citation, MemoryType, Scope, Status, Tag
 from memory_anchor.versions import revise
+from memory_anchor.where import Where
 
 SECRET = "hunter2-密码"
 HUMAN = {"caller": Caller.HUMAN, "at": day(9), "by": "human:me"}

@@ -11,9 +11,10 @@ from timekit import a_memory
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.lifecycle.reindex import BESIDE, Reindex
-from memory_anchor.model import COLLECTIONS, HasVector, Where
+from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import DENSE, CollectionSpec, Entry
 from memory_anchor.testing import HashEmbedder
+from memory_anchor.where import HasVector, Where
 
 OLD, NEW = HashEmbedder(), HashEmbedder(dimensions=32, model="newer")
 EVENTS = "event_log"

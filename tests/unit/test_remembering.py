@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput
 from memory_anchor.model import Actor, Origin, Outcome, Visibility

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.errors import Unavailable
-from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, Status, Tag, Visibility, Where
+from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, Status, Tag, Visibility
 from memory_anchor.ports import DENSE, CollectionSpec, Entry, Hit, SparseVector
 from memory_anchor.retrieval.request import SearchRequest, admits, where_of
 from memory_anchor.retrieval.search import Searcher
 from memory_anchor.testing import START, HashEmbedder, ManualClock
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.text.indexing import conversation_context
+from memory_anchor.where import Where
 
 ACTOR = Actor()
 

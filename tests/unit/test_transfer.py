@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.payload import to_payload
-from memory_anchor.app import Core
+from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.interfaces import calls
 from memory_anchor.interfaces.transfer_files import Imported, exported, imported

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.app import Core, build_core
+from memory_anchor.app import build_core
+from memory_anchor.core import Core
 from memory_anchor.errors import Unavailable
 from memory_anchor.model import COLLECTIONS, Actor, Outcome, WriteMode
 from memory_anchor.ports import CollectionSpec

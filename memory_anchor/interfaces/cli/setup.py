@@ -51,7 +51,8 @@ def identity() -> IdentitySchema:
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.projects import Projects
     from memory_anchor.adapters.system import Ids, SystemClock, private_dir
-    from memory_anchor.app import project_settings, settings_of
+    from memory_anchor.app import settings_of
+    from memory_anchor.core import project_settings
 
     clock = SystemClock()
     home = private_dir(data_dir())
