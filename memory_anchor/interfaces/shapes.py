@@ -45,6 +45,8 @@ ANSWER_BYTES_MAX = 99_000
 """Under the 100,000 bytes promised; some clients replace larger results by a preview."""
 NOTE_BYTES = 400
 SCORE_DIGITS = 3
+CITATIONS_SHOWN = 3
+"""Of one snippet: a digest cites every event it tells; `get_memory` has them all."""
 
 
 def compact(answer: Mapping[str, Any]) -> str:
@@ -241,7 +243,8 @@ def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
     shaped["strength"] = value.strength
     sources = [one for one in value.citations if one.ref != value.id or one.trust is not Trust.AGENT]
     if value.citations:
-        shaped["citations"] = [_cited(one, value, reader) for one in sources or value.citations]
+        shown = (sources or value.citations)[:CITATIONS_SHOWN]
+        shaped["citations"] = [_cited(one, value, reader) for one in shown]
     if value.signals is not None:
         shaped["signals"] = dict(value.signals)
     return shaped
