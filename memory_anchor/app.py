@@ -6,18 +6,18 @@ the caller took the directory lock; the embedder's model is loaded by its first 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memory_anchor.adapters.remembering import RememberingEmbedder
 from memory_anchor.adapters.restoring import finish_restore
-from memory_anchor.adapters.system import MovableClock, SystemClock, private_dir
+from memory_anchor.adapters.system import MovableClock, SystemClock
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused
+from memory_anchor.files import make_private
 from memory_anchor.model import (
     COLLECTIONS,
 )
@@ -34,22 +34,6 @@ from memory_anchor.ports import (
 )
 from memory_anchor.runtime.wire import user_config_file
 from memory_anchor.settings import API_EMBEDDERS, Loaded, Settings, load_settings
-
-if TYPE_CHECKING:
-    pass
-
-log = logging.getLogger("memory_anchor")
-ROOMS_KEPT = 64
-NEIGHBOURS = 8
-JOBS_OFF = "jobs-off"
-PROMPT_FIELDS = frozenset({"messages", "tools", "context_window_tokens", "reserved_output_tokens", "task", "variant"})
-DEFAULT_WINDOW = 200_000
-EMBED_BATCH = 16
-EMBED_RETRY_S = 30.0
-PRELOADED = "memory"
-"""Embedded to load the model."""
-SUPPLEMENTS_MAX = 20
-STOP_WAIT_S = 10.0
 
 
 def build_core(
@@ -69,7 +53,7 @@ def build_core(
     local: the model beside an API's `embedder`; both come from the settings when left out. lock: held for `data_dir`;
     needed unless `store` is given. Raises StoreBusy, StoreDamaged, WrongEmbedder, DiskFull.
     """
-    private_dir(data_dir)
+    make_private(data_dir)
     shown = MovableClock(clock or SystemClock())
     if lock is not None:
         finish_restore(data_dir)

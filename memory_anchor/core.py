@@ -21,7 +21,7 @@ from cachetools import LRUCache
 from memory_anchor.activation import named
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
-from memory_anchor.adapters.system import Ids, private_dir
+from memory_anchor.adapters.system import Ids
 from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import BadInput, Refused, Unavailable, WrongEmbedder
@@ -125,7 +125,7 @@ class Core:
         self.started_at = clock.now()
         ids = Ids(clock)
         self.projects = Projects(data_dir / "projects.json", ids.new)
-        self.audit = JsonlAudit(private_dir(data_dir / "audit") / "audit.jsonl")
+        self.audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
         # Loaded before it is first waited for; an API has nothing to load.
         self._preloads = local if settings.embedder.kind in API_EMBEDDERS else embedder
         self._wake = threading.Event()
@@ -236,7 +236,7 @@ class Core:
                 identity=IdentitySchema(
                     project_dir=Path(root) if root else None,
                     project_id=project_id,
-                    home=private_dir(self.data_dir / "identity" / project_id),
+                    home=self.data_dir / "identity" / project_id,
                     clock=self.clock,
                     audit=self.audit,
                     budget_tokens=settings.budget.identity,

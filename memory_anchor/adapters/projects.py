@@ -18,8 +18,8 @@ from pathlib import Path
 
 from cachetools import TTLCache
 
-from memory_anchor.adapters.system import write_private
 from memory_anchor.errors import StoreDamaged
+from memory_anchor.files import write_whole
 
 GIT_TIMEOUT_S = 2.0
 LOOKUP_TTL_S = 30.0
@@ -137,7 +137,7 @@ class Projects:
             ) from None
 
     def _write(self) -> None:
-        write_private(self._file, json.dumps({"projects": self._known}, ensure_ascii=False, indent=1))
+        write_whole(self._file, json.dumps({"projects": self._known}, ensure_ascii=False, indent=1).encode())
 
 
 def _git(folder: str, *arguments: str) -> str | None:

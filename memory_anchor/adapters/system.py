@@ -1,15 +1,13 @@
-"""The clock, fresh ids and private files: where the process touches the machine."""
+"""The clock and fresh ids: where the process touches the machine."""
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from pathlib import Path
 
 from memory_anchor.ports import Clock
 
@@ -65,20 +63,3 @@ class Ids:
                 number = self._last + 1
             self._last = number
             return "".join(ALPHABET[number >> (5 * place) & 31] for place in reversed(range(ID_LENGTH)))
-
-
-def private_dir(path: Path) -> Path:
-    """Return `path`, made 0700 with its parents when it is missing."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a 0600 file in one durable step: readers see the old text or the new."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    fresh.replace(path)

@@ -12,6 +12,7 @@ import typer
 from rich.markup import escape
 
 from memory_anchor.errors import Unavailable
+from memory_anchor.files import make_private
 from memory_anchor.interfaces.cli.link import data_dir, preamble
 from memory_anchor.interfaces.cli.output import clipped, err, guarded, out, quiet, show_json
 from memory_anchor.layers.identity_schema import IdentitySchema
@@ -50,21 +51,22 @@ def identity() -> IdentitySchema:
     atexit.register(handshake.forget, str(data_dir()))
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.projects import Projects
-    from memory_anchor.adapters.system import Ids, SystemClock, private_dir
+    from memory_anchor.adapters.system import Ids, SystemClock
     from memory_anchor.app import settings_of
     from memory_anchor.core import project_settings
 
     clock = SystemClock()
-    home = private_dir(data_dir())
+    home = data_dir()
+    make_private(home)
     settings = settings_of(os.environ)
     project_id, root = Projects(home / "projects.json", Ids(clock).new).of(preamble().project_dir)
     own = project_settings(settings, root)
     return IdentitySchema(
         project_dir=Path(root) if root else None,
         project_id=settings.scope.project or project_id,
-        home=private_dir(home / "identity" / (settings.scope.project or project_id)),
+        home=home / "identity" / (settings.scope.project or project_id),
         clock=clock,
-        audit=JsonlAudit(private_dir(home / "audit") / "audit.jsonl"),
+        audit=JsonlAudit(home / "audit" / "audit.jsonl"),
         budget_tokens=own.budget.identity,
         min_interval_s=own.constitution.min_interval_s,
         distinct_approvers=own.constitution.distinct_approvers,
