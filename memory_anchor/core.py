@@ -24,6 +24,7 @@ from memory_anchor.adapters.projects import Projects
 from memory_anchor.adapters.system import Ids
 from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.cooccurrence import TagNeighbours
 from memory_anchor.errors import BadInput, Refused, Unavailable, WrongEmbedder
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.ingestion.from_events import EventReader
@@ -39,8 +40,9 @@ from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
 from memory_anchor.lifecycle.jobs import SETTLE_S, Scheduler
 from memory_anchor.lifecycle.registry import all_jobs
+from memory_anchor.lifecycle.settling import TAG_STATE
 from memory_anchor.lifecycle.statistics import statistics
-from memory_anchor.lifecycle.upkeep import AgentRules, LifecycleRules, Upkeep
+from memory_anchor.lifecycle.upkeep import AgentRules, LifecycleRules, Upkeep, load_state
 from memory_anchor.lifecycle.usage import UsageBuffer
 from memory_anchor.model import (
     COLLECTIONS,
@@ -135,6 +137,7 @@ class Core:
         self._circuit = Circuit(time.monotonic)
         self.nearness = Nearness(local or embedder, self._wake.set)
         recall, rules = settings.retrieval, settings.lifecycle
+        tags = TagNeighbours(lambda: load_state(data_dir / "jobs", TAG_STATE))
         activation = replace(named(rules.activation), confidence_half_life_days=rules.confidence_half_life_days)
         searcher = Searcher(
             store,
@@ -174,6 +177,7 @@ class Core:
             ),
             activation=activation,
             state_dir=data_dir / "jobs",
+            tags=tags,
         )
         self.services = Services(
             settings=settings,
@@ -196,6 +200,7 @@ class Core:
             paused=self._paused,
             monotonic=time.monotonic,
             activation=activation,
+            tags=tags,
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: _gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
@@ -310,6 +315,11 @@ class Core:
         self.services.usage.flush()
         self.services.store.flush()
         self.services.store.close()
+
+    def forget_tags(self) -> None:
+        """Forget which tags occur together until the job counts them anew: tags of what was erased must not stay."""
+        self.services.tags.clear()
+        (self.data_dir / "jobs" / f"{TAG_STATE}.json").unlink(missing_ok=True)
 
     def _embed_behind(self) -> None:
         self._preload()

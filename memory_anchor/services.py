@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memory_anchor.activation import ActivationSettings
+from memory_anchor.cooccurrence import TagNeighbours
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.ingestion.remembering import Rememberer
 from memory_anchor.ingestion.writing import FactWriter
@@ -49,6 +50,7 @@ class Services:
     paused: Callable[[], bool]
     monotonic: Callable[[], float]
     activation: ActivationSettings
+    tags: TagNeighbours
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ TO_VERIFY = "to-verify"
 REFUTED, HYPOTHESIS = "refuted", "hypothesis"
 TAG_OF_EPISTEMIC: dict[Epistemic, str] = {Epistemic.REFUTED: REFUTED, Epistemic.HYPOTHESIS: HYPOTHESIS}
 """Verified is what a memory is meant to be, and needs no mark."""
+MARKS = frozenset({TO_VERIFY, *TAG_OF_EPISTEMIC.values()})
+"""Tags that say how a memory stands, not what it is about."""
 STALE_WEIGHT: dict[Freshness, float] = {"stale": 0.6, "gone": 0.6}
 """What the score of a snippet counts whose source does not say it any more."""
 TAG_WEIGHT = {TO_VERIFY: 0.85}

@@ -284,6 +284,7 @@ def purge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
             *purging.beside_store(core.data_dir),
             backup.KnownBackups(core.data_dir),
             purging.Cache("what searches remember", core.services.searcher.invalidate),
+            purging.Cache("which tags occur together", core.forget_tags),
         ),
     }
     ids, text = inputs.strings("ids", given.get("ids"), most=100, each=inputs.NAME_MAX), given.get("text")

@@ -140,7 +140,7 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
 
 
 def _watermark(up: Upkeep, at: datetime) -> datetime:
-    kept = load_state(up, STATE)
+    kept = load_state(up.state_dir, STATE)
     try:
         return min(datetime.fromisoformat(kept["told_until"]), at)
     except (TypeError, KeyError, ValueError):

@@ -127,9 +127,9 @@ class Certificate:
 
 
 def beside_store(data_dir: Path) -> tuple[Holder, ...]:
-    """Return what else in a data directory may hold a memory's text: waiting hooks, reports, evaluations, backups."""
+    """Return what else in a data directory may hold a memory's text: waiting hooks, reports, counts, backups."""
     found: list[Holder] = []
-    for folder, files in (("spool", "*"), ("contexts", "*"), ("evaluations", "run-*.json")):
+    for folder, files in (("spool", "*"), ("contexts", "*"), ("jobs", "*"), ("evaluations", "run-*.json")):
         if (data_dir / folder).is_dir():
             found += [WholeFile(path) for path in sorted((data_dir / folder).glob(files)) if path.is_file()]
     for folder in ("backups", "evaluations"):

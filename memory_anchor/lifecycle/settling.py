@@ -31,7 +31,7 @@ from memory_anchor.lifecycle.upkeep import (
     write,
 )
 from memory_anchor.model import Layer, Memory, MemoryType, Origin, Status, Tag
-from memory_anchor.standing import TO_VERIFY
+from memory_anchor.standing import MARKS, TO_VERIFY
 from memory_anchor.versions import revise
 from memory_anchor.where import Between, OneOf
 
@@ -130,17 +130,19 @@ def reconsolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRe
 
 
 def rebuild_tags(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
-    """Count which tags occur together, by audience, and keep the table beside the store."""
+    """Count which tags occur together, by audience; searches go by the new table at once, and it is kept on disk."""
 
     def tagged() -> Iterable[tuple[str, list[str]]]:
         for collection in COLLECTIONS_KEPT:
             for memory in scan(up, collection, live(), limits):
                 if memory.tags:
-                    yield memory.audience, [tag.name for tag in memory.tags if tag.name != TO_VERIFY]
+                    yield memory.audience, [tag.name for tag in memory.tags if tag.name not in MARKS]
 
     table = count_tags(tagged())
     if not limits.dry_run:
         save_state(up, TAG_STATE, table.as_json())
+        if up.tags is not None:
+            up.tags.replace(table)
     pairs = sum(len(own) for own in table.pairs.values())
     return JobReport("rebuild_tags", at, dry_run=limits.dry_run, counts={"pairs": pairs})
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings
+from memory_anchor.cooccurrence import TagNeighbours
 from memory_anchor.model import HISTORY, Memory, MemoryType, Status
 from memory_anchor.ports import AuditLog, Entry, LanguageModel, MemoryStore
 from memory_anchor.text.indexing import embedded_text, searched_words
@@ -102,7 +103,7 @@ class Upkeep:
 
     state_dir: where jobs keep what can be made anew (how far they came, tables); None keeps nothing. segment: events of
     a conversation in order -> the same in whole topics. extract: saves the facts they hold, returns how many; a repeat
-    must save nothing twice.
+    must save nothing twice. tags: told when tags were counted anew.
     """
 
     store: MemoryStore
@@ -115,6 +116,7 @@ class Upkeep:
     state_dir: Path | None = None
     segment: Callable[[Sequence[Memory]], Sequence[Sequence[Memory]]] | None = None
     extract: Callable[[Sequence[Memory]], int] | None = None
+    tags: TagNeighbours | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,12 +277,12 @@ def audit_record(memory: Memory) -> dict[str, Any]:
     }
 
 
-def load_state(up: Upkeep, name: str) -> Any:
+def load_state(state_dir: Path | None, name: str) -> Any:
     """Return what a job kept under this name, None when there is nothing or it is torn."""
-    if up.state_dir is None:
+    if state_dir is None:
         return None
     try:
-        return json.loads((up.state_dir / f"{name}.json").read_text(encoding="utf-8"))
+        return json.loads((state_dir / f"{name}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 

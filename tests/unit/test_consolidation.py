@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from timekit import T0, a_memory, archived, current, day, put, statuses, upkeep
 
-from memory_anchor.cooccurrence import table_from_json
+from memory_anchor.cooccurrence import TagNeighbours
 from memory_anchor.errors import Unavailable
 from memory_anchor.lifecycle import undo
 from memory_anchor.lifecycle.consolidation import Story, consolidate, merge_duplicates, says_the_same
@@ -16,6 +16,7 @@ from memory_anchor.lifecycle.settling import finish_supersedes, mark_to_verify, 
 from memory_anchor.lifecycle.upkeep import Limits, load_state
 from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag, Visibility
 from memory_anchor.ports import ModelUsage
+from memory_anchor.standing import TO_VERIFY
 
 CHAT = Scope(conversation="c1")
 PHOTO = ["用户用了 vintage 滤镜", "用户裁剪为 1:1", "用户导出了", "用户说“这张很适合发 Instagram”"]
@@ -149,7 +150,7 @@ def test_a_conversation_is_not_lost_while_the_engine_is_away(tmp_path):
     put(up, *turns("a b", "c d", "e f", start=1))
 
     assert consolidate(up, day(300)).changed == 1
-    assert load_state(up, "consolidation")["told_until"].startswith("2026-10-")
+    assert load_state(up.state_dir, "consolidation")["told_until"].startswith("2026-10-")
 
 
 def test_a_story_has_one_audience_and_is_as_trusted_as_its_worst_source():
@@ -390,23 +391,25 @@ def test_a_dispute_whose_other_side_is_gone_is_over():
 
 def test_tags_that_occur_together_are_counted_by_audience(tmp_path):
     """Rule: a co-occurrence table, rebuilt by a job; nobody learns another's tags."""
-    up = replace(upkeep(), state_dir=tmp_path)
+    told = TagNeighbours()
+    up = replace(upkeep(), state_dir=tmp_path, tags=told)
     for i in range(3):
         put(up, a_memory(f"p{i}", tags=(Tag("deploy"), Tag("nginx"))))
         put(
             up,
             a_memory(f"u{i}", tags=(Tag("deploy"), Tag("salary")), visibility=Visibility.USER, scope=Scope(user="you")),
         )
-    put(up, a_memory("once", tags=(Tag("deploy"), Tag("rare"))))
+    put(up, a_memory("once", tags=(Tag("deploy"), Tag("rare"), Tag(TO_VERIFY))))
 
     report = rebuild_tags(up, day(1))
-    table = table_from_json(load_state(up, "tags"))
 
     assert report.counts["pairs"] == 2
     mine = ["p|local|default", "u|local|me"]
-    assert [tag for tag, _ in table.related(["deploy"], mine)] == ["nginx"]
-    assert table.related(["deploy"], ["u|local|you"]) == [("salary", 1.0)]
-    assert table_from_json("torn").related(["deploy"], mine) == []
+    restarted = TagNeighbours(lambda: load_state(tmp_path, "tags"))
+    for tags in (told, restarted):
+        assert tags.wanted(["deploy"], mine) == {"deploy": 1.0, "nginx": 0.75}
+        assert tags.wanted(["deploy"], ["u|local|you"]) == {"deploy": 1.0, "salary": 1.0}
+        assert tags.wanted(["verify"], mine) == {}
 
 
 def test_a_story_answer_is_bounded():

@@ -201,7 +201,7 @@ def test_no_file_of_the_embedded_store_holds_the_text_afterwards(tmp_path):
 
 def test_what_lies_beside_the_store_is_found(tmp_path):
     """Rule: the spool, the reports, the evaluations and the backups it knows of."""
-    held = ("spool/1.json", "contexts/a.json", "backups/b/all.jsonl", "backups/b/other.bin")
+    held = ("spool/1.json", "contexts/a.json", "backups/b/all.jsonl", "backups/b/other.bin", "jobs/tags.json")
     for name in (*held, "evaluations/golden.jsonl", "evaluations/run-golden-1.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(json.dumps({"text": SECRET}))
@@ -209,5 +209,12 @@ def test_what_lies_beside_the_store_is_found(tmp_path):
 
     told = purge_text(up, SECRET, holders=beside_store(tmp_path), **HUMAN)
 
-    assert told.files == {"1.json": 1, "a.json": 1, "all.jsonl": 1, "golden.jsonl": 1, "run-golden-1.json": 1}
+    assert told.files == {
+        "1.json": 1,
+        "a.json": 1,
+        "all.jsonl": 1,
+        "golden.jsonl": 1,
+        "run-golden-1.json": 1,
+        "tags.json": 1,
+    }
     assert beside_store(tmp_path / "nothing") == ()
