@@ -44,6 +44,8 @@ VIVID = 80.0
 FADING = 40.0
 GREATEST = 100.0
 MAX_PRIORITY = 200.0
+MERGE_BONUS = 10.0
+"""Priority starts as importance * 100 and rises by this with each merge (the write-back RFC, section 2.7)."""
 FAR_AGE_DAYS = 1e9
 """Equivalent ages end here, so that no activation overflows."""
 
@@ -234,6 +236,20 @@ def strength_word(value: float) -> Strength:
     if value >= VIVID:
         return "vivid"
     return "fading" if value >= FADING else "faded"
+
+
+def first_priority(importance: float) -> float:
+    """Return the priority a memory starts with, 0 to 100, for its importance (0 to 1)."""
+    return round(importance * 100, 1)
+
+
+def merged_priority(priority: float, *, importance: float = 0.0) -> float:
+    """Return the priority, 0 to 200, of a memory that was said again with this importance (0 to 1).
+
+    >>> merged_priority(50, importance=0.7), merged_priority(195)
+    (80.0, 200.0)
+    """
+    return min(MAX_PRIORITY, max(priority, first_priority(importance)) + MERGE_BONUS)
 
 
 def decayed_priority(priority: float, *, idle_days: float, factor: float) -> float:

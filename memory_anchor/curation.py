@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memory_anchor import inputs
+from memory_anchor.activation import merged_priority
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import BadInput, Refused
-from memory_anchor.ingestion.writing import MERGE_BONUS, PRIORITY_MAX
 from memory_anchor.layers.records import newest_first
 from memory_anchor.model import (
     HISTORY,
@@ -222,7 +222,7 @@ class Curation:
                 status=Status.ACTIVE,
                 content=merged,
                 content_hash=content_hash(merged),
-                priority=min(PRIORITY_MAX, new.priority + MERGE_BONUS),
+                priority=merged_priority(new.priority),
                 citations=tuple(dict.fromkeys([*new.citations, *(c for m in old for c in m.citations)])),
             ),
             *(ended(m) for m in old),

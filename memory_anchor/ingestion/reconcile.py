@@ -24,7 +24,6 @@ SIMILAR_SHOWN = 5
 """Neighbours listed in a decision, best first."""
 NEIGHBOURS_READ = 10
 """Neighbours compared word by word; further ones are less similar than these."""
-MERGE_BONUS, MAX_PRIORITY = 10.0, 200.0
 SAID_AGAIN = 0.5
 """Words shared from which a change marker alone, without a visible contradiction, is a change of that statement."""
 FULLER = 1.3
@@ -151,16 +150,6 @@ class Decision:
     relation: Relation = Relation.UNRELATED
     by: str = "rules"
     note: str = ""
-
-
-def merged_priority(old: Memory) -> float:
-    """Return the priority of a memory that was said again: ten more a merge, at most 200."""
-    return min(MAX_PRIORITY, old.priority + MERGE_BONUS)
-
-
-def first_priority(importance: float) -> float:
-    """Return the priority a memory starts with: its importance (0 to 1) in hundredths."""
-    return round(importance * 100, 1)
 
 
 def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: Policy = DEFAULT_POLICY) -> Decision:

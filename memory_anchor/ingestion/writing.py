@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from memory_anchor.activation import first_priority, merged_priority
 from memory_anchor.errors import BadInput, Refused
-from memory_anchor.ingestion.reconcile import Decision
+from memory_anchor.ingestion.reconcile import Decision, Relation
 from memory_anchor.layers.gate import Gate, Verdict
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
 from memory_anchor.model import (
@@ -37,9 +38,6 @@ from memory_anchor.ports import Entry
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import Revision, revise
 
-PRIORITY_MAX = 200.0
-MERGE_BONUS = 10.0
-"""priority = importance * 100, +10 a merge, at most 200 (the write-back RFC, section 2.7)."""
 SIMILAR_SHOWN = 3
 
 
@@ -69,6 +67,18 @@ class FactDraft:
 Neighbours = Callable[[Actor, Memory], Sequence[tuple[Memory, float]]]
 """Live memories of the same layer near a new one, with their centred cosine, best first."""
 Decide = Callable[[Memory, Sequence[tuple[Memory, float]]], Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One save on its way: who asks, what for, and what the gate said. entry: the memory it would become."""
+
+    actor: Actor
+    draft: FactDraft
+    entry: Entry
+    verdict: Verdict
+    gate: Gate
+    request: Request | None
 
 
 class FactWriter:
@@ -120,7 +130,7 @@ class FactWriter:
             else:
                 near = self._near(actor, memory)
                 decision = self._decide(memory, near) if pondered is None else self._still(pondered, memory, near)
-            return self._carry_out(actor, draft, entry, verdict, decision, request)
+            return self._carry_out(_Write(actor, draft, entry, verdict, judge, request), decision)
 
     def _near(self, actor: Actor, memory: Memory) -> list[tuple[Memory, float]]:
         """Return the neighbours that the very same readers see: only those may be displaced or repeated."""
@@ -190,69 +200,52 @@ class FactWriter:
         )
         return outcome
 
-    def _carry_out(
-        self,
-        actor: Actor,
-        draft: FactDraft,
-        entry: Entry,
-        verdict: Verdict,
-        decision: Decision,
-        request: Request | None,
-    ) -> WriteOutcome:
-        memory, target = entry.memory, decision.target
+    def _carry_out(self, write: _Write, decision: Decision) -> WriteOutcome:
+        memory, target, outcome = write.entry.memory, decision.target, decision.outcome
         similar = tuple(decision.similar[:SIMILAR_SHOWN])
-        outcome = decision.outcome
         if target is not None and memory.status is Status.PENDING and outcome in (Outcome.SUPERSEDED, Outcome.UPDATED):
             # What itself waits for a human cannot displace what stands.
-            return self._add(draft, entry, Outcome.PENDING, verdict.reason, similar, request, target_id=target.id)
+            return self._add(write, Outcome.PENDING, similar, target_id=target.id)
         match outcome:
+            case Outcome.SKIPPED if target is not None and decision.relation is Relation.CONFLICT:
+                return _kept_old(write, target, decision, similar)
             case Outcome.SKIPPED if target is not None:
-                return self._strengthen(actor, draft, target, request, self._gate, "a fact that says the same")
+                why = "a fact that says the same"
+                return self._strengthen(write.actor, write.draft, target, write.request, write.gate, why)
             case Outcome.UPDATED if target is not None:
-                return self._update(actor, draft, target, decision, request)
-            case Outcome.SUPERSEDED if target is not None and not _protected(target, actor):
-                return self._supersede(actor, draft, entry, target, decision, similar, request)
+                return self._update(write, target, decision)
+            case Outcome.SUPERSEDED if target is not None and not _protected(target, write.actor):
+                return self._supersede(write, target, decision, similar)
             case Outcome.SUPERSEDED | Outcome.NEEDS_REVIEW if target is not None:
-                return self._dispute(actor, draft, entry, target, decision, similar, request)
+                return self._dispute(write, target, decision, similar)
             case _:
-                kind = Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED
-                return self._add(draft, entry, kind, verdict.reason, similar, request)
+                return self._add(write, Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED, similar)
 
     def _add(
-        self,
-        draft: FactDraft,
-        entry: Entry,
-        outcome: Outcome,
-        reason: str,
-        similar: tuple[Similar, ...],
-        request: Request | None,
-        target_id: str | None = None,
+        self, write: _Write, outcome: Outcome, similar: tuple[Similar, ...], target_id: str | None = None
     ) -> WriteOutcome:
-        memory = entry.memory
-        answer = WriteOutcome(
-            outcome, memory.id, memory.layer, memory.status, reason, target_id, similar, draft.redactions
-        )
-        stored = replace(entry, memory=with_receipt(memory, request, answer))
+        memory, redactions = write.entry.memory, write.draft.redactions
+        reason = write.verdict.reason
+        answer = WriteOutcome(outcome, memory.id, memory.layer, memory.status, reason, target_id, similar, redactions)
+        stored = replace(write.entry, memory=with_receipt(memory, write.request, answer))
         self._records.commit([stored], kind="save", by=memory.author)
         return answer
 
-    def _update(
-        self, actor: Actor, draft: FactDraft, target: Memory, decision: Decision, request: Request | None
-    ) -> WriteOutcome:
-        at = self._records.clock.now()
+    def _update(self, write: _Write, target: Memory, decision: Decision) -> WriteOutcome:
+        at, draft = self._records.clock.now(), write.draft
         merged = decision.merged_content or target.content
         names = {tag.name for tag in target.tags}
         step = revise(
             target,
             at=at,
-            author=author_of(actor),
+            author=author_of(write.actor),
             reason=decision.reason,
-            written_in=actor.scope.conversation,
+            written_in=write.actor.scope.conversation,
             content=merged,
             content_hash=content_hash(merged),
             tags=(*target.tags, *(tag for tag in draft.tags if tag.name not in names)),
             citations=(*target.citations, *draft.citations),
-            priority=min(PRIORITY_MAX, max(target.priority, draft.importance * 100) + MERGE_BONUS),
+            priority=merged_priority(target.priority, importance=draft.importance),
             importance=max(target.importance, draft.importance),
             corroborated_at=at,
         )
@@ -265,85 +258,37 @@ class FactWriter:
             target.id,
             redactions=draft.redactions,
         )
-        new = with_receipt(step.new, request, answer)
+        new = with_receipt(step.new, write.request, answer)
         self._records.commit(
             [self._records.revised_entry(new, step.closed)], closed=[step.closed], kind="update", by=step.new.author
         )
         return answer
 
     def _supersede(
-        self,
-        actor: Actor,
-        draft: FactDraft,
-        entry: Entry,
-        target: Memory,
-        decision: Decision,
-        similar: tuple[Similar, ...],
-        request: Request | None,
+        self, write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]
     ) -> WriteOutcome:
         at = self._records.clock.now()
-        memory = replace(entry.memory, previous_version_id=target.version_id)
-        answer = WriteOutcome(
-            Outcome.SUPERSEDED,
-            memory.id,
-            memory.layer,
-            memory.status,
-            decision.reason,
-            target.id,
-            similar,
-            draft.redactions,
-        )
-        step = self._end(actor, target, at, f"superseded by {memory.id}", Status.SUPERSEDED, valid_to=at)
-        self._records.commit(
-            [
-                replace(entry, memory=with_receipt(memory, request, answer)),
-                self._records.revised_entry(step.new, step.closed),
-            ],
-            closed=[step.closed],
-            kind="supersede",
-            by=memory.author,
-        )
-        return answer
+        new = replace(write.entry.memory, previous_version_id=target.version_id)
+        answer = _against(Outcome.SUPERSEDED, write, new, target, decision.reason, similar)
+        step = self._end(write.actor, target, at, f"superseded by {new.id}", Status.SUPERSEDED, valid_to=at)
+        return self._commit_beside(write, new, step, answer, kind="supersede")
 
-    def _dispute(
-        self,
-        actor: Actor,
-        draft: FactDraft,
-        entry: Entry,
-        target: Memory,
-        decision: Decision,
-        similar: tuple[Similar, ...],
-        request: Request | None,
+    def _dispute(self, write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]) -> WriteOutcome:
+        new = replace(write.entry.memory, status=Status.DISPUTED, disputes=(target.id,))
+        reason = f"{decision.reason}; both stand as disputed until `memory-anchor review`"
+        answer = _against(Outcome.NEEDS_REVIEW, write, new, target, reason, similar)
+        disputes = tuple(dict.fromkeys((*target.disputes, new.id)))
+        at, why = self._records.clock.now(), f"disputed by {new.id}"
+        step = self._end(write.actor, target, at, why, Status.DISPUTED, disputes=disputes)
+        return self._commit_beside(write, new, step, answer, kind="dispute")
+
+    def _commit_beside(
+        self, write: _Write, new: Memory, step: Revision, answer: WriteOutcome, *, kind: str
     ) -> WriteOutcome:
-        at = self._records.clock.now()
-        memory = replace(entry.memory, status=Status.DISPUTED, disputes=(target.id,))
-        answer = WriteOutcome(
-            Outcome.NEEDS_REVIEW,
-            memory.id,
-            memory.layer,
-            memory.status,
-            f"{decision.reason}; both stand as disputed until `memory-anchor review`",
-            target.id,
-            similar,
-            draft.redactions,
-        )
-        step = self._end(
-            actor,
-            target,
-            at,
-            f"disputed by {memory.id}",
-            Status.DISPUTED,
-            disputes=tuple(dict.fromkeys((*target.disputes, memory.id))),
-        )
-        self._records.commit(
-            [
-                replace(entry, memory=with_receipt(memory, request, answer)),
-                self._records.revised_entry(step.new, step.closed),
-            ],
-            closed=[step.closed],
-            kind="dispute",
-            by=memory.author,
-        )
+        """Write a new memory and the next version of the one it speaks against, in one batch."""
+        stored = replace(write.entry, memory=with_receipt(new, write.request, answer))
+        entries = [stored, self._records.revised_entry(step.new, step.closed)]
+        self._records.commit(entries, closed=[step.closed], kind=kind, by=new.author)
         return answer
 
     def _end(self, actor: Actor, target: Memory, at: datetime, why: str, status: Status, **changes: Any) -> Revision:
@@ -369,7 +314,7 @@ class FactWriter:
             valid_from=now,
             key=draft.key,
             tags=draft.tags,
-            priority=draft.importance * 100,
+            priority=first_priority(draft.importance),
             importance=draft.importance,
             confidence=verdict.confidence,
             sentiment=draft.sentiment,
@@ -385,6 +330,18 @@ class FactWriter:
             author=author_of(actor),
             reason=verdict.reason if verdict.status is Status.PENDING else "",
         )
+
+
+def _against(
+    outcome: Outcome, write: _Write, new: Memory, target: Memory, reason: str, similar: tuple[Similar, ...]
+) -> WriteOutcome:
+    return WriteOutcome(outcome, new.id, new.layer, new.status, reason, target.id, similar, write.draft.redactions)
+
+
+def _kept_old(write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]) -> WriteOutcome:
+    """Return the answer where the settings keep the old version: it is not touched, a contradiction is no support."""
+    reason, redactions = f"nothing stored: {decision.reason}", write.draft.redactions
+    return WriteOutcome(Outcome.SKIPPED, target.id, target.layer, target.status, reason, target.id, similar, redactions)
 
 
 def _protected(target: Memory, actor: Actor) -> bool:

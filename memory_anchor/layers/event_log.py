@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from cachetools import LRUCache
 
+from memory_anchor.activation import first_priority
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
 from memory_anchor.model import (
     FOUND_STATES,
@@ -142,7 +143,7 @@ class EventLog:
             valid_from=draft.when,
             key=draft.key,
             tags=draft.tags,
-            priority=draft.importance * 100,
+            priority=first_priority(draft.importance),
             importance=draft.importance,
             confidence=draft.confidence,
             sentiment=draft.sentiment,

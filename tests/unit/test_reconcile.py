@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_anchor.activation import first_priority, merged_priority
 from memory_anchor.ingestion.quantities import numbers
 from memory_anchor.ingestion.reconcile import (
     Policy,
     Relation,
     Resolution,
     decide,
-    first_priority,
-    merged_priority,
     relation,
 )
 from memory_anchor.ingestion.slots import contrast, read
@@ -105,7 +104,7 @@ def test_a_fuller_wording_updates_and_a_poorer_one_is_skipped() -> None:
     decision = decide(fact(new), [(old, 0.9)])
     assert decision.outcome is Outcome.UPDATED
     assert decision.merged_content == new
-    assert merged_priority(old) == 200.0
+    assert merged_priority(old.priority, importance=0.9) == 200.0
     assert first_priority(0.7) == 70.0
     assert decide(old, [(fact(new, "full"), 0.9)]).outcome is Outcome.SKIPPED
 
