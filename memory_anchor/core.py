@@ -28,7 +28,7 @@ from memory_anchor.cooccurrence import TagNeighbours
 from memory_anchor.errors import BadInput, Refused, Unavailable, WrongEmbedder
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.ingestion.from_events import EventReader
-from memory_anchor.ingestion.reconcile import decide
+from memory_anchor.ingestion.reconcile import Policy, Resolution, decide
 from memory_anchor.ingestion.reconcile_model import decide_with_model
 from memory_anchor.ingestion.remembering import Rememberer
 from memory_anchor.ingestion.writing import FactWriter
@@ -157,8 +157,14 @@ class Core:
         )
         records = Records(store, clock, self.audit, new_id=ids.new, entry_of=searcher.entry_of, on_write=self._stored)
         events = EventLog(records)
-        ponder = partial(decide_with_model, model=model, deadline_s=settings.llm.deadline_s) if model else None
-        facts = FactWriter(records, _gate(settings), self._neighbours, decide, ponder=ponder)
+        policy = _policy(settings)
+        by_rules = partial(decide, policy=policy)
+        ponder = (
+            partial(decide_with_model, model=model, policy=policy, deadline_s=settings.llm.deadline_s)
+            if model
+            else None
+        )
+        facts = FactWriter(records, _gate(settings), self._neighbours, by_rules, ponder=ponder)
         usage = UsageBuffer(store, clock, records.lock, tally_file=data_dir / "usage.json")
         self.upkeep = Upkeep(
             store,
@@ -445,6 +451,11 @@ def _agent_rules(chosen: AgentLifecycle) -> AgentRules:
 
 def _gate(settings: Settings) -> Gate:
     return Gate(settings.gate.active, settings.gate.pending, settings.gate.caps.model_dump())
+
+
+def _policy(settings: Settings) -> Policy:
+    chosen = settings.conflicts.policy
+    return Policy(by_type={MemoryType(kind): Resolution(how) for kind, how in chosen.items()})
 
 
 def _stamp(path: Path) -> int:

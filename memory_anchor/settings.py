@@ -28,6 +28,10 @@ PROJECT_MAY_SET = frozenset({"profile", "budget", "gate", "collections"})
 MAX_SETTINGS_BYTES = 256 * 1024
 
 Profile = Literal["minimal", "standard", "full", "compat"]
+FactType = Literal[
+    "decision", "bugfix", "refactor", "preference", "fact", "instruction", "workflow", "project_state", "bookmark"
+]
+"""Types whose memories are reconciled."""
 
 
 class _Group(BaseModel):
@@ -102,6 +106,13 @@ class GateSettings(_Group):
 class ConstitutionSettings(_Group):
     min_interval_s: int = Field(0, ge=0, le=31_536_000)
     distinct_approvers: bool = False
+
+
+class ConflictSettings(_Group):
+    """policy: type of the new memory -> what becomes of a contradiction that does not say that something changed.
+    `merge` needs a language model. A type left out asks the user."""
+
+    policy: Mapping[FactType, Literal["keep_new", "keep_old", "merge", "ask_user"]] = Field(default_factory=dict)
 
 
 class LifecycleSettings(_Group):
@@ -192,6 +203,7 @@ class Settings(_Group):
     budget: BudgetSettings = BudgetSettings()
     gate: GateSettings = GateSettings()
     constitution: ConstitutionSettings = ConstitutionSettings()
+    conflicts: ConflictSettings = ConflictSettings()
     lifecycle: LifecycleSettings = LifecycleSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     agents: Mapping[str, AgentSettings] = Field(default_factory=dict)

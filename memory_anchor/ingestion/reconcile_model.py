@@ -17,6 +17,7 @@ from memory_anchor.ingestion.reconcile import (
     Decision,
     Policy,
     Relation,
+    Resolution,
     decide,
     outranked,
     similar_to,
@@ -63,7 +64,8 @@ def decide_with_model(
     wrong = _fault(answer, new, shown)
     if wrong:
         return replace(rules, note=f"decided by rules, because the answer of {model.name} {wrong}")
-    return _carried_out(answer, new, shown, model.name, policy)
+    changed = rules.outcome is Outcome.SUPERSEDED
+    return _carried_out(answer, new, shown, model.name, policy, changed=changed)
 
 
 def _fault(answer: ReconcileAnswer, new: Memory, shown: Sequence[tuple[Memory, float]]) -> str:
@@ -87,9 +89,19 @@ def _fault(answer: ReconcileAnswer, new: Memory, shown: Sequence[tuple[Memory, f
 
 
 def _carried_out(
-    answer: ReconcileAnswer, new: Memory, shown: Sequence[tuple[Memory, float]], name: str, policy: Policy
+    answer: ReconcileAnswer,
+    new: Memory,
+    shown: Sequence[tuple[Memory, float]],
+    name: str,
+    policy: Policy,
+    *,
+    changed: bool,
 ) -> Decision:
-    """Return the decision for a checked answer; what a model may not displace waits for a human."""
+    """Return the decision for a checked answer; what a model may not displace waits for a human.
+
+    changed: the new memory says itself that something changed, which no policy overrules. Otherwise a policy set for
+    its type decides a contradiction.
+    """
     similar = similar_to(shown, floor=policy.thresholds.related)
     by, reason = f"{name}/{RECONCILE_VERSION}", redact(answer.reason).text
     if answer.operation == "ADD" or answer.target is None:
@@ -103,4 +115,9 @@ def _carried_out(
     if answer.operation == "UPDATE":
         merged = redact((answer.merged_content or "").strip()).text
         return Decision(Outcome.UPDATED, old, reason, merged, similar, Relation.DUPLICATE, by)
-    return Decision(Outcome.SUPERSEDED, old, reason, None, similar, Relation.CONFLICT, by)
+    chosen = None if changed else policy.by_type.get(new.type)
+    if chosen is Resolution.KEEP_OLD:
+        kept = f"it contradicts this memory, and the policy for {new.type} keeps the old one"
+        return Decision(Outcome.SKIPPED, old, kept, None, similar, Relation.CONFLICT, by)
+    outcome = Outcome.SUPERSEDED if chosen in (None, Resolution.KEEP_NEW) else Outcome.NEEDS_REVIEW
+    return Decision(outcome, old, reason, None, similar, Relation.CONFLICT, by)

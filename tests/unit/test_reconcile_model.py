@@ -10,7 +10,7 @@ import pytest
 
 from memory_anchor.errors import Unavailable
 from memory_anchor.ingestion.prompts import RECONCILE_VERSION
-from memory_anchor.ingestion.reconcile import Decision
+from memory_anchor.ingestion.reconcile import Decision, Policy, Resolution
 from memory_anchor.ingestion.reconcile_model import decide_with_model
 from memory_anchor.model import Layer, Memory, MemoryType, Outcome, Scope
 from memory_anchor.testing import ScriptedLanguageModel
@@ -92,3 +92,22 @@ def test_stored_text_is_shown_fenced_and_numbered() -> None:
     assert "1. The API timeout is 30 seconds." in asked
     assert asked.count("</recalled-memory>") == 3
     assert "old" not in asked.split("Stored memories")[1].split("The new memory")[0].replace("older", "")
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome"),
+    [
+        (Resolution.KEEP_NEW, Outcome.SUPERSEDED),
+        (Resolution.KEEP_OLD, Outcome.SKIPPED),
+        (Resolution.MERGE, Outcome.NEEDS_REVIEW),
+        (Resolution.ASK_USER, Outcome.NEEDS_REVIEW),
+    ],
+)
+def test_a_policy_for_the_type_settles_what_a_model_calls_a_contradiction(how: Resolution, outcome: Outcome) -> None:
+    """Rule conflicts.policy: also with a model; a statement that says itself what changed needs no policy."""
+    policy = Policy(by_type={MemoryType.FACT: how})
+    model = ScriptedLanguageModel(says("DELETE"))
+    says_so = fact("The API timeout is now 60 seconds.")
+
+    assert decide_with_model(NEW, [(OLD, 0.9)], model, policy=policy).outcome is outcome
+    assert decide_with_model(says_so, [(OLD, 0.9)], model, policy=policy).outcome is Outcome.SUPERSEDED

@@ -40,6 +40,8 @@ def test_later_sources_win_and_every_value_says_where_it_came_from(tmp_path: Pat
         ({"MEMORY_ANCHOR_STORE__KIND": "sqlite"}, "setting 'store.kind' in environment is 'sqlite'"),
         ({"MEMORY_ANCHOR_GATE__PENDING": "0.95"}, "gate.pending is 0.95"),
         ({"MEMORY_ANCHOR_AGENTS__CODEX__EXTRACTION__MOD": "x"}, "unknown setting 'agents.codex.extraction.mod'"),
+        ({"MEMORY_ANCHOR_CONFLICTS__POLICY__FACT": "newest"}, "setting 'conflicts.policy.fact' in environment is"),
+        ({"MEMORY_ANCHOR_CONFLICTS__POLICY__EVENT": "keep_new"}, "conflicts.policy.event"),
         ({"MEMORY_ANCHOR_BUDGET": "{broken"}, "starts like JSON"),
     ],
 )
