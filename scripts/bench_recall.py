@@ -185,7 +185,7 @@ def fill(store: MemoryStore, searcher: Searcher, case: Case, *, now: datetime, w
             when=turn.when or now,
             who=(turn.speaker,) if turn.speaker else (),
             conversation_seq=number if conversation else None,
-            context=conversation_context(before),
+            context=conversation_context(before.content) if before else "",
         )
         last[conversation] = memory
         entries.append(searcher.entry_of(memory, embed=False))

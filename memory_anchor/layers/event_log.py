@@ -33,10 +33,9 @@ from memory_anchor.model import (
     audiences,
 )
 from memory_anchor.text.hashing import content_hash
+from memory_anchor.text.indexing import conversation_context
 from memory_anchor.where import Between, Condition, OneOf, StartsWith, Where
 
-CONTEXT_CHARS = 600
-"""How much of the event before is kept as searchable context."""
 CONVERSATIONS_REMEMBERED = 1_000
 
 
@@ -86,7 +85,7 @@ class EventLog:
                 if actor.scope.conversation:
                     seq += 1
                 memory = self._memory(actor, draft, seq=seq if actor.scope.conversation else None, before=before)
-                before = draft.content[:CONTEXT_CHARS] if actor.scope.conversation else ""
+                before = conversation_context(draft.content) if actor.scope.conversation else ""
                 outcome = WriteOutcome(
                     Outcome.ADDED, memory.id, Layer.EVENT_LOG, memory.status, redactions=draft.redactions
                 )
@@ -127,7 +126,7 @@ class EventLog:
         name = _conversation(scope)
         if name not in self._last:
             last = self._records.last_of_conversation(scope)
-            self._last[name] = (last.conversation_seq or 0, last.content[:CONTEXT_CHARS]) if last else (0, "")
+            self._last[name] = (last.conversation_seq or 0, conversation_context(last.content)) if last else (0, "")
         return self._last[name]
 
     def _memory(self, actor: Actor, draft: EventDraft, *, seq: int | None, before: str) -> Memory:

@@ -170,7 +170,7 @@ def purge_ids(
         raise NotFound(f"none of {len(ids)} ids is a memory here; `memory-anchor list` gives the ids there are")
     texts = [m.content for members in named.values() for m in members]
     quotes = tuple({q for text in texts for q in (text, opening(text)) if len(q) >= LEAST_QUOTE})
-    before = tuple({conversation_context(m) for members in named.values() for m in members})
+    before = tuple({conversation_context(m.content) for members in named.values() for m in members})
     known = set(ids)
 
     def in_files(text: str) -> bool:

@@ -98,8 +98,9 @@ def phrase_text(memory: Memory) -> str:
     return " ".join(normal("\n".join(parts)).split())
 
 
-def conversation_context(previous: Memory | None) -> str:
-    """Return the text of the event before, as `Memory.context` of the next one in the same conversation."""
-    if previous is None:
-        return ""
-    return _LEAD.sub("", previous.content, count=1).strip()[:CONTEXT_CHARS]
+def conversation_context(before: str) -> str:
+    """Return the text of the event before without its date, as `Memory.context` of the next one; at most 600 chars.
+
+    The date stays out: both events have it, and said twice it would weigh more than what was said.
+    """
+    return _LEAD.sub("", before, count=1).strip()[:CONTEXT_CHARS]

@@ -71,6 +71,13 @@ def test_turns_of_one_conversation_keep_their_order_and_context(anchor: MemoryAn
     assert second.content == "Yes, from next week."
 
 
+def test_the_date_that_the_event_before_opens_with_is_not_its_context(anchor: MemoryAnchor) -> None:
+    anchor.log_event("[8 May 2026] Anna: Shall we use uv?", when="2026-05-08")
+    second = anchor.get(anchor.log_event("[8 May 2026] Tom: Yes.", when="2026-05-08").id)
+
+    assert second.context == "Anna: Shall we use uv?"
+
+
 def test_a_new_process_goes_on_counting_where_the_conversation_stopped(
     anchor: MemoryAnchor, core: Core, agent: Actor
 ) -> None:

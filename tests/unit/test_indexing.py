@@ -99,9 +99,9 @@ def test_key_tags_place_people_files_and_questions_are_searched() -> None:
 
 def test_the_context_of_an_event_is_the_text_before_without_its_date() -> None:
     """Rule events.context: bounded, and empty for the first event."""
-    assert conversation_context(None) == ""
-    assert conversation_context(event("[8 May 2023] Anna: hello")) == "Anna: hello"
-    assert len(conversation_context(event("x" * 5000))) == CONTEXT_CHARS
+    assert conversation_context("") == ""
+    assert conversation_context("[8 May 2023] Anna: hello") == "Anna: hello"
+    assert len(conversation_context("x" * 5000)) == CONTEXT_CHARS
 
 
 def test_phrases_are_looked_for_in_the_memory_itself_not_in_its_context() -> None:

@@ -59,7 +59,7 @@ class Bench:
                     who=(who,),
                     scope=Scope(conversation=name),
                     conversation_seq=place,
-                    context=conversation_context(before),
+                    context=conversation_context(before.content) if before else "",
                 )
             )
         return told
