@@ -17,7 +17,8 @@ that night counts against the cap of the next, since the versions themselves say
 
 from __future__ import annotations
 
-from collections import defaultdict
+import heapq
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,6 +35,7 @@ from memory_anchor.lifecycle.digest import cited, ordered_digest, stable_id
 from memory_anchor.lifecycle.upkeep import (
     BATCH,
     COLLECTIONS_KEPT,
+    PAGE,
     PLANNED_SHOWN,
     UNLIMITED,
     Change,
@@ -72,12 +74,28 @@ POLICIES = ("priority_decay", "reflection_summary", "lru", "random_drop", "hybri
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A memory that forgetting may take. keep: how much it should be kept, 0 and up, noise included."""
+    """A memory that forgetting may take: as little of it as choosing needs, since a night looks at every one there is.
 
-    memory: Memory
+    keep: how much it should be kept, 0 and up, noise included. has_faded: below its own threshold. story: what it can
+    be folded with, "" for not at all.
+    """
+
+    id: str
+    point: str
+    collection: str
     keep: float
     strength: float
     idle_days: float
+    has_faded: bool
+    story: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """chosen: the first to go, first to go first, as many as there is room for. victims: how many would go."""
+
+    chosen: tuple[Candidate, ...]
+    victims: int
 
 
 def may_forget(memory: Memory, at: datetime, up: Upkeep) -> bool:
@@ -119,17 +137,18 @@ def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
     if up.rules.policy not in POLICIES:
         raise ValueError(f"policy {up.rules.policy!r}; allowed are {', '.join(POLICIES)}")
     active = sum(up.store.count(name, live()) for name in COLLECTIONS_KEPT)
-    victims = choose(list(candidates(up, at, limits)), up, at, active=active)
     before = _archived_this_night(up, at)
     cap = max(1, int(up.rules.max_archived_share * (active + before)))
     room = max(0, min(cap - before, limits.max_changes))
-    chosen, left = victims[:room], len(victims) > room
-    reasons = {c.memory.id: _reason(c, up) for c in chosen}
-    groups = _groups([c.memory for c in chosen]) if up.rules.policy in ("hybrid", "reflection_summary") else []
+    choice = choose(list(candidates(up, at, limits)), up, at, active=active, room=room)
+    left = choice.victims > len(choice.chosen)
+    reasons = {c.id: _reason(c, up) for c in choice.chosen}
+    memories = _memories(up, choice.chosen, at)
     if limits.dry_run:
-        return _dry(FORGET, at, [c.memory for c in chosen], reasons, left=left, counts={"active": float(active)})
+        return _dry(FORGET, at, memories, reasons, left=left, counts={"active": float(active)})
+    groups = _groups(memories) if up.rules.policy in ("hybrid", "reflection_summary") else []
     folded = _fold(up, groups, reasons, at=at, limits=limits)
-    rest = [c.memory for c in chosen if c.memory.id not in folded.taken]
+    rest = [memory for memory in memories if memory.id not in folded.taken]
     report = _archive(up, FORGET, rest, reasons, at=at, limits=limits, author=FORGET_AUTHOR)
     notes = (f"stopped at {cap} of {active + before} active memories; goes on the next night",) if left else ()
     return JobReport(
@@ -140,7 +159,7 @@ def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
         notes=notes,
         counts={
             "active": active,
-            "faded": len(victims),
+            "faded": choice.victims,
             "archived": report.changed + len(folded.taken),
             "digests": folded.digests,
             "cap": cap,
@@ -161,37 +180,59 @@ def candidates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Iterable
             strength = strength_of(memory, at, up.activation, noise=noise)
             idle = age_days(last_used_at(memory), at)
             priority = decayed_priority(memory.priority, idle_days=idle, factor=up.rules.of(memory).priority_factor)
-            yield Candidate(memory, strength * (LEAST_WEIGHT + priority / PRIORITY_OF_WEIGHT), strength, idle)
+            keep = strength * (LEAST_WEIGHT + priority / PRIORITY_OF_WEIGHT)
+            faded = keep < up.rules.of(memory).forget_below
+            yield Candidate(memory.id, memory.point_id, collection, keep, strength, idle, faded, _story(memory))
 
 
-def choose(found: Sequence[Candidate], up: Upkeep, at: datetime, *, active: int) -> list[Candidate]:
-    """Return what the policy would archive, first to go first; pure apart from the seeded draw.
+def choose(found: Sequence[Candidate], up: Upkeep, at: datetime, *, active: int, room: int) -> Choice:
+    """Return what the policy would archive; pure apart from the seeded draw.
 
-    active: how many memories are active; what exceeds `max_entries` goes too, under every policy.
+    active: how many memories are active; what exceeds `max_entries` goes too, under every policy. room: how many may
+    go.
     """
-    rules = up.rules
-    weakest = sorted(found, key=lambda c: (c.keep, -c.idle_days, c.memory.id))
-    if rules.policy == "lru":
-        weakest = sorted(found, key=lambda c: (-c.idle_days, c.memory.id))
-        chosen: list[Candidate] = []
-    elif rules.policy == "random_drop":
-        day = at.toordinal()
-        chosen = [c for c in weakest if c.strength < FADING and _draw(c.memory.id, day, rules.seed) < rules.drop_share]
-    elif rules.policy == "reflection_summary":
-        faded = [c for c in weakest if _has_faded(c, up)]
-        foldable = {m.id for group in _groups([c.memory for c in faded]) for m in group}
-        chosen = [c for c in faded if c.memory.id in foldable]
-    else:
-        chosen = [c for c in weakest if _has_faded(c, up)]
-    over = active - rules.max_entries - len(chosen)
-    if over > 0:
-        taken = {c.memory.id for c in chosen}
-        chosen += [c for c in weakest if c.memory.id not in taken][:over]
-    return chosen
+    taken = _taken(found, up, at)
+    over = min(max(0, active - up.rules.max_entries - len(taken)), len(found) - len(taken))
+    order = _longest_unused if up.rules.policy == "lru" else _weakest
+    # A sort of them all would hold every other thread up until it is done; this one is done in small steps.
+    chosen = heapq.nsmallest(room, (c for c in found if c.id in taken), key=order)
+    chosen += heapq.nsmallest(min(over, room - len(chosen)), (c for c in found if c.id not in taken), key=order)
+    return Choice(tuple(chosen), len(taken) + over)
 
 
-def _has_faded(candidate: Candidate, up: Upkeep) -> bool:
-    return candidate.keep < up.rules.of(candidate.memory).forget_below
+def _taken(found: Sequence[Candidate], up: Upkeep, at: datetime) -> set[str]:
+    """Return the ids that the policy takes however many memories there are."""
+    match up.rules.policy:
+        case "lru":
+            return set()
+        case "random_drop":
+            day, seed, share = at.toordinal(), up.rules.seed, up.rules.drop_share
+            return {c.id for c in found if c.strength < FADING and _draw(c.id, day, seed) < share}
+        case "reflection_summary":
+            together = Counter(c.story for c in found if c.has_faded and c.story)
+            return {c.id for c in found if c.has_faded and together[c.story] >= FOLD_LEAST}
+        case _:
+            return {c.id for c in found if c.has_faded}
+
+
+def _weakest(candidate: Candidate) -> tuple[float, float, str]:
+    return candidate.keep, -candidate.idle_days, candidate.id
+
+
+def _longest_unused(candidate: Candidate) -> tuple[float, str]:
+    return -candidate.idle_days, candidate.id
+
+
+def _memories(up: Upkeep, chosen: Sequence[Candidate], at: datetime) -> list[Memory]:
+    """Return the chosen ones as they stand now, in their order; what became safe meanwhile is left out."""
+    stored: dict[str, Memory] = {}
+    for collection in COLLECTIONS_KEPT:
+        points = [c.point for c in chosen if c.collection == collection]
+        for start in range(0, len(points), PAGE):
+            entries = up.store.get(collection, points[start : start + PAGE])
+            stored |= {entry.memory.point_id: entry.memory for entry in entries}
+    found = (stored.get(c.point) for c in chosen)
+    return [memory for memory in found if memory is not None and may_forget(memory, at, up)]
 
 
 def _draw(memory_id: str, day: int, seed: int) -> float:
@@ -202,7 +243,7 @@ def _draw(memory_id: str, day: int, seed: int) -> float:
 
 
 def _reason(candidate: Candidate, up: Upkeep) -> str:
-    if _has_faded(candidate, up):
+    if candidate.has_faded:
         return f"faded to strength {candidate.strength:.0f}, unused for {candidate.idle_days:.0f} days"
     if up.rules.policy == "random_drop":
         return f"dropped at random among the faded, unused for {candidate.idle_days:.0f} days"
@@ -264,18 +305,24 @@ class _Folded:
 
 def _groups(memories: Sequence[Memory]) -> list[list[Memory]]:
     """Return groups of events that belong together and have one audience: a conversation's, else a day's."""
-    by_story: dict[tuple[str, ...], list[Memory]] = defaultdict(list)
+    by_story: dict[str, list[Memory]] = defaultdict(list)
     for memory in memories:
-        if memory.layer is not Layer.EVENT_LOG or memory.type not in FOLDED_TYPES:
-            continue
-        story = memory.scope.conversation or memory.happened_at.date().isoformat()
-        by_story[(memory.audience, memory.scope.user, memory.scope.agent, story)].append(memory)
+        if story := _story(memory):
+            by_story[story].append(memory)
     return [
         group[start : start + FOLD_MOST]
         for group in by_story.values()
         for start in range(0, len(group), FOLD_MOST)
         if len(group[start : start + FOLD_MOST]) >= FOLD_LEAST
     ]
+
+
+def _story(memory: Memory) -> str:
+    """Return what names the group a memory may be folded with, "" where it may not."""
+    if memory.layer is not Layer.EVENT_LOG or memory.type not in FOLDED_TYPES:
+        return ""
+    story = memory.scope.conversation or memory.happened_at.date().isoformat()
+    return "\n".join((memory.audience, memory.scope.user, memory.scope.agent, story))
 
 
 def _fold(
