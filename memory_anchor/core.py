@@ -38,6 +38,7 @@ from memory_anchor.layers.gate import Gate
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
+from memory_anchor.lifecycle.disagreements import RecalledTogether
 from memory_anchor.lifecycle.jobs import SETTLE_S, Scheduler
 from memory_anchor.lifecycle.registry import all_jobs
 from memory_anchor.lifecycle.settling import TAG_STATE
@@ -165,6 +166,7 @@ class Core:
             else None
         )
         facts = FactWriter(records, _gate(settings), self._neighbours, by_rules, ponder=ponder)
+        recalled = RecalledTogether(store, searcher.alike, by_rules, ponder=ponder, on_news=self._compare_recalled)
         usage = UsageBuffer(store, clock, records.lock, tally_file=data_dir / "usage.json")
         self.upkeep = Upkeep(
             store,
@@ -184,6 +186,7 @@ class Core:
             activation=activation,
             state_dir=data_dir / "jobs",
             tags=tags,
+            recalled=recalled,
         )
         self.services = Services(
             settings=settings,
@@ -207,6 +210,7 @@ class Core:
             monotonic=time.monotonic,
             activation=activation,
             tags=tags,
+            recalled=recalled,
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: _gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
@@ -350,10 +354,14 @@ class Core:
         except Unavailable as error:
             log.warning("the embedder could not be loaded: %s", error)
 
+    def _compare_recalled(self) -> None:
+        self.scheduler.queue("reconsolidate")
+
     def _stored(self, entries: Sequence[Entry]) -> None:
         """Tell searches what was stored, as it was stored."""
         for entry in entries:
             self.services.searcher.note_written(entry)
+        self.services.recalled.changed()
         self._wake.set()
 
     # --- parts ---------------------------------------------------------------------------------------------------
@@ -404,6 +412,7 @@ class Core:
             operations=lambda task, limit: anchor.find_operations(task, limit=limit),
             active_context=lambda: {key: value for key, (value, _) in anchor.active().items()},
             now=lambda: self.clock.now().astimezone(ZoneInfo(anchor.actor.zone)),
+            cache=self.services.searcher.cache_counts,
             record=self.reports.record,
         )
         return ContextBuilder(sources, anchor.room.settings.budget, circuit=self._circuit, monotonic=time.monotonic)

@@ -57,11 +57,17 @@ ASKS_ABOUT_PHRASE = 2
 PHRASE_DEPTH = 200
 """Memories read when a quoted phrase must match."""
 CACHED_ANSWERS = 256
+DEGRADED_TTL = timedelta(seconds=1)
+"""How long an answer is kept that lacks something: what was late or away may be back for the next question."""
 DRAINED_BY_SEARCH = 3
 """Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
 WARM_PAGE = 500
 BEFORE_SIMILAR = 3
 """Candidates read per similar memory asked for: raw and centred cosines order a little differently."""
+
+
+Notes = dict[str, bool]
+"""What an answer says about itself -> whether something is missing in it that may be there a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,7 @@ class Searcher:
             for name, one in self._meaning.embedders.items()
         }
         self._answers: OrderedDict[Any, _Cached] = OrderedDict()
+        self._hits = self._misses = 0
 
     # --- searching -------------------------------------------------------------------------------------------------
 
@@ -123,18 +130,26 @@ class Searcher:
         with self._lock:
             cached = self._answers.get(key)
             if cached and cached.generation == self._generation and now < cached.until:
+                self._hits += 1
                 return cached.answer
+            self._misses += 1
             generation = self._generation
-        answer = self._answer(actor, request, now)
+        notes: Notes = {}
+        answer = self._answer(actor, request, now, notes)
         with self._lock:
             if self._ttl:
-                self._answers[key] = _Cached(generation, now + self._ttl, answer)
+                kept = min(self._ttl, DEGRADED_TTL) if any(notes.values()) else self._ttl
+                self._answers[key] = _Cached(generation, now + kept, answer)
             while len(self._answers) > CACHED_ANSWERS:
                 self._answers.popitem(last=False)
         return answer
 
-    def _answer(self, actor: Actor, request: SearchRequest, now: datetime) -> SearchAnswer:
-        notes: dict[str, None] = {}
+    def cache_counts(self) -> tuple[int, int]:
+        """Return how many searches were answered from the cache so far, and how many were not."""
+        with self._lock:
+            return self._hits, self._misses
+
+    def _answer(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> SearchAnswer:
         self._drain()
         question = self._question(actor, request, notes)
         period = None
@@ -146,11 +161,11 @@ class Searcher:
             if not found and period.rest:
                 found = self._ranked(actor, request, question, now, notes, None)
                 if found:
-                    notes[f"Nothing is recorded for {period.text!r}; these are from other times."] = None
+                    notes[f"Nothing is recorded for {period.text!r}; these are from other times."] = False
         else:
             found = self._ranked(actor, request, question, now, notes, period)
         if question.row is not None and (waiting := len(self._backlogs[question.using])):
-            notes[f"{waiting} new memories are not embedded yet and are found by their words only."] = None
+            notes[f"{waiting} new memories are not embedded yet and are found by their words only."] = True
         shown = {one.memory.id for one in found}
         conflicts = {
             (min(one.memory.id, other), max(one.memory.id, other))
@@ -169,11 +184,11 @@ class Searcher:
                 with contextlib.suppress(Unavailable, WrongEmbedder):  # `_question` tells
                     backlog.embed(DRAINED_BY_SEARCH, by=embedder)
 
-    def _question(self, actor: Actor, request: SearchRequest, notes: dict[str, None]) -> Question:
+    def _question(self, actor: Actor, request: SearchRequest, notes: Notes) -> Question:
         project = f"{actor.scope.account}|{actor.scope.project}"
         asked = self._meaning.asked(request.query, topic=request.topic, share=self._lens)
         if asked.note:
-            notes[asked.note] = None
+            notes[asked.note] = bool(self._meaning.embedders)  # without any, words alone are all there is
         script = script_of(request.query)
         return Question.of(request.query, row=asked.row, script=script, project=project, using=asked.using)
 
@@ -183,7 +198,7 @@ class Searcher:
         request: SearchRequest,
         question: Question,
         now: datetime,
-        notes: dict[str, None],
+        notes: Notes,
         period: TimeWords | None,
     ) -> list[Ranked]:
         """Return what this request finds, in order and ready to be shown."""
@@ -203,19 +218,17 @@ class Searcher:
         if wanted:
             quoting = _quoting(ranked, request.query, wanted)
             if not quoting:
-                notes["No memory holds the quoted words."] = None
+                notes["No memory holds the quoted words."] = False
             ranked = quoting or (ranked if _asks_about(request.query, wanted) else [])
         if self._reranker is not None and ranked:
             ranked, note = reranked(
                 self._reranker, request.query, ranked, share=self._weights.rerank, deadline_s=self._rerank_deadline_s
             )
             if note:
-                notes[note] = None
+                notes[note] = True
         return self._with_disputed(actor, request, self._arranged(ranked, scored, question.using), now)[: request.limit]
 
-    def _candidates(
-        self, actor: Actor, request: SearchRequest, question: Question, notes: dict[str, None]
-    ) -> NDArray[np.int64]:
+    def _candidates(self, actor: Actor, request: SearchRequest, question: Question, notes: Notes) -> NDArray[np.int64]:
         """Return the mirror rows that the engine finds by meaning or by words, every filter applied."""
         words = query_terms(request.query)
         points: dict[str, str] = {}
@@ -231,7 +244,7 @@ class Searcher:
                 if not hits and request.since is not None:
                     hits += [Hit(one.point_id, 0.0) for one in self._store.find(collection, where, limit=CANDIDATES)]
             except MemoryAnchorError as error:
-                notes[f"{collection} was skipped: {error}"] = None
+                notes[f"{collection} was skipped: {error}"] = True
                 continue
             points.update((hit.point_id, collection) for hit in hits)
         self._fill(points)
@@ -328,7 +341,7 @@ class Searcher:
         now = self._clock.now()
         if reason := refusal(actor, request, memory, now=now):
             return {"found": False, "reason": reason}
-        notes: dict[str, None] = {}
+        notes: Notes = {}
         question = self._question(actor, request, notes)
         rows = self._candidates(actor, request, question, notes)
         self._fill({memory.point_id: memory.layer.value})
@@ -385,6 +398,13 @@ class Searcher:
             for point, cosine in near
             if point in memories and admits(actor, request, memories[point], now=now)
         ]
+
+    def alike(self, memories: Sequence[Memory]) -> NDArray[np.float32]:
+        """Return the (n, n) centred cosines among stored versions, in their order; 0 where one is not embedded."""
+        self._fill({memory.point_id: memory.layer.value for memory in memories})
+        using = DENSE_LOCAL if DENSE_LOCAL in self._meaning.embedders else DENSE
+        with self._lock:
+            return self._mirror.alike(self._mirror.rows([memory.point_id for memory in memories]), using=using)
 
     # --- writing side ----------------------------------------------------------------------------------------------
 

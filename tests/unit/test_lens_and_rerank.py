@@ -187,3 +187,29 @@ def test_strength_is_counted_as_the_settings_say(tmp_path: Path, activation: str
 
     assert found.strength == word
     assert (shaped["strength"] >= 40) == (word == "fading")
+
+
+def test_an_answer_that_lacks_something_is_not_kept(tmp_path: Path) -> None:
+    """Rule search.cache.degraded: what was late is there again a second later; a whole answer is kept for its time."""
+    judge, clock = Judge(""), ManualClock()
+    core = memory_with(tmp_path, reranker=judge, clock=clock)
+    anchor = door(core)
+    two_deploys(anchor)
+    query = "when does the deployment run"
+    assert LATE in anchor.search(query).notes
+
+    judge.word = "billing"
+    clock.advance(seconds=2)
+    asked = len(judge.deadlines)
+    assert not anchor.search(query).notes
+    clock.advance(seconds=2)
+    assert not anchor.search(query).notes
+    assert len(judge.deadlines) == asked + 1, "the whole answer came from the cache"
+
+
+def test_a_context_says_what_the_cache_did(tmp_path: Path) -> None:
+    """Rule report.cache: hits and misses of the search behind this very context."""
+    anchor = door(memory_with(tmp_path))
+    two_deploys(anchor)
+    assert anchor.build_context("when does the deployment run").report.cache == {"hits": 0, "misses": 1}
+    assert anchor.build_context("when does the deployment run").report.cache == {"hits": 1, "misses": 0}
