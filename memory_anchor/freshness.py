@@ -1,10 +1,12 @@
 """Whether what a memory cites still stands: fresh, moved, stale or gone. Pure; files come in through a port.
 
 A citation into a repository carries the lines it read and a hash of them. On recall the lines are looked at again: the
-same text in the same place is fresh, elsewhere in the file moved (with the new lines), nowhere stale; a missing file is
-gone. Lines are compared without their surrounding white space, so that re-indenting and line ends change nothing. An
-answer costs one stat of a file seen before: results are kept by the Git blob id of the text, and blob ids by the file's
-stamp, so touching a file or switching branches back and forth re-reads it but compares nothing again.
+same text in the same place is fresh, elsewhere in the file or in the file it became moved (with the new path and
+lines), nowhere stale; a file that is nowhere is gone. A renamed file that says something else now is stale, at its new
+path; a namesake counts only when the cited lines stand in it. Lines are compared without their surrounding white space,
+so that re-indenting and line ends change nothing. An answer costs one stat of a file seen before: results are kept by
+the Git blob id of the text, and blob ids by the file's stamp, so touching a file or switching branches back and forth
+re-reads it but compares nothing again.
 """
 
 from __future__ import annotations
@@ -34,13 +36,20 @@ class SourceFiles(Protocol):
         """Return the file's text, None when it is not there or not text."""
         ...
 
+    def elsewhere(self, ref: str) -> Sequence[tuple[str, bool]]:
+        """Return where a file that is not there may be now: (ref, whether it is known to be that file), likeliest
+        first."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """freshness None: nothing to compare with. lines: where the cited lines are now, first and last, from 1."""
+    """freshness None: nothing to compare with. lines: where the cited lines are now, first and last, from 1. ref: the
+    file they are in now, None for the one that was cited."""
 
     freshness: Freshness | None
     lines: tuple[int, int] | None = None
+    ref: str | None = None
 
 
 def lines_of(text: str) -> list[str]:
@@ -117,33 +126,50 @@ class FreshnessChecker:
         """Return how one citation stands; only file citations with a hash can be told."""
         if citation.kind != "file" or citation.locator.sha is None:
             return Checked(None)
-        stamp = self._files.stamp(citation.ref)
+        found = self._compared(citation.ref, citation.locator)
+        return self._followed(citation) if found is None else found
+
+    def _followed(self, citation: Citation) -> Checked:
+        """Return how a citation stands whose file is not there: in the file it became, if it can be found."""
+        for ref, is_known in self._files.elsewhere(citation.ref):
+            found = self._compared(ref, citation.locator)
+            if found is None or found.freshness not in ("fresh", "moved", "stale"):
+                continue
+            if found.freshness != "stale":
+                return Checked("moved", found.lines, ref)
+            if is_known:
+                return Checked("stale", None, ref)
+        return Checked("gone")
+
+    def _compared(self, ref: str, locator: Locator) -> Checked | None:
+        """Return how lines stand in one file, None when it is not there."""
+        stamp = self._files.stamp(ref)
         if stamp is None:
-            return Checked("gone")
+            return None
         with self._lock:
-            known = self._blobs.get(citation.ref)
+            known = self._blobs.get(ref)
             if known is not None and known[0] == stamp:
-                result = self._results.get((known[1], citation.locator))
+                result = self._results.get((known[1], locator))
                 if result is not None:
                     return result
-        text = self._files.text(citation.ref)
+        text = self._files.text(ref)
         if text is None:
-            return Checked("gone")
+            return None
         blob = blob_id(text)
         with self._lock:
-            result = self._results.get((blob, citation.locator))
+            result = self._results.get((blob, locator))
         if result is None:
-            result = check(citation.locator, text)
+            result = check(locator, text)
         with self._lock:
             if len(self._results) >= CACHED_MAX:
                 self._results.clear()
                 self._blobs.clear()
-            self._blobs[citation.ref] = (stamp, blob)
-            self._results[blob, citation.locator] = result
+            self._blobs[ref] = (stamp, blob)
+            self._results[blob, locator] = result
         return result
 
     def checked(self, citations: Iterable[Citation]) -> tuple[Citation, ...]:
-        """Return the citations with their freshness, moved ones with the lines where the text is now."""
+        """Return the citations with their freshness, moved ones with the path and the lines where the text is now."""
         return tuple(self._checked(citation) for citation in citations)
 
     def sealed(self, citations: Iterable[Citation]) -> tuple[Citation, ...]:
@@ -157,6 +183,9 @@ class FreshnessChecker:
         place = citation.locator
         if found.freshness == "moved" and found.lines is not None:
             place = replace(place, line_start=found.lines[0], line_end=found.lines[1])
+        if found.ref is not None:
+            was = citation.title or f"was {citation.ref}"
+            return replace(citation, ref=found.ref, title=was, locator=place, freshness=found.freshness)
         return replace(citation, locator=place, freshness=found.freshness)
 
 

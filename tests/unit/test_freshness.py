@@ -30,6 +30,9 @@ class Files:
         self.reads += 1
         return self.files.get(ref)
 
+    def elsewhere(self, ref):
+        return [(other, False) for other in self.files]
+
 
 @pytest.mark.parametrize(
     ("text", "expected", "lines"),
@@ -115,6 +118,100 @@ def test_a_changed_file_is_seen_at_once():
     assert (now.freshness, now.locator.line_start, now.locator.line_end) == ("moved", 4, 5)
     del files.files["a.py"]
     assert checker.check(cite(3, 4)).freshness == "gone"
+
+
+LONG = "".join(f"line number {n}\n" for n in range(1, 40))
+
+
+@pytest.fixture
+def repository(tmp_path):
+    def git(*arguments):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q")
+    git("config", "user.email", "a@example.org")
+    git("config", "user.name", "a")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "记忆 one.py").write_text(LONG, encoding="utf-8")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    return tmp_path, git
+
+
+def cited_in(root, ref="src/记忆 one.py"):
+    (citation,) = FreshnessChecker(WorkingTree(root)).sealed([Citation("file", ref, locator=Locator(20, 22))])
+    return citation
+
+
+def seen(root, citation):
+    (now,) = FreshnessChecker(WorkingTree(root)).checked([citation])
+    return now.freshness, now.ref, now.locator.line_start, now.locator.line_end
+
+
+def test_a_renamed_file_is_followed_before_and_after_it_is_committed(repository):
+    """Rule: a renamed file is moved, with its new path and lines; its last name is found over several renames."""
+    root, git = repository
+    citation = cited_in(root)
+
+    git("mv", "src/记忆 one.py", "src/two.py")
+    assert seen(root, citation) == ("moved", "src/two.py", 20, 22)
+    git("commit", "-qm", "renamed")
+    assert seen(root, citation) == ("moved", "src/two.py", 20, 22)
+    (root / "lib").mkdir()
+    git("mv", "src/two.py", "lib/three.py")
+    (root / "lib" / "three.py").write_text("# new\n" + LONG)
+    git("commit", "-qam", "again")
+    assert seen(root, citation) == ("moved", "lib/three.py", 21, 23)
+
+
+def test_a_renamed_file_that_says_something_else_is_stale_at_its_new_path(repository):
+    """Rule: stale, and where to look."""
+    root, git = repository
+    citation = cited_in(root)
+    git("mv", "src/记忆 one.py", "two.py")
+    (root / "two.py").write_text(LONG.replace("line number 21\n", "changed\n"))
+    git("commit", "-qam", "renamed")
+
+    assert seen(root, citation) == ("stale", "two.py", 20, 22)
+
+
+def test_a_file_renamed_by_hand_is_found_by_its_text(repository):
+    """Rule: what Git does not know yet is compared by content; a file with other text is not taken for it."""
+    root, _ = repository
+    citation = cited_in(root)
+    (root / "aaa.py").write_text("nothing of it\n")
+    (root / "src" / "记忆 one.py").rename(root / "by hand.py")
+
+    assert seen(root, citation) == ("moved", "by hand.py", 20, 22)
+    (root / "by hand.py").unlink()
+    assert seen(root, citation)[0] == "gone"
+
+
+def test_without_git_a_file_of_the_same_name_and_text_is_found(tmp_path):
+    """Rule: without Git, the same text in a file of the same name elsewhere; nothing else is guessed."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "a[1].py").write_text(LONG)
+    citation = cited_in(tmp_path, "old/a[1].py")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a[1].py").write_text("another text\n" * 40)
+    (tmp_path / "old" / "a[1].py").rename(tmp_path / "new" / "a[1].py")
+
+    assert seen(tmp_path, citation) == ("moved", "new/a[1].py", 20, 22)
+    (tmp_path / "new" / "a[1].py").rename(tmp_path / "new" / "b.py")
+    assert seen(tmp_path, citation)[0] == "gone"
+
+
+def test_a_vanished_file_is_sought_once_a_minute(repository, monkeypatch):
+    """Rule: cheap; where a file went is remembered."""
+    root, _ = repository
+    citation = cited_in(root)
+    (root / "src" / "记忆 one.py").unlink()
+    checker = FreshnessChecker(WorkingTree(root))
+    assert checker.check(citation).freshness == "gone"
+
+    monkeypatch.setattr(subprocess, "run", None)
+    assert checker.check(citation).freshness == "gone"
 
 
 def test_the_worst_citation_speaks_for_the_memory():
