@@ -120,6 +120,7 @@ class MemoryAnchor(Writes):
         now = self.services.clock.now()
         searcher = self.services.searcher
         answer = searcher.search(self.actor, request) if request.searched() else SearchAnswer(())
+        self.services.recalled.note(answer.snippets)
         answer = standing(answer, self.room.sources)
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         answer = with_operations(answer, request, self.room.operations.find, now=now)

@@ -7,6 +7,7 @@ run as an agent, and what waits for a human is refused. Approving is therefore o
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from memory_anchor import inputs
@@ -162,7 +163,7 @@ class Curation:
         items = [ReviewItem(m) for m in reversed(waiting)]
         for memory in reversed(disputed):
             against = tuple(by_id[other] for other in memory.disputes if other in by_id)
-            if against and memory.recorded_at >= max(m.recorded_at for m in against) and memory.version == 1:
+            if against and all(_age(memory) > _age(other) for other in against):
                 items.append(ReviewItem(memory, against, self._waits_for_user(memory, against)))
         return items[:most]
 
@@ -189,7 +190,7 @@ class Curation:
             others = [m for m in others if m.status is Status.DISPUTED]
             if not self._is_human and self._waits_for_user(one, tuple(others)):
                 raise Refused(f"the contradiction of {name} waits for the user: `memory-anchor review` on a terminal")
-            new, *old = sorted([one, *others], key=lambda m: (m.learned_at, m.id), reverse=True)
+            new, *old = sorted([one, *others], key=_age, reverse=True)
             steps = self._resolved(new, old, str(resolution))
             entries = [records.revised_entry(step.new, step.closed) for step in steps]
             records.commit(entries, closed=[s.closed for s in steps], kind="settle", by=steps[0].new.author)
@@ -251,3 +252,8 @@ class Curation:
     @property
     def _is_human(self) -> bool:
         return self._anchor.actor.caller is Caller.HUMAN
+
+
+def _age(memory: Memory) -> tuple[datetime, str]:
+    """Return what orders the sides of a contradiction: the newest is the one that was learned last."""
+    return memory.learned_at, memory.id

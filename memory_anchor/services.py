@@ -17,6 +17,7 @@ from memory_anchor.layers.gate import Gate
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
+from memory_anchor.lifecycle.disagreements import RecalledTogether
 from memory_anchor.lifecycle.usage import UsageBuffer
 from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore
 from memory_anchor.retrieval.nearness import Nearness
@@ -51,6 +52,7 @@ class Services:
     monotonic: Callable[[], float]
     activation: ActivationSettings
     tags: TagNeighbours
+    recalled: RecalledTogether
 
 
 @dataclass(frozen=True, slots=True)

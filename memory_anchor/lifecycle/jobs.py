@@ -27,6 +27,8 @@ STATE_FILE = "jobs.json"
 CHECK_EVERY_S = 60.0
 SETTLE_S = 8.0
 """From the start until overdue jobs run: whoever woke the engine is answered first."""
+QUEUED_AFTER_S = 2.0
+"""From queueing a job until it runs: whoever caused it has its answer by then."""
 STOP_WAIT_S = 10.0
 """How long `stop` waits for the batch in hand; a daemon thread never holds up the end of the process."""
 
@@ -71,6 +73,8 @@ class Scheduler:
         self._lease = lease
         self._running = threading.Lock()
         self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._queued: set[str] = set()
         self._thread: threading.Thread | None = None
 
     @property
@@ -97,6 +101,31 @@ class Scheduler:
             raise BadInput(f"no job {name!r}; jobs are {', '.join(sorted(self._jobs))}")
         with self._alone():
             return self._run(job, at, limits)
+
+    def queue(self, name: str) -> None:
+        """Have a job run soon, due or not, on the background thread; where none runs, it waits for its day.
+
+        Returns at once and may be called as often as one likes: a job waits in the queue once.
+        """
+        if name not in self._queued:
+            self._queued.add(name)
+            self._wake.set()
+
+    def run_queued(self, at: datetime, limits: Limits = UNLIMITED) -> list[JobReport]:
+        """Run what was queued; a job that fails is recorded and the next one runs. Raises StoreBusy, BadInput."""
+        reports = []
+        while self._queued and not limits.should_stop():
+            name = self._queued.pop()
+            try:
+                reports.append(self.run(name, at, limits))
+            except StoreBusy:
+                self._queued.add(name)
+                raise
+            except BadInput:
+                raise
+            except MemoryAnchorError as error:
+                reports.append(JobReport(name, at, notes=(f"failed: {report(error).code}",)))
+        return reports
 
     def run_due(self, at: datetime, limits: Limits = UNLIMITED) -> list[JobReport]:
         """Run what is due, one after the other; a job that fails is recorded and the next one runs.
@@ -128,6 +157,7 @@ class Scheduler:
     def stop(self) -> None:
         """End the background thread after the batch in hand; does nothing when none runs."""
         self._stop.set()
+        self._wake.set()
         if self._thread is not None:
             self._thread.join(STOP_WAIT_S)
             self._thread = None
@@ -142,7 +172,10 @@ class Scheduler:
         while not self._stop.is_set():
             with contextlib.suppress(StoreBusy):  # somebody runs them by hand: look again next time
                 self.run_due(clock.now(), limits)
-            self._stop.wait(every_s)
+                self.run_queued(clock.now(), limits)
+            if self._wake.wait(every_s):
+                self._stop.wait(QUEUED_AFTER_S)
+                self._wake.clear()
 
     @contextlib.contextmanager
     def _alone(self) -> Any:

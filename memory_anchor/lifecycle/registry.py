@@ -72,7 +72,12 @@ def all_jobs(host: Host) -> tuple[Job, ...]:
         Job("embed_pending", "embed what was stored without its meaning", HOUR, embed_pending),
         Job("consolidate", "tell ended conversations as one story each", 15 * MINUTE, consolidate),
         Job("merge_duplicates", "merge extracted facts that say the same, citing both", DAY, merge_duplicates),
-        Job("reconsolidate", "settle disputes that newer words decide, list the others", DAY, reconsolidate),
+        Job(
+            "reconsolidate",
+            "find contradictions among recalled facts, settle what newer words decide",
+            DAY,
+            reconsolidate,
+        ),
         Job("rebuild_tags", "count which tags occur together", DAY, rebuild_tags),
         Job("mark_to_verify", "mark facts whose confidence has faded", DAY, mark_to_verify),
         Job("expire_events", "archive events past their time to live", HOUR, expire_events),

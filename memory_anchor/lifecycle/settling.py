@@ -7,6 +7,7 @@ waits for a human: a dispute over a decision, an instruction, a preference, or a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -30,7 +31,7 @@ from memory_anchor.lifecycle.upkeep import (
     scan,
     write,
 )
-from memory_anchor.model import Layer, Memory, MemoryType, Origin, Status, Tag
+from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Status, Tag
 from memory_anchor.standing import MARKS, TO_VERIFY
 from memory_anchor.versions import revise
 from memory_anchor.where import Between, OneOf
@@ -87,10 +88,44 @@ def mark_to_verify(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobR
 
 
 def reconsolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
-    """Settle disputes that need nobody: the other side is gone, or the newer statement says that something changed.
+    """Dispute what was recalled together and contradicts, then settle the disputes that need nobody.
 
-    The rest stays disputed and is counted as waiting. The loser is superseded, hence restorable.
+    Those are: the other side is gone, or the newer statement says that something changed. The rest stays disputed and
+    is counted as waiting. The loser is superseded, hence restorable.
     """
+    found = _dispute_recalled(up, at, limits)
+    settled = _settle(up, at, limits)
+    return replace(
+        settled,
+        changed=found.changed + settled.changed,
+        planned=(*found.planned, *settled.planned)[:PLANNED_SHOWN],
+        counts={**settled.counts, **found.counts, "changed": found.changed + settled.changed},
+    )
+
+
+def _dispute_recalled(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
+    """Write what becomes of facts that an answer showed together: both disputed, or one superseded."""
+    found = up.recalled.found(keep=limits.dry_run) if up.recalled is not None else []
+    changes: list[Change] = []
+    reasons: dict[str, str] = {}
+    for pair in found:
+        older, newer = pair.older, pair.newer
+        if pair.outcome is Outcome.NEEDS_REVIEW:
+            for one, other in ((newer, older), (older, newer)):
+                reasons[one.id] = f"disputed by {other.id}: recalled together, they contradict each other"
+                disputes = tuple(dict.fromkeys((*one.disputes, other.id)))
+                step = {"status": Status.DISPUTED, "disputes": disputes}
+                changes.append(_change(one, at, "reconsolidate", reasons[one.id], **step))
+            continue
+        loser, winner = (newer, older) if pair.outcome is Outcome.SKIPPED else (older, newer)
+        reasons[loser.id] = f"superseded by {winner.id}: {pair.reason}"
+        end = max(winner.valid_from, loser.valid_from)
+        changes.append(_change(loser, at, "reconsolidate", reasons[loser.id], status=Status.SUPERSEDED, valid_to=end))
+    found_pairs = {"found": float(len(found))}
+    return _carry_out(up, "reconsolidate", changes, reasons, at=at, limits=limits, action="dispute", counts=found_pairs)
+
+
+def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
     changes: list[Change] = []
     reasons: dict[str, str] = {}
     waiting = 0

@@ -19,6 +19,7 @@ from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings
 from memory_anchor.cooccurrence import TagNeighbours
+from memory_anchor.lifecycle.disagreements import RecalledTogether
 from memory_anchor.model import HISTORY, Memory, MemoryType, Status
 from memory_anchor.ports import AuditLog, Entry, LanguageModel, MemoryStore
 from memory_anchor.text.indexing import embedded_text, searched_words
@@ -103,7 +104,7 @@ class Upkeep:
 
     state_dir: where jobs keep what can be made anew (how far they came, tables); None keeps nothing. segment: events of
     a conversation in order -> the same in whole topics. extract: saves the facts they hold, returns how many; a repeat
-    must save nothing twice. tags: told when tags were counted anew.
+    must save nothing twice. tags: told when tags were counted anew. recalled: what searches showed together.
     """
 
     store: MemoryStore
@@ -117,6 +118,7 @@ class Upkeep:
     segment: Callable[[Sequence[Memory]], Sequence[Sequence[Memory]]] | None = None
     extract: Callable[[Sequence[Memory]], int] | None = None
     tags: TagNeighbours | None = None
+    recalled: RecalledTogether | None = None
 
 
 @dataclass(frozen=True, slots=True)

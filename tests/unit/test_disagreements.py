@@ -1,0 +1,269 @@
+"""Contradictions that show only when two memories are recalled together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.core import Core
+from memory_anchor.curation import Curation
+from memory_anchor.ingestion.reconcile import Decision, decide
+from memory_anchor.lifecycle.disagreements import ANSWERS_WAITING, RecalledTogether
+from memory_anchor.lifecycle.upkeep import Limits
+from memory_anchor.model import (
+    Actor,
+    Caller,
+    Layer,
+    Memory,
+    MemoryType,
+    Origin,
+    Outcome,
+    RetrievedSnippet,
+    Scope,
+    Status,
+    Visibility,
+)
+from memory_anchor.ports import DENSE, Entry
+from memory_anchor.settings import Settings
+from memory_anchor.testing import ManualClock, ScriptedLanguageModel, ephemeral_core
+from memory_anchor.text.hashing import content_hash
+from memory_anchor.text.indexing import embedded_text, searched_words
+
+QUERY = "which port does the staging server run on"
+OLD, NEW = "The staging server runs on port 8080.", "The staging server runs on port 9090."
+CHANGED = "The staging server now runs on port 9090."
+
+
+def stored(core: Core, agent: Actor, clock: ManualClock, *contents: str, **fields: Any) -> list[Memory]:
+    """Put facts into the store as an import does: nothing compares them."""
+    scope = core.anchor(agent).actor.scope
+    made = []
+    for content in contents:
+        clock.advance(minutes=1)
+        memory = Memory(
+            f"m{content_hash(content)[:8]}",
+            content,
+            Layer.VERIFIED_FACT,
+            MemoryType.FACT,
+            scope,
+            recorded_at=clock.now(),
+            valid_from=clock.now(),
+            content_hash=content_hash(content),
+        )
+        memory = replace(memory, **fields)
+        row = core.services.embedder.documents([embedded_text(memory)])[0]
+        entry = Entry(memory, {DENSE: row}, searched_words(memory))
+        core.services.store.put(memory.layer.value, [entry])
+        core.services.searcher.note_written(entry)
+        made.append(memory)
+    return made
+
+
+def reconsolidated(core: Core, **limits: Any) -> Any:
+    return core.scheduler.run("reconsolidate", core.clock.now(), Limits(**limits))
+
+
+def test_two_recalled_facts_that_contradict_become_disputed(core: Core, agent: Actor, clock: ManualClock) -> None:
+    """Rule conflicts: detected when two recalled memories disagree; shown together, and waiting for review."""
+    old, new = stored(core, agent, clock, OLD, NEW)
+    anchor = core.anchor(agent)
+    assert anchor.search(QUERY).conflicts == ()
+
+    report = reconsolidated(core)
+
+    assert report.counts["found"] == 1
+    assert anchor.search(QUERY).conflicts == ((min(old.id, new.id), max(old.id, new.id)),)
+    assert {anchor.get(one.id).status for one in (old, new)} == {Status.DISPUTED}
+    (item,) = Curation(anchor).inbox()
+    assert (item.memory.id, [one.id for one in item.against]) == (new.id, [old.id])
+
+
+def test_what_was_found_while_recalling_is_settled_like_any_other(core: Core, agent: Actor, clock: ManualClock) -> None:
+    """Rule conflicts: the newest side is the one that was learned last, whatever version it is."""
+    old, new = stored(core, agent, clock, OLD, NEW)
+    anchor = core.anchor(agent)
+    anchor.search(QUERY)
+    reconsolidated(core)
+
+    Curation(anchor).settle(old.id, "keep_new")
+
+    assert (anchor.get(old.id).status, anchor.get(new.id).status) == (Status.SUPERSEDED, Status.ACTIVE)
+    assert anchor.search(QUERY).conflicts == ()
+
+
+def test_a_word_of_change_settles_it(core: Core, agent: Actor, clock: ManualClock) -> None:
+    """Rule conflicts: the newer fact says itself that something changed; the older stays readable."""
+    old, new = stored(core, agent, clock, OLD, CHANGED)
+    anchor = core.anchor(agent)
+    anchor.search(QUERY)
+
+    reconsolidated(core)
+
+    assert (anchor.get(old.id).status, anchor.get(new.id).status) == (Status.SUPERSEDED, Status.ACTIVE)
+    assert new.id in anchor.get(old.id).reason
+
+
+@pytest.mark.parametrize("guarded", [{"origin": Origin.HUMAN}, {"pinned": True}])
+def test_a_humans_or_pinned_word_only_waits(
+    core: Core, agent: Actor, clock: ManualClock, guarded: dict[str, Any]
+) -> None:
+    """Rule conflicts: no job displaces what a human wrote or pinned."""
+    (old,) = stored(core, agent, clock, OLD, **guarded)
+    stored(core, agent, clock, CHANGED)
+    anchor = core.anchor(agent)
+    anchor.search(QUERY)
+
+    reconsolidated(core)
+
+    assert anchor.get(old.id).status is Status.DISPUTED
+
+
+def test_what_different_people_see_is_never_set_against_each_other(
+    core: Core, agent: Actor, clock: ManualClock
+) -> None:
+    """Rule visibility: a private memory cannot make a shared one look disputed to others."""
+    stored(core, agent, clock, OLD)
+    stored(core, agent, clock, NEW, visibility=Visibility.AGENT)
+    core.anchor(agent).search(QUERY)
+
+    assert reconsolidated(core).counts["found"] == 0
+
+
+def test_facts_that_agree_or_have_nothing_to_do_with_each_other_stay_as_they_are(
+    core: Core, agent: Actor, clock: ManualClock
+) -> None:
+    """Rule conflicts: no related pair is disputed."""
+    facts = stored(core, agent, clock, OLD, "The mail server runs on port 25.", "Backups are taken nightly.")
+    anchor = core.anchor(agent)
+    anchor.search("staging mail server backups port", limit=10)
+
+    assert reconsolidated(core).counts["found"] == 0
+    assert {anchor.get(one.id).version for one in facts} == {1}
+
+
+def test_three_versions_of_one_fact_are_all_disputed(core: Core, agent: Actor, clock: ManualClock) -> None:
+    """Rule conflicts: what waits for another decision is looked at again."""
+    facts = stored(core, agent, clock, OLD, NEW, "The staging server runs on port 7070.")
+    anchor = core.anchor(agent)
+    anchor.search(QUERY)
+
+    for _ in range(3):
+        reconsolidated(core)
+
+    assert {anchor.get(one.id).status for one in facts} == {Status.DISPUTED}
+
+
+def test_a_dry_run_shows_what_it_would_do_and_leaves_the_queue(core: Core, agent: Actor, clock: ManualClock) -> None:
+    """Rule jobs: a dry run changes nothing."""
+    old, new = stored(core, agent, clock, OLD, NEW)
+    core.anchor(agent).search(QUERY)
+
+    planned = reconsolidated(core, dry_run=True).planned
+
+    assert {step.id for step in planned} == {old.id, new.id}
+    assert reconsolidated(core).counts["found"] == 1
+
+
+def test_a_pair_is_compared_once_a_version(core: Core, agent: Actor, clock: ManualClock) -> None:
+    """Rule bounded: the same answer again costs nothing until something was written."""
+    stored(core, agent, clock, OLD, "The staging server runs on Debian.")
+    anchor = core.anchor(agent)
+    compared: list[str] = []
+
+    def none(new: Memory, near: Sequence[tuple[Memory, float]]) -> Decision:
+        compared.extend(f"{old.id} {new.id}" for old, _ in near)
+        return Decision(Outcome.ADDED)
+
+    recalled = RecalledTogether(core.services.store, core.services.searcher.alike, none)
+    answer = anchor.search("staging server", limit=10).snippets
+
+    for _ in range(3):
+        recalled.note(answer)
+        recalled.found()
+        recalled.changed()
+
+    assert len(compared) == 1
+
+
+def test_a_full_queue_drops_and_never_grows(core: Core) -> None:
+    """Rule bounded: a queue that nobody empties holds so many answers and no more."""
+    asked: list[None] = []
+    services = core.services
+    recalled = RecalledTogether(services.store, services.searcher.alike, decide, on_news=lambda: asked.append(None))
+
+    for number in range(ANSWERS_WAITING * 3):
+        recalled.note([_shown(f"a{number}"), _shown(f"b{number}")])
+
+    assert len(asked) == ANSWERS_WAITING
+
+
+def test_a_search_queues_the_job(core: Core, agent: Actor, clock: ManualClock) -> None:
+    """Rule conflicts: a reconsolidation is queued by the answer, and runs beside what is due."""
+    old, _ = stored(core, agent, clock, OLD, NEW)
+    anchor = core.anchor(agent)
+    anchor.search(QUERY)
+
+    (report,) = core.scheduler.run_queued(core.clock.now())
+
+    assert (report.job, report.counts["found"]) == ("reconsolidate", 1)
+    assert anchor.get(old.id).status is Status.DISPUTED
+    assert core.scheduler.run_queued(core.clock.now()) == []
+
+
+def test_a_policy_holds_for_recalled_facts_too(tmp_path: Path, agent: Actor, clock: ManualClock) -> None:
+    """Rule conflicts.policy: keep_old ends the newer one."""
+    settings = Settings.model_validate({"conflicts": {"policy": {"fact": "keep_old"}}})
+    core = ephemeral_core(tmp_path / "own", clock=clock, settings=settings)
+    old, new = stored(core, agent, clock, OLD, NEW)
+    anchor = core.anchor(agent)
+    anchor.search(QUERY)
+
+    reconsolidated(core)
+
+    assert (anchor.get(old.id).status, anchor.get(new.id).status) == (Status.ACTIVE, Status.SUPERSEDED)
+
+
+@pytest.fixture
+def thinking(tmp_path: Path, clock: ManualClock) -> Iterator[Core]:
+    from memory_anchor.adapters.dict_store import DictStore
+    from memory_anchor.app import build_core
+    from memory_anchor.testing import HashEmbedder
+
+    model = ScriptedLanguageModel({"operation": "ADD", "reason": "two servers"})
+    made = build_core(
+        Settings(), data_dir=tmp_path / "own", clock=clock, store=DictStore(), embedder=HashEmbedder(), model=model
+    )
+    yield made
+    made.close()
+
+
+def test_a_model_may_say_that_it_is_no_contradiction(thinking: Core, agent: Actor, clock: ManualClock) -> None:
+    """Rule conflicts: rules find, a model may only clear."""
+    stored(thinking, agent, clock, OLD, NEW)
+    thinking.anchor(agent).search(QUERY)
+
+    assert reconsolidated(thinking).counts["found"] == 0
+
+
+def test_an_anchor_of_another_caller_sees_the_same_contradiction(core: Core, agent: Actor, clock: ManualClock) -> None:
+    """Rule conflicts: both versions are shown as disputed until a human has looked."""
+    stored(core, agent, clock, OLD, NEW)
+    core.anchor(agent).search(QUERY)
+    reconsolidated(core)
+    other: MemoryAnchor = core.anchor(
+        Actor(Caller.AGENT, Scope(agent="codex"), client="codex", project_dir=agent.project_dir)
+    )
+
+    answer = other.search(QUERY)
+
+    assert len(answer.conflicts) == 1
+    assert {snippet.status for snippet in answer.snippets} == {Status.DISPUTED}
+
+
+def _shown(memory_id: str) -> RetrievedSnippet:
+    return RetrievedSnippet(memory_id, "text", 1.0, Layer.VERIFIED_FACT, "fact", None)
