@@ -70,6 +70,19 @@ def redact(text: str, *, keep: frozenset[str] = frozenset()) -> Redacted:
     return _without(text, spans)
 
 
+_PLACEHOLDER = re.compile(r"\[redacted:[a-z_]{1,20}\]")
+
+
+def only_secrets(text: str) -> bool:
+    """Return whether redacted text says nothing besides what was redacted.
+
+    >>> only_secrets("[redacted:api_key]."), only_secrets("The key is [redacted:api_key]")
+    (True, False)
+    """
+    rest, redacted = _PLACEHOLDER.subn(" ", text)
+    return redacted > 0 and not any(character.isalnum() for character in rest)
+
+
 def _key_blocks(text: str) -> list[Span]:
     """Return the spans of PEM private keys; one without an end reaches as far as its base64 does."""
     spans: list[Span] = []

@@ -7,7 +7,7 @@ hands a checked draft to the layer it belongs to. A repeated request gets its fi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -39,6 +39,7 @@ from memory_anchor.model import (
     Proposal,
     ProposalAction,
     Status,
+    Tag,
     Visibility,
     WriteMode,
     WriteOutcome,
@@ -94,7 +95,7 @@ class Writes:
                     f"from_id {source!r} is in {fact.layer.value}; allowed is a fact (promote the event first)"
                 )
         return self.room.identity.propose(
-            content=safety.redact(safety.strip_private(text)).text,
+            content=self.made_safe(text, "content")[0] if text else "",
             reason=self.made_safe(inputs.text("reason", reason, most=inputs.REASON_MAX), "reason")[0],
             action=kind,
             entry_id=inputs.text("entry_id", entry_id, most=inputs.NAME_MAX, required=False) or None,
@@ -153,25 +154,27 @@ class Writes:
         """Store what happened; by words at once, by meaning as soon as it is embedded."""
         self.check_writable()
         now = self.services.clock.now()
-        text, kinds = self.made_safe(inputs.content(content), "content")
+        safe = self._redacted(inputs.content(content), "content")
+        if safety.only_secrets(safe.text):
+            return _nothing_left(Layer.EVENT_LOG, safe.kinds)
         days = inputs.ttl_days(ttl_days)
         if ttl_days is None and self.services.settings.lifecycle.default_ttl_days:
             days = self.services.settings.lifecycle.default_ttl_days
         kind = inputs.memory_type(type)
         draft = EventDraft(
-            content=text,
+            content=safe.text,
             when=inputs.instant("when", when, zone=self.actor.zone, now=now) if when is not None else now,
             type=kind,
-            key=safety.redact(inputs.text("key", key, most=inputs.KEY_MAX, required=False)).text,
-            where=inputs.text("where", where, most=inputs.NAME_MAX, required=False) or None,
+            key=_safe_name("key", key, most=inputs.KEY_MAX),
+            where=_safe_name("where", where, most=inputs.NAME_MAX) or None,
             who=inputs.strings("who", who, most=inputs.PEOPLE_MAX, each=inputs.NAME_MAX),
             ttl_days=days,
-            tags=inputs.tags(tags),
+            tags=_safe_tags(tags),
             citations=self._cited(files),
             importance=inputs.number("importance", importance, least=0, most=1),
             visibility=self._visibility(visibility),
             origin=self._origin(source),
-            redactions=kinds,
+            redactions=safe.kinds,
         )
         self.check_usage(Layer.EVENT_LOG, draft.origin)
         return self.services.events.log(
@@ -221,12 +224,14 @@ class Writes:
                 source=source,
                 request_id=request_id,
             )
-        text, kinds = self.made_safe(inputs.content(content), "content")
+        safe = self._redacted(inputs.content(content), "content")
+        if safety.only_secrets(safe.text):
+            return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
         draft = FactDraft(
-            content=text,
+            content=safe.text,
             type=kind,
-            key=safety.redact(inputs.text("key", key, most=inputs.KEY_MAX, required=False)).text,
-            tags=inputs.tags(tags),
+            key=_safe_name("key", key, most=inputs.KEY_MAX),
+            tags=_safe_tags(tags),
             importance=inputs.number("importance", importance, least=0, most=1),
             confidence=claim,
             visibility=self._visibility(visibility),
@@ -234,7 +239,7 @@ class Writes:
             replaces=inputs.text("replaces", replaces, most=inputs.NAME_MAX, required=False) or None,
             origin=self._origin(),
             write_mode=self._write_mode(source),
-            redactions=kinds,
+            redactions=safe.kinds,
         )
         self.check_usage(Layer.VERIFIED_FACT, draft.origin)
         return self.services.facts.save(
@@ -369,7 +374,7 @@ class Writes:
     def forget(self, memory_id: object, reason: object = None) -> WriteOutcome:
         """Archive a memory: out of every search, restorable, nothing erased."""
         self.check_writable()
-        why = inputs.text("reason", reason, most=inputs.REASON_MAX, required=False) or "asked to forget"
+        why = _safe_name("reason", reason, most=inputs.REASON_MAX) or "asked to forget"
         name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
         current = self.services.records.read(name, self.actor.scope)
         if current.status is Status.ARCHIVED:
@@ -436,12 +441,20 @@ class Writes:
         check_writer(layer.value, chosen.usage if chosen is not None else "memory", origin)
 
     def made_safe(self, text: str, what: str) -> tuple[str, tuple[str, ...]]:
-        """Return text without private parts and secrets, and the kinds that were redacted."""
+        """Return text without private parts and secrets, and the kinds that were redacted.
+
+        Raises BadInput: nothing is left.
+        """
+        safe = self._redacted(text, what)
+        if safety.only_secrets(safe.text):
+            raise BadInput(f"{what} {_only(safe.kinds)}; nothing was stored")
+        return safe.text, safe.kinds
+
+    def _redacted(self, text: str, what: str) -> safety.Redacted:
         public = safety.strip_private(text).strip()
         if not public:
             raise BadInput(f"{what} is empty once its private part is left out; allowed is text outside <private>")
-        redacted = safety.redact(public)
-        return redacted.text, redacted.kinds
+        return safety.redact(public)
 
     def _origin(self, source: object = None) -> Origin:
         """Return who is behind a write: a claim to be human counts only for a human caller."""
@@ -465,6 +478,24 @@ class Writes:
     def _request(self, request_id: object, tool: str, asked: Mapping[str, Any]) -> Request | None:
         name = inputs.text("request_id", request_id, most=inputs.REQUEST_ID_MAX, required=False)
         return request_of(self.actor, name, tool, asked)
+
+
+def _safe_tags(value: object) -> tuple[Tag, ...]:
+    """Return checked tags; a secret may stand in a name too."""
+    return tuple(replace(tag, name=safety.redact(tag.name).text) for tag in inputs.tags(value))
+
+
+def _safe_name(name: str, value: object, *, most: int) -> str:
+    return safety.redact(inputs.text(name, value, most=most, required=False)).text
+
+
+def _only(kinds: Sequence[str]) -> str:
+    return f"says nothing besides what is never stored ({', '.join(kinds)})"
+
+
+def _nothing_left(layer: Layer, kinds: tuple[str, ...]) -> WriteOutcome:
+    """Return the answer to a write of which only placeholders would be left."""
+    return WriteOutcome(Outcome.REJECTED, None, layer, None, f"content {_only(kinds)}", redactions=kinds)
 
 
 def _asked(draft: FactDraft | EventDraft, when: datetime | None) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from memory_anchor.ingestion.perspective import stated, title
 from memory_anchor.ingestion.reconcile import Relation, relation
 from memory_anchor.ingestion.slots import read
 from memory_anchor.model import MemoryType
-from memory_anchor.safety import instruction_like, redact
+from memory_anchor.safety import instruction_like, only_secrets, redact
 from memory_anchor.text.terms import is_chinese
 
 MAX_CANDIDATES = 200
@@ -149,6 +149,8 @@ def _from_sentence(sentence: str, message: Message) -> Candidate | None:
         return None
     safe = redact(sentence)
     body = redact(sentence[match.end() :].strip()).text if cue.strip else safe.text
+    if only_secrets(body):
+        return None
     cue, about = _refined(cue, body, message)
     content = stated(body, about=about, speaker=message.role)
     questions = self_questions(body, cue.type, said=content)
@@ -289,7 +291,7 @@ def _answers(messages: Sequence[Message]) -> list[Candidate]:
         given = redact(plain(after).strip().rstrip(".。!！"))
         answer = given.text
         asked = [part for part in sentences(plain(before)) if QUESTION.search(part) and WHICH.search(part)]
-        if not asked or not _is_answer(answer) or instruction_like(answer):
+        if not asked or not _is_answer(answer) or only_secrets(answer) or instruction_like(answer):
             continue
         question = redact(asked[-1]).text
         chinese = is_chinese(question)

@@ -34,7 +34,7 @@ from memory_anchor.ingestion.prompts import (
 )
 from memory_anchor.model import Trust, WriteMode
 from memory_anchor.ports import LanguageModel
-from memory_anchor.safety import fence, instruction_like, redact
+from memory_anchor.safety import fence, instruction_like, only_secrets, redact
 from memory_anchor.text.terms import is_chinese
 
 MAX_ROUNDS = 2
@@ -139,6 +139,8 @@ def _checked(item: Found, chunk: Sequence[Message], style: Style) -> Candidate |
     if not item.wrong_without or importance <= MIN_GAP or instruction_like(item.content):
         return None
     content, key = redact(_in_person(item.content, style)), redact(item.key)
+    if only_secrets(content.text):
+        return None
     quote = _verbatim(item.quote, item.message, chunk)
     gap = item.gap.model_dump() if item.gap else None
     return Candidate(

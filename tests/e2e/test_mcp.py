@@ -423,3 +423,20 @@ def test_the_full_profile_remembers_conversations_and_settles_conflicts(core: Co
             assert (await asked.ok("get_memory", id=old["id"]))["status"] == "superseded"
 
     run(work)
+
+
+def test_a_secret_alone_is_turned_away_by_every_tool_that_writes(server: Any) -> None:
+    """Rule safety: nothing is stored or proposed, the kinds are listed, the secret is not repeated."""
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+    async def work() -> None:
+        async with connected(server) as asked:
+            for tool in ("save_memory", "log_event"):
+                told = await asked.ok(tool, content=secret)
+                assert (told["outcome"], told["id"], told["redactions"]) == ("rejected", None, ["token"])
+            refused = await asked.no("propose_constitution_change", content=secret, reason="a rule")
+            assert "(token)" in refused
+            assert secret not in refused
+            assert (await asked.ok("search_memory", query="redacted token"))["snippets"] == []
+
+    run(work)

@@ -189,3 +189,18 @@ def test_every_command_has_a_sentence_and_json(run: Run) -> None:
             assert "--json" in options, path
 
     walk(typer.main.get_command(app), "")
+
+
+def test_a_secret_alone_is_turned_away_in_one_sentence(run: Run) -> None:
+    """Rule safety: nothing is stored, the kinds are listed, the secret is not repeated."""
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+    for command in ("add", "log"):
+        told = answer(run(command, secret, "--json"))
+        shown = run(command, secret)
+
+        assert (told["outcome"], told["id"], told["redactions"]) == ("rejected", None, ["token"])
+        assert "says nothing besides what is never stored" in shown.output
+        assert secret not in shown.output
+
+    assert answer(run("list", "--json"))["memories"] == []

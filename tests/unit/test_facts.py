@@ -307,3 +307,55 @@ def test_a_read_only_connection_writes_nothing(core: Core, agent: Actor) -> None
         with pytest.raises(Refused, match="read-only"):
             write()
     assert reader.search("x").snippets == ()
+
+
+@pytest.mark.parametrize("text", ["{}", "  {}。", "`{}`\n\n{}", "<private>mine</private> {}"])
+def test_a_memory_of_nothing_but_secrets_is_not_stored(anchor: MemoryAnchor, text: str) -> None:
+    """Rule safety: a placeholder is no memory; the answer lists what was left out, and quotes nothing."""
+    secret = "sk-ant-api03-" + "Ab3dEf9hIj2kLm5nOp8qRs1tUv4wXy7z"
+    content = text.replace("{}", secret)
+
+    done = [anchor.save_memory(content), anchor.log_event(content), anchor.save_memory(content, type="note")]
+
+    assert {(one.outcome, one.id, one.redactions) for one in done} == {(Outcome.REJECTED, None, ("api_key",))}
+    assert done[0].reason == "content says nothing besides what is never stored (api_key)"
+    assert Curation(anchor).listing() == []
+    with pytest.raises(BadInput, match=r"content says nothing besides .* \(api_key\); nothing was stored"):
+        anchor.propose(content, "a rule")
+    with pytest.raises(BadInput, match="summary says nothing besides"):
+        anchor.end_session(content)
+
+
+def test_an_edit_to_nothing_but_a_secret_changes_nothing(anchor: MemoryAnchor) -> None:
+    """Rule safety: the version that stands is not replaced by a placeholder."""
+    done = anchor.save_memory("The token is rotated on Mondays")
+
+    with pytest.raises(BadInput, match="says nothing besides"):
+        Curation(anchor).edit(done.id, "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8")
+
+    assert anchor.get(done.id).version == 1
+
+
+def test_a_secret_in_a_key_or_a_tag_is_redacted_too(anchor: MemoryAnchor) -> None:
+    """Rule safety: nothing that is stored holds a secret, whatever field it came in."""
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+    fact = anchor.get(anchor.save_memory("CI pushes with a token", key=f"push {secret}", tags=[secret]).id)
+    event = anchor.get(anchor.log_event("CI pushed", where=f"host {secret}", tags=[secret]).id)
+
+    assert secret not in f"{fact} {event}"
+    assert fact.tags[0].name == "[redacted:token]"
+
+
+def test_nothing_is_extracted_of_a_secret_alone(anchor: MemoryAnchor) -> None:
+    """Rule safety: a conversation's secrets leave no placeholders behind."""
+    secret = "sk-ant-api03-" + "Ab3dEf9hIj2kLm5nOp8qRs1tUv4wXy7z"
+    talk = [
+        {"role": "user", "content": f"Remember: {secret}"},
+        {"role": "assistant", "content": "Which key should I use for deployment?"},
+        {"role": "user", "content": secret},
+    ]
+
+    anchor.remember_conversation(talk)
+
+    assert Curation(anchor).listing() == []
