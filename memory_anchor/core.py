@@ -26,6 +26,7 @@ from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.cooccurrence import TagNeighbours
 from memory_anchor.errors import BadInput, Refused, Unavailable, WrongEmbedder
+from memory_anchor.foreground import Foreground
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.ingestion.from_events import EventReader
 from memory_anchor.ingestion.reconcile import Policy, Resolution, decide
@@ -136,6 +137,7 @@ class Core:
         self._embedding: threading.Thread | None = None
         self.reports = ContextReports(data_dir / "contexts", now=clock.now, new_id=ids.new)
         self._circuit = Circuit(time.monotonic)
+        self.foreground = Foreground()
         self.nearness = Nearness(local or embedder, self._wake.set)
         recall, rules = settings.retrieval, settings.lifecycle
         tags = TagNeighbours(lambda: load_state(data_dir / "jobs", TAG_STATE))
@@ -187,6 +189,7 @@ class Core:
             state_dir=data_dir / "jobs",
             tags=tags,
             recalled=recalled,
+            stand_aside=self.foreground.let_pass,
         )
         self.services = Services(
             settings=settings,

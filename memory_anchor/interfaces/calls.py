@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -27,6 +28,8 @@ from memory_anchor.runtime.wire import Preamble
 Json = dict[str, Any]
 Call = Callable[[Core, MemoryAnchor, Json], Json]
 CALLS: dict[str, Call] = {}
+ANSWERED_FIRST = frozenset({"add", "context", "events", "history", "list", "log", "search", "show"})
+"""Calls that somebody waits for; the others are work themselves."""
 MOVES_CLOCK = frozenset({"jobs_run", "show", "search", "why_not", "history", "list", "stats"})
 
 
@@ -46,7 +49,7 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any])
     if passphrase is not None:
         actor = core.as_human(actor, str(passphrase))
     at = _moved_to(core, name, given)
-    with moved(at):
+    with moved(at), core.foreground if name in ANSWERED_FIRST else nullcontext():
         return function(core, core.anchor(actor), given)
 
 

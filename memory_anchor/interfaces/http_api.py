@@ -163,7 +163,8 @@ def _add_routes(app: FastAPI, core: Core) -> None:
         )
         anchor = core.anchor(actor)
         prompt = asked.model_dump(exclude=set(WHO), exclude_unset=True)
-        made = core.assemble(anchor, {**prompt, "variant": x_km_variant})
+        with core.foreground:
+            made = core.assemble(anchor, {**prompt, "variant": x_km_variant})
         return ContextAnswer(
             messages=[dict(one) for one in made.messages],
             tools=[dict(one) for one in made.tools],

@@ -263,7 +263,8 @@ class _Front:
         return actor
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+        with self._core.foreground:
+            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
 
 
 def project_for(account: str, core: Core, given: str = "") -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from memory_anchor.activation import (
@@ -36,14 +36,12 @@ from memory_anchor.lifecycle.upkeep import (
     BATCH,
     COLLECTIONS_KEPT,
     PAGE,
-    PLANNED_SHOWN,
     UNLIMITED,
     Change,
     JobReport,
     Limits,
-    Planned,
     Upkeep,
-    batches,
+    carry_out,
     live,
     scan,
     write,
@@ -122,11 +120,12 @@ def expire_events(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRe
         OneOf("pinned", ("no",)),
         states=(Status.ACTIVE, Status.PENDING, Status.DISPUTED),
     )
-    found = [m for m in scan(up, Layer.EVENT_LOG.value, where, limits) if m.expires_at is not None][
-        : limits.max_changes
-    ]
-    reasons = {m.id: f"its time to live of {m.ttl_days or 0} days ended" for m in found}
-    return _archive(up, EXPIRE, found, reasons, at=at, limits=limits, author=EXPIRE_AUTHOR)
+    ended = (
+        _archived(memory, at, EXPIRE_AUTHOR, f"its time to live of {memory.ttl_days or 0} days ended")
+        for memory in scan(up, Layer.EVENT_LOG.value, where, limits)
+        if memory.expires_at is not None
+    )
+    return carry_out(up, EXPIRE, ended, at=at, limits=limits, action="archive")
 
 
 def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
@@ -144,27 +143,22 @@ def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
     left = choice.victims > len(choice.chosen)
     reasons = {c.id: _reason(c, up) for c in choice.chosen}
     memories = _memories(up, choice.chosen, at)
+    counts = {"active": float(active), "faded": float(choice.victims), "cap": float(cap)}
+    goes = (_archived(memory, at, FORGET_AUTHOR, reasons[memory.id]) for memory in memories)
     if limits.dry_run:
-        return _dry(FORGET, at, memories, reasons, left=left, counts={"active": float(active)})
+        return replace(carry_out(up, FORGET, goes, at=at, limits=limits, action="archive", counts=counts), left=left)
     groups = _groups(memories) if up.rules.policy in ("hybrid", "reflection_summary") else []
     folded = _fold(up, groups, reasons, at=at, limits=limits)
-    rest = [memory for memory in memories if memory.id not in folded.taken]
-    report = _archive(up, FORGET, rest, reasons, at=at, limits=limits, author=FORGET_AUTHOR)
+    rest = (change for change in goes if change.revision.new.id not in folded.taken)
+    report = carry_out(up, FORGET, rest, at=at, limits=limits, action="archive")
     notes = (f"stopped at {cap} of {active + before} active memories; goes on the next night",) if left else ()
-    return JobReport(
-        FORGET,
-        at,
-        changed=report.changed + len(folded.taken),
-        left=left or report.left,
-        notes=notes,
-        counts={
-            "active": active,
-            "faded": choice.victims,
-            "archived": report.changed + len(folded.taken),
-            "digests": folded.digests,
-            "cap": cap,
-        },
-    )
+    archived = report.changed + len(folded.taken)
+    counts |= {"archived": float(archived), "digests": float(folded.digests)}
+    return replace(report, changed=archived, left=left or report.left, notes=notes, counts=counts)
+
+
+def _archived(memory: Memory, at: datetime, author: str, reason: str) -> Change:
+    return Change(revise(memory, at=at, author=author, reason=reason, status=Status.ARCHIVED))
 
 
 def candidates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Iterable[Candidate]:
@@ -260,43 +254,6 @@ def _archived_this_night(up: Upkeep, at: datetime) -> int:
     return sum(up.store.count(name, where) for name in COLLECTIONS_KEPT)
 
 
-def _archive(
-    up: Upkeep,
-    job: str,
-    memories: Sequence[Memory],
-    reasons: Mapping[str, str],
-    *,
-    at: datetime,
-    limits: Limits,
-    author: str,
-) -> JobReport:
-    if limits.dry_run:
-        return _dry(job, at, memories, reasons, left=False, counts={})
-    changed, left = 0, False
-    changes = [Change(revise(m, at=at, author=author, reason=reasons[m.id], status=Status.ARCHIVED)) for m in memories]
-    for batch in batches(changes):
-        if limits.should_stop():
-            left = True
-            break
-        changed += len(write(up, batch, kind=job, by=author, at=at))
-    return JobReport(job, at, changed=changed, left=left, counts={"archived": changed})
-
-
-def _dry(
-    job: str,
-    at: datetime,
-    memories: Sequence[Memory],
-    reasons: Mapping[str, str],
-    *,
-    left: bool,
-    counts: Mapping[str, float],
-) -> JobReport:
-    planned = tuple(Planned(m.id, "archive", reasons[m.id]) for m in memories[:PLANNED_SHOWN])
-    return JobReport(
-        job, at, left=left, dry_run=True, planned=planned, counts={**counts, "would_archive": len(memories)}
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Folded:
     taken: frozenset[str]
@@ -336,16 +293,8 @@ def _fold(
             break
         summary = digest_memory(group, at=at, author=FORGET_AUTHOR)
         changes = [
-            Change(
-                revise(
-                    m,
-                    at=at,
-                    author=FORGET_AUTHOR,
-                    reason=f"{reasons[m.id]}; kept in digest {summary.id}",
-                    status=Status.ARCHIVED,
-                )
-            )
-            for m in group[:BATCH]
+            _archived(memory, at, FORGET_AUTHOR, f"{reasons[memory.id]}; kept in digest {summary.id}")
+            for memory in group[:BATCH]
         ]
         written = write(up, changes, added=[summary], kind=FORGET, by=FORGET_AUTHOR, at=at)
         taken |= {m.id for m in written} & {m.id for m in group}

@@ -22,14 +22,12 @@ from memory_anchor.lifecycle.upkeep import (
     Change,
     JobReport,
     Limits,
-    Planned,
     Upkeep,
-    batches,
+    carry_out,
     every_current,
     live,
     save_state,
     scan,
-    write,
 )
 from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Status, Tag
 from memory_anchor.standing import MARKS, TO_VERIFY
@@ -48,43 +46,44 @@ def finish_supersedes(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> J
 
     The new record is always written first and names the old, so this finds every half-done change.
     """
-    changes: list[Change] = []
-    reasons: dict[str, str] = {}
+    changes = _half_done(up, at, limits)
+    return carry_out(up, "finish_supersedes", changes, at=at, limits=limits, action="finish")
+
+
+def _half_done(up: Upkeep, at: datetime, limits: Limits) -> Iterable[Change]:
     recent = live(Between("recorded_at", at_least=at - LOOK_BACK))
     for newer in scan(up, FACTS, recent, limits):
+        if newer.version != 1:
+            continue
         earlier = parse_version_id(newer.previous_version_id)
-        if newer.version == 1 and earlier is not None and earlier[0] != newer.id:
+        if earlier is not None and earlier[0] != newer.id:
             for old in _current(up, FACTS, [earlier[0]]):
                 if old.status is Status.ACTIVE and not old.pinned and old.version == earlier[1]:
-                    reasons[old.id] = f"superseded by {newer.id}"
-                    end = max(newer.valid_from, old.valid_from)
-                    changes.append(
-                        _change(old, at, "finish_supersedes", reasons[old.id], status=Status.SUPERSEDED, valid_to=end)
-                    )
+                    ended = {"status": Status.SUPERSEDED, "valid_to": max(newer.valid_from, old.valid_from)}
+                    yield _change(old, at, "finish_supersedes", f"superseded by {newer.id}", **ended)
         cited = [c.ref.partition("@")[0] for c in newer.citations if c.kind == "event"]
-        if newer.version == 1 and cited:
-            for event in _current(up, EVENTS, cited):
-                if event.promoted_to is None:
-                    reasons[event.id] = f"promoted to {newer.id}"
-                    changes.append(_change(event, at, "finish_supersedes", reasons[event.id], promoted_to=newer.id))
-    return _carry_out(up, "finish_supersedes", changes, reasons, at=at, limits=limits, action="finish")
+        for event in _current(up, EVENTS, cited) if cited else ():
+            if event.promoted_to is None:
+                yield _change(event, at, "finish_supersedes", f"promoted to {newer.id}", promoted_to=newer.id)
 
 
 def mark_to_verify(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
     """Tag facts whose confidence has faded, and untag those that somebody corroborated since. Never archives."""
-    changes: list[Change] = []
-    reasons: dict[str, str] = {}
+    changes = _to_mark(up, at, limits)
+    return carry_out(up, "mark_to_verify", changes, at=at, limits=limits, action="mark")
+
+
+def _to_mark(up: Upkeep, at: datetime, limits: Limits) -> Iterable[Change]:
     for fact in scan(up, FACTS, live(), limits):
         marked = any(tag.name == TO_VERIFY for tag in fact.tags)
         wanted = to_verify(fact, at, up.activation)
-        if marked == wanted or len(changes) >= limits.max_changes:
+        if marked == wanted:
             continue
         left = confidence_of(fact, at, up.activation)
         since = age_days(fact.corroborated_at or fact.learned_at, at)
-        reasons[fact.id] = f"confidence {left:.2f}, {since:.0f} days after it was last corroborated"
+        why = f"confidence {left:.2f}, {since:.0f} days after it was last corroborated"
         tags = (*fact.tags, Tag(TO_VERIFY)) if wanted else tuple(t for t in fact.tags if t.name != TO_VERIFY)
-        changes.append(_change(fact, at, "mark_to_verify", reasons[fact.id], tags=tags))
-    return _carry_out(up, "mark_to_verify", changes, reasons, at=at, limits=limits, action="mark")
+        yield _change(fact, at, "mark_to_verify", why, tags=tags)
 
 
 def reconsolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
@@ -107,27 +106,25 @@ def _dispute_recalled(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
     """Write what becomes of facts that an answer showed together: both disputed, or one superseded."""
     found = up.recalled.found(keep=limits.dry_run) if up.recalled is not None else []
     changes: list[Change] = []
-    reasons: dict[str, str] = {}
     for pair in found:
         older, newer = pair.older, pair.newer
         if pair.outcome is Outcome.NEEDS_REVIEW:
             for one, other in ((newer, older), (older, newer)):
-                reasons[one.id] = f"disputed by {other.id}: recalled together, they contradict each other"
+                why = f"disputed by {other.id}: recalled together, they contradict each other"
                 disputes = tuple(dict.fromkeys((*one.disputes, other.id)))
                 step = {"status": Status.DISPUTED, "disputes": disputes}
-                changes.append(_change(one, at, "reconsolidate", reasons[one.id], **step))
+                changes.append(_change(one, at, "reconsolidate", why, **step))
             continue
         loser, winner = (newer, older) if pair.outcome is Outcome.SKIPPED else (older, newer)
-        reasons[loser.id] = f"superseded by {winner.id}: {pair.reason}"
+        why = f"superseded by {winner.id}: {pair.reason}"
         end = max(winner.valid_from, loser.valid_from)
-        changes.append(_change(loser, at, "reconsolidate", reasons[loser.id], status=Status.SUPERSEDED, valid_to=end))
+        changes.append(_change(loser, at, "reconsolidate", why, status=Status.SUPERSEDED, valid_to=end))
     found_pairs = {"found": float(len(found))}
-    return _carry_out(up, "reconsolidate", changes, reasons, at=at, limits=limits, action="dispute", counts=found_pairs)
+    return carry_out(up, "reconsolidate", changes, at=at, limits=limits, action="dispute", counts=found_pairs)
 
 
 def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
     changes: list[Change] = []
-    reasons: dict[str, str] = {}
     waiting = 0
     disputed = {m.id: m for m in scan(up, FACTS, live(states=(Status.DISPUTED,)), limits)}
     settled: set[str] = set()
@@ -136,8 +133,8 @@ def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
             continue
         others = [disputed[other] for other in memory.disputes if other in disputed]
         if not others:
-            reasons[memory.id] = "nothing disputes it any more"
-            changes.append(_change(memory, at, "reconsolidate", reasons[memory.id], status=Status.ACTIVE, disputes=()))
+            why = "nothing disputes it any more"
+            changes.append(_change(memory, at, "reconsolidate", why, status=Status.ACTIVE, disputes=()))
             continue
         older = [m for m in others if m.learned_at <= memory.learned_at and m.id != memory.id]
         if len(others) != 1 or not older or _waits([memory, *others]) or not _says_it_changed(older[0], memory):
@@ -145,23 +142,15 @@ def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
             continue
         old = older[0]
         settled |= {memory.id, old.id}
-        reasons[memory.id] = f"it says what changed since {old.id}"
-        reasons[old.id] = f"superseded by {memory.id}, which says what changed"
+        ended = {"status": Status.SUPERSEDED, "disputes": (), "valid_to": max(memory.valid_from, old.valid_from)}
+        kept = {"status": Status.ACTIVE, "disputes": ()}
+        # The loser goes first: a kill in between leaves a memory that nothing disputes any more, not two that hold.
         changes += [
-            _change(memory, at, "reconsolidate", reasons[memory.id], status=Status.ACTIVE, disputes=()),
-            _change(
-                old,
-                at,
-                "reconsolidate",
-                reasons[old.id],
-                status=Status.SUPERSEDED,
-                disputes=(),
-                valid_to=max(memory.valid_from, old.valid_from),
-            ),
+            _change(old, at, "reconsolidate", f"superseded by {memory.id}, which says what changed", **ended),
+            _change(memory, at, "reconsolidate", f"it says what changed since {old.id}", **kept),
         ]
-    return _carry_out(
-        up, "reconsolidate", changes, reasons, at=at, limits=limits, action="settle", counts={"waiting": waiting}
-    )
+    counts = {"waiting": float(waiting)}
+    return carry_out(up, "reconsolidate", changes, at=at, limits=limits, action="settle", counts=counts)
 
 
 def rebuild_tags(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
@@ -197,26 +186,3 @@ def _current(up: Upkeep, collection: str, ids: list[str]) -> list[Memory]:
 
 def _change(memory: Memory, at: datetime, job: str, why: str, **changes: Any) -> Change:
     return Change(revise(memory, at=at, author=f"job:{job}", reason=why, **changes))
-
-
-def _carry_out(
-    up: Upkeep,
-    job: str,
-    changes: list[Change],
-    reasons: dict[str, str],
-    *,
-    at: datetime,
-    limits: Limits,
-    action: str,
-    counts: dict[str, float] | None = None,
-) -> JobReport:
-    if limits.dry_run:
-        planned = tuple(Planned(c.revision.new.id, action, reasons[c.revision.new.id]) for c in changes[:PLANNED_SHOWN])
-        return JobReport(job, at, dry_run=True, planned=planned, counts=counts or {})
-    changed, left = 0, False
-    for batch in batches(changes[: limits.max_changes]):
-        if limits.should_stop():
-            left = True
-            break
-        changed += len(write(up, batch, kind=job, by=f"job:{job}", at=at))
-    return JobReport(job, at, changed=changed, left=left, counts={**(counts or {}), "changed": changed})

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ COLLECTIONS_KEPT = ("event_log", "verified_fact")
 """The collections whose memories fade, merge and are undone, in the order jobs visit them."""
 BATCH = 25
 """Revisions a write, two points each: a few milliseconds of store time, so that no search waits longer."""
-PAGE = 200
-"""Memories a read: the engine hands a page over in one piece, and other threads wait for it."""
+PAGE = 50
+"""Memories a read: the engine hands a page over in one piece, 2 ms of it, and other threads wait for it."""
+ASIDE_EVERY = 10
+"""Memories between two looks at whether a request waits: under a millisecond of work."""
 SCAN_MAX = 1_000_000
 """Memories one job looks at, at most."""
 PLANNED_SHOWN = 1_000
@@ -93,6 +96,10 @@ class LifecycleRules:
         )
 
 
+def _nobody_waits() -> None:
+    """The default of `Upkeep.stand_aside`: no requests beside."""
+
+
 def _nobody_listens(entries: Sequence[Entry]) -> None:
     """The default of `Upkeep.on_write`: no search cache to tell."""
     del entries
@@ -105,6 +112,8 @@ class Upkeep:
     state_dir: where jobs keep what can be made anew (how far they came, tables); None keeps nothing. segment: events of
     a conversation in order -> the same in whole topics. extract: saves the facts they hold, returns how many; a repeat
     must save nothing twice. tags: told when tags were counted anew. recalled: what searches showed together.
+    stand_aside: returns when no request waits for an answer, or soon; asked between small pieces of work, never with
+    `lock` held.
     """
 
     store: MemoryStore
@@ -119,6 +128,7 @@ class Upkeep:
     extract: Callable[[Sequence[Memory]], int] | None = None
     tags: TagNeighbours | None = None
     recalled: RecalledTogether | None = None
+    stand_aside: Callable[[], None] = _nobody_waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +188,12 @@ def scan(up: Upkeep, collection: str, where: Where, limits: Limits = UNLIMITED) 
     """Yield every matching version, a page at a time, without holding anything between pages."""
     after: str | None = None
     for _ in range(SCAN_MAX // PAGE):
+        up.stand_aside()
         entries, after = up.store.scan(collection, where, page=PAGE, after=after)
-        yield from (entry.memory for entry in entries)
+        for number, entry in enumerate(entries):
+            if number % ASIDE_EVERY == 0:
+                up.stand_aside()
+            yield entry.memory
         if after is None or limits.should_stop():
             return
 
@@ -201,6 +215,7 @@ def write(
     collection = _collection([*(c.revision.new for c in changes), *added])
     if collection is None:
         return []
+    up.stand_aside()
     with up.lock:
         entries, written = _entries(up, collection, changes, added)
         if entries:
@@ -299,9 +314,46 @@ def save_state(up: Upkeep, name: str, state: Any) -> None:
     beside.replace(up.state_dir / f"{name}.json")
 
 
-def batches(changes: Sequence[Change], size: int = BATCH) -> Iterable[Sequence[Change]]:
-    """Yield the changes in batches of one collection each, in order."""
-    for collection in COLLECTIONS_KEPT:
-        own = [change for change in changes if change.revision.new.layer.value == collection]
-        for start in range(0, len(own), size):
-            yield own[start : start + size]
+def batches(changes: Iterable[Change], size: int = BATCH) -> Iterable[Sequence[Change]]:
+    """Yield the changes in batches of one collection each, in order, each as soon as it is full."""
+    held: dict[str, list[Change]] = {name: [] for name in COLLECTIONS_KEPT}
+    for change in changes:
+        own = held[change.revision.new.layer.value]
+        own.append(change)
+        if len(own) >= size:
+            yield tuple(own)
+            own.clear()
+    yield from (tuple(own) for own in held.values() if own)
+
+
+def carry_out(
+    up: Upkeep,
+    job: str,
+    changes: Iterable[Change],
+    *,
+    at: datetime,
+    limits: Limits,
+    action: str,
+    counts: Mapping[str, float] | None = None,
+) -> JobReport:
+    """Write changes as they are found, batch by batch, or only plan them; return the job's report.
+
+    What is not needed any more is let go of at once: a night looks at every memory there is, and a hundred thousand
+    objects kept are a fifth of a second in which the garbage collector stops every thread.
+    """
+    wanted = islice(changes, limits.max_changes)
+    if limits.dry_run:
+        planned, found = [], 0
+        for change in wanted:
+            found += 1
+            if found <= PLANNED_SHOWN:
+                planned.append(Planned(change.revision.new.id, action, change.revision.new.reason))
+        told = {**(counts or {}), f"would_{action}": float(found)}
+        return JobReport(job, at, dry_run=True, planned=tuple(planned), counts=told)
+    changed, left = 0, False
+    for batch in batches(wanted):
+        if limits.should_stop():
+            left = True
+            break
+        changed += len(write(up, batch, kind=job, by=f"job:{job}", at=at))
+    return JobReport(job, at, changed=changed, left=left, counts={**(counts or {}), "changed": float(changed)})

@@ -59,7 +59,8 @@ class MemoryBackend:
 
     def hook(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> str:
         anchor = self.core.anchor(self._actor(preamble, request_id="hook"))
-        return self._hooks.answer(anchor, event, payload, budget_tokens=preamble.budget)
+        with self.core.foreground:
+            return self._hooks.answer(anchor, event, payload, budget_tokens=preamble.budget)
 
     def hook_behind(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> None:
         learned = self._hooks.behind(self.core.anchor(self._actor(preamble)), event, payload)

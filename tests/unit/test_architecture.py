@@ -26,6 +26,7 @@ BASE = frozenset(
         "files",
         "settings",
         "cooccurrence",
+        "foreground",
     }
 )
 """The last group: imports nothing of ours but itself."""

@@ -1,0 +1,98 @@
+"""Requests first: background work stands aside while somebody waits, for a bounded time."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from timekit import a_memory, current, day, put, upkeep
+
+from memory_anchor.foreground import Foreground
+from memory_anchor.lifecycle.forgetting import forget
+from memory_anchor.lifecycle.upkeep import UNLIMITED, live, scan
+from memory_anchor.model import Status
+from memory_anchor.testing import ephemeral_core
+
+FOR_EVER = 60.0
+WAIT_S = 10.0
+
+
+def test_nothing_waits_where_nobody_asks():
+    """Rule: asking costs nothing while no request is in work."""
+    Foreground(patience_s=FOR_EVER).let_pass()
+
+
+def test_background_work_goes_on_when_the_last_request_is_answered():
+    """Rule: it stands aside while any request is in work, and no longer."""
+    foreground, passed = Foreground(patience_s=FOR_EVER), threading.Event()
+
+    def background():
+        foreground.let_pass()
+        passed.set()
+
+    with foreground:
+        with foreground:
+            worker = threading.Thread(target=background)
+            worker.start()
+        assert not passed.is_set()
+    worker.join(WAIT_S)
+
+    assert passed.is_set()
+
+
+def test_a_request_that_fails_is_no_longer_in_work():
+    """Rule: an error ends a request too."""
+    foreground = Foreground(patience_s=FOR_EVER)
+    try:
+        with foreground:
+            raise ValueError
+    except ValueError:
+        foreground.let_pass()
+
+
+def test_a_long_request_slows_a_job_and_never_stops_it():
+    """Rule: patience is bounded."""
+    foreground = Foreground(patience_s=0.001)
+    up = replace(upkeep(max_archived_share=1.0), stand_aside=foreground.let_pass)
+    put(up, *(a_memory(f"e{i}") for i in range(40)))
+
+    with foreground:
+        forget(up, day(60))
+
+    assert all(current(up)[f"e{i}"].status is Status.ARCHIVED for i in range(40))
+
+
+def test_a_job_asks_often_and_never_while_it_holds_the_writers_lock():
+    """Rule: small pieces; a request that needs the lock would wait for a job that waits for the request."""
+    up = upkeep(max_archived_share=1.0)
+    asked = []
+
+    def stand_aside():
+        asked.append(True)
+        free = []
+
+        def try_it():
+            if up.lock.acquire(blocking=False):
+                free.append(True)
+                up.lock.release()
+
+        other = threading.Thread(target=try_it)
+        other.start()
+        other.join()
+        assert free == [True]
+
+    watched = replace(up, stand_aside=stand_aside)
+    put(up, *(a_memory(f"e{i}") for i in range(95)))
+    list(scan(watched, "event_log", live(), UNLIMITED))
+    looked = len(asked)
+    forget(watched, day(60))
+
+    assert looked >= 10
+    assert len(asked) > looked
+
+
+def test_a_core_gives_its_jobs_the_requests_to_stand_aside_for(tmp_path):
+    """Rule: wired."""
+    core = ephemeral_core(tmp_path)
+
+    assert core.upkeep.stand_aside == core.foreground.let_pass
