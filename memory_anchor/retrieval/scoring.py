@@ -108,13 +108,14 @@ def score(
     }
     base = np.asarray(parts["dense"] + parts["words"], dtype=np.float32)
     shapes = mirror.shapes(rows)
-    relevant = ranking.relevant(dense, share, weights)
+    named: Scores | None = None
     if readers is not None:
         links = _links(mirror, rows)
-        parts |= _conversation_parts(mirror, question, rows, base, links, shapes, weights)
+        named = _named(mirror, question.text, rows)
+        parts |= _conversation_parts(mirror, rows, base, links, shapes, weights)
+        parts["name"] = np.float32(weights.name) * named
         talks = np.append(ranking.scaled(words.conversations, low=0.0), np.float32(0))
         parts["conversation"] = np.float32(weights.conversation * covered) * talks[mirror.conversations(rows)]
-        relevant |= np.append(relevant, False)[links[:, :2]].any(axis=1)
     parts["asks"] = np.float32(-weights.asks) * shapes[:, 0]
     parts["when"] = np.float32(weights.when * wants_time(question.text)) * shapes[:, 1]
     parts["number"] = np.float32(weights.number * wants_number(question.text)) * shapes[:, 2]
@@ -124,6 +125,9 @@ def score(
         inside = (happened >= period.start.timestamp()) & (happened < period.end.timestamp())
         parts["time"] = np.float32(weights.time) * inside.astype(np.float32)
     total = np.asarray(sum(parts.values()), dtype=np.float32)
+    relevant = ranking.relevant(dense, share, weights, named=named)
+    if readers is not None:
+        relevant |= np.append(relevant, False)[links[:, :2]].any(axis=1)
     return Scored(rows, total, dense, share, parts, relevant, covered)
 
 
@@ -135,14 +139,13 @@ def _dense(mirror: Mirror, question: Question, rows: NDArray[np.int64]) -> Score
 
 def _conversation_parts(
     mirror: Mirror,
-    question: Question,
     rows: NDArray[np.int64],
     base: Scores,
     links: NDArray[np.int64],
     shapes: NDArray[np.float32],
     weights: RankingWeights,
 ) -> dict[str, Scores]:
-    """Return what the events around each candidate and the people in it add."""
+    """Return what the events around each candidate add."""
     shares = np.asarray([weights.next, 0.0, weights.near, weights.near], dtype=np.float32)
     before = links[:, 1]
     asked = np.append(shapes[:, 0], np.float32(0))[before]
@@ -151,7 +154,6 @@ def _conversation_parts(
         "neighbours": ranking.from_neighbours(base, links, shares),
         "answers": np.float32(weights.answers) * asked * given,
         "talk": np.float32(weights.talk) * ranking.best_of_group(base, mirror.conversations(rows)),
-        "name": np.float32(weights.name) * _named(mirror, question.text, rows),
     }
 
 

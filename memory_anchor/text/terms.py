@@ -1,9 +1,10 @@
 """Text to terms, and terms to the one sparse vector of the word channel.
 
-English and Chinese share one vector: words lose their stop words and get Snowball stems, CJK runs become single
-characters and bigrams (measured better than segmenters, docs/retrieval.md), identifiers are kept whole and split
-(`getUserName`, `snake_case`, paths, dotted names, versions), and dates written in either language meet in one
-language-free term. Document weights are BM25 with k1 1.2 and b 0; the engine multiplies by IDF at query time.
+English and Chinese share one vector: words lose their stop words and get Snowball stems (irregular forms become their
+base form first), CJK runs become single characters and bigrams (measured better than segmenters, docs/retrieval.md),
+identifiers are kept whole and split (`getUserName`, `snake_case`, paths, dotted names, versions), and dates written in
+either language meet in one language-free term. Document weights are BM25 with k1 1.2 and b 0; the engine multiplies by
+IDF at query time.
 
 Rejected: the engines' own tokenisers. They differ between Edge and the server, and their changes would re-rank stores.
 Invariant: changing a term or a weight here re-indexes every store, so `TERMS_VERSION` is part of a store's schema.
@@ -22,8 +23,9 @@ from itertools import pairwise
 from typing import Any
 
 from memory_anchor.ports import SparseVector
+from memory_anchor.text.irregular import BASE_FORMS
 
-TERMS_VERSION = 1
+TERMS_VERSION = 2
 K1 = 1.2
 """BM25 saturation. b is 0: memories are short, and length normalisation cost 2.4 points of R@10 (docs/retrieval.md)."""
 MAX_TERM_CHARS = 200
@@ -102,7 +104,7 @@ def _stemmer() -> Any:
 
 @lru_cache(maxsize=_STEM_CACHE)
 def _stem(word: str) -> str:
-    return str(_stemmer().stemWord(word)) if word.isalpha() and word.isascii() else word
+    return str(_stemmer().stemWord(BASE_FORMS.get(word, word))) if word.isalpha() and word.isascii() else word
 
 
 def _word(raw: str) -> Iterator[str]:

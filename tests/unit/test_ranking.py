@@ -81,6 +81,23 @@ def test_nothing_is_relevant_unless_the_best_reaches_the_gate() -> None:
     assert relevant(floats(np.nan, np.nan), floats(weights.words_gate, 0.0), weights).tolist() == [True, False]
 
 
+def test_part_of_the_meaning_and_part_of_the_words_open_the_gate_together() -> None:
+    """Rule search.floor: neither alone, but a good share of both."""
+    weights = RankingWeights()
+    meant, said = floats(0.8 * weights.dense_gate), floats(0.8 * weights.words_gate)
+    assert relevant(meant, said, weights).all()
+    assert not relevant(meant, floats(0.5 * weights.words_gate), weights).any()
+
+
+def test_of_a_person_who_is_known_less_is_asked() -> None:
+    """Rule search.floor: the gate is lower for events of the person whom the query names."""
+    weights = RankingWeights()
+    meant = floats(0.9 * weights.dense_gate, 0.9 * weights.dense_gate)
+    none = floats(0.0, 0.0)
+    assert not relevant(meant, none, weights, named=none).any()
+    assert relevant(meant, none, weights, named=floats(1.0, 0.0)).any()
+
+
 def test_equal_scores_keep_one_order() -> None:
     """Rule search.ties: a repeat of a search gives the same list."""
     assert best_first(floats(0.5, 0.5, 0.9), np.asarray([7, 3, 5])).tolist() == [2, 1, 0]

@@ -42,6 +42,14 @@ def test_stop_words_carry_nothing() -> None:
     assert terms("what was it that they did") == []
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"), [("Where did she go?", "went to Oslo"), ("who wrote it", "write"), ("a child", "children")]
+)
+def test_an_irregular_form_meets_its_base_form(asked: str, told: str) -> None:
+    """Rule words.forms: a question in the base form finds a memory in the past tense."""
+    assert set(terms(asked)) & set(terms(told))
+
+
 def test_chinese_becomes_characters_and_bigrams() -> None:
     """Rule words.cjk: single characters plus bigrams, no segmenter."""
     assert terms("记忆检索") == ["记", "忆", "检", "索", "记忆", "忆检", "检索"]
