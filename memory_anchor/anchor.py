@@ -28,7 +28,6 @@ from memory_anchor.writes import Writes
 SEARCH_LIMIT_MAX = 50
 EVENTS_LIMIT_MAX = 200
 OPERATIONS_LIMIT_MAX = 20
-CONTEXT_TOKENS_MAX = 200_000
 TOPIC_KEYS = ("current_topic", "topic")
 """Keys of L1 under which an agent says what a conversation is about, the first one first."""
 TOPIC_CHARS = 300
@@ -201,9 +200,4 @@ class MemoryAnchor(Writes):
 
     def build_context(self, task: object, *, budget_tokens: object = None) -> BuiltContext:
         """Return what an agent should know for a task, within a budget, with what it cost."""
-        budget = (
-            inputs.integer("budget_tokens", budget_tokens, least=100, most=CONTEXT_TOKENS_MAX)
-            if budget_tokens is not None
-            else None
-        )
-        return self._context(self).build(inputs.text("task", task, most=inputs.QUERY_MAX), budget_tokens=budget)
+        return self._context(self).build(task, budget_tokens)

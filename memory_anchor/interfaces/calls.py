@@ -370,6 +370,11 @@ def context_report(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
+def context_reports(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return {"reports": [{"id": id, "recorded_at": at.isoformat()} for id, at in core.reports.list()]}
+
+
+@call
 def assemble(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     built = core.assemble(anchor, given.get("prompt"))
     return {

@@ -15,6 +15,7 @@ from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput
 from memory_anchor.interfaces import shapes
 from memory_anchor.model import TRUST_OF_ORIGIN, Memory, Trust
+from memory_anchor.retrieval.context import TASK_MAX
 from memory_anchor.safety import FENCE_RULE, fence
 
 RESUME_TASK = "what was done last, what is open, what was decided"
@@ -56,7 +57,7 @@ def text_of(anchor: MemoryAnchor, name: str, given: Mapping[str, str]) -> str:
 
 
 def _resume(anchor: MemoryAnchor, task: str | None) -> str:
-    asked = inputs.text("task", task, most=inputs.QUERY_MAX, required=False)
+    asked = inputs.text("task", task, most=TASK_MAX, required=False)
     built = anchor.build_context(asked or RESUME_TASK)
     doing = f" The task now: {asked}" if asked else ""
     return (

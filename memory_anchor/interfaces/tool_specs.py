@@ -231,7 +231,7 @@ TOOLS: tuple[ToolSpec, ...] = (
     ToolSpec(
         "build_context",
         "All layers for a task in one text within a budget.",
-        {"task": _text(), "budget_tokens": _whole("100-200000")},
+        {"task": _text(), "budget_tokens": _whole("1-200000")},
         required=("task",),
     ),
     ToolSpec(

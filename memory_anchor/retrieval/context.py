@@ -47,7 +47,7 @@ from memory_anchor.safety import neutralise
 from memory_anchor.text.tokens import cut_to_tokens
 
 TASK_MAX = 8_000
-BUDGET_MAX = 1_000_000
+BUDGET_MAX = 200_000
 DEADLINE_S = 2.0
 """For search, recent events and operations together; a cold engine answers in about as long."""
 SEARCH_LIMIT = 40

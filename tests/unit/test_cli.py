@@ -163,6 +163,73 @@ def test_a_context_is_built_and_its_report_read_back(run: Run) -> None:
     assert answer(run("context", "show", built["report_id"], "--json"))["report"]["sections"]
 
 
+MESSAGES = [
+    {"role": "user", "content": "which smoke test do deploys need first"},
+    {"role": "assistant", "content": "?"},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("prompt.json", json.dumps({"messages": MESSAGES, "context_window_tokens": 9000})),
+        ("prompt", json.dumps(MESSAGES)),
+        ("session.jsonl", "\n".join(json.dumps(message) for message in MESSAGES) + "\n\n"),
+        ("one-turn.log", json.dumps(MESSAGES[0])),
+        ("-", json.dumps({"messages": MESSAGES})),
+    ],
+)
+def test_a_whole_prompt_comes_from_any_file_or_a_pipe(run: Run, tmp_path: Path, name: str, text: str) -> None:
+    """Rule context.build: JSON under any name, JSON lines, `-` for standard input."""
+    run("add", "Deploys need a smoke test first", "--type", "workflow")
+    given, piped = (name, text) if name == "-" else (str(tmp_path / name), None)
+    if piped is None:
+        Path(given).write_text(text, encoding="utf-8")
+
+    built = answer(run("context", "build", given, "--json", input=piped))
+
+    assert built["messages"][0] == MESSAGES[0]
+    assert "smoke test" in built["text"]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "sentence"),
+    [
+        (b"buy milk\n", (), "is no JSON; allowed is JSON"),
+        (b'{"role": "user", "content": "x"}\noops\n', (), "is no JSON (line 2)"),
+        (b'{"model": "x"}', (), "is JSON and no prompt"),
+        (b"42", (), "is JSON and no prompt"),
+        (b"\xff\xfe\x00", (), "is not UTF-8 text"),
+        (b" \n", (), "is empty"),
+        (b'[{"role": "user", "content": "x"}]', ("--budget", "500"), "--budget is given with a whole prompt"),
+        (b'["x"]', (), "messages[0]"),
+    ],
+)
+def test_what_is_no_prompt_is_said_in_one_sentence(
+    run: Run, tmp_path: Path, content: bytes, options: tuple[str, ...], sentence: str
+) -> None:
+    """Rule context.build: what, and what is allowed; never a word of the file's content."""
+    file = tmp_path / "f"
+    file.write_bytes(content)
+
+    result = run("context", "build", str(file), *options)
+
+    assert result.exit_code == 2, result.output
+    told = " ".join(result.stderr.split())
+    assert sentence in told
+    assert "milk" not in told and told.count("error:") == 1
+
+
+def test_the_reports_that_are_kept_are_listed_newest_first(run: Run, clock: ManualClock) -> None:
+    """Rule context.show: without an id, all that can be shown."""
+    made = []
+    for task in ("deploys", "releases"):
+        made.insert(0, answer(run("context", "build", task, "--budget", "1", "--json"))["report_id"])
+        clock.advance(seconds=1)
+
+    assert [kept["id"] for kept in answer(run("context", "show", "--json"))["reports"]] == made
+
+
 def test_a_memory_that_did_not_come_says_why(run: Run) -> None:
     """Rule why-not: archived, another time, or beaten by others: one clause each."""
     added = answer(run("add", "We use uv for environments", "--json"))

@@ -296,7 +296,7 @@ def test_the_question_is_cut_to_its_budget_before_it_is_searched_for() -> None:
         ("ok", -5, "budget_tokens is -5"),
         ("ok", True, "budget_tokens is True"),
         ("ok", "many", "budget_tokens is 'many'"),
-        ("ok", 10**9, "allowed is a whole number from 1 to 1000000"),
+        ("ok", 10**9, "allowed is a whole number from 1 to 200000"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(task: object, budget: object, words: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from memory_anchor.interfaces.cli import care, evaluate, keep, memories, setup
+from memory_anchor.interfaces.cli import care, contexts, evaluate, keep, memories, setup
 from memory_anchor.interfaces.cli.constitution import make_app
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 memories.register(app)
 care.register(app)
+contexts.register(app)
 evaluate.register(app)
 keep.register(app)
 setup.register(app)

@@ -1,8 +1,7 @@
-"""Commands that look after memories: review, undo, jobs, statistics, pause, context."""
+"""Commands that look after memories: review, undo, jobs, statistics, pause."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ from rich.markup import escape
 
 from memory_anchor.errors import BadInput
 from memory_anchor.interfaces.cli.link import call
-from memory_anchor.interfaces.cli.output import clipped, err, guarded, memory_table, out, quiet, show_json, show_outcome
+from memory_anchor.interfaces.cli.output import err, guarded, memory_table, out, quiet, show_json, show_outcome
 from memory_anchor.interfaces.cli.passphrase import ask_passphrase, human_passphrase
 
 EXTRACT_AT_ONCE = 400
@@ -35,10 +34,6 @@ def register(app: typer.Typer) -> None:
     jobs.command("stop")(jobs_stop)
     jobs.command("stats")(jobs_list)
     app.add_typer(jobs, name="jobs")
-    context = typer.Typer(help="Contexts: build one, or show what an earlier one cost.", no_args_is_help=True)
-    context.command("build")(context_build)
-    context.command("show")(context_show)
-    app.add_typer(context, name="context")
 
 
 @guarded
@@ -295,41 +290,3 @@ def _switch(answer: dict[str, Any], as_json: bool) -> None:
         show_json(answer)
     else:
         quiet("jobs run when they fall due" if answer["running"] else "jobs only run when you start them by name")
-
-
-@guarded
-def context_build(
-    task: Annotated[str, typer.Argument(help="The task, or a JSON file with messages and tools.")],
-    budget: Annotated[int | None, typer.Option(help="Tokens.")] = None,
-    json_: Json = False,
-) -> None:
-    """Build what an agent should know for a task, or assemble a whole prompt from a file."""
-    path = Path(task)
-    if path.suffix == ".json" and path.is_file():
-        try:
-            prompt = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            raise BadInput(f"{path} is not JSON; allowed is an object with messages and tools") from None
-        answer = call("assemble", prompt=prompt)
-    else:
-        answer = call("context", task=task, budget_tokens=budget)
-    if json_:
-        show_json(answer)
-        return
-    out.print(escape(answer["text"]))
-    total = answer["report"]["estimated_tokens"].get("total")
-    quiet(f"{total} tokens; `memory-anchor context show {answer.get('report_id', 'ID')}` says what they were spent on")
-
-
-@guarded
-def context_show(id: str, json_: Json = False) -> None:
-    """Show what an earlier context cost and why."""
-    answer = call("context_report", id=id)
-    if json_:
-        show_json(answer)
-        return
-    report = answer["report"]
-    for section in report["sections"]:
-        out.print(f"{section['part']:<7} {section['name']:<24} {section['tokens']:>6}")
-    for decision in report["decisions"]:
-        out.print(f"[yellow]{decision['action']}[/] {escape(clipped(str(decision.get('reason', ''))))}")
