@@ -14,16 +14,15 @@ from datetime import datetime
 from typing import Any
 
 from memory_anchor import inputs
+from memory_anchor.conversations import Conversations
 from memory_anchor.errors import BadInput
 from memory_anchor.model import HISTORY, Actor, Constitution, Layer, Memory, OperationPassage, SearchAnswer
 from memory_anchor.retrieval.context import BuiltContext, ContextBuilder
 from memory_anchor.retrieval.request import SearchRequest
 from memory_anchor.retrieval.routing import with_identity, with_operations
 from memory_anchor.services import Room, Services
-from memory_anchor.settings import AgentSettings
 from memory_anchor.standing import standing
 from memory_anchor.where import OneOf, Where
-from memory_anchor.writes import Writes
 
 SEARCH_LIMIT_MAX = 50
 EVENTS_LIMIT_MAX = 200
@@ -33,7 +32,7 @@ TOPIC_KEYS = ("current_topic", "topic")
 TOPIC_CHARS = 300
 
 
-class MemoryAnchor(Writes):
+class MemoryAnchor(Conversations):
     def __init__(self, services: Services, room: Room, actor: Actor, context: Callable[..., ContextBuilder]) -> None:
         super().__init__(services, room, actor)
         self._context = context
@@ -153,7 +152,7 @@ class MemoryAnchor(Writes):
             raise BadInput(f"since {since!r} is after until {until!r}; allowed is since before until")
         # From now on is what is believed now: the plain search, with all its evidence.
         then = inputs.instant("as_of", as_of, zone=zone, now=now) if as_of is not None else None
-        own = self.room.settings.agents.get(self.actor.scope.agent, AgentSettings()).retrieval
+        own = self.own.retrieval
         return SearchRequest(
             query=inputs.text("query", query, most=inputs.QUERY_MAX),
             layers=tuple(inputs.layer(one, "layers") for one in inputs.strings("layers", layers, most=5, each=40)),

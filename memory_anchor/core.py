@@ -228,12 +228,15 @@ class Core:
         project_id, root = self.projects.of(actor.project_dir)
         if self.settings.scope.project:
             project_id = self.settings.scope.project
+        name = actor.scope.agent or self.settings.scope.agent or "agent"
+        own = self.settings.agents.get(name)
         scope = replace(
             actor.scope,
             account=actor.scope.account or self.settings.scope.account,
             user=actor.scope.user or self.settings.scope.user,
-            agent=actor.scope.agent or self.settings.scope.agent or "agent",
+            agent=name,
             project=project_id,
+            collection=own.collection if own is not None else "",
         )
         known = replace(actor, scope=scope, project_dir=root)
         return MemoryAnchor(self.services, self.room(project_id, root), known, self._context_builder)

@@ -4,6 +4,9 @@ The rules are the clients': SessionStart and UserPromptSubmit may add context, P
 prompt, PostCompact brings the summary, SessionEnd ends the conversation. What is recalled is fenced; L0 alone, approved
 by humans, is not. Nobody asked for what a prompt brings up, so it must clear stricter floors than a search, on meaning
 or on words, and is said once a conversation. Nothing to say is an empty text.
+
+An agent that writes its memories itself (`first-person`) is asked at Stop, where a client lets a hook speak and the
+agent act once more. Nobody can be asked when a session ends: SessionEnd only observes.
 """
 
 from __future__ import annotations
@@ -47,6 +50,19 @@ CONVERSATIONS_KEPT = 500
 TRANSCRIPT_MESSAGES = 400
 """The newest messages of a transcript that are learned from; what came before was there at an earlier compaction."""
 LEARNS_AT = {"Stop": "per-turn", "SessionEnd": "session-end"}
+UNATTENDED = ("ghostwriter", "factual")
+"""Modes in which the transcript is read without the agent."""
+MESSAGES_A_STOP = 2
+"""A question and its answer: what lies between two Stops, counted like `min_turns`."""
+ASKED_AGAIN_AFTER = 20
+"""Messages until a first-person agent whose trigger is the session's end is asked again."""
+ASK = (
+    "Before you stop, look back over this conversation as the one who had it. Save with save_memory, source "
+    "'first-person', what later sessions must know and memory does not hold yet: decisions and why, fixes and their "
+    "cause, the user's preferences and rules, mistakes not to repeat; log_event for work done. Write in your own "
+    "words, in the first person where it is your experience, one statement each. Leave out what memory told you. "
+    "Nothing to save is a good answer. Then stop, without a word about it to the user."
+)
 
 KEEP = (
     "Keep in the summary: what was decided and why, what was tried and failed, open questions, names of files and "
@@ -56,9 +72,13 @@ KEEP = (
 
 
 class Hooks:
-    """Answers hooks of every conversation. It only remembers which facts a conversation has been told. Thread-safe."""
+    """Answers hooks of every conversation. Thread-safe.
+
+    It only remembers which facts a conversation has been told, and when its agent was last asked for memories.
+    """
 
     def __init__(self) -> None:
+        self._turns: LRUCache[str, tuple[int, int]] = LRUCache(CONVERSATIONS_KEPT)
         self._told: LRUCache[str, frozenset[str]] = LRUCache(CONVERSATIONS_KEPT)
         self._lock = threading.Lock()
 
@@ -76,7 +96,9 @@ class Hooks:
                 return self._prompt(anchor, str(payload.get("prompt") or payload.get("user_prompt") or ""))
             case "PreCompact":
                 return KEEP
-            case "PostCompact":
+            case "Stop":
+                return self._ask(anchor, payload)
+            case "PostCompact" if anchor.own.enabled:
                 store_summary(anchor, str(payload.get("compact_summary") or payload.get("summary") or ""))
             case "SessionEnd":
                 anchor.end_session()
@@ -85,22 +107,44 @@ class Hooks:
     def behind(self, anchor: MemoryAnchor, event: str, payload: Mapping[str, Any]) -> int:
         """Do what nobody waits for: learn from the transcript; return how many memories came of it.
 
-        Before a compaction always, after each answer or at the end only where the agent's settings say so. A
-        transcript that was read before adds nothing. Raises what reading and storing raise.
+        Before a compaction unless the agent's settings forbid it, after each answer or at the end only where they say
+        so. A transcript that was read before adds nothing. Raises what reading and storing raise.
         """
-        own = anchor.room.settings.agents.get(anchor.actor.scope.agent)
-        extraction = own.extraction if own is not None and own.enabled else None
-        trigger = extraction.trigger if extraction is not None and extraction.mode != "tool-call" else ""
+        chosen = anchor.own.extraction
         path = str(payload.get("transcript_path") or "")
-        if not path or (event != "PreCompact" and LEARNS_AT.get(event) != trigger):
+        if not path or not self._learns(anchor, event):
             return 0
         read, _ = read_transcript(Path(path))
         said = [{"role": one.role, "content": one.content} for one in read if one.role in ("user", "assistant")]
-        if extraction is not None and len(said) < extraction.min_turns:
+        if len(said) < chosen.min_turns:
             return 0
-        mode = WriteMode.FACTUAL.value if not trigger else None
+        mode = chosen.mode if chosen.mode in UNATTENDED else WriteMode.FACTUAL.value
         done, _ = anchor.remember_conversation(said[-TRANSCRIPT_MESSAGES:], mode=mode)
         return len(done)
+
+    def _learns(self, anchor: MemoryAnchor, event: str) -> bool:
+        chosen = anchor.own.extraction
+        if not anchor.own.enabled or (chosen.trigger == "manual" and chosen.mode != "tool-call"):
+            return False
+        return event == "PreCompact" or (chosen.mode in UNATTENDED and LEARNS_AT.get(event) == chosen.trigger)
+
+    def _ask(self, anchor: MemoryAnchor, payload: Mapping[str, Any]) -> str:
+        """Return what asks an agent to write down what it learned, "" where it is not to be asked now.
+
+        `stop_hook_active` says that this very stop follows our question: asking again would never end.
+        """
+        chosen = anchor.own.extraction
+        asks = anchor.own.enabled and chosen.mode == "first-person" and chosen.trigger != "manual"
+        if not asks or payload.get("stop_hook_active") or not anchor.may_write:
+            return ""
+        again = chosen.min_turns if chosen.trigger == "per-turn" else max(chosen.min_turns, ASKED_AGAIN_AFTER)
+        with self._lock:
+            key = _conversation(anchor)
+            said, asked_at = self._turns.get(key, (0, 0))
+            said += MESSAGES_A_STOP
+            due = said - asked_at >= (again if asked_at else chosen.min_turns)
+            self._turns[key] = (said, said if due else asked_at)
+        return (chosen.prompt_template or ASK) if due else ""
 
     def _prompt(self, anchor: MemoryAnchor, prompt: str) -> str:
         asked = strip_fenced(prompt).replace("\0", " ").strip()[: inputs.QUERY_MAX]

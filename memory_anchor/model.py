@@ -161,13 +161,15 @@ TRUST_OF_ORIGIN: Mapping[Origin, Trust] = {
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose memory this is. `project` is an assigned id, never a path."""
+    """Whose memory this is. `project` is an assigned id, never a path. collection: the name under which this agent's
+    own memories are kept, shared by the agents that have the same one; "" for the agent's own."""
 
     account: str = "local"
     project: str = "default"
     user: str = "me"
     agent: str = "agent"
     conversation: str = ""
+    collection: str = ""
 
 
 def audience(scope: Scope, visibility: Visibility) -> str:
@@ -179,7 +181,7 @@ def audience(scope: Scope, visibility: Visibility) -> str:
         case Visibility.CONVERSATION:
             return f"c|{scope.account}|{scope.project}|{scope.conversation}"
         case Visibility.AGENT:
-            return f"g|{scope.account}|{scope.user}|{scope.agent}"
+            return f"g|{scope.account}|{scope.user}|{scope.collection or scope.agent}"
         case Visibility.PROJECT:
             return f"p|{scope.account}|{scope.project}"
         case Visibility.USER:

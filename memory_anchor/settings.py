@@ -168,8 +168,13 @@ class AgentRetrieval(_Group):
 
 
 class AgentSettings(_Group):
+    """What holds for the agent of this name. enabled false: nothing is remembered of its sessions unasked; what it
+    saves itself stays. collection: where its memories go that name no visibility; agents with the same one share them,
+    and `collections.NAME.usage` says who may write there. Empty: memories are the project's.
+    """
+
     enabled: bool = True
-    collection: str = ""
+    collection: str = Field("", max_length=120, pattern=r"^[^|\x00-\x1f]*$")
     extraction: ExtractionSettings = ExtractionSettings()
     lifecycle: AgentLifecycle = AgentLifecycle()
     retrieval: AgentRetrieval = AgentRetrieval()

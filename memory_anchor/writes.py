@@ -121,13 +121,15 @@ class Writes:
         content = session_text(clean, values)
         if not content:
             return []
+        own, _ = self._source(None)
         draft = EventDraft(
             content,
             self.services.clock.now(),
             type=MemoryType.SUMMARY if clean else MemoryType.EVENT,
             key="session ended",
             who=(self.actor.scope.agent,) if self.actor.scope.agent else (),
-            origin=self._origin(),
+            visibility=self._visibility(None),
+            origin=own,
             redactions=kinds,
         )
         return [self.services.events.log(self.actor, draft, self._request("", "end_session", {"content": content}))]
@@ -161,6 +163,7 @@ class Writes:
         if ttl_days is None and self.services.settings.lifecycle.default_ttl_days:
             days = self.services.settings.lifecycle.default_ttl_days
         kind = inputs.memory_type(type)
+        origin, write_mode = self._source(source)
         draft = EventDraft(
             content=safe.text,
             when=inputs.instant("when", when, zone=self.actor.zone, now=now) if when is not None else now,
@@ -173,10 +176,11 @@ class Writes:
             citations=self._cited(files),
             importance=inputs.number("importance", importance, least=0, most=1),
             visibility=self._visibility(visibility),
-            origin=self._origin(source),
+            origin=origin,
+            write_mode=write_mode,
             redactions=safe.kinds,
         )
-        self.check_usage(Layer.EVENT_LOG, draft.origin)
+        self.check_usage(Layer.EVENT_LOG, draft.origin, draft.visibility)
         return self.services.events.log(
             self.actor,
             draft,
@@ -227,6 +231,7 @@ class Writes:
         safe = self._redacted(inputs.content(content), "content")
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
+        origin, write_mode = self._source(source)
         draft = FactDraft(
             content=safe.text,
             type=kind,
@@ -237,11 +242,11 @@ class Writes:
             visibility=self._visibility(visibility),
             citations=self._cited(files),
             replaces=inputs.text("replaces", replaces, most=inputs.NAME_MAX, required=False) or None,
-            origin=self._origin(),
-            write_mode=self._write_mode(source),
+            origin=origin,
+            write_mode=write_mode,
             redactions=safe.kinds,
         )
-        self.check_usage(Layer.VERIFIED_FACT, draft.origin)
+        self.check_usage(Layer.VERIFIED_FACT, draft.origin, draft.visibility)
         return self.services.facts.save(
             self.actor, draft, self._request(request_id, "save_memory", _asked(draft, None)), gate=self.room.gate
         )
@@ -278,10 +283,10 @@ class Writes:
                 Citation("event", event.id, title=event.key or None, scope=event.scope, observed_at=event.when),
                 *event.citations,
             ),
-            origin=event.origin if event.origin is Origin.DOCUMENT else self._origin(),
+            origin=event.origin if event.origin is Origin.DOCUMENT else self._source(None)[0],
             redactions=kinds,
         )
-        self.check_usage(Layer.VERIFIED_FACT, draft.origin)
+        self.check_usage(Layer.VERIFIED_FACT, draft.origin, draft.visibility)
         outcome = self.services.facts.save(
             self.actor,
             draft,
@@ -325,7 +330,7 @@ class Writes:
         """
         self.check_writable()
         for layer in STORED_LAYERS:
-            self.check_usage(layer, Origin.EXTRACTED)
+            self.check_usage(layer, Origin.EXTRACTED, Visibility.AGENT)
         found, write_mode, notes = self.found_in(messages, mode=mode, only=only)
         return self.services.rememberer.store(self.actor, found, gate=self.room.gate, mode=write_mode), notes
 
@@ -435,10 +440,12 @@ class Writes:
         if self.actor.caller is not Caller.HUMAN and self.services.paused():
             raise Refused("memory is paused; nothing was written (`memory-anchor pause --off` goes on)")
 
-    def check_usage(self, layer: Layer, origin: Origin) -> None:
-        """Raise Refused: this project uses the layer's collection for something else (`collections.NAME.usage`)."""
-        chosen = self.room.settings.collections.get(layer.value)
-        check_writer(layer.value, chosen.usage if chosen is not None else "memory", origin)
+    def check_usage(self, layer: Layer, origin: Origin, visibility: Visibility) -> None:
+        """Raise Refused: the layer's collection, or this agent's own, is used for something else."""
+        own = self.actor.scope.collection if visibility is Visibility.AGENT else ""
+        for name in (layer.value, *((own,) if own else ())):
+            chosen = self.room.settings.collections.get(name)
+            check_writer(name, chosen.usage if chosen is not None else "memory", origin)
 
     def made_safe(self, text: str, what: str) -> tuple[str, tuple[str, ...]]:
         """Return text without private parts and secrets, and the kinds that were redacted.
@@ -456,20 +463,22 @@ class Writes:
             raise BadInput(f"{what} is empty once its private part is left out; allowed is text outside <private>")
         return safety.redact(public)
 
-    def _origin(self, source: object = None) -> Origin:
-        """Return who is behind a write: a claim to be human counts only for a human caller."""
+    def _source(self, source: object) -> tuple[Origin, WriteMode]:
+        """Return who is behind a write and how it came about; a claim to be human counts only for a human caller.
+
+        source: an origin, or a write mode of the write-back RFC; both are called so.
+        """
         own = {Caller.HUMAN: Origin.HUMAN, Caller.SYSTEM: Origin.SYSTEM, Caller.AGENT: Origin.AGENT}[self.actor.caller]
         if source is None:
-            return own
+            return own, WriteMode.TOOL_CALL
+        if source in tuple(WriteMode):
+            return own, WriteMode(source)
         claimed = inputs.choice("source", source, Origin, ORIGIN_ALIASES)
-        return claimed if claimed in (own, Origin.DOCUMENT, Origin.EXTRACTED) else own
-
-    def _write_mode(self, source: object) -> WriteMode:
-        return WriteMode.TOOL_CALL if source is None else inputs.choice("source", source, WriteMode)
+        return (claimed if claimed in (own, Origin.DOCUMENT, Origin.EXTRACTED) else own), WriteMode.TOOL_CALL
 
     def _visibility(self, value: object) -> Visibility:
         if value is None:
-            return Visibility.PROJECT
+            return Visibility.AGENT if self.actor.scope.collection else Visibility.PROJECT
         chosen = inputs.choice("visibility", value, Visibility)
         if chosen is Visibility.CONVERSATION and not self.actor.scope.conversation:
             raise BadInput("visibility is conversation and this call belongs to none; allowed are the wider ones")

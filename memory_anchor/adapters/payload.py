@@ -99,6 +99,8 @@ def to_payload(memory: Memory) -> Payload:
         "valid_from": time_text(memory.valid_from),
         "valid_to": _FOREVER_TEXT if memory.valid_to is None else time_text(memory.valid_to),
     }
+    if scope.collection:
+        payload["collection"] = scope.collection
     for name, default in _OPTIONAL_TEXTS.items():
         if (text := getattr(memory, name)) != default:
             payload[name] = text
@@ -190,7 +192,7 @@ def _citation_payload(citation: Citation) -> Payload:
             "user": scope.user,
             "agent": scope.agent,
             "conversation": scope.conversation,
-        }
+        } | ({"collection": scope.collection} if scope.collection else {})
     if citation.observed_at is not None:
         payload["observed_at"] = time_text(citation.observed_at)
     return payload
@@ -206,7 +208,14 @@ def _decode(payload: Mapping[str, Any]) -> Memory:
         content=payload["content"],
         layer=_LAYERS[payload["layer"]],
         type=_TYPES[payload["type"]],
-        scope=Scope(payload["account"], payload["project"], payload["user"], payload["agent"], payload["conversation"]),
+        scope=Scope(
+            payload["account"],
+            payload["project"],
+            payload["user"],
+            payload["agent"],
+            payload["conversation"],
+            payload.get("collection", ""),
+        ),
         recorded_at=_time(payload["recorded_at"]),
         valid_from=_time(payload["valid_from"]),
         key=ask("key", ""),

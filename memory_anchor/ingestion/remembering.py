@@ -118,6 +118,8 @@ class Rememberer:
         cited = Citation("conversation", actor.scope.conversation or "unnamed", title=one.key or None)
         tags = tuple(Tag(name) for name in one.tags)
         visibility = VISIBLE_TO[one.about]
+        if visibility is Visibility.PROJECT and actor.scope.collection:
+            visibility = Visibility.AGENT
         key = stable_hash("remembered", actor.scope.project, actor.scope.conversation, one.type.value, one.content)
         request = Request(key, key, explicit=False)
         if LAYER_OF_TYPE[one.type] is Layer.EVENT_LOG:

@@ -20,6 +20,8 @@ from memory_anchor.safety import FENCE_RULE, fence
 
 RESUME_TASK = "what was done last, what is open, what was decided"
 RECENT_EVENTS = 10
+FIRST_PERSON = ", with source 'first-person': in your own words, in the first person where it is your experience"
+"""Asked of an agent that writes its memories itself (`agents.NAME.extraction.mode`)."""
 REVIEWED_MAX = 20
 
 
@@ -75,7 +77,7 @@ def _handoff(anchor: MemoryAnchor, audience: str | None) -> str:
         [
             f"Hand this work over to {reader}.",
             "1. save_memory for each decision, fix or rule of this conversation that is not stored yet "
-            "(search_memory first).",
+            f"(search_memory first){FIRST_PERSON if anchor.own.extraction.mode == 'first-person' else ''}.",
             "2. log_event for work done and failures met.",
             "3. promote_to_fact for an event below that has been confirmed.",
             "4. end_session with a summary: what was done, what is open, what to do next.",

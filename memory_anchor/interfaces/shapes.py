@@ -405,7 +405,7 @@ def _tag(tag: Tag) -> Json:
 
 
 def _scope(scope: Scope) -> dict[str, str]:
-    parts = ("account", "project", "user", "agent", "conversation")
+    parts = ("account", "project", "user", "agent", "conversation", "collection")
     return {name: value for name in parts if (value := getattr(scope, name))}
 
 

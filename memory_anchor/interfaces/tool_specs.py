@@ -30,7 +30,8 @@ _SHELVES: Mapping[Profile, tuple[Shelf, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """One tool. shelf: the smallest profile that lists it. replay_safe: repeating the call changes nothing more."""
+    """One tool. shelf: the smallest profile that lists it. replay_safe: repeating the call changes nothing more.
+    accepts: arguments understood on a call and not listed, to save tokens."""
 
     name: str
     description: str
@@ -40,6 +41,7 @@ class ToolSpec:
     writes: bool = False
     destructive: bool = False
     replay_safe: bool = True
+    accepts: tuple[str, ...] = ()
 
     def schema(self) -> Schema:
         made: Schema = {"type": "object", "properties": dict(self.arguments)}
@@ -128,6 +130,7 @@ TOOLS: tuple[ToolSpec, ...] = (
         shelf="minimal",
         writes=True,
         replay_safe=False,
+        accepts=("source",),
     ),
     ToolSpec(
         "log_event",
@@ -147,6 +150,7 @@ TOOLS: tuple[ToolSpec, ...] = (
         shelf="minimal",
         writes=True,
         replay_safe=False,
+        accepts=("source",),
     ),
     ToolSpec(
         "promote_to_fact",
@@ -310,7 +314,7 @@ def resolve(name: str, given: Mapping[str, Any] | None, tools: Mapping[str, Tool
         why = "memory is read-only here; there are" if written is not None and written.writes else "there are"
         raise BadInput(f"no tool {name[:80]!r}; {why} {', '.join(tools)}")
     arguments = _translated(alias, dict(given or {})) if alias else dict(given or {})
-    unknown = [one for one in arguments if one not in spec.arguments]
+    unknown = [one for one in arguments if one not in spec.arguments and one not in spec.accepts]
     if unknown:
         allowed = ", ".join(spec.arguments) or "no arguments"
         raise BadInput(f"{name} got the unknown argument {unknown[0][:80]!r}; allowed are {allowed}")

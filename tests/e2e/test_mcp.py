@@ -440,3 +440,15 @@ def test_a_secret_alone_is_turned_away_by_every_tool_that_writes(server: Any) ->
             assert (await asked.ok("search_memory", query="redacted token"))["snippets"] == []
 
     run(work)
+
+
+def test_a_source_says_how_a_memory_came_about(server: Any) -> None:
+    """Rule write-modes: understood on a call without a line in the schema; an unknown one names what is allowed."""
+
+    async def work() -> None:
+        async with connected(server) as asked:
+            done = await asked.ok("save_memory", content="I broke the build by a lock", source="first-person")
+            assert (await asked.ok("get_memory", id=done["id"]))["write_mode"] == "first-person"
+            assert "allowed are" in await asked.no("log_event", content="It rained", source="rumour")
+
+    run(work)

@@ -43,6 +43,11 @@ class Home:
         return self.agents[-1]
 
     def hook(self, event: str, **payload: Any) -> str:
+        out = self.hook_output(event, **payload)
+        return json.loads(out)["hookSpecificOutput"]["additionalContext"] if out.startswith("{") else out
+
+    def hook_output(self, event: str, **payload: Any) -> str:
+        """Return what the hook's process prints to its client."""
         ran = subprocess.run(
             [*COMMAND, "hook", event],
             input=json.dumps({"cwd": str(self.project), "hook_event_name": event, **payload}).encode(),
@@ -50,8 +55,7 @@ class Home:
             capture_output=True,
             check=True,
         )
-        out = ran.stdout.decode()
-        return json.loads(out)["hookSpecificOutput"]["additionalContext"] if out.startswith("{") else out
+        return ran.stdout.decode()
 
     def kill_engine(self) -> None:
         os.kill((wire.read_state(str(self.data)) or {})["pid"], 9)
@@ -213,3 +217,22 @@ def test_the_short_soak_loses_and_doubles_nothing(tmp_path: Path) -> None:
     assert (result["lost"], result["doubled"], result["unreadable"], result["answered_twice"]) == (0, 0, 0, 0)
     assert result["acknowledged"] >= 400
     assert result["passed"], result
+
+
+def test_an_agent_that_writes_its_own_memories_is_asked_at_its_stop(home: Home) -> None:
+    """Rule first-person: Claude Code's payloads through the real hook process, up to the memory in its own words."""
+    own = {"claude-code": {"extraction": {"mode": "first-person", "trigger": "per-turn"}}}
+    home.env["MEMORY_ANCHOR_AGENTS"] = json.dumps(own)
+    agent = home.agent("c1")
+    told(agent.tool("search_memory", query="anything"))
+    stop = {"session_id": "c1", "transcript_path": str(home.project / "t.jsonl"), "permission_mode": "default"}
+
+    asked = json.loads(home.hook_output("Stop", **stop, stop_hook_active=False))
+    again = home.hook_output("Stop", **stop, stop_hook_active=True)
+    content = "I broke the release by tagging before the tests had run"
+    saved = told(agent.tool("save_memory", content=content, source="first-person"))
+
+    assert asked["decision"] == "block"
+    assert "first-person" in asked["reason"]
+    assert again == ""
+    assert told(agent.tool("get_memory", id=saved["id"]))["write_mode"] == "first-person"

@@ -37,6 +37,7 @@ RANKS = (
     ("hooks",),
     ("curation", "remembering"),
     ("anchor",),
+    ("conversations",),
     ("writes",),
     ("services",),
     ("lifecycle",),

@@ -1,0 +1,314 @@
+"""Every key of `agents.NAME`, through a whole memory: what a user sets is what happens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.app import build_core
+from memory_anchor.core import Core
+from memory_anchor.curation import Curation
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.hooks import ASK, Hooks
+from memory_anchor.interfaces import prompts
+from memory_anchor.interfaces.clients import hooks as process
+from memory_anchor.model import Actor, Caller, Scope, Visibility, WriteMode
+from memory_anchor.settings import Settings
+from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
+
+TALK = (
+    ("user", "We decided to use PostgreSQL 16 for the billing service because of logical replication."),
+    ("assistant", "Understood, I will use PostgreSQL 16."),
+    ("user", "I prefer short answers."),
+    ("assistant", "Noted."),
+)
+
+
+def core_with(folder: Path, agents: dict[str, Any], model: ScriptedLanguageModel | None = None, **more: Any) -> Core:
+    settings = Settings.model_validate({"agents": agents, **more})
+    return build_core(
+        settings, data_dir=folder / "core", clock=ManualClock(), store=DictStore(), embedder=HashEmbedder(), model=model
+    )
+
+
+def anchor(core: Core, agent: str = "codex", conversation: str = "c1", **more: Any) -> MemoryAnchor:
+    return core.anchor(Actor(Caller.AGENT, Scope(agent=agent, conversation=conversation), client=agent, **more))
+
+
+def transcript(folder: Path, *turns: tuple[str, str]) -> dict[str, str]:
+    file = folder / "transcript.jsonl"
+    lines = [{"type": role, "message": {"role": role, "content": text}} for role, text in turns]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return {"transcript_path": str(file), "session_id": "c1"}
+
+
+def contents(here: MemoryAnchor) -> list[str]:
+    return [memory.content for memory in Curation(here).listing()]
+
+
+# --- enabled -------------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_that_is_switched_off_leaves_nothing_unasked(tmp_path: Path) -> None:
+    """Rule agents.enabled: no hook learns, stores or asks; what the agent saves itself stays."""
+    own = {"enabled": False, "extraction": {"mode": "factual", "trigger": "per-turn"}}
+    here = anchor(core_with(tmp_path, {"codex": own}))
+    told = transcript(tmp_path, *TALK)
+    hooks = Hooks()
+
+    for event in ("Stop", "PreCompact", "SessionEnd"):
+        assert hooks.behind(here, event, told) == 0
+    hooks.answer(here, "PostCompact", {"compact_summary": "We agreed on PostgreSQL 16"})
+
+    assert contents(here) == []
+    assert here.save_memory("The billing service uses PostgreSQL 16").id
+
+
+# --- collection ----------------------------------------------------------------------------------------------------
+
+
+def test_agents_with_one_collection_share_their_memories_and_nobody_else_sees_them(tmp_path: Path) -> None:
+    """Rule agents.collection: what names no visibility goes there, facts and events."""
+    core = core_with(tmp_path, {"codex": {"collection": "backend"}, "claude-code": {"collection": "backend"}})
+    anchor(core).save_memory("The billing service uses PostgreSQL 16")
+    anchor(core).log_event("The billing migration ran for two hours")
+
+    assert len(anchor(core, "claude-code").search("billing", limit=5).snippets) == 2
+    assert anchor(core, "cursor").search("billing", limit=5).snippets == ()
+
+
+def test_a_memory_may_still_be_made_the_projects(tmp_path: Path) -> None:
+    """Rule agents.collection: a visibility that is named counts."""
+    core = core_with(tmp_path, {"codex": {"collection": "backend"}})
+    done = anchor(core).save_memory("The billing service uses PostgreSQL 16", visibility="project")
+
+    assert anchor(core, "cursor").get(done.id).visibility is Visibility.PROJECT
+
+
+def test_without_a_collection_an_agents_private_memories_are_its_own(tmp_path: Path) -> None:
+    """Rule agents.collection: empty by default; memories are the project's, private ones the agent's."""
+    core = core_with(tmp_path, {})
+    anchor(core).save_memory("The billing service uses PostgreSQL 16", visibility="agent")
+
+    assert anchor(core, conversation="c2").search("billing service").snippets
+    assert anchor(core, "claude-code").search("billing service").snippets == ()
+
+
+def test_a_collection_outlives_its_process_and_an_export(tmp_path: Path) -> None:
+    """Rule agents.collection: it is stored with each memory, so who reads it is decided by what was stored."""
+    from memory_anchor.adapters.payload import from_payload, to_payload
+
+    core = core_with(tmp_path, {"codex": {"collection": "backend"}})
+    here = anchor(core)
+    stored = here.get(here.save_memory("The billing service uses PostgreSQL 16").id)
+
+    again = from_payload(json.loads(json.dumps(to_payload(stored))))
+
+    assert again.scope.collection == "backend"
+    assert again.audience == stored.audience
+
+
+def test_extraction_writes_into_the_agents_collection_and_leaves_the_users_facts_to_the_user(tmp_path: Path) -> None:
+    """Rules agents.collection, kinds: what is about the user is shared by that user's agents."""
+    core = core_with(tmp_path, {"codex": {"collection": "backend"}})
+    talk = [{"role": role, "content": text} for role, text in TALK]
+
+    anchor(core).remember_conversation(talk)
+
+    shared = contents(anchor(core, "cursor"))
+    assert any("short answers" in text for text in shared)
+    assert not any("PostgreSQL" in text for text in shared)
+    assert any("PostgreSQL" in text for text in contents(anchor(core)))
+
+
+def test_the_usage_of_an_agents_collection_says_who_may_write(tmp_path: Path) -> None:
+    """Rule usage: `collections.NAME.usage` holds for a collection that agents name."""
+    core = core_with(tmp_path, {"codex": {"collection": "handbook"}}, collections={"handbook": {"usage": "knowledge"}})
+
+    with pytest.raises(Refused, match="collection handbook is used as knowledge"):
+        anchor(core).save_memory("The billing service uses PostgreSQL 16")
+    assert anchor(core).save_memory("The billing service uses PostgreSQL 16", visibility="project").id
+
+
+def test_a_collection_cannot_pose_as_another_audience() -> None:
+    """Rule visibility: what joins scope keys may not stand in a name."""
+    with pytest.raises(BadInput, match="collection"):
+        from memory_anchor.settings import load_settings
+
+        load_settings(env={"MEMORY_ANCHOR_AGENTS__CODEX__COLLECTION": "a|b"}, user_file=None)
+
+
+# --- extraction ----------------------------------------------------------------------------------------------------
+
+LEARNS = {
+    ("tool-call", "session-end"): {"PreCompact"},
+    ("tool-call", "manual"): {"PreCompact"},
+    ("first-person", "per-turn"): {"PreCompact"},
+    ("first-person", "manual"): set(),
+    ("factual", "per-turn"): {"PreCompact", "Stop"},
+    ("factual", "session-end"): {"PreCompact", "SessionEnd"},
+    ("factual", "manual"): set(),
+    ("ghostwriter", "session-end"): {"PreCompact", "SessionEnd"},
+}
+
+
+@pytest.mark.parametrize(("mode", "trigger"), LEARNS)
+def test_mode_and_trigger_decide_when_a_transcript_is_read(tmp_path: Path, mode: str, trigger: str) -> None:
+    """Rules agents.extraction.mode, trigger: an agent that writes itself is never written for, save at a compaction."""
+    for event in ("Stop", "PreCompact", "SessionEnd"):
+        own = {"codex": {"extraction": {"mode": mode, "trigger": trigger}}}
+        here = anchor(core_with(tmp_path / event, own))
+        assert (Hooks().behind(here, event, transcript(tmp_path, *TALK)) > 0) is (event in LEARNS[mode, trigger])
+
+
+def test_a_short_conversation_is_left_alone(tmp_path: Path) -> None:
+    """Rule agents.extraction.min_turns: messages of user and assistant."""
+    own = {"codex": {"extraction": {"mode": "factual", "trigger": "per-turn", "min_turns": 4}}}
+    here = anchor(core_with(tmp_path, own))
+
+    assert Hooks().behind(here, "Stop", transcript(tmp_path, *TALK[:2])) == 0
+    assert Hooks().behind(here, "Stop", transcript(tmp_path, *TALK)) > 0
+
+
+@pytest.mark.parametrize(
+    ("perspective", "asked", "stored"),
+    [
+        ("first-person", "in its first person", "I learned: The billing service uses PostgreSQL 16."),
+        ("third-person", "in the third person", "The billing service uses PostgreSQL 16."),
+    ],
+)
+def test_a_ghostwriter_writes_in_the_person_that_was_chosen(
+    tmp_path: Path, perspective: str, asked: str, stored: str
+) -> None:
+    """Rules agents.extraction.mode, perspective: asked of the model, and made good where it forgot."""
+    found = {
+        "type": "decision",
+        "content": "The billing service uses PostgreSQL 16.",
+        "key": "billing database",
+        "quote": "use PostgreSQL 16 for the billing service",
+        "message": 0,
+        "about": "project",
+        "importance": 0.8,
+        "confidence": 0.95,
+        "needed_when": "choosing a database",
+        "asked_as": ["which database?"],
+        "wrong_without": "the wrong database is used",
+    }
+    model = ScriptedLanguageModel({"memories": [found]}, {"memories": []})
+    own = {"codex": {"extraction": {"mode": "ghostwriter", "perspective": perspective, "trigger": "session-end"}}}
+    here = anchor(core_with(tmp_path, own, model))
+
+    Hooks().behind(here, "SessionEnd", transcript(tmp_path, *TALK))
+
+    (memory,) = Curation(here).listing()
+    assert asked in model.asked[0]
+    assert (memory.content, memory.write_mode) == (stored, WriteMode.GHOSTWRITER)
+
+
+def test_a_persons_own_words_take_the_place_of_the_task(tmp_path: Path) -> None:
+    """Rule agents.extraction.prompt_template: the rules of what is believed stand whatever it says."""
+    model = ScriptedLanguageModel({"memories": []})
+    own = {"codex": {"extraction": {"mode": "factual", "prompt_template": "Keep only what concerns databases."}}}
+    here = anchor(core_with(tmp_path, own, model))
+
+    here.remember_conversation([{"role": role, "content": text} for role, text in TALK])
+
+    assert model.asked[0].startswith("Keep only what concerns databases.")
+    assert "copied letter for letter" in model.asked[0]
+
+
+# --- first person --------------------------------------------------------------------------------------------------
+
+
+def stops(hooks: Hooks, here: MemoryAnchor, many: int, **payload: Any) -> list[bool]:
+    """Return at which of so many stops the agent was asked."""
+    told = {"session_id": "c1", "hook_event_name": "Stop", "stop_hook_active": False, **payload}
+    return [bool(hooks.answer(here, "Stop", told)) for _ in range(many)]
+
+
+@pytest.mark.parametrize(
+    ("extraction", "asked"),
+    [
+        ({"mode": "tool-call"}, []),
+        ({"mode": "factual"}, []),
+        ({"mode": "first-person", "trigger": "manual"}, []),
+        ({"mode": "first-person", "trigger": "per-turn"}, list(range(13))),
+        ({"mode": "first-person", "trigger": "per-turn", "min_turns": 6}, [2, 5, 8, 11]),
+        ({"mode": "first-person", "trigger": "session-end"}, [0, 10]),
+        ({"mode": "first-person", "trigger": "session-end", "min_turns": 4}, [1, 11]),
+    ],
+)
+def test_an_agent_that_writes_itself_is_asked_when_it_stops(
+    tmp_path: Path, extraction: dict[str, Any], asked: list[int]
+) -> None:
+    """Rule first-person: a session's end can only be observed, so the question comes early and again after a while."""
+    here = anchor(core_with(tmp_path, {"codex": {"extraction": extraction}}))
+
+    assert [n for n, was in enumerate(stops(Hooks(), here, 13)) if was] == asked
+
+
+def test_the_stop_that_follows_the_question_is_let_through(tmp_path: Path) -> None:
+    """Rule first-person: `stop_hook_active` ends the loop, and it counts as no turn."""
+    here = anchor(core_with(tmp_path, {"codex": {"extraction": {"mode": "first-person", "trigger": "per-turn"}}}))
+    hooks = Hooks()
+
+    assert stops(hooks, here, 1) == [True]
+    assert stops(hooks, here, 3, stop_hook_active=True) == [False] * 3
+    assert stops(hooks, here, 1) == [True]
+
+
+def test_who_may_not_write_is_not_asked_to(tmp_path: Path) -> None:
+    """Rules read-only, pause: no question whose answer would be refused."""
+    own = {"codex": {"extraction": {"mode": "first-person", "trigger": "per-turn"}}}
+    core = core_with(tmp_path, own)
+
+    assert stops(Hooks(), anchor(core, read_only=True), 2) == [False, False]
+    (core.data_dir / "paused").touch()
+    assert stops(Hooks(), anchor(core), 2) == [False, False]
+
+
+def test_the_question_may_be_worded_by_the_user(tmp_path: Path) -> None:
+    """Rule agents.extraction.prompt_template: also where the agent itself is asked."""
+    own = {"extraction": {"mode": "first-person", "trigger": "per-turn", "prompt_template": "Anything to keep?"}}
+    core = core_with(tmp_path, {"codex": own, "other": {"extraction": {"mode": "first-person"}}})
+
+    assert Hooks().answer(anchor(core), "Stop", {}) == "Anything to keep?"
+    assert Hooks().answer(anchor(core, "other"), "Stop", {}) == ASK
+
+
+def test_a_stop_hook_prints_what_makes_the_agent_go_on() -> None:
+    """Rule hook.format: a decision with its reason, as Claude Code and Codex read it."""
+    assert json.loads(process.printed("Stop", ASK)) == {"decision": "block", "reason": ASK}
+
+
+def test_what_the_agent_writes_when_asked_records_its_mode(tmp_path: Path) -> None:
+    """Rule write-modes: each memory records its mode; `source` is how it is said on a call."""
+    here = anchor(core_with(tmp_path, {}))
+
+    fact = here.save_memory("I broke the build by skipping the lock file", source="first-person")
+    event = here.log_event("I upgraded PostgreSQL", source="first-person")
+    plain = here.save_memory("The cache lives in Redis")
+
+    modes = [here.get(one.id).write_mode for one in (fact, event, plain)]
+    assert modes == [WriteMode.FIRST_PERSON, WriteMode.FIRST_PERSON, WriteMode.TOOL_CALL]
+
+
+def test_the_handoff_prompt_asks_for_the_agents_own_words(tmp_path: Path) -> None:
+    """Rule first-person: through the `handoff` prompt too."""
+    core = core_with(tmp_path, {"codex": {"extraction": {"mode": "first-person"}}})
+
+    assert "source 'first-person'" in prompts.text_of(anchor(core), "handoff", {})
+    assert "first-person" not in prompts.text_of(anchor(core, "cursor"), "handoff", {})
+
+
+def test_a_human_is_never_told_apart_by_a_write_mode(tmp_path: Path) -> None:
+    """Rule caps: a source says how a write came about, never that a human made it."""
+    here = anchor(core_with(tmp_path, {}))
+    done = here.save_memory("The cache lives in Redis", source="user")
+
+    assert here.get(done.id).origin.value == "agent"
