@@ -10,29 +10,22 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from memory_anchor import inputs, safety
 from memory_anchor.errors import BadInput, Refused, VersionConflict
-from memory_anchor.ingestion.messages import conversation
-from memory_anchor.ingestion.perspective import Perspective
-from memory_anchor.ingestion.prompts import Style
-from memory_anchor.ingestion.remembering import KNOWN_MAX, Extract, Found, Remembered, extract_through
 from memory_anchor.ingestion.writing import FactDraft
 from memory_anchor.layers.active_context import DEFAULT_TTL_S, SESSION_TTL_S, VALUE_BYTES_MAX
 from memory_anchor.layers.collection_usage import check_writer
 from memory_anchor.layers.event_log import EventDraft
 from memory_anchor.layers.records import Request, author_of, request_of, with_receipt
 from memory_anchor.model import (
-    FOUND_STATES,
     LAYER_OF_TYPE,
     ORIGIN_ALIASES,
     Actor,
     Caller,
     Citation,
     Layer,
-    Memory,
     MemoryType,
     Origin,
     Outcome,
@@ -43,13 +36,10 @@ from memory_anchor.model import (
     Visibility,
     WriteMode,
     WriteOutcome,
-    audiences,
 )
 from memory_anchor.services import Room, Services
-from memory_anchor.settings import AgentSettings
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import revise
-from memory_anchor.where import OneOf, Where
 
 HOME_OF = {
     Layer.IDENTITY_SCHEMA: "propose_constitution_change",
@@ -319,61 +309,6 @@ class Writes:
         citations = inputs.files(files, observed_at=self.services.clock.now())
         return citations if self.room.sources is None else self.room.sources.sealed(citations)
 
-    # --- conversations --------------------------------------------------------------------------------------
-
-    def remember_conversation(
-        self, messages: object, *, mode: object = None, only: object = None
-    ) -> tuple[list[Remembered], list[str]]:
-        """Store what is worth keeping of a conversation; return what became of each part, and notes.
-
-        mode: first-person, ghostwriter or factual (the settings of this agent when left out). only: "user_facts".
-        """
-        self.check_writable()
-        for layer in STORED_LAYERS:
-            self.check_usage(layer, Origin.EXTRACTED, Visibility.AGENT)
-        found, write_mode, notes = self.found_in(messages, mode=mode, only=only)
-        return self.services.rememberer.store(self.actor, found, gate=self.room.gate, mode=write_mode), notes
-
-    def found_in(
-        self, messages: object, *, mode: object = None, only: object = None
-    ) -> tuple[Found, WriteMode, list[str]]:
-        """Return what `remember_conversation` would store; nothing is written."""
-        turns = conversation(messages)
-        if only is not None and only != "user_facts":
-            raise BadInput(f"only is {str(only)[:40]!r}; allowed is user_facts")
-        own = self.room.settings.agents.get(self.actor.scope.agent, AgentSettings()).extraction
-        write_mode = inputs.choice("mode", mode if mode is not None else own.mode, WriteMode)
-        style = Style(write_mode, Perspective(own.perspective), own.prompt_template)
-        extract: Extract | None = None
-        notes = []
-        model = self.services.model_named(own.model)
-        if model is not None and write_mode is not WriteMode.TOOL_CALL:
-            extract = partial(
-                extract_through,
-                model=model,
-                style=style,
-                deadline_s=self.services.settings.llm.deadline_s,
-                now=self.services.monotonic,
-            )
-        elif write_mode in (WriteMode.FIRST_PERSON, WriteMode.GHOSTWRITER):
-            notes.append(f"no language model is configured, so rules extracted in factual mode, not {write_mode.value}")
-            write_mode = WriteMode.FACTUAL
-        known = self._known_here()
-        found = self.services.rememberer.find(turns, known, user_facts_only=only is not None, extract=extract)
-        return found, write_mode, [*notes, *found.notes]
-
-    def _known_here(self) -> list[Memory]:
-        """Return the newest live facts this caller reads: what an extraction need not say again."""
-        where = Where(
-            (
-                OneOf("audience", tuple(sorted(audiences(self.actor.scope)))),
-                OneOf("state", tuple(sorted(FOUND_STATES | {Status.PENDING.value}))),
-            )
-        )
-        return self.services.store.find(
-            Layer.VERIFIED_FACT.value, where, limit=KNOWN_MAX, order_by="recorded_at", descending=True
-        )
-
     # --- changing what is there ------------------------------------------------------------------------------
 
     def forget(self, memory_id: object, reason: object = None) -> WriteOutcome:
@@ -440,6 +375,15 @@ class Writes:
         if self.actor.caller is not Caller.HUMAN and self.services.paused():
             raise Refused("memory is paused; nothing was written (`memory-anchor pause --off` goes on)")
 
+    @property
+    def may_write(self) -> bool:
+        """Whether `check_writable` would let this caller through."""
+        try:
+            self.check_writable()
+        except Refused:
+            return False
+        return True
+
     def check_usage(self, layer: Layer, origin: Origin, visibility: Visibility) -> None:
         """Raise Refused: the layer's collection, or this agent's own, is used for something else."""
         own = self.actor.scope.collection if visibility is Visibility.AGENT else ""
@@ -472,7 +416,7 @@ class Writes:
         if source is None:
             return own, WriteMode.TOOL_CALL
         if source in tuple(WriteMode):
-            return own, WriteMode(source)
+            return own, WriteMode(str(source))
         claimed = inputs.choice("source", source, Origin, ORIGIN_ALIASES)
         return (claimed if claimed in (own, Origin.DOCUMENT, Origin.EXTRACTED) else own), WriteMode.TOOL_CALL
 

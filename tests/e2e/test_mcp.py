@@ -447,7 +447,9 @@ def test_a_source_says_how_a_memory_came_about(server: Any) -> None:
 
     async def work() -> None:
         async with connected(server) as asked:
-            done = await asked.ok("save_memory", content="I broke the build by a lock", source="first-person")
+            done = await asked.ok(
+                "save_memory", content="I broke the build by skipping the lock", source="first-person"
+            )
             assert (await asked.ok("get_memory", id=done["id"]))["write_mode"] == "first-person"
             assert "allowed are" in await asked.no("log_event", content="It rained", source="rumour")
 
