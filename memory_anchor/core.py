@@ -300,10 +300,13 @@ class Core:
 
     # --- background ----------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Embed behind and run jobs as they fall due, each on a thread of its own, until `close`."""
+    def start(self, *, settled: Callable[[], None] | None = None) -> None:
+        """Embed behind and run jobs as they fall due, each on a thread of its own, until `close`.
+
+        settled: called once, when what a search needs is in memory and nothing is left to embed.
+        """
         if self._embedding is None:
-            self._embedding = threading.Thread(target=self._embed_behind, name="embed", daemon=True)
+            self._embedding = threading.Thread(target=self._embed_behind, args=(settled,), name="embed", daemon=True)
             self._embedding.start()
         if not (self.data_dir / JOBS_OFF).exists():
             self.scheduler.start(self.clock, settle_s=SETTLE_S)
@@ -337,7 +340,7 @@ class Core:
         self.services.tags.clear()
         (self.data_dir / "jobs" / f"{TAG_STATE}.json").unlink(missing_ok=True)
 
-    def _embed_behind(self) -> None:
+    def _embed_behind(self, settled: Callable[[], None] | None) -> None:
         self._preload()
         while not self._stopping.is_set():
             try:
@@ -348,6 +351,9 @@ class Core:
                 self._wake.clear()
                 continue
             if not done:
+                if settled is not None:
+                    settled()
+                    settled = None
                 self._wake.wait()
                 self._wake.clear()
 

@@ -6,6 +6,7 @@ archives: a conversation is told before its events may fade.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -21,7 +22,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
 class _Usage(Protocol):
-    def flush(self) -> int: ...
+    def flush(self, stand_aside: Callable[[], None], /) -> int: ...
 
 
 class _Searcher(Protocol):
@@ -47,15 +48,14 @@ def all_jobs(host: Host) -> tuple[Job, ...]:
     """Return the jobs of one process; `host` is asked when they run, not now."""
 
     def flush_usage(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
-        del up
         if limits.dry_run:
             return JobReport("flush_usage", at, dry_run=True)
-        return JobReport("flush_usage", at, counts={"memories": host.services.usage.flush()})
+        return JobReport("flush_usage", at, counts={"memories": host.services.usage.flush(up.stand_aside)})
 
     def embed_pending(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
-        del up
         done = 0
         for _ in range(0 if limits.dry_run else EMBED_BATCHES_MAX):
+            up.stand_aside()
             embedded = host.services.searcher.embed_pending(EMBED_BATCH)
             done += embedded
             if not embedded:

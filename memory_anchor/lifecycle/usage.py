@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -24,7 +24,8 @@ from memory_anchor.where import OneOf, Where
 
 BUFFER_MAX = 10_000
 """Memories waiting at most; beyond it new appearances are dropped, while uses make room by being flushed."""
-FLUSH_BATCH = 200
+FLUSH_BATCH = 50
+"""Counts written while the writers' lock is held: some 40 ms, so that no write waits longer."""
 TALLY_DAYS = 400
 _COUNTED_LAYERS = frozenset({Layer.EVENT_LOG, Layer.VERIFIED_FACT, Layer.IDENTITY_SCHEMA})
 
@@ -74,10 +75,11 @@ class UsageBuffer:
                 if layer in _COUNTED_LAYERS and (key in self._waiting or len(self._waiting) < BUFFER_MAX):
                     self._waiting.setdefault(key, _Waiting()).shown += 1
 
-    def flush(self) -> int:
+    def flush(self, stand_aside: Callable[[], None] = lambda: None) -> int:
         """Write what waits to the current versions; return how many memories were counted.
 
-        Counts of memories that were purged meanwhile are dropped. What a failing store did not take waits on.
+        stand_aside: asked between batches, see `Upkeep`. Counts of memories that were purged meanwhile are dropped.
+        What a failing store did not take waits on.
         """
         with self._mutex:
             taken, self._waiting = self._waiting, {}
@@ -87,6 +89,7 @@ class UsageBuffer:
             for collection in sorted({name for name, _ in taken}):
                 ids = [memory_id for name, memory_id in taken if name == collection]
                 for start in range(0, len(ids), FLUSH_BATCH):
+                    stand_aside()
                     batch = ids[start : start + FLUSH_BATCH]
                     done += self._write(collection, batch, taken)
                     for memory_id in batch:

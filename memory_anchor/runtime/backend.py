@@ -5,6 +5,7 @@ Everything about the caller comes from its preamble; the settings of its project
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import os
@@ -90,7 +91,9 @@ def build(lock: DirectoryLock, settings: Settings | None = None) -> MemoryBacken
     """
     chosen = settings_of(os.environ) if settings is None else settings
     core = build_core(chosen, data_dir=lock.directory, lock=lock)
-    core.start()
+    # What a process loaded lives as long as it does. Looking at it again in every full collection stopped all threads
+    # for 50 to 75 ms (100,000 objects); frozen, a collection takes less than one.
+    core.start(settled=gc.freeze)
     return MemoryBackend(core)
 
 

@@ -96,3 +96,13 @@ def test_a_core_gives_its_jobs_the_requests_to_stand_aside_for(tmp_path):
     core = ephemeral_core(tmp_path)
 
     assert core.upkeep.stand_aside == core.foreground.let_pass
+
+
+def test_a_started_core_says_once_that_it_has_settled(tmp_path):
+    """Rule: what was loaded is looked at once by the garbage collector, when all of it is there."""
+    core, told = ephemeral_core(tmp_path), threading.Event()
+
+    core.start(settled=told.set)
+
+    assert told.wait(WAIT_S)
+    core.close()

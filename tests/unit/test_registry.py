@@ -24,7 +24,7 @@ class Host:
         self.services = self
         self.usage = self.searcher = self
 
-    def flush(self):
+    def flush(self, stand_aside):
         self.flushed += 1
         return 3
 
