@@ -411,9 +411,15 @@ class Core:
             return anchor.search(query, layers=[layer.value for layer in layers], limit=limit)
 
         def recent(limit: int) -> Sequence[RetrievedSnippet]:
-            now = self.clock.now()
+            told = partial(
+                snippet,
+                reader=anchor.actor.scope,
+                now=self.clock.now(),
+                detail=False,
+                activation=self.upkeep.activation,
+            )
             return [
-                snippet(Ranked(event, 0.0, place), now=now, detail=False, activation=self.upkeep.activation)
+                told(Ranked(event, 0.0, place))
                 for place, event in enumerate(anchor.search_events(limit=limit))
             ]
 

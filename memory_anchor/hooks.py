@@ -25,6 +25,7 @@ from memory_anchor.ingestion.transcripts import read_transcript
 from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, RetrievedSnippet, Trust, WriteMode
 from memory_anchor.retrieval.context import trust_of
 from memory_anchor.safety import FENCE_RULE, fence, neutralise, strip_fenced
+from memory_anchor.text.persons import worded
 from memory_anchor.text.tokens import estimate_tokens
 
 EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact", "Stop", "SessionEnd")
@@ -228,7 +229,7 @@ def _recent_blocks(anchor: MemoryAnchor) -> Iterable[str]:
     facts = Curation(anchor).listing(layer=Layer.VERIFIED_FACT.value, status="active", limit=RECENT_FACTS)
     recent = [*anchor.search_events(limit=RECENT_EVENTS), *facts]
     for memory in sorted(recent, key=lambda one: one.happened_at, reverse=True):
-        text = _short(memory.content, memory.id, EVENT_TOKENS)
+        text = _short(worded(memory, anchor.actor.scope), memory.id, EVENT_TOKENS)
         yield fence(text, source=_source(memory), trust=TRUST_OF_ORIGIN[memory.origin])
 
 

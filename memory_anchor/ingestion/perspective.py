@@ -1,9 +1,8 @@
-"""Who speaks in a memory: the user's "I" becomes "User", and recalled text is worded for its reader.
+"""Who speaks in a memory that is made of a conversation: the user's "I" becomes "User".
 
 A memory that keeps the speaker's "I" is read by an agent as its own; one rewritten freely is no longer what was said.
-So only the persons are changed, word by word, and the verbatim quote is kept beside it. `worded` turns a stored
-memory for the reader: an agent's own memory is told in its first person, everything else as a fact (the write-back
-RFC, section 2.6). Invariant: deterministic; text that needs no change comes back unchanged.
+So only the persons are changed, word by word, and the verbatim quote is kept beside it. How a memory is worded for
+whoever reads it is `text.persons`. Invariant: deterministic; text that needs no change comes back unchanged.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from memory_anchor.model import WriteMode
 from memory_anchor.text.terms import is_chinese
 
 TITLE_CHARS = 80
@@ -118,14 +116,3 @@ def title(content: str) -> str:
     cut = content[:TITLE_CHARS]
     space = cut.rfind(" ")
     return (cut[:space] if space > TITLE_CHARS // 2 else cut).rstrip(" .。!！;；,，")
-
-
-def worded(content: str, *, write_mode: WriteMode, own: bool) -> str:
-    """Return a recalled memory worded for the agent that reads it.
-
-    own: the memory is that agent's own (written by it, or for it by a ghostwriter). What an agent wrote itself stands
-    as it is; a ghostwriter's is already in its first person; facts of others are told as known.
-    """
-    if own and write_mode in {WriteMode.FIRST_PERSON, WriteMode.GHOSTWRITER}:
-        return f"我记得：{content}" if is_chinese(content) else f"I remember: {content}"
-    return content

@@ -38,6 +38,7 @@ from memory_anchor.model import (
 )
 from memory_anchor.retrieval.context import BuiltContext
 from memory_anchor.safety import FENCE_TAG
+from memory_anchor.text.persons import worded
 
 Json = dict[str, Any]
 
@@ -144,7 +145,7 @@ def event(value: Memory, *, reader: Scope) -> Json:
     shaped: Json = {
         "id": value.id,
         "key": value.key,
-        "content": value.content,
+        "content": worded(value, reader),
         "layer": value.layer.value,
         "type": value.type.value,
         "when": time_text(value.happened_at),
@@ -222,7 +223,7 @@ def search_answer(value: SearchAnswer, *, reader: Scope) -> Json:
 
 
 def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
-    """Return a RetrievedSnippet; `text` is the memory's content, whole and unchanged.
+    """Return a RetrievedSnippet; `text` is the memory's content, whole, behind its speaker's name where it has one.
 
     Five of them may cost 400 tokens beyond their texts, so weights of 1 and the trust `agent` go unsaid, and an agent's
     memory that names its sources does not cite itself.

@@ -16,6 +16,7 @@ from memory_anchor.interfaces import shapes
 from memory_anchor.interfaces.shapes import Json
 from memory_anchor.interfaces.tool_specs import Arguments
 from memory_anchor.model import Memory
+from memory_anchor.text.persons import worded
 
 Tool = Callable[[MemoryAnchor, Arguments], Json]
 
@@ -51,7 +52,7 @@ def search_events(anchor: MemoryAnchor, given: Arguments) -> Json:
 def get_memory(anchor: MemoryAnchor, given: Arguments) -> Json:
     wanted = inputs.flag("history", given.get("history", False))
     memory = anchor.get(given["id"])
-    shaped = shaped_memory(anchor, memory)
+    shaped = shaped_memory(anchor, memory) | {"content": worded(memory, anchor.actor.scope)}
     if not wanted:
         return shaped
     return shapes.with_history(

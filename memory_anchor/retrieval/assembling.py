@@ -17,8 +17,10 @@ from memory_anchor.model import (
     Memory,
     Origin,
     RetrievedSnippet,
+    Scope,
     Status,
 )
+from memory_anchor.text.persons import worded
 from memory_anchor.text.terms import terms
 
 FOLD_COSINE = 0.95
@@ -87,8 +89,10 @@ def _same_words(one: Ranked, other: Ranked) -> bool:
     return bool(first) and len(first & second) >= FOLD_OVERLAP * len(first | second)
 
 
-def snippet(ranked: Ranked, *, now: datetime, detail: bool, activation: ActivationSettings) -> RetrievedSnippet:
-    """Return the memory as an answer shows it; folded siblings are cited behind its own citations.
+def snippet(
+    ranked: Ranked, *, reader: Scope, now: datetime, detail: bool, activation: ActivationSettings
+) -> RetrievedSnippet:
+    """Return the memory as an answer shows it to this reader; folded siblings are cited behind its own citations.
 
     activation: how strength is counted in this store (`lifecycle.activation`).
     """
@@ -96,7 +100,7 @@ def snippet(ranked: Ranked, *, now: datetime, detail: bool, activation: Activati
     cited = (_own_citation(memory), *memory.citations)
     return RetrievedSnippet(
         id=memory.id,
-        text=memory.content,
+        text=worded(memory, reader),
         score=round(ranked.score, 4),
         layer=memory.layer,
         type=memory.type.value,

@@ -173,7 +173,8 @@ class Searcher:
             for other in one.memory.disputes
             if other in shown
         }
-        snippets = tuple(snippet(one, now=now, detail=request.detail, activation=self._activation) for one in found)
+        shaped = partial(snippet, reader=actor.scope, now=now, detail=request.detail, activation=self._activation)
+        snippets = tuple(shaped(one) for one in found)
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
 
     def _drain(self) -> None:

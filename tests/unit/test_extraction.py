@@ -9,8 +9,8 @@ import pytest
 from memory_anchor.errors import BadInput
 from memory_anchor.ingestion.extraction import Candidate, extract_by_rules
 from memory_anchor.ingestion.messages import MAX_MESSAGES, Message, conversation, plain
-from memory_anchor.ingestion.perspective import stated, worded
-from memory_anchor.model import MemoryType, Trust, WriteMode
+from memory_anchor.ingestion.perspective import stated
+from memory_anchor.model import MemoryType, Trust
 from memory_anchor.safety import fence
 
 
@@ -259,13 +259,11 @@ def test_blocks_and_aliases_of_roles_are_understood() -> None:
     assert plain(talk[0]) == "I prefer tea."
 
 
-def test_persons_are_changed_word_by_word_and_recalled_text_is_worded_for_its_reader() -> None:
+def test_persons_are_changed_word_by_word() -> None:
     assert stated("My name is Ada and I live here with my dog.", about="user", speaker="user") == (
         "User's name is Ada and they live here with their dog."
     )
     assert stated("I've moved; call me Bo.", about="user", speaker="user") == "User has moved; call them Bo."
-    assert worded("Met Ada.", write_mode=WriteMode.GHOSTWRITER, own=True) == "I remember: Met Ada."
-    assert worded("Met Ada.", write_mode=WriteMode.FACTUAL, own=True) == "Met Ada."
 
 
 def test_long_conversations_are_read_fast() -> None:

@@ -1,0 +1,95 @@
+"""Recalled text says whose "I" it is, and changes nothing of what was written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.app import build_core
+from memory_anchor.core import Core
+from memory_anchor.hooks import Hooks
+from memory_anchor.interfaces import tool_calls
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.settings import Settings
+from memory_anchor.testing import HashEmbedder, ManualClock
+
+OWN = "I broke the release build by tagging before the tests had run"
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Core:
+    return build_core(
+        Settings(), data_dir=tmp_path / "core", clock=ManualClock(), store=DictStore(), embedder=HashEmbedder()
+    )
+
+
+def anchor(core: Core, agent: str) -> MemoryAnchor:
+    return core.anchor(Actor(Caller.AGENT, Scope(agent=agent, conversation=agent), client=agent))
+
+
+def shown(core: Core, agent: str, query: str = "release build") -> list[str]:
+    return [snippet.text for snippet in anchor(core, agent).search(query, limit=5).snippets]
+
+
+def test_anothers_experience_is_told_with_its_name_and_ones_own_as_it_stands(core: Core) -> None:
+    """Rule perspective: recalled text is worded to fit; the stored text stays."""
+    done = anchor(core, "codex").save_memory(OWN, source="first-person")
+
+    assert shown(core, "codex") == [OWN]
+    assert shown(core, "claude-code") == [f"codex: {OWN}"]
+    assert anchor(core, "claude-code").get(done.id).content == OWN
+
+
+@pytest.mark.parametrize(
+    ("content", "source"),
+    [
+        (OWN, "tool-call"),
+        (OWN, "factual"),
+        ("The release build runs on Thursdays", "first-person"),
+        ('The user said "I want the release build green" twice', "first-person"),
+        ("The release build prints `I am done`", "first-person"),
+        ("发布构建每周四运行", "ghostwriter"),
+    ],
+)
+def test_what_has_no_first_person_of_its_own_is_told_as_it_stands(core: Core, content: str, source: str) -> None:
+    """Rule perspective: facts, quotations and code are never touched."""
+    anchor(core, "codex").save_memory(content, source=source)
+
+    assert shown(core, "claude-code", content) == [content]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("我在发布前漏跑了测试", "codex: 我在发布前漏跑了测试"),
+        ("我们的发布构建跑在周四", "codex: 我们的发布构建跑在周四"),
+        ("- I tagged the release build\n- I reverted it", "codex:\n- I tagged the release build\n- I reverted it"),
+    ],
+)
+def test_every_character_of_it_is_told(core: Core, content: str, told: str) -> None:
+    """Rule perspective: a name is put before it; lists and code keep their lines."""
+    anchor(core, "codex").save_memory(content, source="ghostwriter")
+
+    assert shown(core, "claude-code", content) == [told]
+
+
+def test_it_is_worded_wherever_an_agent_reads_it(core: Core) -> None:
+    """Rule perspective: in a memory fetched by id, in lists of events, in contexts and in hooks."""
+    done = anchor(core, "codex").save_memory(OWN, source="first-person")
+    anchor(core, "codex").log_event("I rolled the release build back", source="first-person")
+    reader = anchor(core, "claude-code")
+
+    fetched = tool_calls.get_memory(reader, {"id": done.id})
+    (event,) = tool_calls.search_events(reader, {})["events"]
+    context = reader.build_context("release build").text
+    started = Hooks().answer(reader, "SessionStart", {"source": "startup"})
+
+    assert fetched["content"] == f"codex: {OWN}"
+    assert event["content"] == "codex: I rolled the release build back"
+    for text in (context, started):
+        assert f"codex: {OWN}" in text
+        assert "codex: I rolled the release build back" in text
+    assert tool_calls.get_memory(anchor(core, "codex"), {"id": done.id})["content"] == OWN
