@@ -59,6 +59,7 @@ from memory_anchor.model import (
     Scope,
     SearchAnswer,
     Status,
+    point_id,
 )
 from memory_anchor.ports import (
     Clock,
@@ -217,6 +218,9 @@ class Core:
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: _gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
+        recovered = self.audit.complete(partial(_is_stored, store), now=clock.now())
+        if recovered:
+            log.warning("%d writes of a process that was killed were recorded in the audit trail", recovered)
         self.scheduler = Scheduler(all_jobs(self), self.upkeep, state_file=data_dir / "jobs.json")
         self._rooms: LRUCache[tuple[str, str], tuple[int, Room]] = LRUCache(ROOMS_KEPT)
         self._rooms_lock = threading.Lock()
@@ -418,10 +422,7 @@ class Core:
                 detail=False,
                 activation=self.upkeep.activation,
             )
-            return [
-                told(Ranked(event, 0.0, place))
-                for place, event in enumerate(anchor.search_events(limit=limit))
-            ]
+            return [told(Ranked(event, 0.0, place)) for place, event in enumerate(anchor.search_events(limit=limit))]
 
         sources = ContextSources(
             constitution=anchor.constitution,
@@ -465,6 +466,12 @@ class Core:
             **told,
             "unembedded": self.services.searcher.unembedded(),
         }
+
+
+def _is_stored(store: MemoryStore, written: Mapping[str, Any]) -> bool:
+    """Return whether the version that an audit record tells of is in the store."""
+    found = store.get(str(written["layer"]), [point_id(str(written["id"]), int(written["version"]))])
+    return bool(found) and found[0].memory.content_hash == written["content_hash"]
 
 
 def project_settings(settings: Settings, root: str) -> Settings:

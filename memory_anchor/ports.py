@@ -7,6 +7,7 @@ of a port. Vectors are numpy float32; adapters raise our errors only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -219,4 +220,14 @@ class Reranker(Protocol):
 class AuditLog(Protocol):
     def append(self, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> str:
         """Append one record to the hash chain, durable on return; return its hash."""
+        ...
+
+    def recording(
+        self, kind: str, whats: Sequence[Mapping[str, Any]], *, by: str, at: datetime
+    ) -> AbstractContextManager[None]:
+        """Around a write of versions: notes what is about to be stored, and appends it when the block has ended.
+
+        whats: one record each, `{id, version, layer, content_hash, ...}` or `{memories: [the same]}`. A kill in between
+        leaves the note, and what it says was stored is recorded at the next start.
+        """
         ...

@@ -4,8 +4,10 @@ A record is durable (fsync) before `append` returns, and several processes may a
 chain's end and writing behind it. Beside the file a small head file holds how far the chain was acknowledged, so that
 cutting records off the end shows as well. A kill in the middle of a write leaves a torn last line: it was never
 acknowledged, so it is kept as it is, closed with a line break, and the next record carries its hash; from then on it is
-part of the chain. Invariant: any changed byte before the acknowledged end makes `verify` name a line. Out of reach: a
-process of the same user that rewrites the whole chain and its head.
+part of the chain. A write and its record are two files, so a write is noted before and the note removed after: what a
+kill left noted and stored is recorded at the next start (`complete`), marked as recovered. Invariant: any changed byte
+before the acknowledged end makes `verify` name a line. Out of reach: a process of the same user that rewrites the whole
+chain and its head.
 """
 
 from __future__ import annotations
@@ -16,19 +18,25 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from memory_anchor.errors import BadInput
+from memory_anchor.errors import BadInput, MemoryAnchorError, Unavailable
 from memory_anchor.files import PRIVATE, exclusive, make_private, ours
 
 MAX_RECORD_BYTES = 64_000
 START = "0" * 64
 """What the first record names as the one before."""
 TORN = "torn"
+NOTES = "pending"
+"""The folder of notes beside the trail: one small file a write in progress."""
+NOTES_MAX = 10_000
+TAIL_BYTES = 8 * 1024 * 1024
+"""How far back the trail is read for what a note names: thousands of records, where one was being written."""
 _HEAD = re.compile(rb"(\d{12}) ([0-9a-f]{64})\n")
 _HEAD_BYTES = 78
 
@@ -80,6 +88,73 @@ class JsonlAudit:
                 raise ours(error, self.path) from error
             self._end = end
             return end.hashed
+
+    @contextlib.contextmanager
+    def recording(self, kind: str, whats: Sequence[Mapping[str, Any]], *, by: str, at: datetime) -> Iterator[None]:
+        """Note what is about to be stored, and append it when the block has ended.
+
+        A block that fails keeps its note only where what was stored may have been (Unavailable, or a bug).
+        Raises what `append` raises; then the note stays too.
+        """
+        note = self._noted({"kind": kind, "by": by, "at": at.isoformat(), "whats": [dict(what) for what in whats]})
+        try:
+            yield
+        except MemoryAnchorError as error:
+            if not isinstance(error, Unavailable):
+                note.unlink(missing_ok=True)
+            raise
+        for what in whats:
+            self.append(kind, what, by=by, at=at)
+        note.unlink(missing_ok=True)
+
+    def complete(self, stored: Callable[[Mapping[str, Any]], bool], *, now: datetime) -> int:
+        """Record what was noted and stored by a process that was killed before its record; return how many versions.
+
+        stored: whether a version (`{id, version, layer, content_hash}`) is there. Called before anything is written.
+        Raises what `append` raises.
+        """
+        notes = sorted(self._notes.glob("*.json"))[:NOTES_MAX] if self._notes.is_dir() else []
+        known = self._recorded_lately() if notes else frozenset()
+        done = 0
+        for path in notes:
+            note = _note(path)
+            for what in note.get("whats", ()):
+                memories = what.get("memories", [what])
+                missing = [one for one in memories if (one["id"], one["version"]) not in known and stored(one)]
+                if missing:
+                    told = {"memories": missing, "recovered_at": now.isoformat()}
+                    self.append(note["kind"], told, by=note["by"], at=datetime.fromisoformat(note["at"]))
+                    done += len(missing)
+            path.unlink()
+        return done
+
+    @property
+    def _notes(self) -> Path:
+        return self.path.parent / NOTES
+
+    def _noted(self, note: Mapping[str, Any]) -> Path:
+        """Write a note and return its file. Without fsync: it has to outlive this process, not the machine."""
+        path = self._notes / f"{uuid.uuid4().hex}.json"
+        try:
+            make_private(self._notes)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+            with os.fdopen(handle, "wb", buffering=0) as file:
+                file.write(_body(note))
+        except OSError as error:
+            raise ours(error, path) from error
+        return path
+
+    def _recorded_lately(self) -> frozenset[tuple[str, int]]:
+        """Return (id, version) of the versions that the end of the trail records."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+                lines = file.read().split(b"\n")
+        except FileNotFoundError:
+            return frozenset()
+        whats = (record["what"] for raw in lines if (record := _record(raw)) is not None)
+        versions = (one for what in whats for one in what.get("memories", [what]) if isinstance(one, dict))
+        return frozenset((one["id"], one["version"]) for one in versions if {"id", "version"} <= set(one))
 
     def verify(self) -> BrokenLink | None:
         """Return the first broken link, None when the whole chain holds."""
@@ -223,6 +298,15 @@ class JsonlAudit:
     def _locked(self) -> Iterator[None]:
         with exclusive(self.path.with_name(self.path.name + ".lock")):
             yield
+
+
+def _note(path: Path) -> dict[str, Any]:
+    """Return a note; one that was cut short was written before anything was stored, and says nothing."""
+    try:
+        note: dict[str, Any] = json.loads(path.read_bytes())
+    except ValueError:
+        return {}
+    return note
 
 
 def _body(record: Mapping[str, Any]) -> bytes:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from memory_anchor import inputs, safety
@@ -111,9 +113,13 @@ def import_lines(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
         except MemoryAnchorError as error:
             said = str(error)
             errors.append(transfer.LineError(number, said if said.startswith("line ") else f"line {number}: {said}"))
-    done = transfer.merge(core.services.store, core.services.records.lock, versions, on_write=core.upkeep.on_write)
-    if not given.get("audited"):
-        _record(core, anchor, done.added)
+    done = transfer.merge(
+        core.services.store,
+        core.services.records.lock,
+        versions,
+        recording=(lambda _: nullcontext()) if given.get("audited") else partial(_recording, core, anchor),
+        on_write=core.upkeep.on_write,
+    )
     told["added"], told["skipped"] = len(done.added), told["skipped"] + done.skipped
     failed = sorted([*errors, *done.errors], key=lambda error: error.line)
     return {**told, "errors": [{"line": error.line, "message": error.message} for error in failed]}
@@ -165,10 +171,10 @@ def _count(told: dict[str, int], outcome: WriteOutcome) -> None:
     told[name if name in ("skipped", "pending", "rejected") else "written"] += 1
 
 
-def _record(core: Core, anchor: MemoryAnchor, added: Sequence[Memory]) -> None:
-    for start in range(0, len(added), RECORDS_EACH):
-        part = [audit_record(memory) for memory in added[start : start + RECORDS_EACH]]
-        core.audit.append(IMPORT, {"memories": part}, by=anchor.author, at=core.clock.now())
+def _recording(core: Core, anchor: MemoryAnchor, added: Sequence[Memory]) -> AbstractContextManager[None]:
+    parts = [added[start : start + RECORDS_EACH] for start in range(0, len(added), RECORDS_EACH)]
+    records = [{"memories": [audit_record(memory) for memory in part]} for part in parts]
+    return core.audit.recording(IMPORT, records, by=anchor.author, at=core.clock.now())
 
 
 # --- reindex ---------------------------------------------------------------------------------------------------

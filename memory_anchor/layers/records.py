@@ -183,36 +183,22 @@ class Records:
         at = self.clock.now()
         order = list(dict.fromkeys([e.memory.layer.value for e in entries] + [m.layer.value for m in closed]))
         stored: list[Entry] = []
-        for collection in order:
-            ends = [m for m in closed if m.layer.value == collection]
-            kept = (
-                {
-                    e.memory.point_id: e
-                    for e in self.store.get(collection, [m.point_id for m in ends], with_vectors=True)
-                }
-                if ends
-                else {}
-            )
-            batch = [e for e in entries if e.memory.layer.value == collection]
-            batch += [replace(kept[m.point_id], memory=m) for m in ends if m.point_id in kept]
-            self.store.put(collection, batch)
-            stored += batch
-        for entry in entries:
-            memory = entry.memory
-            self._audit.append(
-                kind,
-                {
-                    "id": memory.id,
-                    "version": memory.version,
-                    "layer": memory.layer.value,
-                    "status": memory.status.value,
-                    "content_hash": memory.content_hash,
-                    "scope": asdict(memory.scope),
-                    "reason": memory.reason,
-                },
-                by=by,
-                at=at,
-            )
+        records = [_audit_record(entry.memory) for entry in entries]
+        with self._audit.recording(kind, records, by=by, at=at):
+            for collection in order:
+                ends = [m for m in closed if m.layer.value == collection]
+                kept = (
+                    {
+                        e.memory.point_id: e
+                        for e in self.store.get(collection, [m.point_id for m in ends], with_vectors=True)
+                    }
+                    if ends
+                    else {}
+                )
+                batch = [e for e in entries if e.memory.layer.value == collection]
+                batch += [replace(kept[m.point_id], memory=m) for m in ends if m.point_id in kept]
+                self.store.put(collection, batch)
+                stored += batch
         self._on_write(stored)
 
     def revised_entry(self, new: Memory, closed: Memory) -> Entry:
@@ -233,6 +219,19 @@ class Records:
         entry = replace(stored[0], memory=used)
         self.store.put(memory.layer.value, [entry])
         self._on_write([entry])
+
+
+def _audit_record(memory: Memory) -> dict[str, Any]:
+    """Return what the audit keeps of one written version: never its text."""
+    return {
+        "id": memory.id,
+        "version": memory.version,
+        "layer": memory.layer.value,
+        "status": memory.status.value,
+        "content_hash": memory.content_hash,
+        "scope": asdict(memory.scope),
+        "reason": memory.reason,
+    }
 
 
 def used_at(usage: Usage, at: datetime) -> Usage:

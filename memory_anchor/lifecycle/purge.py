@@ -26,6 +26,8 @@ from memory_anchor.text.indexing import conversation_context, searched_words
 from memory_anchor.where import OneOf, Where
 
 PURGE = "purge"
+PURGE_BEGUN = "purge_begun"
+"""Recorded first: a purge that was killed half-way left memories out that nothing else tells of."""
 LEAST_TEXT = 4
 """A shorter text would match half the store."""
 LEAST_QUOTE = 16
@@ -268,6 +270,8 @@ def _purge(
     by: str,
     holders: Iterable[Holder],
 ) -> Certificate:
+    asked = {name: [m.version_id for m in members] for name, members in named.items()}
+    up.audit.append(PURGE_BEGUN, {"removing": asked}, by=by, at=at)
     beside = list(holders)
     files = {holder.name: holder.erase(in_files) for holder in beside}
     mentions: list[str] = []

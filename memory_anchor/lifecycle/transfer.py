@@ -163,9 +163,12 @@ def merge(
     lock: AbstractContextManager[Any],
     versions: Sequence[tuple[int, Memory]],
     *,
+    recording: Callable[[Sequence[Memory]], AbstractContextManager[None]],
     on_write: Callable[[Sequence[Entry]], None],
 ) -> Merged:
     """Add versions (with their line numbers) to what is stored: one atomic batch a collection.
+
+    recording: around the writing of these versions, see `AuditLog`.
 
     A version that is stored is skipped; one that contradicts what is stored becomes an error of its line.
     """
@@ -183,7 +186,8 @@ def merge(
             else:
                 of_same_id[memory.version] = memory
                 fresh[memory.point_id] = memory
-        written = [_entry for name in COLLECTIONS for _entry in _write(store, name, known, fresh)]
+        with recording(list(fresh.values())):
+            written = [_entry for name in COLLECTIONS for _entry in _write(store, name, known, fresh)]
         done.added = [entry.memory for entry in written if entry.memory.point_id in fresh]
     on_write(written)
     return done

@@ -218,12 +218,13 @@ def write(
     up.stand_aside()
     with up.lock:
         entries, written = _entries(up, collection, changes, added)
-        if entries:
+        if not written:
+            return []
+        records = [audit_record(memory) for memory in written]
+        # One durable record a batch: a night's forgetting is not a thousand disk syncs.
+        what = records[0] if len(records) == 1 else {"memories": records}
+        with up.audit.recording(kind, [what], by=by, at=at):
             up.store.put(collection, entries)
-    if len(written) == 1:
-        up.audit.append(kind, audit_record(written[0]), by=by, at=at)
-    elif written:  # one durable record a batch: a night's forgetting is not a thousand disk syncs
-        up.audit.append(kind, {"memories": [audit_record(memory) for memory in written]}, by=by, at=at)
     up.on_write(entries)
     return written
 

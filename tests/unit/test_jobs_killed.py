@@ -6,6 +6,7 @@ a process that has the embedded engine open, fifty times a job.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -141,8 +142,21 @@ class Fused:
         return getattr(self._inner, name)
 
 
+class FusedAudit:
+    """An audit trail whose records pass the fuse."""
+
+    def __init__(self, inner, fuse):
+        self._inner, self._fuse = inner, fuse
+
+    @contextlib.contextmanager
+    def recording(self, *args, **kinds):
+        with self._inner.recording(*args, **kinds):
+            yield
+        self._fuse.moment()
+
+
 def fused(up, fuse):
-    return replace(up, store=Fused(up.store, fuse, "put", "set_usage"), audit=Fused(up.audit, fuse, "append"))
+    return replace(up, store=Fused(up.store, fuse, "put", "set_usage"), audit=FusedAudit(up.audit, fuse))
 
 
 def end_state(up):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,6 +32,12 @@ class ListAudit:
     def append(self, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> str:
         self.records.append({"kind": kind, "by": by, "at": at, **what})
         return str(len(self.records))
+
+    @contextlib.contextmanager
+    def recording(self, kind: str, whats: Sequence[Mapping[str, Any]], *, by: str, at: datetime) -> Iterator[None]:
+        yield
+        for what in whats:
+            self.append(kind, what, by=by, at=at)
 
 
 def upkeep(store: Any = None, **rules: Any) -> Upkeep:
