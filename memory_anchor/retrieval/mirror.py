@@ -3,7 +3,7 @@
 The store finds candidates with every filter pushed down; the mirror scores them. It exists because fusion needs numbers
 that engines do not give (document frequencies of one project, the events beside a hit, a whole conversation's words)
 and because decoding hundreds of payloads a query costs more than the search. A row is added when a memory is written or
-first met; a row costs about 1.2 kB at 384 dimensions. Only bookkeeping moves (state, vector); content never does.
+first met; a row costs about 0.8 kB at 384 dimensions. Only bookkeeping moves (state, vector); content never does.
 
 Invariant: the mirror never decides who may see what. What it adds to the candidates is checked against the memory.
 """

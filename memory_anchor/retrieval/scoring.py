@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory_anchor.ports import Matrix
-    from memory_anchor.retrieval.mirror import Mirror
+    from memory_anchor.retrieval.mirror import Mirror, WordScores
     from memory_anchor.retrieval.ranking import RankingWeights, Scores
     from memory_anchor.retrieval.timewords import TimeWords
 
@@ -36,23 +36,24 @@ _TOGETHER = re.compile(r"\s*(?:,|、|&|\+|and|or|和|与|跟|同)\s*")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query made ready: its raw row (None without an embedder), script, distinct terms and normalised text.
+    """A query made ready: its script, distinct terms and normalised text, and its raw row once it is embedded.
 
-    using: the named vector that the row may be compared with.
+    using: the named vector that the row may be compared with. words: BM25 of the whole mirror, counted ahead.
     """
 
     text: str
-    row: Matrix | None
     script: int
     terms: tuple[str, ...]
     term_ids: tuple[int, ...]
     project: str
+    row: Matrix | None = None
     using: str = DENSE
+    words: WordScores | None = None
 
     @classmethod
-    def of(cls, text: str, *, row: Matrix | None, script: int, project: str, using: str = DENSE) -> Question:
+    def of(cls, text: str, *, script: int, project: str) -> Question:
         found = tuple(dict.fromkeys(terms(text)))
-        return cls(normal(text), row, script, found, tuple(term_id(term) for term in found), project, using)
+        return cls(normal(text), script, found, tuple(term_id(term) for term in found), project)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,9 @@ def score(
 
     readers: the audiences the caller holds, which events beside must be for; None leaves conversations out.
     """
-    words = mirror.words(question.term_ids, question.project)
+    words = question.words
+    if words is None or len(words.scores) != len(mirror):  # rows came in between
+        words = mirror.words(question.term_ids, question.project)
     # A whole identifier that the project does not have is no gap: its parts are terms too.
     counts = words.known | ~np.asarray([is_compound(term) for term in question.terms], dtype=bool)
     mass = float(words.idf[counts].sum())

@@ -23,24 +23,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
-from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
+from memory_anchor.errors import Unavailable, WrongEmbedder
 from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, SearchAnswer, Status
 from memory_anchor.model import audiences as audiences_of
-from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, Hit
+from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry
 from memory_anchor.retrieval import ranking, scoring
 from memory_anchor.retrieval.assembling import Ranked, folded, prior, snippet
 from memory_anchor.retrieval.backlog import Backlog
+from memory_anchor.retrieval.candidates import CANDIDATES, Asking, Candidates
 from memory_anchor.retrieval.centring import script_of
 from memory_anchor.retrieval.embedding import is_long
 from memory_anchor.retrieval.meaning import Meaning
-from memory_anchor.retrieval.mirror import Mirror
+from memory_anchor.retrieval.mirror import Mirror, WordScores
 from memory_anchor.retrieval.ranking import RankingWeights
 from memory_anchor.retrieval.request import SEARCHED, SearchRequest, admits, refusal, where_of
 from memory_anchor.retrieval.reranking import DEADLINE_S, reranked
 from memory_anchor.retrieval.scoring import Question, Scored
 from memory_anchor.retrieval.timewords import TimeWords, time_range
 from memory_anchor.text.indexing import embedded_text, phrase_text, searched_words
-from memory_anchor.text.terms import normal, phrases, query_terms, terms
+from memory_anchor.text.terms import normal, phrases, terms
 from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 
     from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore, Reranker
 
-CANDIDATES = 120
-"""Hits a channel and a collection: 100, 200 and 400 measured the same (docs/retrieval.md)."""
 SPARE = 8
 """Memories read beyond the limit, for priors, folding and the last check."""
 ASKS_ABOUT_PHRASE = 2
@@ -111,6 +110,7 @@ class Searcher:
         self._conversation, self._fold, self._priors = conversation, fold_duplicates, priors
         self._ttl = timedelta(seconds=cache_ttl_s)
         self._mirror = Mirror(self._meaning.identities)
+        self._finder = Candidates(store)
         self._lock = threading.RLock()
         self._generation = 0
         self._is_cold = True
@@ -151,19 +151,18 @@ class Searcher:
 
     def _answer(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> SearchAnswer:
         self._drain()
-        question = self._question(actor, request, notes)
         period = None
         if request.since is None and request.until is None and request.as_of is None:
             period = time_range(request.query, now=now, zone=actor.zone)
-        if period is not None and period.is_hard:
-            within = replace(request, since=period.start, until=period.end)
-            found = self._ranked(actor, within, question, now, notes, period)
-            if not found and period.rest:
-                found = self._ranked(actor, request, question, now, notes, None)
-                if found:
-                    notes[f"Nothing is recorded for {period.text!r}; these are from other times."] = False
-        else:
-            found = self._ranked(actor, request, question, now, notes, period)
+        is_within = period is not None and period.is_hard
+        first = replace(request, since=period.start, until=period.end) if period and is_within else request
+        asking = self._finder.ask(actor, first)  # its word queries run while the query is embedded
+        question = self._question(actor, request, notes)
+        found = self._ranked(actor, asking, question, now, notes, period)
+        if not found and period and is_within and period.rest:
+            found = self._ranked(actor, self._finder.ask(actor, request), question, now, notes, None)
+            if found:
+                notes[f"Nothing is recorded for {period.text!r}; these are from other times."] = False
         if question.row is not None and (waiting := len(self._backlogs[question.using])):
             notes[f"{waiting} new memories are not embedded yet and are found by their words only."] = True
         shown = {one.memory.id for one in found}
@@ -187,23 +186,29 @@ class Searcher:
 
     def _question(self, actor: Actor, request: SearchRequest, notes: Notes) -> Question:
         project = f"{actor.scope.account}|{actor.scope.project}"
+        question = Question.of(request.query, script=script_of(request.query), project=project)
+        worded = self._finder.beside(lambda: self._words(question))
         asked = self._meaning.asked(request.query, topic=request.topic, share=self._lens)
         if asked.note:
             notes[asked.note] = bool(self._meaning.embedders)  # without any, words alone are all there is
-        script = script_of(request.query)
-        return Question.of(request.query, row=asked.row, script=script, project=project, using=asked.using)
+        return replace(question, row=asked.row, using=asked.using, words=worded.result())
+
+    def _words(self, question: Question) -> WordScores:
+        with self._lock:
+            return self._mirror.words(question.term_ids, question.project)
 
     def _ranked(
         self,
         actor: Actor,
-        request: SearchRequest,
+        asking: Asking,
         question: Question,
         now: datetime,
         notes: Notes,
         period: TimeWords | None,
     ) -> list[Ranked]:
         """Return what this request finds, in order and ready to be shown."""
-        rows = self._candidates(actor, request, question, notes)
+        request = asking.request
+        rows = self._candidates(asking, question, notes)
         if not len(rows):
             return []
         with self._lock:
@@ -229,28 +234,13 @@ class Searcher:
                 notes[note] = True
         return self._with_disputed(actor, request, self._arranged(ranked, scored, question.using), now)[: request.limit]
 
-    def _candidates(self, actor: Actor, request: SearchRequest, question: Question, notes: Notes) -> NDArray[np.int64]:
+    def _candidates(self, asking: Asking, question: Question, notes: Notes) -> NDArray[np.int64]:
         """Return the mirror rows that the engine finds by meaning or by words, every filter applied."""
-        words = query_terms(request.query)
-        points: dict[str, str] = {}
-        for layer in request.searched():
-            where, collection = where_of(actor, request, layer), layer.value
-            try:
-                hits: list[Hit] = []
-                if question.row is not None:
-                    aimed = self._aimed(question)
-                    hits += self._store.nearest(collection, aimed, where, limit=CANDIDATES, using=question.using)
-                if words.indices:
-                    hits += self._store.matching(collection, words, where, limit=CANDIDATES)
-                if not hits and request.since is not None:
-                    hits += [Hit(one.point_id, 0.0) for one in self._store.find(collection, where, limit=CANDIDATES)]
-            except MemoryAnchorError as error:
-                notes[f"{collection} was skipped: {error}"] = True
-                continue
-            points.update((hit.point_id, collection) for hit in hits)
+        aimed = None if question.row is None else self._aimed(question)
+        points = self._finder.points(asking, aimed, using=question.using, notes=notes)
         self._fill(points)
         with self._lock:
-            return np.unique(self._mirror.rows(list(points)))
+            return np.sort(self._mirror.rows(list(points)))
 
     def _aimed(self, question: Question) -> Matrix:
         """Return the query row less its mean: the engine's raw cosine then orders almost as the centred one does."""
@@ -344,7 +334,7 @@ class Searcher:
             return {"found": False, "reason": reason}
         notes: Notes = {}
         question = self._question(actor, request, notes)
-        rows = self._candidates(actor, request, question, notes)
+        rows = self._candidates(self._finder.ask(actor, request), question, notes)
         self._fill({memory.point_id: memory.layer.value})
         with self._lock:
             own = int(self._mirror.rows([memory.point_id])[0])
