@@ -1,30 +1,54 @@
 """Time words of a query, Chinese and English, as one range of instants.
 
-Own rules first: they cover what people ask a memory ("上周完成了什么", "what did we fix yesterday", "三天前", "in May
-2023") in microseconds and know the rules we promise (weeks start on Monday, days are the caller's). Only a date they do
-not read, such as 05/08/2023, is given to dateparser, which takes a tenth of a second to load.
+Own rules first: they cover what people ask a memory ("上周完成了什么", "what did we fix yesterday", "两周前的周三",
+"the end of last month", "between March and May") in microseconds and know the rules we promise (weeks start on Monday,
+days are the caller's). Only a date they do not read, such as 05/08/2023, is given to dateparser, which takes a tenth
+of a second to load.
 
-An expression that hangs on now ("last week") is hard: it filters. A calendar date is not: a memory *about* May 2023 may
-have been told in June, so it only counts in favour. Ranges are half-open; the first expression that fits is taken.
+A rule reads a base ("last month", "2024年"); what stands beside it refines it ("the end of", "夏天"); two of them with
+"to" or "到" between are one range; "since", "before" and their like open it to one side. What hangs on now ("last
+week") is hard: it filters. A calendar date is not: a memory *about* May 2023 may have been told in June, and neither is
+the future or a bare "Friday", so these only count in favour. Of several expressions a hard one counts before others,
+then the first. Ranges are half-open.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from memory_anchor.retrieval import timespans as spans
+from memory_anchor.retrieval.timerules import (
+    DATED,
+    HAN_NUMBER,
+    HAN_PARTS,
+    HAN_WEEK,
+    HAN_WEEKDAYS,
+    HARD,
+    MONTH,
+    NUMBER,
+    ORDINAL,
+    ORDINALS,
+    PARTS,
+    RULES,
+    SEASON,
+    VAGUE,
+    WEEKDAY,
+    WEEKDAYS,
+    YEAR,
+    calendar,
+    number,
+)
+from memory_anchor.retrieval.timespans import Span
 from memory_anchor.text.terms import terms
 
-RECENT_DAYS = 14
-"""What "recently" and "最近" mean when no number is said; it only counts in favour."""
 MAX_QUERY_CHARS = 2_000
 """Time words are looked for in the beginning of a query only."""
-MAX_BACK = 1_000
-"""The largest number of units that "N units ago" may name."""
-_FIRST_YEAR, _LAST_YEAR = 1970, 2100
+MAX_FOUND = 50
+"""Expressions of one query that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,255 +65,113 @@ class TimeWords:
     rest: bool
 
 
-Days = tuple[date, date]
-"""First day and the day after the last."""
-Reader = Callable[[re.Match[str], date], Days | None]
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """One expression: where it stands in the query, what it means, and whether a year was said."""
 
-_NUMBERS = {
-    **{word: n for n, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())},  # noqa: SIM905
-    "a": 1,
-    "an": 1,
-    "couple of": 2,
-    "a couple of": 2,
-    "few": 3,
-    "a few": 3,
-    "several": 3,
-    "半": 1,
-    "几": 3,
-    "两": 2,
-}
-_HAN_DIGITS = {digit: value for value, digit in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
-_MONTH_NAMES = "january february march april may june july august september october november december".split()  # noqa: SIM905
-_WEEKDAYS = "monday tuesday wednesday thursday friday saturday sunday".split()  # noqa: SIM905
-_HAN_WEEKDAYS = {day: number for number, day in enumerate("一二三四五六")} | {"日": 6, "天": 6}
+    first: int
+    last: int
+    span: Span
+    level: int
+    has_year: bool = False
+    is_range: bool = False
 
-_N = (
-    r"(?P<n>\d{1,4}|a couple of|a few|couple of|few|several|an?|one|two|three|four|five|six|seven|eight|nine|ten|"
-    r"eleven|twelve)"
+
+def _part_behind(span: Span, found: re.Match[str]) -> Span | None:
+    part = found["it"] or found["part"] or found["mid"]
+    return spans.part_of(span, HAN_PARTS[part])
+
+
+def _beside(span: Span, found: re.Match[str]) -> Span | None:
+    """Read "the week before", "two days after" or "the Sunday before" what `span` is."""
+    is_before = found["side"].lower() == "before"
+    if found["weekday"]:
+        wanted = WEEKDAYS.index(found["weekday"].lower()[:3])
+        last, next_ = span[0] - timedelta(days=1), span[1]
+        return spans.day(
+            last - timedelta(days=(last.weekday() - wanted) % 7)
+            if is_before
+            else next_ + timedelta(days=(wanted - next_.weekday()) % 7)
+        )
+    days = (number(found["n"] or "1") or 1) * {"day": 1, "month": 30}.get(found["unit"].lower(), 7)
+    return (span[0] - timedelta(days=days), span[0]) if is_before else (span[1], span[1] + timedelta(days=days))
+
+
+# --- what stands beside an expression ------------------------------------------------------------------------------
+
+Refiner = Callable[[Span, re.Match[str]], Span | None]
+
+_BEHIND: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), refine)
+    for pattern, refine in (
+        (
+            rf"(?:\s*的?\s*{HAN_WEEK}|(?<=[周期拜]))(?P<it>[一二三四五六日天])(?![个次些直共起样般定人条项件位])",
+            lambda span, found: spans.weekday_of(span, HAN_WEEKDAYS[found["it"]]),
+        ),
+        (r"(?:\s*的?\s*周末|(?<=周)末)", lambda span, _: spans.weekend_of(span)),
+        (
+            r"\s*的?\s*第?(?P<it>[一二三四1-4])季度|\s*Q(?P<q>[1-4])(?!\d)",
+            lambda span, found: spans.quarter_of(span, number(found["it"] or found["q"]) or 0),
+        ),
+        (r"\s*的?\s*(?P<it>[春夏秋冬])[天季]", lambda span, found: spans.season_of(span, found["it"])),
+        (r"\s*的?\s*(?P<it>[上下])半[年月]", lambda span, found: spans.half_of(span, "上下".index(found["it"]))),
+        (
+            rf"\s*的?\s*(?P<it>{HAN_NUMBER})\s*月份?",
+            lambda span, found: spans.month_of(span, number(found["it"]) or 0),
+        ),
+        (rf"\s*的?\s*(?P<it>{HAN_NUMBER})\s*[日号]", lambda span, found: spans.day_of(span, number(found["it"]) or 0)),
+        (r"\s*的?\s*(?P<it>[上中下])旬|[年月]?(?P<part>[初底末])(?!级)|年(?P<mid>中)", _part_behind),
+    )
 )
-_HAN_N = r"(?P<n>\d{1,4}|[零〇一二两三四五六七八九十百]+|几)"
-_MONTH = (
-    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|"
-    r"oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
-)
-_WEEKDAY = r"(?P<weekday>monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
-_HAN_WEEK = r"(?:周|星期|礼拜)"
-_HAN_UNIT = r"(?P<unit>天|日|个?星期|个?礼拜|周|个?月|年)"
-
-
-def number(text: str) -> int | None:
-    """Return the number that digits, an English number word or Chinese numerals below 1,000 say.
-
-    >>> number("三"), number("二十一"), number("a couple of"), number("x")
-    (3, 21, 2, None)
-    """
-    lower = text.lower()
-    if lower.isascii() and lower.isdigit():
-        return int(lower)
-    if lower in _NUMBERS:
-        return _NUMBERS[lower]
-    total, current = 0, 0
-    for sign in lower:
-        if sign in _HAN_DIGITS:
-            current = _HAN_DIGITS[sign]
-        elif sign in "十百":
-            total += (current or 1) * (10 if sign == "十" else 100)
-            current = 0
-        else:
-            return None
-    return total + current if lower else None
-
-
-def _day(at: date, days: int = 1) -> Days:
-    return at, at + timedelta(days=days)
-
-
-def _week(at: date) -> Days:
-    return _day(at - timedelta(days=at.weekday()), 7)
-
-
-def _month(year: int, month: int) -> Days:
-    year, month = year + (month - 1) // 12, (month - 1) % 12 + 1
-    return date(year, month, 1), date(year + month // 12, month % 12 + 1, 1)
-
-
-def _year(year: int) -> Days:
-    return date(year, 1, 1), date(year + 1, 1, 1)
-
-
-def _back(found: re.Match[str], today: date) -> Days | None:
-    """Read N units ago: that day, or the week, month or year that far back."""
-    count, unit = number(found["n"]), found["unit"].lower()
-    if count is None or count > MAX_BACK:
-        return None
-    if "week" in unit or any(word in unit for word in ("周", "星期", "礼拜")):
-        return _week(today - timedelta(weeks=count))
-    if "month" in unit or "月" in unit:
-        return _month(today.year, today.month - count)
-    if "year" in unit or "年" in unit:
-        return _year(today.year - count)
-    return _day(today - timedelta(days=count))
-
-
-def _within(found: re.Match[str], today: date) -> Days | None:
-    """Read the last N units, today included."""
-    count = number(found["n"] or "1")
-    unit = found["unit"].lower()
-    if count is None or count > MAX_BACK:
-        return None
-    days = 1
-    for sign, length in (
-        ("week", 7),
-        ("month", 30),
-        ("year", 365),
-        ("周", 7),
-        ("星期", 7),
-        ("礼拜", 7),
-        ("月", 30),
-        ("年", 365),
-    ):
-        if sign in unit:
-            days = length
-    return today - timedelta(days=count * days), today + timedelta(days=1)
-
-
-def _english_span(found: re.Match[str], today: date) -> Days:
-    back = 0 if found["which"].lower() in ("this", "current") else 1
-    match found["span"].lower():
-        case "week":
-            return _week(today - timedelta(weeks=back))
-        case "weekend":
-            monday = _week(today - timedelta(weeks=back))[0]
-            return _day(monday + timedelta(days=5), 2)
-        case "month":
-            return _month(today.year, today.month - back)
-        case "quarter":
-            first = 3 * ((today.month - 1) // 3) + 1 - 3 * back
-            return _month(today.year, first)[0], _month(today.year, first + 2)[1]
-        case _:
-            return _year(today.year - back)
-
-
-def _weekday(found: re.Match[str], today: date) -> Days:
-    """Read "last Friday" or "on Friday": the latest one; with "last" never today."""
-    back = (today.weekday() - _WEEKDAYS.index(found["weekday"].lower())) % 7
-    if not back and found["which"].lower() == "last":
-        back = 7
-    return _day(today - timedelta(days=back))
-
-
-def _han_weekday(found: re.Match[str], today: date) -> Days:
-    wanted = _HAN_WEEKDAYS[found["weekday"]]
-    which = found["which"] or ""
-    if not which:
-        return _day(today - timedelta(days=(today.weekday() - wanted) % 7))
-    weeks = which.count("上")
-    return _day(_week(today - timedelta(weeks=weeks))[0] + timedelta(days=wanted))
-
-
-def _han_week(found: re.Match[str], today: date) -> Days:
-    return _week(today - timedelta(weeks=found["which"].count("上")))
-
-
-def _han_year(found: re.Match[str], today: date) -> Days | None:
-    year = today.year - {"今": 0, "去": 1, "前": 2}[found["year"]]
-    month = number(found["month"]) if found["month"] else None
-    if month is not None:
-        return _month(year, month) if 1 <= month <= 12 else None
-    return _year(year)
-
-
-def _calendar(found: re.Match[str], today: date) -> Days | None:
-    """Read a year, month and day as far as they are said; a month without a year is the latest one."""
-    parts = found.groupdict()
-    month = _month_number(parts.get("month"))
-    day = number(parts["day"]) if parts.get("day") else None
-    year = int(parts["year"]) if parts.get("year") else None
-    if year is None:
-        if month is None:
-            return None
-        year = today.year - (1 if (month, day or 1) > (today.month, today.day) else 0)
-    if not _FIRST_YEAR <= year <= _LAST_YEAR:
-        return None
-    try:
-        if month is None:
-            return _year(year)
-        return _month(year, month) if day is None else _day(date(year, month, day))
-    except ValueError:  # 31 April
-        return None
-
-
-def _month_number(text: str | None) -> int | None:
-    if not text:
-        return None
-    for position, name in enumerate(_MONTH_NAMES, start=1):
-        if name.startswith(text.lower()[:3]) and not text[0].isdigit():
-            return position
-    found = number(text)
-    return found if found and 1 <= found <= 12 else None
-
-
-def _fixed(read: Callable[[date], Days]) -> Reader:
-    return lambda _, today: read(today)
-
-
-def _ago(days: int) -> Reader:
-    return _fixed(lambda today: _day(today - timedelta(days=days)))
-
-
-_RULES: tuple[tuple[re.Pattern[str], Reader, bool], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), reader, is_hard)
-    for pattern, reader, is_hard in (
-        (r"大前天", _ago(3), True),
-        (r"前天|\bday before yesterday\b", _ago(2), True),
-        (r"昨天|昨日|昨晚|昨夜|\byesterday\b|\blast night\b", _ago(1), True),
-        (r"今天|今日|今早|今晚|\btoday\b|\btonight\b|\bthis (?:morning|afternoon|evening)\b", _ago(0), True),
-        (rf"{_HAN_N}\s*{_HAN_UNIT}\s*(?:以?前|之前)", _back, True),
-        (rf"\b{_N} (?P<unit>days?|weeks?|months?|years?) ago\b", _back, True),
-        (rf"(?:最近|过去|近)\s*的?\s*{_HAN_N}\s*{_HAN_UNIT}", _within, True),
+_BEFORE: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
+    (re.compile(rf"\b(?:{pattern})\Z", re.IGNORECASE), refine)
+    for pattern, refine in (
         (
-            rf"\b(?:in|over|during|within)?\s*the (?:last|past) {_N} (?P<unit>days?|weeks?|months?|years?)\b",
-            _within,
-            True,
+            rf"(?:the |on )*{WEEKDAY},?(?: of| in)? (?:the )?",
+            lambda span, found: spans.weekday_of(span, WEEKDAYS.index(found["weekday"].lower()[:3])),
         ),
-        (r"\b(?:in|over|during) the past (?P<n>)(?P<unit>week|month|year)\b", _within, True),
-        (rf"(?P<which>上上个?|上个?|本|这个?|这一)?\s*{_HAN_WEEK}(?P<weekday>[一二三四五六日天])", _han_weekday, True),
-        (r"(?P<which>上上个?|上个?|本|这个?|这一)\s*(?:周|星期|礼拜)", _han_week, True),
-        (r"上个?月", _fixed(lambda today: _month(today.year, today.month - 1)), True),
-        (r"本月|这个?月", _fixed(lambda today: _month(today.year, today.month)), True),
-        (r"(?P<year>今|去|前)年\s*(?:(?P<month>\d{1,2}|[一二三四五六七八九十]+)\s*月)?", _han_year, True),
         (
-            r"\b(?P<which>this|last|past|previous|current) (?P<span>weekend|week|month|quarter|year)\b",
-            _english_span,
-            True,
+            r"(?:at |in |around |by )?(?:the )?"
+            r"(?:(?P<it>early|late|mid)(?: in)?[ -]|(?P<of>beginning|start|middle|end) of )(?:the )?",
+            lambda span, found: spans.part_of(span, PARTS[(found["it"] or found["of"]).lower()]),
         ),
-        (rf"\b(?P<which>last|this|on) {_WEEKDAY}\b", _weekday, True),
         (
-            r"(?P<year>\d{4})\s*年(?:\s*(?P<month>\d{1,2}|[一二三四五六七八九十]+)\s*月(?:\s*(?P<day>\d{1,2})\s*[日号])?)?",
-            _calendar,
-            False,
+            rf"(?:on )?(?:the )?(?:{WEEKDAY}|(?:{NUMBER} )?(?P<unit>day|week|weekend|month)s?) "
+            r"(?P<side>before|after) (?:the )?",
+            _beside,
         ),
-        (r"(?<![\d.])(?P<year>(?:19|20)\d\d)-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2}))?(?![\d.])", _calendar, False),
         (
-            rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {_MONTH}\b\.?,?(?: (?P<year>(?:19|20)\d\d))?",
-            _calendar,
-            False,
+            r"(?:the )?(?P<it>first|second) half of (?:the )?",
+            lambda span, found: spans.half_of(span, ORDINALS[found["it"].lower()] - 1),
         ),
-        (rf"\b{_MONTH}\.? (?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b(?!\d)(?:,? (?P<year>(?:19|20)\d\d))?", _calendar, False),
-        (rf"\b{_MONTH}\.?,? (?:of )?(?P<year>(?:19|20)\d\d)\b", _calendar, False),
-        (rf"\b(?:in|during|since|last) {_MONTH}\b", _calendar, False),
-        (r"(?P<month>\d{1,2}|[一二三四五六七八九十]+)\s*月\s*(?P<day>\d{1,2})\s*[日号]", _calendar, False),
-        (r"(?<!个)(?P<month>1[0-2]|[1-9]|十[一二]?|[一二三四五六七八九])\s*月份?(?!\d)", _calendar, False),
-        (r"\b(?:in|during) (?P<year>(?:19|20)\d\d)\b", _calendar, False),
         (
-            r"最近|近期|\brecent(?:ly)?\b|\blately\b",
-            _fixed(lambda today: (today - timedelta(days=RECENT_DAYS), today + timedelta(days=1))),
-            False,
+            r"(?:Q(?P<it>[1-4])|(?:the )?(?P<word>first|second|third|fourth|last) quarter)(?: of|,|/)? ?",
+            lambda span, found: spans.quarter_of(span, number(found["it"] or "") or ORDINALS[found["word"].lower()]),
+        ),
+        (
+            rf"(?:in )?(?:the )?{SEASON}(?: of)? ",
+            lambda span, found: spans.season_of(span, found["season"].lower()),
+        ),
+        (
+            rf"(?:on )?(?:the )?(?P<it>\d{{1,2}}){ORDINAL} of ",
+            lambda span, found: spans.day_of(span, int(found["it"])),
         ),
     )
 )
-_SINCE = re.compile(r"(?:\bsince|\bfrom|自从?|从)\s*\Z", re.IGNORECASE)
-_SINCE_AFTER = re.compile(r"\s*(?:以来|之后|以后|起)")
+_REFINED_AT_MOST = 3
+"""Refinements of one expression: "the first Friday" of "the end of" "last month" is as deep as speech goes."""
+_TO = re.compile(r"\s*(?:到|至|~|—|–|-|\bto\b|\buntil\b|\btill\b|\bthrough\b)\s*(?:the )?\Z", re.IGNORECASE)
+_AND = re.compile(r"\s*\band (?:the )?\Z|\s*和\Z", re.IGNORECASE)
+_BETWEEN = re.compile(r"\b(?:between|from) (?:the )?\Z|[从在自]\Z", re.IGNORECASE)
+_NEXT_MONTH = re.compile(rf"\s*(?:to|and|until|till|through|-|–) {MONTH}(?: {YEAR})?", re.IGNORECASE)
+_SINCE = re.compile(r"(?:\bsince|\bfrom|\bafter|自从?|从)\s*(?:the )?\Z", re.IGNORECASE)
+_SINCE_AFTER = re.compile(
+    r"\s*(?:以来|之后|以后|起|到(?:现在|今天|目前)|至今|(?:up )?(?:to|until|till) (?:now|date|today))", re.IGNORECASE
+)
+_UNTIL_START = re.compile(r"\bbefore\s*(?:the )?\Z", re.IGNORECASE)
+_UNTIL_START_AFTER = re.compile(r"\s*(?:之前|以前)")
+_UNTIL_END = re.compile(r"(?:\buntil|\btill|\bup to|截至|截止到?)\s*(?:the )?\Z", re.IGNORECASE)
+_UNTIL_END_AFTER = re.compile(r"\s*为止")
 _OTHER_DATE = re.compile(r"(?<![\d.])\d{1,2}[/.]\d{1,2}[/.](?:19|20)\d\d(?![\d.])")
 _GENERIC = frozenset(
     (  # noqa: SIM905 - a word list reads better as prose
@@ -301,39 +183,163 @@ _GENERIC = frozenset(
 
 
 def time_range(query: str, *, now: datetime, zone: str) -> TimeWords | None:
-    """Return the first time expression of the query as a range, or None.
+    """Return what the query says about time as a range, or None.
 
     now: aware. zone: the caller's IANA zone, in which days begin; an unknown name counts as UTC.
     """
     text = query[:MAX_QUERY_CHARS]
-    here = _zone(zone)
-    today = now.astimezone(here).date()
-    for pattern, reader, is_hard in _RULES:
-        for found in pattern.finditer(text):
-            try:
-                days = reader(found, today)
-            except (OverflowError, ValueError):  # a year before 1
-                continue
-            if days is not None:
-                return _words(text, found.span(), days, now=now, here=here, is_hard=is_hard)
+    here = now.astimezone(_zone(zone))
+    found = _joined(text, _apart(_expressions(text, here)), here)
+    if found:
+        chosen = min(found, key=lambda one: (-one.level, one.first))
+        return _words(text, _opened(text, chosen, here), here)
     if other := _OTHER_DATE.search(text):
         import dateparser
 
         if parsed := dateparser.parse(other.group(), languages=["en"]):
-            return _words(text, other.span(), _day(parsed.date()), now=now, here=here, is_hard=False)
+            return _words(text, _Found(*other.span(), spans.day(parsed.date()), DATED), here)
     return None
 
 
-def _words(text: str, span: tuple[int, int], days: Days, *, now: datetime, here: ZoneInfo, is_hard: bool) -> TimeWords:
-    first, last = span
-    start, end = (datetime.combine(day, time.min, tzinfo=here).astimezone(UTC) for day in days)
-    before = _SINCE.search(text[:first])
-    if before or _SINCE_AFTER.match(text, last):
-        end, is_hard = max(now.astimezone(UTC), start) + timedelta(seconds=1), True
-        first = before.start() if before else first
-    left = set(terms(text[:first] + " " + text[last:])) - _GENERIC
+def _expressions(text: str, now: datetime) -> Iterator[_Found]:
+    """Yield every expression of the text, refined by what stands beside it."""
+    yielded = 0
+    for pattern, reader, level in RULES:
+        for match in pattern.finditer(text):
+            try:
+                span = reader(match, now)
+            except (OverflowError, ValueError):  # 31 April, a year before 1
+                continue
+            if span is None or yielded >= MAX_FOUND:
+                continue
+            yielded += 1
+            groups = match.groupdict()
+            first = match.start("at") if groups.get("at") else match.start()
+            if level == HARD and not isinstance(span[0], datetime) and span[0] > now.date():
+                level = DATED  # what is to come was recorded before
+            yield _refined(text, _Found(first, match.end(), span, level, bool(groups.get("year"))))
+
+
+def _refined(text: str, found: _Found) -> _Found:
+    for _ in range(_REFINED_AT_MOST):
+        closer = _closer(text, found)
+        if closer is None:
+            break
+        found = closer
+    return found
+
+
+def _closer(text: str, found: _Found) -> _Found | None:
+    """Return the expression with the nearest refinement taken in, None when nothing fits any more."""
+    if isinstance(found.span[0], datetime) or found.level == VAGUE:  # hours
+        return None
+    for pattern, refine in _BEHIND:
+        match = pattern.match(text, found.last)
+        if match and (span := _safely(refine, found.span, match)):
+            return replace(found, last=match.end(), span=span)
+    for pattern, refine in _BEFORE:
+        match = pattern.search(text[: found.first])
+        if match and (span := _safely(refine, found.span, match)):
+            return replace(found, first=match.start(), span=span)
+    return None
+
+
+def _safely(refine: Refiner, span: Span, match: re.Match[str]) -> Span | None:
+    try:
+        return refine(span, match)
+    except (OverflowError, ValueError):
+        return None
+
+
+def _apart(found: Iterator[_Found]) -> list[_Found]:
+    """Return those that overlap no longer one, in the order of the text; of equally long ones the first rule's."""
+    kept: list[_Found] = []
+    for one in sorted(found, key=lambda one: one.first - one.last):
+        if all(one.last <= other.first or one.first >= other.last for other in kept):
+            kept.append(one)
+    return sorted(kept, key=lambda one: one.first)
+
+
+def _joined(text: str, found: list[_Found], now: datetime) -> list[_Found]:
+    """Return the expressions with every "A to B" made one."""
+    joined: list[_Found] = []
+    for one in found:
+        before = joined[-1] if joined else None
+        if before is not None and _is_range(text, before, one) and (range_ := _range(before, one)):
+            joined[-1] = range_
+        else:
+            joined.append(one)
+    return [one if one.is_range else _with_month(text, one, now) for one in joined]
+
+
+def _is_range(text: str, one: _Found, other: _Found) -> bool:
+    between = text[: other.first][one.last :]
+    return bool(_TO.fullmatch(between) or (_AND.fullmatch(between) and _BETWEEN.search(text[: one.first])))
+
+
+def _with_month(text: str, one: _Found, now: datetime) -> _Found:
+    """Return "between March" with the "and May" behind it: a month's bare name means one only there."""
+    match = _NEXT_MONTH.match(text, one.last)
+    if match is None or not _BETWEEN.search(text[: one.first]) or isinstance(one.span[0], datetime):
+        return one
+    span = calendar(match, now)
+    end = _Found(match.start(), match.end(), span, DATED, has_year=bool(match["year"])) if span else None
+    return (_range(one, end) or one) if end else one
+
+
+def _range(one: _Found, other: _Found) -> _Found | None:
+    """Return both as one; a year that only one of them says is the other's as well. None when it runs backwards."""
+    first, last = one.span, other.span
+    if isinstance(first[0], datetime) or isinstance(last[0], datetime):
+        return None
+    if one.has_year and not other.has_year:
+        last = spans.in_year(last, first[0].year)
+        last = last if last[0] >= first[0] else spans.in_year(last, first[0].year + 1)
+    elif other.has_year and not one.has_year:
+        first = spans.in_year(first, last[0].year)
+    if first[0] > last[0]:
+        first = spans.in_year(first, last[0].year - 1)
+    if first[0] >= last[1]:
+        return None
+    level = min(max(one.level, DATED), max(other.level, DATED))
+    return _Found(one.first, other.last, (first[0], last[1]), level, has_year=True, is_range=True)
+
+
+def _opened(text: str, found: _Found, now: datetime) -> _Found:
+    """Return the expression open to one side where the text says since, before or until."""
+    before, (start, end) = text[: found.first], found.span
+    if found.is_range:
+        return found
+    if word := _SINCE.search(before):
+        return replace(found, first=word.start(), span=_until_now(start, now), level=HARD)
+    if word := _SINCE_AFTER.match(text, found.last):
+        return replace(found, last=word.end(), span=_until_now(start, now), level=HARD)
+    for pattern, bound in ((_UNTIL_START, start), (_UNTIL_END, end)):
+        if word := pattern.search(before):
+            return replace(found, first=word.start(), span=(spans.BEGINNING, bound))
+    for pattern, bound in ((_UNTIL_START_AFTER, start), (_UNTIL_END_AFTER, end)):
+        if word := pattern.match(text, found.last):
+            return replace(found, last=word.end(), span=(spans.BEGINNING, bound))
+    return found
+
+
+def _until_now(start: date, now: datetime) -> Span:
+    begin = _instant(start, now)
+    return begin, max(now, begin) + timedelta(seconds=1)
+
+
+def _instant(at: date, now: datetime) -> datetime:
+    """Return the beginning of a day in the zone of `now`; an instant as it is."""
+    return at if isinstance(at, datetime) else datetime.combine(at, time.min, tzinfo=now.tzinfo)
+
+
+def _words(text: str, found: _Found, now: datetime) -> TimeWords | None:
+    start, end = (_instant(at, now).astimezone(UTC) for at in found.span)
+    if start >= end:
+        return None
+    left = set(terms(text[: found.first] + " " + text[found.last :])) - _GENERIC
     asks_more = any(not _is_generic(term) for term in left)
-    return TimeWords(start, end, text[first:last].strip(), is_hard, asks_more)
+    return TimeWords(start, end, text[found.first : found.last].strip(), found.level == HARD, asks_more)
 
 
 def _is_generic(term: str) -> bool:

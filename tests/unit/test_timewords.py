@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.retrieval.timewords import number, time_range
+from memory_anchor.retrieval.timerules import RECENT_DAYS, number
+from memory_anchor.retrieval.timewords import time_range
 
 NOW = datetime(2025, 12, 17, 15, 30, tzinfo=UTC)
 """A Wednesday."""
@@ -63,13 +64,187 @@ def days(query: str, zone: str = "UTC") -> tuple[str, str] | None:
         ("十二月的计划", "2025-12-01", "2026-01-01"),
         ("in 2023", "2023-01-01", "2024-01-01"),
         ("met on 05/08/2023", "2023-05-08", "2023-05-09"),
-        ("since Monday", None, None),
         ("what have we done since last Monday", "2025-12-15", "2025-12-17"),
     ],
 )
 def test_time_words_become_half_open_days(query: str, start: str | None, end: str | None) -> None:
     """Rule time.words: weeks start on Monday, days are whole, the range is half-open."""
     assert days(query) == ((start, end) if start else None)
+
+
+ENGLISH = (
+    ("what did we finish last week", "2025-12-08", "2025-12-15"),
+    ("what did we do this week so far", "2025-12-15", "2025-12-22"),
+    ("the week before last", "2025-12-01", "2025-12-08"),
+    ("the day before yesterday", "2025-12-15", "2025-12-16"),
+    ("what broke yesterday morning", "2025-12-16", "2025-12-17"),
+    ("last night's deploy", "2025-12-16", "2025-12-17"),
+    ("errors this afternoon", "2025-12-17", "2025-12-18"),
+    ("last Friday", "2025-12-12", "2025-12-13"),
+    ("what was said on Tuesday", "2025-12-16", "2025-12-17"),
+    ("Friday's release", "2025-12-12", "2025-12-13"),
+    ("what did Anna say last Fri", "2025-12-12", "2025-12-13"),
+    ("since Monday", "2025-12-15", "2025-12-17"),
+    ("changes since last Thursday", "2025-12-11", "2025-12-17"),
+    ("since yesterday", "2025-12-16", "2025-12-17"),
+    ("past 3 days", "2025-12-14", "2025-12-18"),
+    ("last 7 days", "2025-12-10", "2025-12-18"),
+    ("in the last two weeks", "2025-12-03", "2025-12-18"),
+    ("over the past month", "2025-11-17", "2025-12-18"),
+    ("within the last 30 days", "2025-11-17", "2025-12-18"),
+    ("during the last couple of days", "2025-12-15", "2025-12-18"),
+    ("the past few weeks", "2025-11-26", "2025-12-18"),
+    ("a few days ago", "2025-12-14", "2025-12-15"),
+    ("ten days ago", "2025-12-07", "2025-12-08"),
+    ("a week ago", "2025-12-08", "2025-12-15"),
+    ("about two months ago", "2025-10-01", "2025-11-01"),
+    ("two years ago", "2023-01-01", "2024-01-01"),
+    ("the Wednesday two weeks ago", "2025-12-03", "2025-12-04"),
+    ("Friday two weeks ago", "2025-12-05", "2025-12-06"),
+    ("last weekend", "2025-12-13", "2025-12-15"),
+    ("over the weekend", "2025-12-13", "2025-12-15"),
+    ("at the end of last month", "2025-11-21", "2025-12-01"),
+    ("early this month", "2025-12-01", "2025-12-11"),
+    ("beginning of this year", "2025-01-01", "2025-04-01"),
+    ("late November", "2025-11-21", "2025-12-01"),
+    ("mid-October", "2025-10-11", "2025-10-21"),
+    ("in May 2023", "2023-05-01", "2023-06-01"),
+    ("back in June", "2025-06-01", "2025-07-01"),
+    ("on 8 May 2023", "2023-05-08", "2023-05-09"),
+    ("on May 8", "2025-05-08", "2025-05-09"),
+    ("Dec. 3rd", "2025-12-03", "2025-12-04"),
+    ("on the 3rd of December", "2025-12-03", "2025-12-04"),
+    ("2025/12/03", "2025-12-03", "2025-12-04"),
+    ("in 2023", "2023-01-01", "2024-01-01"),
+    ("Q3", "2025-07-01", "2025-10-01"),
+    ("goals for Q3 2024", "2024-07-01", "2024-10-01"),
+    ("in the third quarter", "2025-07-01", "2025-10-01"),
+    ("last quarter", "2025-07-01", "2025-10-01"),
+    ("this quarter", "2025-10-01", "2026-01-01"),
+    ("last summer", "2025-06-01", "2025-09-01"),
+    ("in the summer of 2023", "2023-06-01", "2023-09-01"),
+    ("this spring", "2025-03-01", "2025-06-01"),
+    ("between March and May", "2025-03-01", "2025-06-01"),
+    ("from March to May 2024", "2024-03-01", "2024-06-01"),
+    ("between 2025-12-01 and 2025-12-05", "2025-12-01", "2025-12-06"),
+    ("from Monday to Wednesday", "2025-12-15", "2025-12-18"),
+    ("between last Friday and yesterday", "2025-12-12", "2025-12-17"),
+    ("between 3 and 9 December", "2025-12-03", "2025-12-10"),
+    ("before last month", "1970-01-01", "2025-11-01"),
+    ("until last Friday", "1970-01-01", "2025-12-13"),
+    ("before 2024", "1970-01-01", "2024-01-01"),
+    ("an hour ago", "2025-12-17", "2025-12-17"),
+    ("in the last 24 hours", "2025-12-16", "2025-12-17"),
+    ("the other day", "2025-12-03", "2025-12-18"),
+    ("earlier today", "2025-12-17", "2025-12-18"),
+    ("what have we done recently", "2025-12-03", "2025-12-18"),
+    ("first half of 2024", "2024-01-01", "2024-07-01"),
+    ("what is planned for tomorrow", "2025-12-18", "2025-12-19"),
+    ("next week's plan", "2025-12-22", "2025-12-29"),
+    ("two weeks before August 11, 2023", "2023-07-28", "2023-08-11"),
+    ("the Sunday before October 25, 2022", "2022-10-23", "2022-10-24"),
+    ("where was John between August 11 and August 15 2023", "2023-08-11", "2023-08-16"),
+    ("started recently, as told on 3 June, 2023", "2023-06-03", "2023-06-04"),
+    ("since the beginning of the year", "2025-01-01", "2025-12-17"),
+    ("within a week", "2025-12-10", "2025-12-18"),
+    ("from November to February", "2024-11-01", "2025-03-01"),
+    ("end of Q2", "2025-05-31", "2025-07-01"),
+)
+CHINESE = (
+    ("上周完成了什么", "2025-12-08", "2025-12-15"),
+    ("上星期做了什么", "2025-12-08", "2025-12-15"),
+    ("这个礼拜的进展", "2025-12-15", "2025-12-22"),
+    ("上上周", "2025-12-01", "2025-12-08"),
+    ("前天", "2025-12-15", "2025-12-16"),
+    ("昨天晚上的部署", "2025-12-16", "2025-12-17"),
+    ("昨晚", "2025-12-16", "2025-12-17"),
+    ("今天上午", "2025-12-17", "2025-12-18"),
+    ("今早的会议", "2025-12-17", "2025-12-18"),
+    ("三天前", "2025-12-14", "2025-12-15"),
+    ("3天之前", "2025-12-14", "2025-12-15"),
+    ("十天以前", "2025-12-07", "2025-12-08"),
+    ("两周前的周三", "2025-12-03", "2025-12-04"),
+    ("两个星期前", "2025-12-01", "2025-12-08"),
+    ("半个月前", "2025-12-02", "2025-12-03"),
+    ("半年前", "2025-06-01", "2025-07-01"),
+    ("一年前", "2024-01-01", "2025-01-01"),
+    ("上周五", "2025-12-12", "2025-12-13"),
+    ("上个星期三的会", "2025-12-10", "2025-12-11"),
+    ("这周一", "2025-12-15", "2025-12-16"),
+    ("本周二", "2025-12-16", "2025-12-17"),
+    ("上周末", "2025-12-13", "2025-12-15"),
+    ("周末去了哪里", "2025-12-13", "2025-12-15"),
+    ("上个月", "2025-11-01", "2025-12-01"),
+    ("上月的账单", "2025-11-01", "2025-12-01"),
+    ("上上个月", "2025-10-01", "2025-11-01"),
+    ("上个月底", "2025-11-21", "2025-12-01"),
+    ("上个月初", "2025-11-01", "2025-11-11"),
+    ("本月中旬", "2025-12-11", "2025-12-21"),
+    ("上个月15号", "2025-11-15", "2025-11-16"),
+    ("这个月3号", "2025-12-03", "2025-12-04"),
+    ("月初定的目标", "2025-12-01", "2025-12-11"),
+    ("11月底", "2025-11-21", "2025-12-01"),
+    ("十月下旬", "2025-10-21", "2025-11-01"),
+    ("去年夏天", "2024-06-01", "2024-09-01"),
+    ("今年春天", "2025-03-01", "2025-06-01"),
+    ("2023年冬天", "2023-12-01", "2024-03-01"),
+    ("去年", "2024-01-01", "2025-01-01"),
+    ("前年的计划", "2023-01-01", "2024-01-01"),
+    ("去年五月", "2024-05-01", "2024-06-01"),
+    ("去年底", "2024-10-01", "2025-01-01"),
+    ("今年年初", "2025-01-01", "2025-04-01"),
+    ("年初", "2025-01-01", "2025-04-01"),
+    ("上半年", "2025-01-01", "2025-07-01"),
+    ("去年下半年", "2024-07-01", "2025-01-01"),
+    ("第三季度", "2025-07-01", "2025-10-01"),
+    ("2024年第一季度", "2024-01-01", "2024-04-01"),
+    ("三季度的收入", "2025-07-01", "2025-10-01"),
+    ("上个季度", "2025-07-01", "2025-10-01"),
+    ("本季度", "2025-10-01", "2026-01-01"),
+    ("Q3的目标", "2025-07-01", "2025-10-01"),
+    ("最近三天", "2025-12-14", "2025-12-18"),
+    ("过去7天", "2025-12-10", "2025-12-18"),
+    ("这几天", "2025-12-14", "2025-12-18"),
+    ("近两周", "2025-12-03", "2025-12-18"),
+    ("过去一个月", "2025-11-17", "2025-12-18"),
+    ("最近做了什么", "2025-12-03", "2025-12-18"),
+    ("前几天", "2025-12-03", "2025-12-18"),
+    ("前段时间", "2025-10-18", "2025-12-18"),
+    ("两小时前", "2025-12-17", "2025-12-17"),
+    ("刚才", "2025-12-17", "2025-12-17"),
+    ("过去24小时", "2025-12-16", "2025-12-17"),
+    ("从周一到现在", "2025-12-15", "2025-12-17"),
+    ("自上周五以来", "2025-12-12", "2025-12-17"),
+    ("周一以来", "2025-12-15", "2025-12-17"),
+    ("三月到五月", "2025-03-01", "2025-06-01"),
+    ("2024年3月至5月", "2024-03-01", "2024-06-01"),
+    ("12月1日到12月5日", "2025-12-01", "2025-12-06"),
+    ("周一到周三", "2025-12-15", "2025-12-18"),
+    ("去年之前", "1970-01-01", "2024-01-01"),
+    ("2024年以前", "1970-01-01", "2024-01-01"),
+    ("2025年12月3日", "2025-12-03", "2025-12-04"),
+    ("二〇二三年五月", "2023-05-01", "2023-06-01"),
+    ("十二月三号", "2025-12-03", "2025-12-04"),
+    ("5月20日说了什么", "2025-05-20", "2025-05-21"),
+    ("国庆节", "2025-10-01", "2025-10-08"),
+    ("元旦", "2025-01-01", "2025-01-02"),
+    ("明天的安排", "2025-12-18", "2025-12-19"),
+    ("下周一", "2025-12-22", "2025-12-23"),
+    ("下个月", "2026-01-01", "2026-02-01"),
+    ("前天到昨天", "2025-12-15", "2025-12-17"),
+    ("2024年底到2025年初", "2024-10-01", "2025-04-01"),
+    ("今年以来", "2025-01-01", "2025-12-17"),
+    ("过去半年", "2025-06-18", "2025-12-18"),
+    ("一个月内", "2025-11-17", "2025-12-18"),
+    ("三月初到五月底", "2025-03-01", "2025-06-01"),
+    ("截至去年底", "1970-01-01", "2025-01-01"),
+)
+
+
+@pytest.mark.parametrize(("query", "start", "end"), [*ENGLISH, *CHINESE])
+def test_whatever_people_say_about_time_is_read(query: str, start: str, end: str) -> None:
+    """Rule time.words: parts of a span, a day of another week, open and closed ranges, hours, in both languages."""
+    assert days(query) == (start, end)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +260,33 @@ def test_time_words_become_half_open_days(query: str, start: str | None, end: st
         "三次审批",
         "上下文预算",
         "ran 2023 tests",
+        "每周五不部署吗",
+        "every Friday we deploy",
+        "第三个季节",
+        "how many days ago is too long",
+        "Q3_report.pdf 在哪",
+        "一周几次",
+        "前天线的位置",
+        "周末模式 flag",
+        "三月兔是谁写的",
+        "the march of progress",
+        "may I see it",
+        "a week has seven days",
+        "季度报表的格式",
+        "版本 2.3.1",
+        "在 10.0.0.1 上",
+        "秋天的色彩搭配主题",
+        "下周期的定义",
+        "上月球",
+        "内存用了多少",
+        "how to say goodbye",
+        "the weekly report format",
+        "三年级的课本",
+        "以前的做法",
+        "之后怎么办",
+        "这个月亮图标",
+        "前后端分离",
+        "光明天地小区",
     ],
 )
 def test_other_words_are_left_alone(query: str) -> None:
@@ -98,6 +300,27 @@ def test_what_hangs_on_now_filters_and_a_calendar_date_only_counts() -> None:
     dated = time_range("trips in May 2023", now=NOW, zone="UTC")
     assert relative is not None and relative.is_hard
     assert dated is not None and not dated.is_hard
+
+
+@pytest.mark.parametrize("query", ["on Friday 28 November", "recently, in May 2023", "周五也就是11月28日"])
+def test_a_date_counts_before_what_is_vague(query: str) -> None:
+    """Rule time.vague: "recently" and a bare weekday are left aside when a date is said."""
+    found = time_range(query, now=NOW, zone="UTC")
+    assert found is not None and found.end - found.start < timedelta(days=32)
+    assert found.start.date() != NOW.date() - timedelta(days=RECENT_DAYS)
+
+
+@pytest.mark.parametrize("query", ["the plan for next week", "下周的计划", "tomorrow's talk", "明年的目标"])
+def test_what_is_to_come_never_filters(query: str) -> None:
+    """Rule time.future: what will happen next week was recorded before it."""
+    found = time_range(query, now=NOW, zone="UTC")
+    assert found is not None and not found.is_hard and found.start > NOW
+
+
+def test_hours_are_counted_back_from_now() -> None:
+    """Rule time.hours: "in the last 24 hours" is no day of the calendar."""
+    found = time_range("过去24小时", now=NOW, zone="Asia/Shanghai")
+    assert found is not None and (found.start, found.end) == (NOW - timedelta(hours=24), NOW)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,374 @@
+"""The time expressions that are read on their own: what each looks like, what it means, and how much it counts.
+
+A rule is a pattern, a reader of its match, and a level (see `timewords`). Chinese and English stand side by
+side, so that what one language can say is not forgotten in the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+
+from memory_anchor.retrieval import timespans as spans
+from memory_anchor.retrieval.timespans import Span
+
+RECENT_DAYS = 14
+"""What "recently" and "最近" mean when no number is said; it only counts in favour."""
+WHILE_DAYS = 60
+"""What "a while ago" and "前段时间" mean; it only counts in favour too."""
+HARD, DATED, VAGUE = 2, 1, 0
+"""Filters; only counts in favour; and is left aside when anything closer is said."""
+MAX_BACK = 1_000
+"""The largest number of units that "N units ago" may name."""
+
+Reader = Callable[[re.Match[str], datetime], Span | None]
+"""Reads a match, given now in the caller's zone."""
+
+_NUMBERS = {
+    **{word: n for n, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())},  # noqa: SIM905
+    "a": 1,
+    "an": 1,
+    "couple of": 2,
+    "a couple of": 2,
+    "few": 3,
+    "a few": 3,
+    "several": 3,
+    "半": 1,
+    "几": 3,
+    "两": 2,
+}
+_HAN_DIGITS = {digit: value for value, digit in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
+_MONTH_NAMES = "jan feb mar apr may jun jul aug sep oct nov dec".split()  # noqa: SIM905
+WEEKDAYS = "mon tue wed thu fri sat sun".split()  # noqa: SIM905
+HAN_WEEKDAYS = {day: number for number, day in enumerate("一二三四五六")} | {"日": 6, "天": 6}
+ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": 4}
+PARTS = {"early": 0, "beginning": 0, "start": 0, "mid": 1, "middle": 1, "late": 2, "end": 2}
+HAN_PARTS = {"初": 0, "上": 0, "中": 1, "下": 2, "底": 2, "末": 2}
+_OFFSETS = {"last": -1, "past": -1, "previous": -1, "this": 0, "current": 0, "next": 1, "coming": 1}
+_HAN_OFFSETS = {"大前": -3, "前": -2, "昨": -1, "去": -1, "今": 0, "本": 0, "这": 0, "明": 1, "后": 2}
+
+NUMBER = (
+    r"(?P<n>\d{1,4}|a couple of|a few|couple of|few|several|an?|one|two|three|four|five|six|seven|eight|nine|ten|"
+    r"eleven|twelve)"
+)
+_HAN_N = r"(?P<n>\d{1,4}|[零〇一二两三四五六七八九十百]+|几|半)"
+HAN_NUMBER = r"\d{1,2}|[一二三四五六七八九十]+"
+MONTH = (
+    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|"
+    r"oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b"
+)
+WEEKDAY = r"(?P<weekday>monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
+_WEEKDAY_SHORT = rf"(?:{WEEKDAY}|(?P<short>mon|tues?|wed|thur?s?|fri|sat|sun))\b"
+YEAR = r"(?P<year>(?:19|20)\d\d)"
+_HAN_YEAR = r"(?P<year>\d{4}|[一二][〇零一二三四五六七八九]{3})\s*年"
+ORDINAL = r"(?:st|nd|rd|th)"
+_UNITS = r"(?P<unit>minutes?|hours?|days?|weeks?|months?|years?)"
+_HAN_UNIT = r"(?P<unit>分钟|个?小时|个?钟头|天|日|个?星期|个?礼拜|周|个?月|年)"
+HAN_WEEK = r"(?:周|星期|礼拜)"
+SEASON = r"(?P<season>spring|summer|autumn|fall|winter)"
+_UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365, "天": 1, "日": 1, "周": 7, "星期": 7, "礼拜": 7, "月": 30}
+_UNIT_MINUTES = {"minute": 1, "hour": 60, "分": 1, "小时": 60, "钟头": 60}
+
+
+def number(text: str) -> int | None:
+    """Return the number that digits, an English number word or Chinese numerals below 1,000 say.
+
+    >>> number("三"), number("二十一"), number("a couple of"), number("x")
+    (3, 21, 2, None)
+    """
+    lower = text.lower()
+    if lower.isascii() and lower.isdigit():
+        return int(lower)
+    if lower in _NUMBERS:
+        return _NUMBERS[lower]
+    total, current = 0, 0
+    for sign in lower:
+        if sign in _HAN_DIGITS:
+            current = _HAN_DIGITS[sign]
+        elif sign in "十百":
+            total += (current or 1) * (10 if sign == "十" else 100)
+            current = 0
+        else:
+            return None
+    return total + current if lower else None
+
+
+# --- readers -------------------------------------------------------------------------------------------------------
+
+
+def _of_unit(table: dict[str, int], unit: str) -> int:
+    return next((size for sign, size in table.items() if sign in unit), 0)
+
+
+def _back(found: re.Match[str], now: datetime) -> Span | None:
+    """Read N units ago: that day, or the week, month or year that far back; for hours, an hour around it."""
+    count, unit, today = number(found["n"]), found["unit"].lower(), now.date()
+    if count is None or count > MAX_BACK:
+        return None
+    if found["n"] == "半":
+        return _half_back(unit, now)
+    if minutes := _of_unit(_UNIT_MINUTES, unit):
+        return now - timedelta(minutes=minutes * (count + 1)), now - timedelta(minutes=minutes * max(0, count - 1))
+    match _of_unit(_UNIT_DAYS, unit):
+        case 1:
+            return spans.day(today - timedelta(days=count))
+        case 7:
+            return spans.week(today - timedelta(weeks=count))
+        case 30:
+            return spans.month(today.year, today.month - count)
+        case _:
+            return spans.year(today.year - count)
+
+
+def _half_back(unit: str, now: datetime) -> Span | None:
+    today = now.date()
+    if "年" in unit:
+        return spans.month(today.year, today.month - 6)
+    if "月" in unit:
+        return spans.day(today - timedelta(days=15))
+    return (now - timedelta(hours=1), now) if "时" in unit or "钟" in unit else None
+
+
+def _within(found: re.Match[str], now: datetime) -> Span | None:
+    """Read the last N units, today included."""
+    count, unit, today = number(found["n"] or "1"), found["unit"].lower(), now.date()
+    if count is None or count > MAX_BACK:
+        return None
+    if minutes := _of_unit(_UNIT_MINUTES, unit):
+        return now - timedelta(minutes=minutes * count), now
+    days = count * (_of_unit(_UNIT_DAYS, unit) or 365)
+    if found["n"] == "半":
+        days //= 2
+    return today - timedelta(days=days), today + timedelta(days=1)
+
+
+def _english_span(found: re.Match[str], now: datetime) -> Span:
+    offset, today = _OFFSETS[(found.groupdict().get("which") or "this").lower()], now.date()
+    match found["span"].lower():
+        case "week":
+            return spans.week(today + timedelta(weeks=offset))
+        case "weekend":
+            return spans.day(spans.week(today + timedelta(weeks=offset))[0] + timedelta(days=5), 2)
+        case "month":
+            return spans.month(today.year, today.month + offset)
+        case "quarter":
+            return spans.quarter(today.year, _quarter_of(today) + offset)
+        case _:
+            return spans.year(today.year + offset)
+
+
+def _quarter_of(today: date) -> int:
+    return (today.month - 1) // 3 + 1
+
+
+def _weekday(found: re.Match[str], now: datetime) -> Span:
+    """Read "last Friday", "on Friday" or "Friday": the latest one; with "last" never today, with "next" the coming."""
+    wanted = WEEKDAYS.index((found["weekday"] or found["short"]).lower()[:3])
+    which = (found.groupdict().get("which") or "").lower()
+    today = now.date()
+    if which in ("next", "coming"):
+        return spans.day(today + timedelta(days=(wanted - today.weekday() - 1) % 7 + 1))
+    back = (today.weekday() - wanted) % 7
+    return spans.day(today - timedelta(days=back or (7 if which == "last" else 0)))
+
+
+def _han_weekday(found: re.Match[str], now: datetime) -> Span:
+    today = now.date()
+    return spans.day(today - timedelta(days=(today.weekday() - HAN_WEEKDAYS[found["weekday"]]) % 7))
+
+
+def _han_offset(which: str) -> int:
+    return which.count("下") - which.count("上")
+
+
+def _han_week(found: re.Match[str], now: datetime) -> Span:
+    return spans.week(now.date() + timedelta(weeks=_han_offset(found["which"])))
+
+
+def _han_month(found: re.Match[str], now: datetime) -> Span:
+    return spans.month(now.year, now.month + _han_offset(found["which"]))
+
+
+def _han_quarter(found: re.Match[str], now: datetime) -> Span:
+    return spans.quarter(now.year, _quarter_of(now.date()) + _han_offset(found["which"]))
+
+
+def _han_day(found: re.Match[str], now: datetime) -> Span:
+    return spans.day(now.date() + timedelta(days=_HAN_OFFSETS[found["which"]]))
+
+
+def _han_year(found: re.Match[str], now: datetime) -> Span:
+    return spans.year(now.year + _HAN_OFFSETS[found["which"]])
+
+
+def _weekend(_: re.Match[str], now: datetime) -> Span:
+    saturday = spans.week(now.date())[0] + timedelta(days=5)
+    return spans.day(saturday if saturday <= now.date() else saturday - timedelta(weeks=1), 2)
+
+
+def _quarter(found: re.Match[str], now: datetime) -> Span | None:
+    """Read a quarter without a year: the latest one that has begun."""
+    wanted = ORDINALS.get(found["quarter"].lower()) or number(found["quarter"])
+    if wanted is None or not 1 <= wanted <= 4:
+        return None
+    return spans.quarter(now.year - (wanted > _quarter_of(now.date())), wanted)
+
+
+def _season(found: re.Match[str], now: datetime) -> Span:
+    name, which = found["season"].lower(), (found["which"] or "").lower()
+    return spans.latest_season(now.date(), name, is_over=which in ("last", "previous", "past"))
+
+
+def _half(found: re.Match[str], now: datetime) -> Span | None:
+    return spans.half_of(spans.year(now.year), "上下".index(found["half"]))
+
+
+def _han_part(found: re.Match[str], now: datetime) -> Span | None:
+    """Read 月初 or 年底 alone: of this month, of this year."""
+    whole = spans.month(now.year, now.month) if found["of"] == "月" else spans.year(now.year)
+    return spans.part_of(whole, HAN_PARTS[found["part"]])
+
+
+def calendar(found: re.Match[str], now: datetime) -> Span | None:
+    """Read a year, month and day as far as they are said; a month without a year is the latest one."""
+    parts = found.groupdict()
+    month = _month_number(parts.get("month"))
+    day = number(parts["day"]) if parts.get("day") else None
+    last = number(parts["last_day"]) if parts.get("last_day") else day
+    year = _year_number(parts["year"]) if parts.get("year") else None
+    if year is None:
+        if month is None:
+            return None
+        year = now.year - (1 if (month, day or 1) > (now.month, now.day) else 0)
+    if not spans.FIRST_YEAR <= year <= spans.LAST_YEAR:
+        return None
+    if month is None:
+        return spans.year(year)
+    if day is None or last is None:
+        return spans.month(year, month)
+    return date(year, month, day), date(year, month, last) + timedelta(days=1)
+
+
+def _year_number(text: str) -> int:
+    return int("".join(str(_HAN_DIGITS.get(sign, sign)) for sign in text))
+
+
+def _month_number(text: str | None) -> int | None:
+    if not text:
+        return None
+    if text[:3].lower() in _MONTH_NAMES:
+        return _MONTH_NAMES.index(text[:3].lower()) + 1
+    found = number(text)
+    return found if found and 1 <= found <= 12 else None
+
+
+def _holiday(month: int, day: int, days: int = 1) -> Reader:
+    def read(_: re.Match[str], now: datetime) -> Span:
+        first = date(now.year, month, day)
+        return spans.day(first if first <= now.date() else first.replace(year=now.year - 1), days)
+
+    return read
+
+
+def _days_from(offset: int) -> Reader:
+    return lambda _, now: spans.day(now.date() + timedelta(days=offset))
+
+
+def _days_until_now(days: int) -> Reader:
+    return lambda _, now: (now.date() - timedelta(days=days), now.date() + timedelta(days=1))
+
+
+def _last_hour(_: re.Match[str], now: datetime) -> Span:
+    return now - timedelta(hours=1), now
+
+
+_LED = (
+    r"(?:in|during|since|last|between|from|until|till|before|after|by|through|around|of|back in|early|late|early in|"
+    r"late in|mid)[ -](?:the )?"
+)
+RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), reader, level)
+    for pattern, reader, level in (
+        # days and hours
+        (r"(?P<which>大前|(?<!大)前)天(?!线)", _han_day, HARD),
+        (r"(?P<which>[昨今])(?:天|日|晚|夜|早|晨)", _han_day, HARD),
+        (r"(?P<which>(?<!光)明|(?<!以|之|然|最|前)后)天", _han_day, DATED),
+        (r"\bday before yesterday\b", _days_from(-2), HARD),
+        (r"\byesterday\b|\blast night\b", _days_from(-1), HARD),
+        (r"\btoday\b|\btonight\b|\bthis (?:morning|afternoon|evening)\b", _days_from(0), HARD),
+        (r"\btomorrow\b", _days_from(1), DATED),
+        (r"刚才|刚刚|\bjust now\b|\ba moment ago\b", _last_hour, HARD),
+        (rf"{_HAN_N}\s*{_HAN_UNIT}\s*(?:以?前|之前)", _back, HARD),
+        (rf"\b{NUMBER} {_UNITS} ago\b", _back, HARD),
+        (rf"(?:最近|过去|近|这)\s*的?\s*{_HAN_N}\s*{_HAN_UNIT}(?!月|前)", _within, HARD),
+        (rf"{_HAN_N}\s*{_HAN_UNIT}\s*(?:以内|之内|内)(?!存|部|容)", _within, HARD),
+        (rf"\bwithin (?:the )?{NUMBER} {_UNITS}\b", _within, HARD),
+        (rf"\b(?:last|past|previous) {NUMBER} {_UNITS}\b", _within, HARD),
+        (r"\b(?:in|over|during|within) the (?:past|last) (?P<n>)(?P<unit>hour|day)\b", _within, HARD),
+        (r"\b(?:in|over|during|within) the past (?P<n>)(?P<unit>week|month|year)\b", _within, HARD),
+        # weeks
+        (rf"(?P<which>上上个?|上个?|下下个?|下个?|本|这个?|这一)\s*{HAN_WEEK}(?!期|报)", _han_week, HARD),
+        (r"\bweek before last\b", lambda _, now: spans.week(now.date() - timedelta(weeks=2)), HARD),
+        (rf"(?<![每各]){HAN_WEEK}(?P<weekday>[一二三四五六日天])(?![个次])", _han_weekday, VAGUE),
+        (rf"\b(?P<which>last|this|on|next|coming|past) {_WEEKDAY_SHORT}(?!s\b)", _weekday, HARD),
+        (rf"(?<!every )(?<!each )(?<!black )(?<!good )\b{WEEKDAY}(?P<short>)\b(?!s\b)", _weekday, VAGUE),
+        (r"(?<![上下本这每个])周末(?!模式)|\b(?:over|on|at|during) the weekend\b", _weekend, VAGUE),
+        # months, quarters, seasons, years
+        (r"(?P<which>上上个?|上个?|下下个?|下个?|本|这个?)月(?![球亮光饼经])", _han_month, HARD),
+        (r"(?P<which>上上个?|上个?|下个?|本|这个?)季度", _han_quarter, HARD),
+        (r"\bQ(?P<quarter>[1-4])(?![a-z\d_.\-])", _quarter, DATED),
+        (r"第?(?P<quarter>[一二三四1-4])季度", _quarter, DATED),
+        (r"\b(?P<quarter>first|second|third|fourth) quarter\b", _quarter, DATED),
+        (rf"\b(?P<which>last|this|past|previous) {SEASON}\b", _season, HARD),
+        (rf"\b(?:in|during) (?:the )?(?P<which>){SEASON}\b", _season, VAGUE),
+        (r"(?<![以之])(?P<half>[上下])半年", _half, DATED),
+        (r"(?<![\d一二三四五六七八九十个上下本这岁])(?P<of>[年月])(?P<part>[初底末])(?!级)", _han_part, HARD),
+        (r"(?P<which>[今去明]|(?<![以之目从])前)年(?!级|轮)", _han_year, HARD),
+        (
+            r"\b(?P<which>this|last|past|previous|current|next) (?P<span>weekend|week|month|quarter|year)\b",
+            _english_span,
+            HARD,
+        ),
+        (
+            r"\b(?:beginning|start|middle|end) of (?:the )?(?P<at>(?P<span>week|month|quarter|year))\b",
+            _english_span,
+            HARD,
+        ),
+        # the calendar
+        (rf"{_HAN_YEAR}(?:\s*(?P<month>{HAN_NUMBER})\s*月(?:份)?)?", calendar, DATED),
+        (r"(?<!个)(?P<month>1[0-2]|0?[1-9]|十[一二]?|[一二三四五六七八九])\s*月份?(?!\d|球|亮|兔)", calendar, DATED),
+        (
+            rf"(?:{_HAN_YEAR})?\s*(?P<month>{HAN_NUMBER})\s*月\s*(?P<day>{HAN_NUMBER})\s*[日号]?\s*(?:到|至|-|~|—)\s*"
+            rf"(?P<last_day>{HAN_NUMBER})\s*[日号]",
+            calendar,
+            DATED,
+        ),
+        (rf"(?:{_HAN_YEAR})?\s*(?P<month>{HAN_NUMBER})\s*月\s*(?P<day>{HAN_NUMBER})\s*[日号]", calendar, DATED),
+        (rf"(?<![\d.]){YEAR}(?P<sep>[-/.])(?P<month>\d{{1,2}})(?P=sep)(?P<day>\d{{1,2}})(?![\d.])", calendar, DATED),
+        (rf"(?<![\d.]){YEAR}-(?P<month>\d{{1,2}})(?![\d.-])", calendar, DATED),
+        (
+            rf"\b(?P<day>\d{{1,2}}){ORDINAL}?(?:\s*(?:-|–|to|and|until)\s*(?P<last_day>\d{{1,2}}){ORDINAL}?)?"
+            rf"(?: of)? {MONTH}\.?,?(?: {YEAR})?",
+            calendar,
+            DATED,
+        ),
+        (
+            rf"\b{MONTH}\.? (?P<day>\d{{1,2}}){ORDINAL}?\b(?!\d)(?:\s*(?:-|–)\s*(?P<last_day>\d{{1,2}}){ORDINAL}?\b)?"
+            rf"(?:,? {YEAR})?",
+            calendar,
+            DATED,
+        ),
+        (rf"\b{MONTH}\.?,? (?:of )?{YEAR}\b", calendar, DATED),
+        (rf"\b{_LED}(?P<at>{MONTH})(?! be\b)", calendar, DATED),
+        (rf"\b(?:{_LED}|Q[1-4] |{SEASON} )(?P<at>{YEAR})\b(?![-/.]\d)", calendar, DATED),
+        (r"元旦|\bnew year's day\b", _holiday(1, 1), DATED),
+        (r"劳动节|五一(?!二|八)", _holiday(5, 1, 5), DATED),
+        (r"国庆(?:节|假期)?", _holiday(10, 1, 7), DATED),
+        (r"圣诞节?|\bchristmas\b", _holiday(12, 24, 3), DATED),
+        # no number said
+        (r"前几[天日]|前些(?:天|日子)|\bthe other day\b", _days_until_now(RECENT_DAYS), VAGUE),
+        (r"前(?:段|一段|阵|一阵)(?:时间|子)?|\b(?:a|some) (?:while|time) ago\b", _days_until_now(WHILE_DAYS), VAGUE),
+        (r"最近|近期|近来|\brecent(?:ly)?\b|\blately\b", _days_until_now(RECENT_DAYS), VAGUE),
+    )
+)
