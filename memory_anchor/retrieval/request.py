@@ -46,6 +46,12 @@ class SearchRequest:
     counts_use: bool = True
     counts_age: bool = False
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether nothing but who may read what limits the answer."""
+        limits = (self.types, self.tags, self.since, self.until, self.as_of, self.include_pending, self.where, self.who)
+        return not any(limits)
+
     def searched(self) -> tuple[Layer, ...]:
         """Return the layers to read, in a fixed order."""
         return tuple(layer for layer in SEARCHED if not self.layers or layer in self.layers)

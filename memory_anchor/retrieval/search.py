@@ -110,10 +110,10 @@ class Searcher:
         self._conversation, self._fold, self._priors = conversation, fold_duplicates, priors
         self._ttl = timedelta(seconds=cache_ttl_s)
         self._mirror = Mirror(self._meaning.identities)
-        self._finder = Candidates(store)
+        self._finder = Candidates(store, self._readable)
         self._lock = threading.RLock()
         self._generation = 0
-        self._is_cold = True
+        self._is_cold, self._is_warm = True, False
         self._backlogs = {
             name: Backlog(store, one, partial(self._embedded, name), using=name)
             for name, one in self._meaning.embedders.items()
@@ -241,6 +241,16 @@ class Searcher:
         self._fill(points)
         with self._lock:
             return np.sort(self._mirror.rows(list(points)))
+
+    def _readable(self, collection: str, points: Sequence[str], audiences: Sequence[str]) -> list[bool] | None:
+        """Return which points these audiences may read and are current; None until every memory was read once."""
+        if not self._is_warm:
+            return None
+        self._fill(dict.fromkeys(points, collection))
+        with self._lock:
+            rows = self._mirror.rows(points)
+            readable = self._mirror.readable(rows, audiences)
+        return [bool(one) for one in readable] if len(rows) == len(points) else None
 
     def _aimed(self, question: Question) -> Matrix:
         """Return the query row less its mean: the engine's raw cosine then orders almost as the centred one does."""
@@ -425,7 +435,7 @@ class Searcher:
             self._generation += 1
             self._answers.clear()
             self._mirror.clear()
-            self._is_cold = True
+            self._is_cold, self._is_warm = True, False
 
     def warm(self) -> int:
         """Read every current version into the mirror, page by page; return how many. Searching goes on meanwhile."""
@@ -441,6 +451,7 @@ class Searcher:
                 read += len(page)
                 if after is None:
                     break
+        self._is_warm = True
         return read
 
     def unembedded(self) -> int:
