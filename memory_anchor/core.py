@@ -21,7 +21,7 @@ from cachetools import LRUCache
 from memory_anchor.activation import named
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
-from memory_anchor.adapters.system import Ids
+from memory_anchor.adapters.system import Ids, SystemClock
 from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.cooccurrence import TagNeighbours
@@ -41,6 +41,7 @@ from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
 from memory_anchor.lifecycle.disagreements import RecalledTogether
 from memory_anchor.lifecycle.jobs import SETTLE_S, Scheduler
+from memory_anchor.lifecycle.leases import RUNNER_FILE, StoreLease, runner_id
 from memory_anchor.lifecycle.registry import all_jobs
 from memory_anchor.lifecycle.settling import TAG_STATE
 from memory_anchor.lifecycle.statistics import statistics
@@ -221,7 +222,8 @@ class Core:
         recovered = self.audit.complete(partial(_is_stored, store), now=clock.now())
         if recovered:
             log.warning("%d writes of a process that was killed were recorded in the audit trail", recovered)
-        self.scheduler = Scheduler(all_jobs(self), self.upkeep, state_file=data_dir / "jobs.json")
+        lease = StoreLease(store, SystemClock(), runner_id(data_dir / RUNNER_FILE, ids.new))
+        self.scheduler = Scheduler(all_jobs(self), self.upkeep, state_file=data_dir / "jobs.json", lease=lease)
         self._rooms: LRUCache[tuple[str, str], tuple[int, Room]] = LRUCache(ROOMS_KEPT)
         self._rooms_lock = threading.Lock()
 

@@ -167,6 +167,13 @@ class MemoryStore(Protocol):
         """Delete for good, so that no file of the store holds the text any more. Only `purge` calls this."""
         ...
 
+    def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
+        """Give `holder` the lease `name` until then, unless another holder's lasts beyond `now`; return whether it did.
+
+        Of several processes that claim at once, one is told True. `until=now` gives it back.
+        """
+        ...
+
     def flush(self) -> None: ...
 
     def size_bytes(self) -> int:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 TIMEOUT_S = 10
 """Of one request to a server."""
 _METADATA = "memory_anchor"
+_LEASES = "memory_anchor_leases"
+"""A collection without vectors, of one point a lease."""
 _STATUS_REFUSED = (401, 403)
 _STATUS_FULL = (507,)
 
@@ -271,6 +275,26 @@ class QdrantStore:
         return {str(hit.value): int(hit.count) for hit in answer.hits}
 
     # --- the whole store ---------------------------------------------------------------------------------------------
+
+    def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
+        from qdrant_client import models
+
+        point = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{_METADATA}/{name}"))
+        free = models.Filter(
+            should=[
+                models.FieldCondition(key="holder", match=models.MatchValue(value=holder)),
+                models.FieldCondition(key="until", range=models.Range(lte=now.timestamp())),
+            ]
+        )
+        wanted = models.PointStruct(id=point, vector={}, payload={"holder": holder, "until": until.timestamp()})
+        with self._call() as client:
+            if not client.collection_exists(_LEASES):
+                with contextlib.suppress(Exception):  # another engine may be making it; then it is there
+                    client.create_collection(_LEASES, vectors_config={})
+            # Inserted where there is none, replaced only where it is free: the server decides between two who ask.
+            client.upsert(_LEASES, [wanted], wait=True, update_filter=free, ordering=models.WriteOrdering.STRONG)
+            (found,) = client.retrieve(_LEASES, [point], with_payload=True)
+        return (found.payload or {}).get("holder") == holder
 
     def flush(self) -> None:
         """Nothing waits here: a server flushes by itself, local mode with each write."""

@@ -13,13 +13,13 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.errors import BadInput, MemoryAnchorError, StoreBusy, report
+from memory_anchor.errors import BadInput, MemoryAnchorError, StoreBusy, Unavailable, report
+from memory_anchor.lifecycle.leases import Lease, NoLease
 from memory_anchor.lifecycle.upkeep import UNLIMITED, JobReport, Limits, Upkeep
 from memory_anchor.ports import Clock
 
@@ -57,7 +57,7 @@ class JobState:
 
 
 class Scheduler:
-    """Runs jobs of one store. lease: held while anything runs, so that a second process is told StoreBusy."""
+    """Runs jobs of one store. lease: needed to run anything, so that a second process is told StoreBusy."""
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class Scheduler:
         upkeep: Upkeep,
         *,
         state_file: Path,
-        lease: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
+        lease: Lease | None = None,
     ) -> None:
         self._jobs = {job.name: job for job in jobs}
         self._upkeep = upkeep
         self._state_file = state_file
-        self._lease = lease
+        self._lease = lease or NoLease()
         self._running = threading.Lock()
         self._stop = threading.Event()
         self._wake = threading.Event()
@@ -99,7 +99,7 @@ class Scheduler:
         job = self._jobs.get(name)
         if job is None:
             raise BadInput(f"no job {name!r}; jobs are {', '.join(sorted(self._jobs))}")
-        with self._alone():
+        with self._alone(leased=not limits.dry_run):
             return self._run(job, at, limits)
 
     def queue(self, name: str) -> None:
@@ -161,6 +161,7 @@ class Scheduler:
         if self._thread is not None:
             self._thread.join(STOP_WAIT_S)
             self._thread = None
+        self._give_back()
 
     @property
     def started(self) -> bool:
@@ -170,7 +171,8 @@ class Scheduler:
         self._stop.wait(settle_s)
         limits = replace(UNLIMITED, should_stop=self._stop.is_set)
         while not self._stop.is_set():
-            with contextlib.suppress(StoreBusy):  # somebody runs them by hand: look again next time
+            # Somebody runs them by hand or in another engine, or the store's server is away: look again next time.
+            with contextlib.suppress(StoreBusy, Unavailable):
                 self.run_due(clock.now(), limits)
                 self.run_queued(clock.now(), limits)
             if self._wake.wait(every_s):
@@ -178,18 +180,27 @@ class Scheduler:
                 self._wake.clear()
 
     @contextlib.contextmanager
-    def _alone(self) -> Any:
+    def _alone(self, *, leased: bool = True) -> Any:
         if not self._running.acquire(blocking=False):
             raise StoreBusy(
                 "jobs of this store are running already; wait for them to end, or `memory-anchor jobs stop`"
             )
         try:
-            with self._lease():
-                yield
+            if leased and not self._lease.held():
+                raise StoreBusy("another engine runs the jobs of this store; one does for all")
+            yield
+            if not self.started:  # run by hand: whoever comes next may have it
+                self._give_back()
         finally:
             self._running.release()
 
+    def _give_back(self) -> None:
+        with contextlib.suppress(Unavailable):  # it ends by itself
+            self._lease.release()
+
     def _run(self, job: Job, at: datetime, limits: Limits) -> JobReport:
+        asked = limits.should_stop
+        limits = replace(limits, should_stop=lambda: asked() or not (limits.dry_run or self._lease.held()))
         states = _load(self._state_file)
         before = states.get(job.name, JobState())
         try:

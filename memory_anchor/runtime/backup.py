@@ -28,6 +28,7 @@ from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import make_private, ours, write_whole
+from memory_anchor.lifecycle.leases import RUNNER_FILE
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.runtime import wire
@@ -43,7 +44,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 KNOWN_FILE = "backups.json"
 REPLACED, STAGING = "replaced-", "restore-"
-STAYS = frozenset({"store.lock", "run", "logs", "handshakes", "backups", KNOWN_FILE, JOURNAL})
+STAYS = frozenset({"store.lock", "run", "logs", "handshakes", "backups", RUNNER_FILE, KNOWN_FILE, JOURNAL})
 """Entries of a data directory that are the machine's and no part of a backup; the store comes as its memories."""
 CHUNK = 1_000
 """Versions a member: one chunk is what a restore holds in memory."""

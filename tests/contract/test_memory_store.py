@@ -529,3 +529,18 @@ def test_the_small_calls_answer(store: Store) -> None:
     store.flush()
     assert store.size_bytes() >= 0
     assert store.kind in ("dict", "edge", "qdrant")
+
+
+def test_a_lease_has_one_holder_until_it_ends(store: Store) -> None:
+    """Port claim: renewed by its holder, refused to another while it lasts; an embedded store has one process."""
+    hour = timedelta(hours=1)
+
+    def claimed(holder: str, now: datetime, until: datetime) -> bool:
+        return store.claim("jobs", holder, now=now, until=until)
+
+    assert claimed("a", NOON, NOON + hour)
+    assert claimed("a", NOON, NOON + 2 * hour)
+    assert claimed("b", NOON + hour, NOON + 3 * hour) is (store.kind == "edge")
+    assert claimed("b", NOON + 2 * hour, NOON + 3 * hour)
+    assert claimed("b", NOON + 2 * hour, NOON + 2 * hour)
+    assert claimed("a", NOON + 2 * hour, NOON + 3 * hour)

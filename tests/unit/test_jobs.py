@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 from dataclasses import replace
@@ -133,7 +132,7 @@ def test_a_clock_that_was_ahead_does_not_put_jobs_off_for_years(tmp_path):
 
 
 def test_a_second_runner_is_told_that_jobs_are_running(tmp_path):
-    """Rule: one runner a store, in the process and, through the lease, across processes."""
+    """Rule: one runner a store; across processes see `test_leases`."""
     inside, go = threading.Event(), threading.Event()
 
     def slow(up, at, limits):
@@ -149,14 +148,6 @@ def test_a_second_runner_is_told_that_jobs_are_running(tmp_path):
         jobs.run("slow", day(0))
     go.set()
     thread.join()
-
-    @contextlib.contextmanager
-    def taken():
-        raise StoreBusy("held by pid 1")
-        yield
-
-    with pytest.raises(StoreBusy, match="pid 1"):
-        scheduler(tmp_path, Job("slow", "", DAILY, slow), lease=taken).run("slow", day(0))
 
 
 def test_started_it_runs_what_is_overdue_and_stops_when_told(tmp_path):
