@@ -115,14 +115,15 @@ class Mirror:
         """Take one version, or refresh what may have moved of a known one; return its row."""
         memory = entry.memory
         self._counts.clear()
-        row = self.row_of.get(memory.point_id)
+        point = memory.point_id
+        row = self.row_of.get(point)
         if row is None:
-            row = self._new_row(memory, entry.words or searched_words(memory), collection)
+            row = self._new_row(memory, point, entry.words or searched_words(memory), collection)
         self._live[row] = memory.state in FOUND_STATES
         self._audience[row] = self._audiences.id(memory.audience)
         for name in self._rows_of:
             if name in entry.vectors:
-                self.set_vector(memory.point_id, entry.vectors[name], name)
+                self.set_vector(point, entry.vectors[name], name)
         return row
 
     def set_vector(self, point: str, vector: Matrix, using: str = DENSE) -> None:
@@ -139,14 +140,14 @@ class Mirror:
             if (row := self.row_of.pop(point, None)) is not None:
                 self._live[row] = False
 
-    def _new_row(self, memory: Memory, words: SparseVector, collection: str) -> int:
+    def _new_row(self, memory: Memory, point: str, words: SparseVector, collection: str) -> int:
         if len(self.points) >= MAX_ROWS:
             self.clear()
         row = len(self.points)
         if row == len(self._live):
             self._grow()
-        self.row_of[memory.point_id] = row
-        self.points.append(memory.point_id)
+        self.row_of[point] = row
+        self.points.append(point)
         self.ids.append(memory.id)
         self._group[row] = self._groups.setdefault(tuple(map(normal, memory.who)), len(self._groups))
         scope = memory.scope
