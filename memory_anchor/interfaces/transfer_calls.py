@@ -184,14 +184,13 @@ def _recording(core: Core, anchor: MemoryAnchor, added: Sequence[Memory]) -> Abs
 def reindex(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Go on with making words, indexes and (asked for) vectors anew, for a moment; searches go on meanwhile."""
     anchor.check_writable()
-    local = core.services.local
     run = Reindex(
         core.services.store,
         core.services.embedder,
         lock=core.services.records.lock,
         state_dir=core.data_dir / "jobs",
         vectors=bool(given.get("vectors")),
-        local=local.identity if local is not None else None,
+        local=core.services.local,
     )
     until = time.monotonic() + REINDEX_STEP_S
     for progress in run.steps():

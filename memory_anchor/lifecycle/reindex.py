@@ -5,8 +5,9 @@ then searches by meaning answer as before. Each step is written down, so a run t
 whatever a step repeats it repeats to the same end. Payloads, history and use are not touched. Rejected: dropping the
 vectors first and embedding behind, which leaves a large store without meaning for an hour.
 
-embed -> switch (old vectors go, the name is the new embedder's) -> fill (rows copied, words made) -> drop -> done;
-when the vectors may stay: words -> renew -> done.
+embed -> switch (old vectors go, the name is the new embedder's) -> fill (rows copied, words made) -> drop -> local (the
+bundled model's rows beside an API's, in place: they are comparable all along) -> done; when the vectors may stay: words
+-> renew -> done.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ STATE_FILE = "reindex.json"
 EMBED_BATCH = 16
 PAGE = 500
 
-Stage = Literal["embed", "switch", "fill", "drop", "words", "renew", "done"]
+Stage = Literal["embed", "switch", "fill", "drop", "local", "words", "renew", "done"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +65,20 @@ class Reindex:
         lock: AbstractContextManager[Any],
         state_dir: Path,
         vectors: bool = False,
-        local: EmbedderIdentity | None = None,
+        local: Embedder | None = None,
     ) -> None:
         """embedder: None leaves the vectors as they are. vectors: embed anew although the embedder is the same.
 
-        local: who makes the second vector beside an API's; rows of its own stay, those it lacks are made behind.
+        local: makes the second vector beside an API's. With `vectors` all of them are made anew, else those it lacks
+        when the embedder changed, and otherwise behind.
         """
         self._store = store
         self._embedder = embedder
         self._lock = lock
         self._file = state_dir / STATE_FILE
-        self._beside = {DENSE_LOCAL: local} if local is not None else {}
+        self._local = local
+        self._beside = {DENSE_LOCAL: local.identity} if local is not None else {}
+        self._vectors = vectors
         self._identity = asdict(embedder.identity) if embedder is not None else None
         self._at = self._taken_up() or {name: _Place(self._first(name, vectors)) for name in COLLECTIONS}
 
@@ -102,6 +106,9 @@ class Reindex:
                 return "drop"
             case "drop":
                 self._become(name, {DENSE: self._new(), **self._beside})
+                return "local"
+            case "local":
+                yield from self._embed_local(name)
                 return "done"
             case "words":
                 yield from self._rewrite(name, "words")
@@ -129,6 +136,26 @@ class Reindex:
                 name, {memory.point_id: {BESIDE: row} for memory, row in zip(waiting, rows, strict=True)}
             )
             yield Progress(name, "embed", self._store.count(name, Where((HasVector(BESIDE),))), total)
+
+    def _embed_local(self, name: str) -> Iterator[Progress]:
+        """Give every version the bundled model's row anew, or only those that lack it; nothing where it cannot run."""
+        if self._local is None or not self._local.available():
+            return
+        wanted = Where() if self._vectors else Where((), (HasVector(DENSE_LOCAL),))
+        total, place = self._store.count(name, wanted), self._at[name]
+        after, done = place.after, place.done
+        while True:
+            page, after = self._store.scan(name, wanted, page=EMBED_BATCH, after=after)
+            memories = [entry.memory for entry in page]
+            if memories:
+                rows = document_rows(self._local, memories, whole=True)
+                told = zip(memories, rows, strict=True)
+                self._store.set_vectors(name, {memory.point_id: {DENSE_LOCAL: row} for memory, row in told})
+            done += len(page)
+            if after is None:
+                return
+            self._note(name, _Place("local", after, done))
+            yield Progress(name, "local", done, max(total, done))
 
     def _rewrite(self, name: str, stage: Stage) -> Iterator[Progress]:
         """Put every version again with fresh words, and in `fill` with its new row under the name that is searched."""
@@ -174,6 +201,7 @@ class Reindex:
             held = json.loads(self._file.read_text(encoding="utf-8"))
             if held["identity"] != self._identity or set(held["at"]) != set(COLLECTIONS):
                 return None
+            self._vectors = self._vectors or held["vectors"]
             return {name: _Place(**place) for name, place in held["at"].items()}
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -181,5 +209,9 @@ class Reindex:
     def _note(self, name: str, place: _Place) -> None:
         self._at[name] = place
         make_private(self._file.parent)
-        told = {"identity": self._identity, "at": {one: asdict(held) for one, held in self._at.items()}}
+        told = {
+            "identity": self._identity,
+            "vectors": self._vectors,
+            "at": {one: asdict(held) for one, held in self._at.items()},
+        }
         write_whole(self._file, json.dumps(told).encode())

@@ -69,7 +69,7 @@ def _here(data_dir: Path, lock: DirectoryLock, vectors: bool, asked: dict[str, s
             lock=threading.RLock(),
             state_dir=data_dir / "jobs",
             vectors=vectors,
-            local=local.identity if local is not None else None,
+            local=local,
         )
         for progress in run.steps():
             tick(progress.done, progress.total, f"{progress.collection}: {progress.stage}")

@@ -225,7 +225,7 @@ def test_reindex_keeps_the_second_vector_only_while_its_model_makes_it(
     identity: EmbedderIdentity | None = local.identity if local else None
     wanted = {DENSE: embedder.identity} | ({DENSE_LOCAL: identity} if identity else {})
 
-    run = Reindex(house.store, embedder, lock=threading.RLock(), state_dir=tmp_path / "jobs", local=identity)
+    run = Reindex(house.store, embedder, lock=threading.RLock(), state_dir=tmp_path / "jobs", local=local)
     list(run.steps())
 
     assert house.vectors(told) == left

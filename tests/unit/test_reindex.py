@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from timekit import a_memory
+from timekit import a_memory, day, upkeep
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.lifecycle.reindex import BESIDE, Reindex
+from memory_anchor.lifecycle.renewal import renew_words
+from memory_anchor.lifecycle.upkeep import Limits
 from memory_anchor.model import COLLECTIONS
-from memory_anchor.ports import DENSE, CollectionSpec, Entry
+from memory_anchor.ports import DENSE, DENSE_LOCAL, CollectionSpec, Entry
 from memory_anchor.testing import HashEmbedder
+from memory_anchor.text.indexing import embedded_text
 from memory_anchor.where import HasVector, Where
 
 OLD, NEW = HashEmbedder(), HashEmbedder(dimensions=32, model="newer")
@@ -107,6 +112,42 @@ def test_without_an_embedder_vectors_stay_as_they_are(tmp_path):
     assert near(store, OLD) == [a_memory("m7").point_id]
 
 
+@pytest.mark.parametrize("cut_after", [0, 2, 5, 9, 12])
+def test_the_second_vector_beside_an_api_is_made_anew_as_well(tmp_path, cut_after):
+    """Rule reindex.vectors: both rows are made anew, by a run that was cut off too; without `vectors` they stay."""
+    store, local = DictStore(), HashEmbedder(dimensions=16, model="bundled")
+    for name in COLLECTIONS:
+        store.open_collection(name, CollectionSpec({DENSE: OLD.identity, DENSE_LOCAL: local.identity}))
+    memories = [a_memory(f"m{n}", f"deploy number {n} went well") for n in range(40)]
+    wrong = local.documents(["something else"])[0]
+    store.put(EVENTS, [Entry(m, {DENSE: OLD.documents([m.content])[0], DENSE_LOCAL: wrong}) for m in memories])
+
+    def second(memory):
+        (entry,) = store.get(EVENTS, [memory.point_id], with_vectors=True)
+        return entry.vectors[DENSE_LOCAL]
+
+    list(a_run(store, tmp_path, OLD, local=local).steps())
+    assert all((second(memory) == wrong).all() for memory in memories)
+
+    run = a_run(store, tmp_path, OLD, local=local, vectors=True).steps()
+    for _ in range(cut_after):
+        next(run)
+    list(a_run(store, tmp_path, OLD, local=local, vectors=True).steps())
+
+    rows = local.documents([embedded_text(m) for m in memories])
+    assert all(np.allclose(second(memory), row, atol=1e-6) for memory, row in zip(memories, rows, strict=True))
+
+
+def test_a_store_that_moves_to_an_api_gets_the_second_vectors_it_lacks(tmp_path):
+    """Rule reindex: afterwards search by meaning survives the API's absence."""
+    store, local = shelf(DictStore()), HashEmbedder(dimensions=16, model="bundled")
+
+    list(a_run(store, tmp_path, NEW, local=local).steps())
+
+    assert dict(store.embedders(EVENTS)) == {DENSE: NEW.identity, DENSE_LOCAL: local.identity}
+    assert store.count(EVENTS, Where((HasVector(DENSE_LOCAL),))) == 40
+
+
 @pytest.mark.slow
 def test_the_edge_store_is_moved_to_another_embedder(tmp_path):
     """Rule reindex: the way out of WrongEmbedder, on the real engine, and it opens with the new one afterwards."""
@@ -127,3 +168,41 @@ def test_the_edge_store_is_moved_to_another_embedder(tmp_path):
                 store.open_collection(name, CollectionSpec({DENSE: NEW.identity}))
             assert near(store, NEW) == [a_memory("m7").point_id]
             assert dict(store.embedders(EVENTS)) == {DENSE: NEW.identity}
+
+
+def words_of(store, name="m7"):
+    (entry,) = store.get(EVENTS, [a_memory(name).point_id], with_vectors=True)
+    return entry.words
+
+
+def test_words_cut_by_an_older_version_are_made_anew_once(tmp_path):
+    """Rule words.version: another way of cutting text reaches what was stored before, with its vectors kept."""
+    store, told = shelf(DictStore()), []
+    up = replace(upkeep(store), state_dir=tmp_path)
+    assert words_of(store) is None
+
+    first = renew_words(up, day(1), on_renewed=lambda: told.append(1))
+    again = renew_words(up, day(2), on_renewed=lambda: told.append(2))
+
+    assert words_of(store) is not None
+    assert near(store, OLD) == [a_memory("m7").point_id]
+    assert (first.counts, again.counts, told) == ({"memories": 40}, {}, [1])
+
+
+def test_renewing_words_stops_when_told_and_goes_on(tmp_path):
+    """Rule jobs.bounded: a stopped run is taken up again, and only then counts as done."""
+    store = shelf(DictStore())
+    up = replace(upkeep(store), state_dir=tmp_path)
+
+    assert renew_words(up, day(1), Limits(should_stop=lambda: True)).left
+    assert not renew_words(up, day(1)).left
+    assert words_of(store) is not None
+
+
+def test_a_dry_run_renews_no_words(tmp_path):
+    """Rule jobs.dry-run: it says how many and writes nothing."""
+    store = shelf(DictStore())
+    report = renew_words(replace(upkeep(store), state_dir=tmp_path), day(1), Limits(dry_run=True))
+    assert (report.counts, report.left) == ({"memories": 40}, True)
+    assert words_of(store) is None
+    assert list(tmp_path.iterdir()) == []
