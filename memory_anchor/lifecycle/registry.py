@@ -13,6 +13,7 @@ from typing import Protocol
 from memory_anchor.lifecycle.consolidation import consolidate, merge_duplicates
 from memory_anchor.lifecycle.forgetting import expire_events, forget
 from memory_anchor.lifecycle.jobs import Job
+from memory_anchor.lifecycle.renewal import renew_words
 from memory_anchor.lifecycle.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
 from memory_anchor.lifecycle.upkeep import JobReport, Limits, Upkeep
 
@@ -27,6 +28,8 @@ class _Usage(Protocol):
 
 class _Searcher(Protocol):
     def embed_pending(self, limit: int, /) -> int: ...
+
+    def invalidate(self) -> None: ...
 
 
 class _Services(Protocol):
@@ -66,9 +69,13 @@ def all_jobs(host: Host) -> tuple[Job, ...]:
             "embed_pending", at, left=not limits.dry_run, dry_run=limits.dry_run, counts={"embedded": done}
         )
 
+    def words(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
+        return renew_words(up, at, limits, on_renewed=host.services.searcher.invalidate)
+
     return (
         Job("flush_usage", "write counted uses of memories", MINUTE, flush_usage),
         Job("finish_supersedes", "end memories whose successor was written and they were not", HOUR, finish_supersedes),
+        Job("renew_words", "index words anew after an update that cuts text otherwise", HOUR, words),
         Job("embed_pending", "embed what was stored without its meaning", HOUR, embed_pending),
         Job("consolidate", "tell ended conversations as one story each", 15 * MINUTE, consolidate),
         Job("merge_duplicates", "merge extracted facts that say the same, citing both", DAY, merge_duplicates),
