@@ -75,6 +75,9 @@ _UNITS = {
     "character": "characters? chars? 字符 个字符",
     "age": "岁",
 }
+_SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
+_MONTHS_IN = {"month": 1, "year": 12}
+_BYTES = {"k": 10, "m": 20, "g": 30, "t": 40}
 _UNIT_OF = [(unit, re.compile(rf"[\s-]?(?:{'|'.join(names.split())})(?![a-z])")) for unit, names in _UNITS.items()]
 _MONTHS = _words("january february march april may june july august september october november december")
 _MONTH_AT = {name: place for place, name in enumerate(_MONTHS, 1)} | {
@@ -99,7 +102,46 @@ _DATE = re.compile(
 )
 _WEEKDAY = re.compile(rf"(?<![a-z])(?P<en>{'|'.join(_DAYS)})s?(?![a-z])|(?:周|星期|礼拜)(?P<zh>[一二三四五六日天])")
 _YEAR = re.compile(r"(?<!\d)((?:19|20)\d\d)(?!\d)(?:年)?")
-_QUARTER = re.compile(r"(?:every|each|per|a)\squarter|quarterly|每季度|每个季度")
+_EVERY = re.compile(
+    rf"(?<![a-z])(?:(?P<word>hourly|daily|nightly|weekly|biweekly|fortnightly|monthly|quarterly|yearly|annually)"
+    rf"|(?:every|each)\s(?:(?P<other>other)\s|(?P<en>\d+|{'|'.join(_WORD_NUMBERS)})\s)?"
+    rf"(?P<unit>second|minute|hour|day|night|week|month|quarter|year)s?)(?![a-z])"
+    rf"|每隔?(?P<zh>{_SOME})?个?(?P<zunit>秒|分钟|小时|天|日|周(?![一二三四五六日天末])"
+    rf"|星期(?![一二三四五六日天])|月(?![{_HAN_NUMBER[1:-6]}\d])|季度|年)"
+)
+"""How often: a period of its own, so that `weekly` and `every two weeks` differ."""
+_EVERY_UNIT = {
+    "hourly": ("hour", 1),
+    "daily": ("day", 1),
+    "nightly": ("day", 1),
+    "weekly": ("week", 1),
+    "biweekly": ("week", 2),
+    "fortnightly": ("week", 2),
+    "monthly": ("month", 1),
+    "quarterly": ("month", 3),
+    "yearly": ("year", 1),
+    "annually": ("year", 1),
+    "night": ("day", 1),
+    "quarter": ("month", 3),
+    "秒": ("second", 1),
+    "分钟": ("minute", 1),
+    "小时": ("hour", 1),
+    "天": ("day", 1),
+    "日": ("day", 1),
+    "周": ("week", 1),
+    "星期": ("week", 1),
+    "月": ("month", 1),
+    "季度": ("month", 3),
+    "年": ("year", 1),
+}
+_SHARE = re.compile(rf"百分之(?P<share>{_SOME})|(?P<tenths>[一二三四五六七八九])成(?![一-龥]?[为了员功果立交本])")
+_PART = re.compile(
+    r"(?<![a-z])(?:(?P<part>half|quarter)(?:\sof)?\san?\s|half-)(?P<unit>minute|hour|day|week|month|year)(?![a-z])"
+    r"|半个?(?P<zunit>分钟|小时|天|周|星期|月|年)|(?P<quarter>[一三])刻钟"
+)
+_PAST = re.compile(
+    rf"(?<![a-z])(?P<what>half|quarter)\s(?P<side>past|to)\s(?P<hour>\d{{1,2}}|{'|'.join(_WORD_NUMBERS)})(?![a-z])"
+)
 _NUMBER = re.compile(
     rf"(?P<before>[a-z][a-z+#]*)?(?:\s|-|/)?(?<![\d.])(?P<digits>\d{{1,3}}(?:,\d{{3}})+"
     rf"|\d+(?:\.\d+)*)(?P<nth>st|nd|rd|th)?"
@@ -159,6 +201,55 @@ def _date(match: re.Match[str]) -> Number | None:
     return ("date", f"{month:02d}-{_value(day):02d}") if day else ("in-month", f"{month:02d}")
 
 
+def _past(match: re.Match[str]) -> Number | None:
+    """Return half past nine as 09:30, and quarters likewise."""
+    hour = _count(match["hour"])
+    minutes = hour * 60 + (30 if match["what"] == "half" else 15) * (1 if match["side"] == "past" else -1)
+    return ("clock", f"{minutes // 60:02d}:{minutes % 60:02d}") if 1 <= hour <= 24 else None
+
+
+def _part(match: re.Match[str]) -> Number:
+    """Return half an hour and a quarter of an hour as the minutes they are."""
+    if match["quarter"]:
+        return _measured("minute", str(15 * _value(match["quarter"])))
+    unit, many = _EVERY_UNIT.get(match["zunit"] or match["unit"], (match["unit"], 1))
+    return _measured(unit, str(many * (0.25 if match["part"] == "quarter" else 0.5)))
+
+
+def _every(match: re.Match[str]) -> Number:
+    name = match["word"] or match["unit"] or match["zunit"]
+    unit, many = _EVERY_UNIT.get(name, (name, 1))
+    told = match["en"] or match["zh"]
+    many *= 2 if match["other"] else _count(told) if told else 1
+    unit, value = _measured(unit, str(many))
+    return (f"every-{unit}", value)
+
+
+def _share(match: re.Match[str]) -> Number:
+    return ("percent", str(_value(match["share"]) if match["share"] else _value(match["tenths"]) * 10))
+
+
+def _count(text: str) -> int:
+    return _WORD_NUMBERS[text] if text in _WORD_NUMBERS else _value(text)
+
+
+def _measured(unit: str, value: str, told: str = "") -> Number:
+    """Return a duration in seconds or months and a size in bytes, so that 90 minutes and 2 hours can be compared.
+
+    told: the unit as it stands in the text.
+    """
+    if unit in _SECONDS or unit in _MONTHS_IN:
+        kind, factor = ("duration", _SECONDS[unit]) if unit in _SECONDS else ("months", _MONTHS_IN[unit])
+    elif unit == "byte":
+        kind, factor = "byte", 1 << _BYTES.get(told.strip(" -")[:1], 0)
+    else:
+        return (unit, value)
+    try:
+        return (kind, f"{float(value) * factor:g}")
+    except ValueError:  # 1.2.3
+        return (unit, value)
+
+
 def _weekday(match: re.Match[str]) -> Number:
     if match["en"]:
         return ("weekday", str(_DAYS.index(match["en"]) + 1))
@@ -168,22 +259,36 @@ def _weekday(match: re.Match[str]) -> Number:
 def _plain(match: re.Match[str], text: str) -> Number | None:
     """Return a number that is no time or date, with the unit after it or the name before it."""
     rest = text[match.end() : match.end() + 12]
-    unit = next((unit for unit, names in _UNIT_OF if names.match(rest)), "")
+    unit, told = next(((unit, said.group()) for unit, names in _UNIT_OF if (said := names.match(rest))), ("", ""))
     if match["han"]:
         if not unit or (unit == "item" and match["han"] == "一"):
             return None  # 一起, 统一, 万一: no number unless something is counted
-        return (unit, str(_value(match["han"])))
+        return _measured(unit, str(_value(match["han"])), told)
     if match["word"]:
         word = match["word"]
         ordinal = word in _ORDINALS
         if word in {"second", "first", "one"} and unit == "":
             return None
         value = str(_ORDINALS[word] if ordinal else _WORD_NUMBERS[word])
-        return ("time" if word in {"once", "twice"} else unit or "count", value)
+        if not unit and text[: match.start()].rstrip().endswith("floor"):
+            unit = "floor"  # floor three is the third floor
+        return _measured("time" if word in {"once", "twice"} else unit or "count", value, told)
     digits = match["digits"].replace(",", "").lstrip("0") or "0"
     if not unit and match["before"] and match["before"] not in _NOT_NAMES:
         unit = match["before"]
-    return (unit or ("version" if digits.count(".") else "count"), digits)
+    return _measured(unit or ("version" if digits.count(".") else "count"), digits, told)
+
+
+_READERS = (
+    (_PAST, _past),
+    (_PART, _part),
+    (_CLOCK, _clock),
+    (_DATE, _date),
+    (_WEEKDAY, _weekday),
+    (_SHARE, _share),
+    (_EVERY, _every),
+)
+"""In the order in which they take their stretch of text."""
 
 
 def numbers(text: str) -> frozenset[Number]:
@@ -193,14 +298,12 @@ def numbers(text: str) -> frozenset[Number]:
     True
     """
     found: set[Number] = set()
-    for pattern, reader in ((_CLOCK, _clock), (_DATE, _date), (_WEEKDAY, _weekday)):
+    for pattern, reader in _READERS:
         for match in pattern.finditer(text):
             number = reader(match)
             if number is not None:
                 found.add(number)
                 text = text[: match.start()] + "，" * (match.end() - match.start()) + text[match.end() :]
-    if _QUARTER.search(text):
-        found.add(("month", "3"))
     for match in _YEAR.finditer(text):
         found.add(("year", match.group(1)))
     text = _YEAR.sub("，", text)

@@ -97,6 +97,8 @@ def relation(
     # One exchanged stretch may be a synonym: a shared number and a high cosine say so.
     reworded = seen.agrees and cosine >= thresholds.reworded
     weak = (seen.span and not reworded) or (seen.value and cosine >= thresholds.agreeing)
+    # The surer the vectors are that it is one thing, the fewer words must say which quantity of it differs.
+    weak = weak or (seen.counted and cosine >= thresholds.same)
     if (seen.strong or weak or says_new) and shares and near:
         return Relation.CONFLICT, after.changed
     if (cosine >= thresholds.same and not seen.other_quantity) or (seen.agrees and cosine >= thresholds.agreeing):

@@ -34,15 +34,17 @@ CHANGE = re.compile(
     r"|chang(?:ed|ing) (?:\w+ ){0,4}?(?:to|from)|changed|replac(?:ed|ing|es)|migrat(?:ed|ing)|upgraded"
     r"|downgraded|renamed|postponed"
     r"|rescheduled|raised|lowered|increased|reduced|decreased|grew|shrank|dropped|stopped|quit|gave up"
-    r"|given up|left|instead of"
+    r"|given up|left|instead of|since (?:\w+ )?(?:january|february|march|april|may|june|july|august|september|october"
+    r"|november|december|spring|summer|autumn|monday|(?:19|20)\d\d)"
     r"|rather than|became|has become|(?:has|have|had|was|were) (?:been |now )?turned o(?:n|ff)|forgotten"
-    r"|divorced|deprecated|retired|superseded|updated to|is done with|back to)(?![a-z])"
+    r"|divorced|deprecated|retired|superseded|updated to|(?:user|he|she|i) (?:is|am) done with|back to)(?![a-z])"
     r"|(?:昨天|上周|上个?月|去年)[^，。]{1,12}了|不再|改用|改为|改成|改由|改到|改存|改喝|改吃|改在|换成"
     r"|换到|换了|换为|搬到|搬去|搬家|搬了|迁移|迁到"
     r"|升级|降级|现在|如今|目前已|从现在起|以后|今后"
     r"|已经不|已不|已停|已弃|停用|弃用|废弃|取消|推迟|提前到|延期|提高到|降低到|调整|增加到|减少到|扩大到"
     r"|缩短|离开|离职|辞职|辞去|辞掉|放弃了?|戒了|戒掉|不喜欢了|替换|代替|取代|更新为"
-    r"|变成|变为|转到|转为|离婚|又开始|不怕了|忘了"
+    r"|变成|变为|转到|转为|离婚|又开始|不怕了|忘了|不[^，。不了]{1,8}了(?!解)|从[^，。]{1,6}起|(?:下|上)调|调(?:到|至|为|高|低)"
+    r"|最近(?:开始|才|又|不)"
 )
 """Words by which a statement says itself that something changed; only these let rules supersede."""
 
@@ -52,13 +54,18 @@ DENY = re.compile(
     r"|从不|不再|不能|不会|不要|不用|不需要|不必|不是|不得|不许|无需|没有|没|禁止|严禁|未|别|勿|戒|拒绝"
     r"|不(?!但|仅|过[，,是]|同|错|断|久|如|管|论|稳定)"
 )
+IMPLIED = re.compile(
+    r"(?<![a-z])(?:allerg(?:y|ic|ies)|lack(?:s|ing)?|missing|absent|except(?:ion)?|exclud(?:es?|ed|ing)|fails?"
+    r"|unable|impossible|un(?!der|it|i[fqov]|ion|til|less|pack|lock|do)[a-z]{3,}(?:ed|able))(?![a-z])|过敏|缺少|缺乏|除外|无法"
+)
+"""Words that deny by their meaning; beside a denial in words they are no contradiction."""
 BOUND = re.compile(
     r"不(?:能|得|可|会)?(?:超过|低于|少于|多于|大于|小于|早于|晚于)|no (?:more|less|fewer|later"
     r"|earlier) than|not (?:more|less"
     r"|exceed)|至多|至少|at (?:most|least)|不稳定|flaky"
 )
 CONTRAST = re.compile(
-    r"(?<![a-z])(?:over|rather than|instead of|(?:and |but )?not with|and not|but not|than)(?![a-z])\s"
+    r"(?<![a-z])(?:over|rather than|instead of|(?:and |but )?not with|and not|but not|than)(?![a-z])\s(?!\d)"
     r"|[,，]\s?(?:not|never|no)(?![a-z])\s"
     r"|[,，](?:不用|不要|不是|不能用|不能|禁止|而不是|而非|别用|不)|而不是|而非|(?:代替|取代|替代)"
 )
@@ -111,6 +118,8 @@ OPPOSITES = tuple(
     )
 )
 """Words that exclude each other in one slot, both languages side by side."""
+NO_AGREEMENT = frozenset(("likes", "loves", "喜欢", "wife", "after", "before", "office"))
+"""Sides that agree in nothing by being named twice: two likes may be of two things, a wife's of two habits."""
 ASIDES = tuple(
     tuple(frozenset(member.split("=")) for member in line.split("|"))
     for line in (
@@ -139,6 +148,14 @@ PREDICATE = re.compile(
     r"|sends?|keeps?)(?![a-z])"
     r"|[是在有用对由每喜偏必需要住会能支开关保采最跑存放做养吃喝说写设属位来去上装选学教买卖打怕爱恨讨搬换改]"
 )
+PLACED = re.compile(
+    r"(?<![a-z])(?:(?:is|are|was|were|has|have|had) )?(?:moved|relocated|moving) to(?![a-z])"
+    r"|(?<![a-z])(?:resides?|(?:is|are|was|were) (?:now )?(?:based|located|living)|settled) in(?![a-z])"
+    r"|(?:已经?)?(?:搬|迁|移居)(?:家)?[到去至]了?|定居在?|住在"
+)
+"""Ways to say where something is now; moving somewhere and living there state one slot."""
+COPULAS = frozenset(("is", "are", "was", "were", "是"))
+PRONOUNS = frozenset("我你他她它")
 SINGLE = re.compile(
     r"(?:is|are|was|were|lives?|works?|located|stored|kept|hosted|deployed|written|built|scheduled|called"
     r"|named|born|caused)"

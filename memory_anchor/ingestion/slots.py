@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 
@@ -27,13 +27,18 @@ from memory_anchor.ingestion.slot_words import (
     CJK,
     CLAUSE,
     CONTRAST,
+    COPULAS,
     DENY,
     EXCLUSIVE,
     FROM,
+    IMPLIED,
     NAME,
+    NO_AGREEMENT,
     NOT_A_NAME,
     OPPOSITES,
+    PLACED,
     PREDICATE,
+    PRONOUNS,
     SINGLE,
     STOPS,
     VERBS,
@@ -52,6 +57,7 @@ CALENDAR = frozenset({"date", "weekday", "clock", "year", "in-month", "version"}
 ALIKE, SWAPPED_IN, PARALLEL = 0.45, 0.4, 0.55
 """Alignment from which two wordings count as one sentence with a word exchanged."""
 
+_DENIED_IMPLIED = re.compile(rf"(?:{DENY.pattern})\s?(?:\w+\s)?(?:{IMPLIED.pattern})")
 _TOKEN = re.compile(rf"[{CJK}]|[a-z0-9_]+(?:[.'’/+#:-]+[a-z0-9_]+)*")
 
 
@@ -140,7 +146,7 @@ def read(text: str) -> Reading:
     refused: set[str] = set()
     for match in FROM.finditer(folded):
         refused |= _stems(next(filter(None, match.groups())))
-    kept = folded
+    kept = PLACED.sub(lambda match: "lives in" if match.group().isascii() else "在", folded)
     for match in CONTRAST.finditer(bounded):
         tail = CLAUSE.split(bounded[match.end() :])[0]
         refused |= _stems(" ".join(tail.split()[:3]) if tail.isascii() else tail[:6])
@@ -161,14 +167,19 @@ def read(text: str) -> Reading:
         asserted=asserted,
         denied=bool(denied),
         changed=CHANGE.search(folded) is not None,
-        subject=_subject(folded),
-        predicate=verb.group() if (verb := PREDICATE.search(folded, 1)) else "",
+        subject=_subject(kept),
+        predicate=verb.group() if (verb := _predicate(kept)) else "",
     )
+
+
+def _predicate(folded: str) -> re.Match[str] | None:
+    """Return the first verb that can be one: a Chinese subject has two characters unless it is a pronoun (库存服务)."""
+    return PREDICATE.search(folded, 1 if folded[:1].isascii() or folded[:1] in PRONOUNS else 2)
 
 
 def _subject(folded: str) -> int:
     """Return how many tokens stand before the predicate; the first alone where none is known."""
-    match = PREDICATE.search(folded, 1)
+    match = _predicate(folded)
     before = folded[: match.start()] if match else ""
     return len([token for token in _tokens(before) if token not in STOPS]) or 1
 
@@ -186,7 +197,7 @@ def _differing_units(old: Reading, new: Reading) -> frozenset[str]:
 
 def _countable(reading: Reading) -> bool:
     """Return whether it states a quantity; one of something (一次, once) is too vague to be one."""
-    return any(value != "1" for _, value in reading.numbers)
+    return any(value != "1" and not unit.startswith("every-") for unit, value in reading.numbers)
 
 
 def _named_overlap(old: Reading, new: Reading) -> float:
@@ -218,6 +229,7 @@ def _same_side(old: Reading, new: Reading) -> bool:
         _holds(old, one) and _holds(new, one) and not _holds(old, two) and not _holds(new, two)
         for pair in OPPOSITES
         for one, two in (pair, pair[::-1])
+        if not one & NO_AGREEMENT
     )
 
 
@@ -248,6 +260,14 @@ def _denies(reading: Reading) -> bool:
     return reading.denied or bool(reading.refused)
 
 
+def _both_negative(old: Reading, new: Reading) -> bool:
+    """Return whether one denies in words what the other denies by its meaning: no sugar, unsweetened."""
+    return any(
+        other.denied and IMPLIED.search(one.folded) is not None and not _DENIED_IMPLIED.search(other.folded)
+        for one, other in ((old, new), (new, old))
+    )
+
+
 def _names_swapped(old: Reading, new: Reading) -> bool:
     """Return whether each names something that the other does not mention at all."""
     gone = any(name not in new.folded for name in old.names)
@@ -269,6 +289,12 @@ def _same_meaning(old: Reading, new: Reading, swaps: Sequence[tuple[str, int, in
     )
 
 
+def _kind_differs(old: Reading, new: Reading, swap: tuple[str, int, int, int, int]) -> bool:
+    """Return whether a number stands where the other has none: on port 8080 and on Debian are two facts."""
+    _, i, j, k, m = swap
+    return any(token[0].isdigit() for token in old.tokens[i:j]) != any(token[0].isdigit() for token in new.tokens[k:m])
+
+
 def _other_value(old: Reading, new: Reading, matcher: SequenceMatcher[str]) -> bool:
     """Return whether subject and single-valued predicate are the same and what follows shares nothing."""
     first = matcher.get_matching_blocks()[0]
@@ -281,13 +307,25 @@ def _other_value(old: Reading, new: Reading, matcher: SequenceMatcher[str]) -> b
     return not _stems(" ".join(rest)) & _stems(" ".join(come))
 
 
+def _turned(old: Reading, new: Reading) -> Reading:
+    """Return the old reading in the order of the new one: X is Y and Y is X say the same."""
+    if old.predicate not in COPULAS or new.predicate not in COPULAS:
+        return old
+    head, tail = old.tokens[: old.subject], old.tokens[old.subject :]
+    about = set(new.tokens[: new.subject])
+    if len(about & set(tail)) <= len(about & set(head)) or not head:
+        return old
+    return replace(old, tokens=(*tail, *head), subject=len(tail))
+
+
 def contrast(old: Reading, new: Reading) -> Contrast:
     """Return how the two readings differ."""
+    old = _turned(old, new)
     matcher = SequenceMatcher(None, old.tokens, new.tokens, autojunk=False)
     edits = [edit for edit in matcher.get_opcodes() if edit[0] != "equal"]
     swaps = [edit for edit in edits if edit[0] == "replace"]
     wording = matcher.ratio()
-    shared = old.numbers & new.numbers
+    shared = {number for number in old.numbers & new.numbers if not number[0].startswith("every-")}
     one_stretch = len(edits) == 1 and len(swaps) == 1
     units = _differing_units(old, new)
     overlap = len(old.content & new.content) / (min(len(old.content), len(new.content)) or 1)
@@ -304,9 +342,15 @@ def contrast(old: Reading, new: Reading) -> Contrast:
         counted=bool(units),
         numbers=bool(units & CALENDAR) or (bool(units) and _named_overlap(old, new) >= COUNTED_IN),
         opposites=_opposed(old, new),
-        denied=bool(old.refused & new.asserted or new.refused & old.asserted)
-        or (_denies(old) != _denies(new) and max(overlap, wording) >= ALIKE),
+        denied=not _both_negative(old, new)
+        and (
+            bool(old.refused & new.asserted or new.refused & old.asserted)
+            or (_denies(old) != _denies(new) and max(overlap, wording) >= ALIKE)
+        ),
         swapped=max(overlap, wording) >= SWAPPED_IN and _names_swapped(old, new),
-        span=wording >= PARALLEL and one_stretch and not _same_meaning(old, new, swaps),
+        span=wording >= PARALLEL
+        and one_stretch
+        and not _same_meaning(old, new, swaps)
+        and not _kind_differs(old, new, swaps[0]),
         value=_other_value(old, new, matcher),
     )

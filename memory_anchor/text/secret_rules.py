@@ -397,6 +397,21 @@ _WORDED: tuple[Rule, ...] = (
         _is_password,
     ),
     Rule(
+        "password",
+        re.compile(r"(?<![\w-])(?:-u|--user|--proxy-user)[ =]?[\"']?[^\s:/\"']{1,60}:(?P<s>[\x21-\x7e]{4,128})"),
+        ("-u", "--user", "--proxy-user"),
+        _is_password,
+    ),
+    Rule(
+        "password",
+        re.compile(
+            r"(?:machine\s{1,3}\S{1,100}|default)\s{1,3}login\s{1,3}\S{1,80}\s{1,3}password\s{1,3}"
+            r"(?P<s>[\x21-\x7e]{3,128})"
+        ),
+        ("login",),
+        lambda match: not _is_reference(match.group("s")),
+    ),
+    Rule(
         "api_key",
         re.compile(rf"{_KEY_WORD}(?:{_SEPARATOR}|{_NEXT}){_VALUE}", re.I | re.ASCII),
         (),
