@@ -90,3 +90,37 @@ def test_purge_needs_a_terminal_and_the_passphrase_and_then_erases_everywhere(ru
     assert "erased 1 versions" in shown
     assert "out of reach: Git history" in shown
     assert run("show", name).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed"),
+    [
+        (("xylophone", "--yes"), ""),
+        (("xylophone",), "y\n"),
+        (("-", "--yes"), "xylophone\n"),
+        (("-", "--json"), "xylophone"),
+    ],
+)
+def test_a_text_to_purge_may_be_an_argument_or_standard_input(run, core, monkeypatch, arguments, typed):
+    """Rule: usable in scripts; the passphrase still comes from the terminal alone."""
+    name = json.loads(told(run("log", "the word is xylophone", "--json")))["id"]
+    assert run("purge", "--matching", *arguments, input=typed).exit_code == 4
+    monkeypatch.setattr(core, "as_human", lambda actor, _: replace(actor, caller=Caller.HUMAN))
+    monkeypatch.setattr(care, "ask_passphrase", lambda *_: "pass")
+    monkeypatch.setattr(care, "passphrase_beside_input", lambda: "pass")
+
+    done = run("purge", "--matching", *arguments, input=typed)
+
+    assert done.exit_code == 0, done.output
+    assert run("show", name).exit_code == 3
+    if "--json" in arguments:
+        assert json.loads(done.stdout)["versions"] == 1
+
+
+def test_a_purge_that_cannot_be_confirmed_or_names_two_texts_is_refused(run, monkeypatch):
+    """Rule: bad input is one sentence, before anything is asked."""
+    monkeypatch.setattr(care, "ask_passphrase", lambda *_: "pass")
+
+    assert "add --yes" in run("purge", "--matching", "-", input="text").output
+    two = run("purge", "--matching", "one", "two", "--yes")
+    assert (two.exit_code, "allowed is one" in two.output) == (2, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from rich.markup import escape
 from memory_anchor.errors import BadInput
 from memory_anchor.interfaces.cli.link import call
 from memory_anchor.interfaces.cli.output import err, guarded, memory_table, out, quiet, show_json, show_outcome
-from memory_anchor.interfaces.cli.passphrase import ask_passphrase, human_passphrase
+from memory_anchor.interfaces.cli.passphrase import ask_passphrase, human_passphrase, passphrase_beside_input
 
 EXTRACT_AT_ONCE = 400
 """Turns handed over in one call; more are taken in parts."""
@@ -134,23 +135,31 @@ def undo(
 
 @guarded
 def purge(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Whole memories.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Whole memories; with --matching the text.")
+    ] = None,
     matching: Annotated[
-        bool, typer.Option("--matching", help="Ask for a text, unseen, and erase all with it.")
+        bool, typer.Option("--matching", help="Erase all with a text: asked unseen, or - for standard input.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask once more.")] = False,
     json_: Json = False,
 ) -> None:
     """Erase for good, in every version, the store's log, reports and spool; needs the passphrase."""
-    text = ask_passphrase("Text to erase everywhere: ") if matching else None  # never in a shell's history
-    passphrase = ask_passphrase()
+    given = list(ids or ())
+    is_piped = matching and given == ["-"] and not sys.stdin.isatty()
+    if is_piped and not (yes or json_):
+        raise BadInput("--matching - reads standard input, where nothing can be confirmed; add --yes or --json")
+    text = _text_to_purge(given) if matching else None
+    passphrase = passphrase_beside_input() if is_piped else ask_passphrase()
+    named = [] if matching else given
     if not json_:
-        doomed = call("purge_preview", ids=list(ids or ()), text=text, passphrase=passphrase)["memories"]
+        doomed = call("purge_preview", ids=named, text=text, passphrase=passphrase)["memories"]
         for memory in doomed:
             out.print(f"  [cyan]{memory['id']}[/] [dim]{memory['versions']} versions[/] {escape(memory['content'])}")
-    if not json_ and not typer.confirm("Erase for good? Nothing brings it back", default=False):
+    if not (json_ or yes) and not typer.confirm("Erase for good? Nothing brings it back", default=False):
         quiet("nothing was erased")
         return
-    answer = call("purge", ids=list(ids or ()), text=text, passphrase=passphrase)
+    answer = call("purge", ids=named, text=text, passphrase=passphrase)
     if json_:
         show_json(answer)
         return
@@ -168,6 +177,19 @@ def purge(
         out.print("[red]something was still found afterwards; run it again[/]")
     for place in answer["out_of_reach"]:
         out.print(f"  [dim]out of reach: {escape(place)}[/]")
+
+
+def _text_to_purge(given: list[str]) -> str:
+    """Return the text of `--matching`: typed unseen, piped in for `-`, or the argument itself."""
+    match given:
+        case []:
+            return ask_passphrase("Text to erase everywhere: ")
+        case ["-"]:
+            return ask_passphrase("Text to erase everywhere: ") if sys.stdin.isatty() else sys.stdin.read().rstrip("\n")
+        case [text]:
+            err.print("[yellow]an argument stays in the shell's history; without one the text is asked unseen[/]")
+            return text
+    raise BadInput(f"--matching got {len(given)} texts; allowed is one, or none to be asked unseen")
 
 
 @guarded

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import getpass
 import sys
+from pathlib import Path
 
 from memory_anchor.errors import Refused
+
+_TERMINAL = "/dev/tty"
 
 
 def human_passphrase(wanted: bool) -> str | None:
@@ -20,3 +23,13 @@ def ask_passphrase(prompt: str = "Passphrase: ") -> str:
     if not sys.stdin.isatty():
         raise Refused("this needs a human at a terminal; run it in your own shell, not through an agent")
     return getpass.getpass(prompt)
+
+
+def passphrase_beside_input() -> str:
+    """Return what is typed on the terminal while standard input is a pipe. Raises Refused: there is no terminal."""
+    try:
+        with Path(_TERMINAL).open("rb"):  # getpass would fall back to the pipe
+            pass
+    except OSError:
+        raise Refused("this needs a human at a terminal, and there is none beside the pipe") from None
+    return getpass.getpass("Passphrase: ")
