@@ -10,20 +10,24 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import threading
+import time
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from timekit import EMBEDDER, T0, ListAudit, a_memory, current, day, put, upkeep
+from timekit import EMBEDDER, T0, a_memory, current, day, put, upkeep
 
+from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.adapters.sparse_files import copy_tree
 from memory_anchor.lifecycle.consolidation import consolidate, merge_duplicates
 from memory_anchor.lifecycle.forgetting import expire_events, forget
 from memory_anchor.lifecycle.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
-from memory_anchor.lifecycle.upkeep import LifecycleRules, Upkeep
+from memory_anchor.lifecycle.upkeep import COLLECTIONS_KEPT, LifecycleRules, Upkeep
 from memory_anchor.lifecycle.usage import UsageBuffer
-from memory_anchor.model import COLLECTIONS, Citation, MemoryType, Origin, Scope, Status, Tag
+from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag, point_id
 from memory_anchor.ports import DENSE, CollectionSpec
 from memory_anchor.testing import ManualClock
 from memory_anchor.where import Where
@@ -224,18 +228,25 @@ def test_a_flush_cut_short_counts_nothing_twice():
         assert all(m.usage.count <= 1 for m in current(up).values())
 
 
+def _stored(store, written):
+    found = store.get(written["layer"], [point_id(written["id"], written["version"])])
+    return bool(found) and found[0].memory.content_hash == written["content_hash"]
+
+
 def _open(folder):
     from memory_anchor.adapters.edge_store import EdgeStore
     from memory_anchor.runtime.lock import DirectoryLock
 
     store = EdgeStore(folder / "store", lock=DirectoryLock.acquire(folder, role="test"), reserve_bytes=0)
-    for name in COLLECTIONS:
+    for name in COLLECTIONS_KEPT:
         store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
-    return Upkeep(store, ListAudit(), threading.RLock(), rules=LifecycleRules(**RULES), state_dir=folder / "state")
+    audit = JsonlAudit(folder / "audit" / "audit.jsonl")
+    audit.complete(lambda written: _stored(store, written), now=NIGHT)
+    return Upkeep(store, audit, threading.RLock(), rules=LifecycleRules(**RULES), state_dir=folder / "state")
 
 
-def _in_child(work):
-    """Run `work` in a forked process; return its exit status. The parent never opens the engine."""
+def _child(work):
+    """Run `work` in a forked process and return its id. The parent has imported all and never opens the engine."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -246,7 +257,21 @@ def _in_child(work):
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
+    return pid
+
+
+def _status(pid):
     return os.waitpid(pid, 0)[1]
+
+
+def _audited(up):
+    """Assert that the trail holds every version that a job wrote, each once."""
+    whats = [record["what"] for record in up.audit.records()]
+    told = [(one["id"], one["version"]) for what in whats for one in what.get("memories", [what])]
+    pages = [up.store.scan(name, Where(), page=10_000)[0] for name in COLLECTIONS_KEPT]
+    written = [e.memory for page in pages for e in page if e.memory.author.startswith("job:")]
+    assert sorted(told) == sorted((m.id, m.version) for m in written)
+    assert up.audit.verify() is None
 
 
 @pytest.mark.slow
@@ -254,37 +279,62 @@ def _in_child(work):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 @pytest.mark.parametrize("name", SCENES)
 def test_a_process_killed_in_the_middle_of_a_job_loses_and_doubles_nothing(name, tmp_path):
-    """Rule: kill -9 in the middle of each job 50 times: no loss, no double, the next run completes."""
+    """Rule: kill -9 in the middle of each job 50 times: no loss, no double, the next run completes.
+
+    Every other kill comes right before or after a write, the others at any instant of the job. Each starts from a copy
+    of one filled store, in a process forked from this one, so that a kill costs about a second.
+    """
+    import qdrant_edge  # noqa: F401 - loaded before forking, by a process that has no other thread
+
     job, memories = SCENES[name]
+
+    def fill():
+        up = _open(tmp_path / "filled")
+        put(up, *memories)
+        up.store.close()
 
     def whole():
         up = _open(tmp_path / "whole")
-        put(up, *memories)
         fuse = Fuse(-1, blow)
+        began = time.perf_counter()
         job(fused(up, fuse), NIGHT)
+        took = time.perf_counter() - began
         job(up, NIGHT)
-        (tmp_path / "expected.json").write_text(json.dumps([fuse.moments, end_state(up)]))
+        _audited(up)
+        (tmp_path / "expected.json").write_text(json.dumps([fuse.moments, took, end_state(up)]))
         up.store.close()
 
-    assert _in_child(whole) == 0
-    moments, expected = json.loads((tmp_path / "expected.json").read_text())
+    assert _status(_child(fill)) == 0
+    copy_tree(tmp_path / "filled", tmp_path / "whole")
+    assert _status(_child(whole)) == 0
+    moments, took, expected = json.loads((tmp_path / "expected.json").read_text())
     draw = random.Random(name)
-    for kill in range(KILLS if moments else 1):
-        folder = tmp_path / str(kill)
-        moment = draw.randrange(moments) if moments else None
+    for kill in range(KILLS):
+        folder = tmp_path / f"kill-{kill}"
+        copy_tree(tmp_path / "filled", folder)
+        moment = draw.randrange(moments) if moments and kill % 2 else -1
+        began, begins = os.pipe()
 
-        def die(folder=folder, moment=moment):
+        def die(folder=folder, moment=moment, begins=begins):
             up = _open(folder)
-            put(up, *memories)
-            if moment is not None:
-                job(fused(up, Fuse(moment, lambda: os.kill(os.getpid(), signal.SIGKILL))), NIGHT)
+            os.write(begins, b"!")
+            job(fused(up, Fuse(moment, lambda: os.kill(os.getpid(), signal.SIGKILL))), NIGHT)
+            signal.pause()
 
         def finish(folder=folder):
             up = _open(folder)
             job(up, NIGHT)
             assert end_state(up) == expected
+            _audited(up)
             up.store.close()
 
-        status = _in_child(die)
-        assert moment is None or os.WTERMSIG(status) == signal.SIGKILL
-        assert _in_child(finish) == 0, f"killed at moment {moment} of {moments}"
+        pid = _child(die)
+        if moment < 0:
+            assert os.read(began, 1) == b"!"
+            time.sleep(draw.uniform(0, took))
+            os.kill(pid, signal.SIGKILL)
+        assert os.WTERMSIG(_status(pid)) == signal.SIGKILL
+        os.close(began)
+        os.close(begins)
+        assert _status(_child(finish)) == 0, f"kill {kill}, at moment {moment} of {moments}"
+        shutil.rmtree(folder)
