@@ -159,6 +159,7 @@ class Core:
             activation=activation,
             local=local,
             prompt=prompt,
+            tags=tags,
         )
         records = Records(store, clock, self.audit, new_id=ids.new, entry_of=searcher.entry_of, on_write=self._stored)
         events = EventLog(records)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.model import FOUND_STATES, Memory
+from memory_anchor.model import FOUND_STATES, Memory, Tag
 from memory_anchor.ports import DENSE, Entry, SparseVector
 from memory_anchor.retrieval.centring import Centring, script_of
 from memory_anchor.retrieval.vector_rows import VectorRows
@@ -92,6 +92,7 @@ class Mirror:
         self._projects, self._audiences, self._conversations, self._collections = (_Names() for _ in range(4))
         self._postings: dict[int, _Postings] = {}
         self._talks: list[list[tuple[int, int]]] = []
+        self._tags: dict[int, tuple[Tag, ...]] = {}
         self._live = np.zeros(FIRST_ROWS, dtype=bool)
         self._script = np.zeros(FIRST_ROWS, dtype=np.int8)
         self._project = np.full(FIRST_ROWS, NONE, dtype=np.int32)
@@ -156,6 +157,8 @@ class Mirror:
         self._collection[row] = self._collections.id(collection)
         self._length[row] = len(words.indices)
         self._happened[row] = memory.happened_at.timestamp()
+        if memory.tags:
+            self._tags[row] = memory.tags
         shape = shape_of(memory.content)
         self._shape[row] = (shape.asks, shape.tells_time, shape.tells_number, shape.said)
         if scope.conversation and memory.conversation_seq is not None and memory.is_current:
@@ -265,6 +268,10 @@ class Mirror:
     def shapes(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return (n, 4): asks, tells a time, tells a number (0 or 1) and the log of how much is said."""
         return self._shape[rows]
+
+    def tags(self, rows: NDArray[np.int64]) -> list[tuple[Tag, ...]]:
+        """Return the tags of each row."""
+        return [self._tags.get(row, ()) for row in rows.tolist()]
 
     def words(self, term_ids: Sequence[int], project: str) -> WordScores:
         """Return BM25 over every row, with document frequencies of this project (`account|project`) alone."""

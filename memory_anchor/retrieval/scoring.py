@@ -8,12 +8,13 @@ order: a candidate that neither means nor says enough of the query is left out, 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memory_anchor.cooccurrence import affinity
 from memory_anchor.ports import DENSE
 from memory_anchor.retrieval import ranking
 from memory_anchor.text.shape import wants_number, wants_time
@@ -39,6 +40,7 @@ class Question:
     """A query made ready: its script, distinct terms and normalised text, and its raw row once it is embedded.
 
     using: the named vector that the row may be compared with. words: BM25 of the whole mirror, counted ahead.
+    tags: how much it wants each tag, 0 to 1.
     """
 
     text: str
@@ -49,6 +51,7 @@ class Question:
     row: Matrix | None = None
     using: str = DENSE
     words: WordScores | None = None
+    tags: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, text: str, *, script: int, project: str) -> Question:
@@ -127,6 +130,9 @@ def score(
         happened = mirror.happened(rows)
         inside = (happened >= period.start.timestamp()) & (happened < period.end.timestamp())
         parts["time"] = np.float32(weights.time) * inside.astype(np.float32)
+    if question.tags:
+        meets = [affinity(tags, question.tags) if tags else 0.0 for tags in mirror.tags(rows)]
+        parts["tags"] = np.float32(weights.tags) * np.asarray(meets, dtype=np.float32)
     total = np.asarray(sum(parts.values()), dtype=np.float32)
     relevant = ranking.relevant(dense, share, weights, named=named)
     if readers is not None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
+from memory_anchor.cooccurrence import TagNeighbours
 from memory_anchor.errors import Unavailable, WrongEmbedder
 from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, SearchAnswer, Status
 from memory_anchor.model import audiences as audiences_of
@@ -81,8 +82,8 @@ class Searcher:
 
     embedder None: words alone. conversation, fold_duplicates, priors: the switches of the settings. cache_ttl_s 0: no
     answers are kept. lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector.
-    activation: how strength is counted. local, prompt: the embedders beside an
-    API's (`Meaning`). Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
+    activation: how strength is counted. local, prompt: the embedders beside an API's (`Meaning`). tags: which occur
+    together. Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
     """
 
     def __init__(
@@ -102,7 +103,9 @@ class Searcher:
         activation: ActivationSettings = DEFAULTS,
         local: Embedder | None = None,
         prompt: Embedder | None = None,
+        tags: TagNeighbours | None = None,
     ) -> None:
+        self._tags = tags or TagNeighbours()
         self._store, self._clock = store, clock
         self._meaning = Meaning(embedder, local=local, prompt=prompt)
         self._lens, self._reranker, self._rerank_deadline_s = lens, reranker, rerank_deadline_s
@@ -191,7 +194,8 @@ class Searcher:
         asked = self._meaning.asked(request.query, topic=request.topic, share=self._lens)
         if asked.note:
             notes[asked.note] = bool(self._meaning.embedders)  # without any, words alone are all there is
-        return replace(question, row=asked.row, using=asked.using, words=worded.result())
+        wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
+        return replace(question, row=asked.row, using=asked.using, words=worded.result(), tags=wanted)
 
     def _words(self, question: Question) -> WordScores:
         with self._lock:

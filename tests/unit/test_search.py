@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.cooccurrence import TagNeighbours, count_tags
 from memory_anchor.errors import Unavailable
 from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, Status, Tag, Visibility
 from memory_anchor.ports import DENSE, CollectionSpec, Entry, Hit, SparseVector
@@ -441,3 +442,19 @@ def test_a_clock_moved_by_hand_moves_the_meaning_of_today(bench: Bench) -> None:
     assert bench.ask("what did we ship today") == [event.id]
     bench.clock.set(datetime.fromisoformat("2025-12-20T12:00:00+00:00"))
     assert bench.ask("what happened today") == []
+
+
+def test_a_tag_that_occurs_with_the_one_asked_for_breaks_a_tie() -> None:
+    """Rule search.tags: of two memories that say the same of the query, the one with a neighbouring tag comes first."""
+    tags = TagNeighbours()
+    tags.replace(count_tags([("p|local|default", ("nginx", "gateway"))] * 3))
+    bench = Bench(tags=tags)
+    plain = bench.fact("the timeout was raised on Monday morning")
+    near = bench.fact("the timeout was raised on Monday evening", tags=(Tag("gateway"),))
+    assert plain.audience == "p|local|default"
+
+    answer = bench.searcher.search(ACTOR, SearchRequest("nginx timeout raised on Monday", detail=True))
+
+    assert [one.id for one in answer.snippets] == [near.id, plain.id]
+    assert answer.snippets[0].signals["tags"]["added"] > 0
+    assert "tags" not in answer.snippets[1].signals
