@@ -62,13 +62,13 @@ def build_core(
         marker.touch(mode=0o600)
     chosen, beside, prompt = embedder, local, None
     if chosen is None:
-        chosen, beside = embedder_of(settings), local or local_of(settings)
+        chosen, beside = embedder_of(settings, data_dir), local or local_of(settings, data_dir)
         prompt = _promptly(chosen)
     if chosen is not None:
         chosen = RememberingEmbedder(chosen)
     models = _models(settings, data_dir, shown) if model is None else None
     thinking = models("") if models is not None else model
-    ranking = reranker or _reranker(settings, thinking)
+    ranking = reranker or _reranker(settings, data_dir, thinking)
     opened = store if store is not None else open_store(settings, data_dir, lock)
     if beside is not None:
         beside = RememberingEmbedder(beside)
@@ -113,28 +113,38 @@ def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> Mem
     return EdgeStore(data_dir / "store", lock=lock, reserve_bytes=settings.store.reserve_mb << 20)
 
 
-def embedder_of(settings: Settings) -> Embedder | None:
-    """Return the embedder that the settings ask for; None means search by words alone. Raises BadInput."""
-    from memory_anchor.adapters.embedders import make_embedder
+def embedder_of(settings: Settings, data_dir: Path) -> Embedder | None:
+    """Return the embedder that the settings ask for; None means search by words alone. Raises BadInput.
+
+    data_dir: where a model that was fetched is kept.
+    """
+    from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, make_embedder
+    from memory_anchor.adapters.fetched_models import folder_of
 
     chosen = settings.embedder
     return make_embedder(
         chosen.kind,
         model=chosen.model,
         model_path=chosen.model_path or None,
+        cache_dir=str(folder_of(data_dir, chosen.model or FASTEMBED_DEFAULT)),
         dimensions=chosen.dimensions,
         api_key=chosen.api_key.get_secret_value(),
         base_url=chosen.base_url,
     )
 
 
-def local_of(settings: Settings) -> Embedder | None:
+def local_of(settings: Settings, data_dir: Path) -> Embedder | None:
     """Return the model that keeps a second vector beside an API's; None without an API, or with no model here."""
-    from memory_anchor.adapters.embedders import make_embedder
+    from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, make_embedder
+    from memory_anchor.adapters.fetched_models import folder_of
 
     if settings.embedder.kind not in API_EMBEDDERS:
         return None
-    return make_embedder("auto", model_path=settings.embedder.model_path or None)
+    return make_embedder(
+        "auto",
+        model_path=settings.embedder.model_path or None,
+        cache_dir=str(folder_of(data_dir, FASTEMBED_DEFAULT)),
+    )
 
 
 def _promptly(embedder: Embedder | None) -> Embedder | None:
@@ -172,13 +182,19 @@ def _models(settings: Settings, data_dir: Path, clock: Clock) -> Callable[[str],
     return named
 
 
-def _reranker(settings: Settings, model: LanguageModel | None) -> Reranker | None:
+def _reranker(settings: Settings, data_dir: Path, model: LanguageModel | None) -> Reranker | None:
     """Return the reranker of the settings. Raises BadInput: it asks for a language model and there is none."""
     if settings.retrieval.reranker == "none":
         return None
-    from memory_anchor.adapters.rerankers import make_reranker
+    from memory_anchor.adapters.fetched_models import folder_of
+    from memory_anchor.adapters.rerankers import FASTEMBED_DEFAULT, make_reranker
 
-    return make_reranker(settings.retrieval.reranker, path=settings.retrieval.reranker_path, language_model=model)
+    return make_reranker(
+        settings.retrieval.reranker,
+        path=settings.retrieval.reranker_path,
+        cache_dir=str(folder_of(data_dir, FASTEMBED_DEFAULT)),
+        language_model=model,
+    )
 
 
 def loaded_settings(

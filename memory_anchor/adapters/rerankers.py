@@ -116,7 +116,8 @@ class FastEmbedReranker:
         if not self.available() and (self._path or not self._allow_download):
             raise Unavailable(
                 f"fastembed has no reranker {self._model_name} in {self._path or self._cache or 'any local folder'}; "
-                "set retrieval.reranker_path to a folder that holds one, or retrieval.reranker to none."
+                "run `memory-anchor doctor --fetch-model`, set retrieval.reranker_path to a folder that holds one, or "
+                "retrieval.reranker to none."
             )
 
     def _open(self) -> Any:

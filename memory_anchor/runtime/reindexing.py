@@ -53,11 +53,11 @@ def _here(data_dir: Path, lock: DirectoryLock, vectors: bool, asked: dict[str, s
     from memory_anchor.ports import CollectionSpec
 
     settings = settings_of(os.environ, {"embedder": asked} if asked else None)
-    embedder, local = embedder_of(settings), local_of(settings)
+    embedder, local = embedder_of(settings, data_dir), local_of(settings, data_dir)
     if embedder is not None and not embedder.available():
         raise Unavailable(
-            f"embedder {embedder.identity.model} cannot run here without a download; "
-            "set embedder.model_path, or choose another with --embedder"
+            f"embedder {embedder.identity.model} cannot run here without a download; run `memory-anchor doctor "
+            "--fetch-model`, set embedder.model_path, or choose another with --embedder"
         )
     store = open_store(settings, data_dir, lock)
     try:

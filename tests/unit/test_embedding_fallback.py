@@ -242,10 +242,11 @@ def test_the_model_that_runs_here_is_loaded_behind_and_the_api_left_alone(house:
     assert house.api.asked == []
 
 
-def test_only_an_api_gets_a_bundled_model_beside_it() -> None:
+def test_only_an_api_gets_a_bundled_model_beside_it(tmp_path: Path) -> None:
     """Rule fallback.settings: openai, zhipu and gemini; a model that runs here needs no second."""
     kinds = {
-        kind: local_of(Settings.model_validate({"embedder": {"kind": kind}})) for kind in ("auto", "none", "zhipu")
+        kind: local_of(Settings.model_validate({"embedder": {"kind": kind}}), tmp_path)
+        for kind in ("auto", "none", "zhipu")
     }
 
     assert (kinds["auto"], kinds["none"]) == (None, None)

@@ -114,7 +114,7 @@ def _run(kind: str, cases: Iterable[Case], chosen: Variant) -> dict[str, Any]:
     from memory_anchor.evaluation.kept_rows import KeptRows
     from memory_anchor.settings import Settings
 
-    embedder = embedder_of(chosen.settings)
+    embedder = embedder_of(chosen.settings, data_dir())
     kept = KeptRows(embedder, runs.folder_of(data_dir())) if embedder is not None else None
     _progress(f"{kind} ({chosen.name})")
     try:

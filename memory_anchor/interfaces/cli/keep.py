@@ -13,7 +13,7 @@ from typing import Annotated, Any, BinaryIO
 import typer
 from rich.markup import escape
 
-from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.interfaces.cli.link import call, data_dir, preamble
 from memory_anchor.interfaces.cli.output import err, guarded, out, quiet, show_json
 from memory_anchor.interfaces.cli.passphrase import ask_passphrase, human_passphrase
@@ -225,6 +225,10 @@ def doctor(
     salvage: Annotated[
         bool, typer.Option("--salvage", help="Open a damaged store with what can be read; the rest is kept beside it.")
     ] = False,
+    fetch_model: Annotated[
+        bool, typer.Option("--fetch-model", help="Download the fastembed models that the settings ask for.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Download without asking.")] = False,
     json_: Json = False,
 ) -> None:
     """Check everything a memory stands on, and print the next command for what is wrong."""
@@ -232,6 +236,9 @@ def doctor(
 
     if salvage:
         _salvaged(json_)
+        return
+    if fetch_model:
+        _fetched(yes, json_)
         return
     checks = []
     for check in examine.diagnose(os.environ, data_dir(), audit=audit):
@@ -246,6 +253,41 @@ def doctor(
         show_json({"ok": code == 0, "checks": [asdict(check) for check in checks]})
     if code:
         raise typer.Exit(code)
+
+
+def _fetched(yes: bool, as_json: bool) -> None:
+    """Download what the settings ask for and this machine lacks, after the user's word for each."""
+    from memory_anchor.adapters.fetched_models import SOURCE, wanted
+    from memory_anchor.app import settings_of
+
+    settings = settings_of(os.environ)
+    models = wanted(
+        data_dir(),
+        kind=settings.embedder.kind,
+        model=settings.embedder.model,
+        model_path=settings.embedder.model_path,
+        reranker=settings.retrieval.reranker,
+        reranker_path=settings.retrieval.reranker_path,
+    )
+    if not models:
+        raise BadInput(
+            f"--fetch-model has nothing to do with embedder.kind {settings.embedder.kind} and retrieval.reranker "
+            f"{settings.retrieval.reranker}; it serves fastembed without a folder of its own"
+        )
+    os.umask(0o077)
+    told = []
+    for model in models:
+        if not model.is_here:
+            question = f"Download {model.model} from {SOURCE} into {model.folder}, for {model.setting}?"
+            if not yes and not (sys.stdin.isatty() and typer.confirm(question, default=False, err=True)):
+                raise Refused(f"{model.model} was not downloaded; say yes on a terminal, or give --yes")
+            err.print(f"[dim]· fetching {escape(model.model)} from {SOURCE}[/]")
+            model.fetch()
+        told.append({"model": model.model, "folder": str(model.folder), "was_here": model.is_here})
+        if not as_json:
+            quiet(f"{model.model} is {'already ' if model.is_here else ''}in {model.folder}")
+    if as_json:
+        show_json({"models": told})
 
 
 def _salvaged(as_json: bool) -> None:

@@ -1,0 +1,119 @@
+"""What a message tells the user to type can be typed: commands and options named anywhere in the package exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from memory_anchor.interfaces.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "memory_anchor"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+DISPATCHED = {
+    "mcp": {"--in-process", "--transport", "--host", "--port"},
+    "hook": set(),
+}
+"""Commands that start before the command line is imported, and their options."""
+HOLE = "\0"
+"""Stands for what is filled in when the message is made."""
+_QUOTED = re.compile(r"`memory-anchor((?: [^`\n]*)?)`")
+_BARE = re.compile(r"(?<![`\w./-])memory-anchor((?: +(?:--[a-z][a-z-]*|[a-z][a-z-]*))+)")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_PROSE = frozenset("into reads proposal rejection approver approved sealed confirmation and is".split())  # noqa: SIM905
+"""Words that follow the product's name in sentences and in the headings of its files."""
+
+
+def texts(path: Path) -> Iterator[str]:
+    """Yield the string constants of a module, adjacent and formatted ones as one, docstrings too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else HOLE for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def raised(path: Path) -> Iterator[str]:
+    """Yield what a module says when it raises."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            for part in ast.walk(node.exc):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.value
+
+
+def commands() -> Any:
+    """Return the tree of commands; a group has `commands`."""
+    return get_command(app)
+
+
+def options_of(command: Any) -> set[str]:
+    return {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+
+
+def trouble(words: list[str]) -> str:
+    """Return what is wrong with the words behind `memory-anchor`, "" when they can be typed."""
+    command: Any = commands()
+    if words and words[0] in DISPATCHED:
+        unknown = set(filter(_OPTION.fullmatch, words)) - DISPATCHED[words[0]]
+        return f"no option {sorted(unknown)} of {words[0]}" if unknown else ""
+    for place, word in enumerate(words):
+        if not hasattr(command, "commands") or word.startswith("-"):
+            unknown = [one for one in words[place:] if _OPTION.fullmatch(one) and one not in options_of(command)]
+            return f"no option {unknown} of {command.name}" if unknown else ""
+        if HOLE in word or not re.fullmatch(r"[a-z][a-z-]*", word):
+            return ""
+        if word not in command.commands:
+            return f"no command {word!r}"
+        command = command.commands[word]
+    return ""
+
+
+def split(text: str) -> list[str]:
+    return [word.strip(",.;:()'\"") for word in text.replace("|", " ").split()]
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *PAGES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_that_is_named_exists(path: Path) -> None:
+    """Rule messages.commands: a user can type what a message, a docstring or a page quotes."""
+    found = texts(path) if path.suffix == ".py" else iter([path.read_text(encoding="utf-8")])
+    for text in found:
+        for quoted in _QUOTED.findall(text):
+            assert not trouble(split(quoted)), f"`memory-anchor{quoted}`: {trouble(split(quoted))}"
+        if path.suffix == ".py":
+            for bare in _BARE.findall(text):
+                words = split(bare)
+                if words[0] not in _PROSE:
+                    assert not trouble([words[0], *filter(_OPTION.fullmatch, words[1:])]), f"memory-anchor {bare}"
+
+
+def all_options() -> set[str]:
+    found = set().union(*DISPATCHED.values())
+    waiting: list[Any] = [commands()]
+    while waiting:
+        command = waiting.pop()
+        found |= options_of(command)
+        waiting.extend(getattr(command, "commands", {}).values())
+    return found
+
+
+def test_every_option_that_an_error_names_exists() -> None:
+    """Rule messages.options: an error never asks for an option that no command has."""
+    known = all_options()
+    for path in SOURCES:
+        for text in raised(path):
+            assert set(_OPTION.findall(text)) <= known, f"{path.name}: {text}"
+
+
+def test_what_cannot_be_typed_is_noticed() -> None:
+    """Rule messages.commands: the check itself sees a wrong command, subcommand and option."""
+    wrong = ("fetch", "context list", "doctor --fetch", "context show ID --yaml", "mcp --out-process")
+    assert all(trouble(split(one)) for one in wrong)
+    assert not any(trouble(split(one)) for one in ("", "context show ID", "doctor --fetch-model", "jobs run NAME"))
