@@ -17,7 +17,6 @@ import re
 import threading
 import unicodedata
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
@@ -196,11 +195,6 @@ def weighted(counts: Mapping[str, float]) -> SparseVector:
         key = term_id(term)
         values[key] = values.get(key, 0.0) + count * (K1 + 1) / (count + K1)
     return SparseVector(tuple(values), tuple(values.values()))
-
-
-def document_terms(text: str) -> SparseVector:
-    """Return the BM25 document vector of one text."""
-    return weighted(Counter(terms(text)))
 
 
 def query_terms(text: str) -> SparseVector:

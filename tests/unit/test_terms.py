@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.text.hashing import content_hash, stable_hash
-from memory_anchor.text.terms import K1, document_terms, is_chinese, phrases, query_terms, term_id, terms
+from memory_anchor.text.terms import K1, is_chinese, phrases, query_terms, term_id, terms, weighted
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_chinese_becomes_characters_and_bigrams() -> None:
 
 def test_document_weights_saturate_by_bm25() -> None:
     """Rule words.bm25: tf*(k1+1)/(tf+k1) with b 0, whatever the length of the text."""
-    vector = document_terms("qdrant qdrant qdrant edge")
+    vector = weighted(Counter(terms("qdrant qdrant qdrant edge")))
     weights = dict(zip(vector.indices, vector.values, strict=True))
 
     assert weights[term_id("qdrant")] == pytest.approx(3 * (K1 + 1) / (3 + K1))
@@ -78,7 +79,7 @@ def test_quoted_text_becomes_phrases_in_either_script() -> None:
 @given(st.text(max_size=300))
 def test_any_text_gives_terms_with_distinct_32_bit_ids(text: str) -> None:
     """Rule words.total: no text breaks the tokeniser; ids are unsigned 32-bit and distinct within a vector."""
-    vector = document_terms(text)
+    vector = weighted(Counter(terms(text)))
     assert len(set(vector.indices)) == len(vector.indices) == len(vector.values)
     assert all(0 <= index < 2**32 for index in vector.indices)
     assert all(0 < value < K1 + 1 for value in vector.values)
