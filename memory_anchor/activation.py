@@ -131,10 +131,8 @@ def bounded_base_level(
     oldest, rest = max(recent_ages_days), count - len(recent_ages_days)
     if rest < 0 or first_age_days < oldest:
         raise ValueError("bounded_base_level needs count >= the ages given and first_age_days >= the oldest of them")
-    total = sum(age**-decay for age in recent_ages_days)
-    if rest > 0:
-        total += rest * _mean_odds(oldest, first_age_days, decay)
-    return math.log(total)
+    known = base_level(recent_ages_days, decay)
+    return math.log(math.exp(known) + rest * _mean_odds(oldest, first_age_days, decay)) if rest > 0 else known
 
 
 def _mean_odds(near: float, far: float, decay: float) -> float:

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from memory_anchor.model import FOUND_STATES, Memory
-from memory_anchor.where import Between, Where
-
-_TICK = timedelta(microseconds=1)
-"""Ranges of a store are half open; the finest step of its times turns <= into <."""
 
 BOOKKEEPING = frozenset(
     {
@@ -117,26 +113,6 @@ def believed_at(versions: Iterable[Memory], instant: datetime) -> Memory | None:
     """
     found = [v for v in versions if v.recorded_at <= instant and (v.recorded_to is None or instant < v.recorded_to)]
     return max(found, key=lambda v: v.version, default=None)
-
-
-def true_at(memory: Memory, instant: datetime) -> bool:
-    """Return whether the memory claims to hold at `instant` (valid_from <= instant < valid_to)."""
-    return memory.valid_from <= instant and (memory.valid_to is None or instant < memory.valid_to)
-
-
-def known_at(instant: datetime) -> Where:
-    """Return the filter for what was both believed and true at `instant`; versions of any state match.
-
-    The state of a version says how it stands now, so whoever searches the past keeps what `was_found` accepts.
-    """
-    return Where(
-        (
-            Between("recorded_at", below=instant + _TICK),
-            Between("recorded_to", at_least=instant + _TICK),
-            Between("valid_from", below=instant + _TICK),
-            Between("valid_to", at_least=instant + _TICK),
-        )
-    )
 
 
 def was_found(version: Memory) -> bool:

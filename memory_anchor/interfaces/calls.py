@@ -89,17 +89,32 @@ def list_(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def show(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return {"memory": shaped_memory(anchor, anchor.get(given.get("id")))}
+    """Return one memory: as it is, as it was believed at `as_of`, or one version of it (`ID@2`)."""
+    from memory_anchor.lifecycle import history as past
+
+    name, reader = inputs.text("id", given.get("id"), most=inputs.NAME_MAX), anchor.actor.scope
+    then = given.get("as_of")
+    if then is not None:
+        instant = inputs.instant("as_of", then, zone=anchor.actor.zone, now=core.clock.now())
+        return {"memory": shaped_memory(anchor, past.as_of(core.services.store, name, instant, reader))}
+    if past.parse_version_id(name) is not None:
+        return {"memory": shaped_memory(anchor, past.version(core.services.store, name, reader))}
+    return {"memory": shaped_memory(anchor, anchor.get(name))}
 
 
 @call
 def history(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Return every version of a memory and what changed; with `story` those of the memories it took the place of."""
     from memory_anchor.lifecycle.history import history as steps_of
+    from memory_anchor.lifecycle.history import trajectory
 
     versions = anchor.history(given.get("id"))
+    steps = steps_of(versions)
+    if given.get("story"):
+        steps = trajectory(core.services.store, versions[0].id, anchor.actor.scope)
     return {
         "versions": [shaped_memory(anchor, m) for m in versions],
-        "steps": [json.loads(json.dumps(asdict(step), default=str)) for step in steps_of(versions)],
+        "steps": [json.loads(json.dumps(asdict(step), default=str)) for step in steps],
     }
 
 

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 
 from memory_anchor.errors import NotFound
-from memory_anchor.model import Memory, Scope, Status, audiences, point_id
+from memory_anchor.model import Memory, Scope, Status, audiences
 from memory_anchor.ports import MemoryStore
 from memory_anchor.versions import believed_at, changed_fields, written_by
 from memory_anchor.where import OneOf, Where
@@ -151,16 +151,13 @@ def parse_version_id(version_id: str | None) -> tuple[str, int] | None:
     return (memory_id, int(number)) if at and number.isdigit() else None
 
 
-def version(store: MemoryStore, version_id: str) -> Memory | None:
-    """Return one version by its id, from whichever collection holds it."""
-    parts = parse_version_id(version_id)
-    if parts is None:
-        return None
-    for collection in HISTORY_COLLECTIONS:
-        found = store.get(collection, [point_id(*parts)])
-        if found:
-            return found[0].memory
-    return None
+def version(store: MemoryStore, version_id: str, reader: Scope | None) -> Memory:
+    """Return one version by its id (`m1@2`). Raises NotFound: there is none that the reader may see."""
+    memory_id, number = parse_version_id(version_id) or (version_id, 0)
+    for one in versions_of(store, memory_id, reader):
+        if one.version == number:
+            return one
+    raise NotFound(f"memory {memory_id!r} has no version {number}; `memory-anchor history` gives those it has")
 
 
 def as_of(store: MemoryStore, memory_id: str, instant: datetime, reader: Scope | None) -> Memory:

@@ -124,3 +124,33 @@ def test_a_purge_that_cannot_be_confirmed_or_names_two_texts_is_refused(run, mon
     assert "add --yes" in run("purge", "--matching", "-", input="text").output
     two = run("purge", "--matching", "one", "two", "--yes")
     assert (two.exit_code, "allowed is one" in two.output) == (2, True)
+
+
+def test_a_story_begins_with_the_memories_that_were_replaced(run, clock):
+    """Rule: `previous_version_id` chains are readable as a story."""
+    first = json.loads(told(run("add", "The cache lives in Memcached", "--key", "cache", "--json")))["id"]
+    clock.advance(days=1)
+    second = json.loads(
+        told(run("add", "The cache now lives in Redis", "--key", "cache", "--replaces", first, "--json"))
+    )
+    assert (second["outcome"], second["id"] != first) == ("superseded", True)
+
+    plain, story = (told(run("history", second["id"], *more)) for more in ((), ("--story",)))
+
+    assert first not in plain.replace("superseded", "")
+    assert story.index(f"{first}@1") < story.index("Memcached") < story.index(f"{second['id']}@1")
+    assert story.index(f"{second['id']}@1") < story.index("now lives in Redis")
+
+
+def test_a_memory_is_shown_as_it_was_believed_and_in_any_version(run, clock):
+    """Rule: bi-temporal: what was known then, by time and by version."""
+    name = json.loads(told(run("log", "one", "--json")))["id"]
+    before = clock.now().isoformat()
+    clock.advance(days=1)
+    told(run("edit", name, "two"))
+
+    assert told(run("show", name)).startswith("two")
+    assert told(run("show", name, "--as-of", before)).startswith("one")
+    assert told(run("show", f"{name}@1")).startswith("one")
+    assert run("show", f"{name}@3").exit_code == 3
+    assert run("show", name, "--as-of", "2020-01-01").exit_code == 3

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from timekit import a_memory, current, day, put, upkeep
 
 from memory_anchor.errors import NotFound
 from memory_anchor.lifecycle import history
-from memory_anchor.lifecycle.upkeep import Change, every_current, write
-from memory_anchor.model import FOUND_STATES, MemoryType, Scope, Status, Tag, Visibility
-from memory_anchor.versions import known_at, revise, was_found
+from memory_anchor.lifecycle.upkeep import Change, write
+from memory_anchor.model import MemoryType, Scope, Status, Tag, Visibility
+from memory_anchor.versions import revise
 
 
 def edit(up, memory_id, at, author="agent:a", reason="edit", **changes):
@@ -107,48 +105,9 @@ def test_a_version_is_found_by_its_id_in_any_collection():
     up = upkeep()
     put(up, a_memory("e"), a_memory("f", kind=MemoryType.FACT))
 
-    assert [history.version(up.store, v) and history.version(up.store, v).id for v in ("e@1", "f@1")] == ["e", "f"]
-    assert history.version(up.store, "e@2") is None
-    assert history.version(up.store, "nonsense") is None
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([*Status]), st.integers(0, 3)), min_size=1, max_size=15))
-def test_as_of_now_equals_the_plain_search(writes):
-    """Law: what was known and true now is what a plain filter finds now, whatever was written before."""
-    up = upkeep()
-    at = 0.0
-    for number, status, hours in writes:
-        at += hours / 24
-        name = f"m{number}"
-        if name in current(up):
-            edit(up, name, day(at), status=status)
-        else:
-            put(up, a_memory(name, recorded_at=day(at), when=day(at)))
-
-    now = day(at)
-    versions, _ = up.store.scan("event_log", known_at(now), page=1000)
-    plain, _ = up.store.scan("event_log", every_current(), page=1000)
-    then = {e.memory.version_id for e in versions if was_found(e.memory)}
-
-    assert then == {e.memory.version_id for e in plain if e.memory.state in FOUND_STATES}
-
-
-def test_as_of_asks_what_was_known_then_and_what_was_true_then():
-    """Rule: bi-temporal: a fact learned later is not known before; one that ended is not true after."""
-    up = upkeep()
-    put(
-        up,
-        a_memory("learned_late", recorded_at=day(10), valid_from=day(1)),
-        a_memory("ended", valid_to=day(5)),
-        a_memory("future", valid_from=day(20)),
-    )
-
-    def known(instant):
-        versions, _ = up.store.scan("event_log", known_at(instant), page=100)
-        return {e.memory.id for e in versions}
-
-    assert known(day(3)) == {"ended"}
-    assert known(day(5)) == set()
-    assert known(day(10)) == {"learned_late"}
-    assert known(day(20)) == {"learned_late", "future"}
+    assert [history.version(up.store, v, None).id for v in ("e@1", "f@1")] == ["e", "f"]
+    for missing in ("e@2", "nonsense", "nothing@1"):
+        with pytest.raises(NotFound):
+            history.version(up.store, missing, None)
+    with pytest.raises(NotFound):
+        history.version(up.store, "e@1", Scope(account="another"))

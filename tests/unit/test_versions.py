@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memory_anchor import versions
 from memory_anchor.model import Layer, Memory, MemoryType, Receipt, Scope, Status, Usage
-from memory_anchor.versions import believed_at, changed_fields, meaning_of, revise, same_meaning, true_at, written_by
+from memory_anchor.versions import believed_at, changed_fields, meaning_of, revise, same_meaning, written_by
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -115,12 +115,3 @@ def test_at_any_instant_at_most_one_version_was_believed(gaps: list[int], day: i
     holding = [v for v in chain if v.recorded_at <= instant and (v.recorded_to is None or instant < v.recorded_to)]
     assert len(holding) == (1 if day >= 0 else 0)
     assert believed == (holding[0] if holding else None)
-
-
-def test_validity_is_closed_at_its_beginning_and_open_at_its_end():
-    """Rule: valid_from <= t < valid_to."""
-    memory = a_memory(valid_to=T0 + timedelta(days=1))
-
-    assert true_at(memory, T0)
-    assert not true_at(memory, T0 + timedelta(days=1))
-    assert not true_at(memory, T0 - timedelta(seconds=1))

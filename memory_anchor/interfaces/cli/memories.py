@@ -193,9 +193,14 @@ def list_(
 
 
 @guarded
-def show(id: str, at: At = None, json_: Json = False) -> None:
+def show(
+    id: Annotated[str, typer.Argument(help="A memory, or one version of it: ID@2.")],
+    as_of: Annotated[str | None, typer.Option(metavar="ISO", help="As it was believed then.")] = None,
+    at: At = None,
+    json_: Json = False,
+) -> None:
     """Show one memory whole."""
-    memory: dict[str, Any] = call("show", id=id, at=at)["memory"]
+    memory: dict[str, Any] = call("show", id=id, as_of=as_of, at=at)["memory"]
     if json_:
         show_json({"memory": memory})
         return
@@ -206,14 +211,22 @@ def show(id: str, at: At = None, json_: Json = False) -> None:
 
 
 @guarded
-def history(id: str, json_: Json = False) -> None:
+def history(
+    id: str,
+    story: Annotated[bool, typer.Option("--story", help="Begin with the memories it took the place of.")] = False,
+    json_: Json = False,
+) -> None:
     """Show every version of a memory: who, when, why, and what changed."""
-    answer = call("history", id=id)
+    answer = call("history", id=id, story=story or None)
     if json_:
         show_json(answer)
         return
+    told = ""
     for step in answer["steps"]:
         out.print(f"[cyan]{step['version_id']}[/] [dim]{step['at']}[/] {escape(step['by'])}: {escape(step['why'])}")
+        if story and step["version_id"].partition("@")[0] != told:
+            told = step["version_id"].partition("@")[0]
+            out.print(f"    {escape(clipped(step['content']))}")
         for name, (before, after) in step["changes"].items():
             out.print(f"    {name}: {escape(str(before))} -> {escape(str(after))}")
         for line in step["diff"]:
