@@ -4,7 +4,7 @@
     python scripts/bench_writepath.py --update   also write the cosines into tests/corpora/pairs.tsv
 
 The cosines come from the bundled embedder with the shipped means alone (no store), as the first memories of a store
-see them. Thresholds and words were chosen on `tune`; the others were scored before anybody looked at what they got wrong.
+see them. Thresholds and words were chosen on `tune`; the others were scored before anybody looked at their failures.
 """
 
 from __future__ import annotations

@@ -77,6 +77,9 @@ class Reading:
     subject: int
     """How many of the tokens stand before the predicate."""
     predicate: str
+    sides: frozenset[tuple[int, int]]
+    """(pair, side) of each of `OPPOSITES` it holds a word of; `asides` likewise of `ASIDES`."""
+    asides: frozenset[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,8 @@ def read(text: str) -> Reading:
         changed=CHANGE.search(folded) is not None,
         subject=_subject(kept),
         predicate=verb.group() if (verb := _predicate(kept)) else "",
+        sides=_held(OPPOSITES, tokens[:ALIGNED_TOKENS], folded),
+        asides=_held(ASIDES, tokens[:ALIGNED_TOKENS], folded),
     )
 
 
@@ -209,38 +214,36 @@ def _named_overlap(old: Reading, new: Reading) -> float:
     return len(mine & theirs) / (min(len(mine), len(theirs)) or 1)
 
 
-def _holds(reading: Reading, words: frozenset[str]) -> bool:
-    return any(
-        word in reading.tokens if word.isascii() and " " not in word else word in reading.folded for word in words
+def _held(groups: Sequence[Sequence[frozenset[str]]], tokens: Sequence[str], folded: str) -> frozenset[tuple[int, int]]:
+    """Return (group, member) of every group that a statement holds a word of."""
+    words = set(tokens)
+    return frozenset(
+        (group, member)
+        for group, members in enumerate(groups)
+        for member, spellings in enumerate(members)
+        if any(word in words if word.isascii() and " " not in word else word in folded for word in spellings)
     )
 
 
 def _opposed(old: Reading, new: Reading) -> bool:
     """Return whether one side holds a word of a pair and the other only its opposite."""
-    for left, right in OPPOSITES:
-        first, second = (_holds(old, left), _holds(old, right)), (_holds(new, left), _holds(new, right))
-        if first in {(True, False), (False, True)} and second == (first[1], first[0]):
-            return True
-    return False
+    return any(
+        (pair, 1 - side) in new.sides and (pair, side) not in new.sides and (pair, 1 - side) not in old.sides
+        for pair, side in old.sides
+    )
 
 
 def _same_side(old: Reading, new: Reading) -> bool:
     return any(
-        _holds(old, one) and _holds(new, one) and not _holds(old, two) and not _holds(new, two)
-        for pair in OPPOSITES
-        for one, two in (pair, pair[::-1])
-        if not one & NO_AGREEMENT
+        (pair, 1 - side) not in old.sides | new.sides and not OPPOSITES[pair][side] & NO_AGREEMENT
+        for pair, side in old.sides & new.sides
     )
 
 
 def _other_aside(old: Reading, new: Reading) -> bool:
     """Return whether both name one of several places, times or kinds, and not the same one."""
-    for group in ASIDES:
-        mine = {place for place, member in enumerate(group) if _holds(old, member)}
-        theirs = {place for place, member in enumerate(group) if _holds(new, member)}
-        if mine and theirs and not mine & theirs:
-            return True
-    return False
+    named = {group for group, _ in old.asides} & {group for group, _ in new.asides}
+    return any(all(group != common for common, _ in old.asides & new.asides) for group in named)
 
 
 def _other_subject(old: Reading, new: Reading, swaps: Sequence[tuple[str, int, int, int, int]]) -> bool:

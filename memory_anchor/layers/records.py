@@ -184,7 +184,9 @@ class Records:
         order = list(dict.fromkeys([e.memory.layer.value for e in entries] + [m.layer.value for m in closed]))
         stored: list[Entry] = []
         records = [_audit_record(entry.memory) for entry in entries]
-        with self._audit.recording(kind, records, by=by, at=at):
+        # One durable record a batch: each is a disk sync, and what is written together is one deed.
+        what = records if len(records) == 1 else [{"memories": records}]
+        with self._audit.recording(kind, what, by=by, at=at):
             for collection in order:
                 ends = [m for m in closed if m.layer.value == collection]
                 kept = (
