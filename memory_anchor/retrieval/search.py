@@ -11,10 +11,8 @@ searches (their usage and state move, and decoding the few that are shown costs 
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,26 +22,24 @@ import numpy as np
 
 from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
 from memory_anchor.cooccurrence import TagNeighbours
-from memory_anchor.errors import Unavailable, WrongEmbedder
-from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, SearchAnswer, Status
+from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status
 from memory_anchor.model import audiences as audiences_of
-from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry
+from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.retrieval import ranking, scoring
 from memory_anchor.retrieval.assembling import Ranked, folded, prior, snippet
-from memory_anchor.retrieval.backlog import Backlog
 from memory_anchor.retrieval.candidates import CANDIDATES, Asking, Candidates
 from memory_anchor.retrieval.centring import script_of
-from memory_anchor.retrieval.embedding import is_long
+from memory_anchor.retrieval.index import Index
 from memory_anchor.retrieval.meaning import Meaning
-from memory_anchor.retrieval.mirror import Mirror, WordScores
+from memory_anchor.retrieval.mirror import WordScores
 from memory_anchor.retrieval.ranking import RankingWeights
-from memory_anchor.retrieval.request import SEARCHED, SearchRequest, admits, refusal, where_of
+from memory_anchor.retrieval.request import SearchRequest, admits, refusal, where_of
 from memory_anchor.retrieval.reranking import DEADLINE_S, reranked
 from memory_anchor.retrieval.scoring import Question, Scored
 from memory_anchor.retrieval.timewords import TimeWords, time_range
-from memory_anchor.text.indexing import embedded_text, phrase_text, searched_words
+from memory_anchor.text.indexing import phrase_text
 from memory_anchor.text.terms import normal, phrases, terms
-from memory_anchor.where import OneOf, Where
+from memory_anchor.where import OneOf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,9 +55,6 @@ PHRASE_DEPTH = 200
 CACHED_ANSWERS = 256
 DEGRADED_TTL = timedelta(seconds=1)
 """How long an answer is kept that lacks something: what was late or away may be back for the next question."""
-DRAINED_BY_SEARCH = 3
-"""Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
-WARM_PAGE = 500
 BEFORE_SIMILAR = 3
 """Candidates read per similar memory asked for: raw and centred cosines order a little differently."""
 
@@ -77,7 +70,7 @@ class _Cached:
     answer: SearchAnswer
 
 
-class Searcher:
+class Searcher(Index):
     """Finds memories for an actor. Thread-safe; embedding and the store run outside its lock.
 
     embedder None: words alone. conversation, fold_duplicates, priors: the switches of the settings. cache_ttl_s 0: no
@@ -106,21 +99,13 @@ class Searcher:
         tags: TagNeighbours | None = None,
     ) -> None:
         self._tags = tags or TagNeighbours()
-        self._store, self._clock = store, clock
-        self._meaning = Meaning(embedder, local=local, prompt=prompt)
+        super().__init__(store, Meaning(embedder, local=local, prompt=prompt))
+        self._clock = clock
         self._lens, self._reranker, self._rerank_deadline_s = lens, reranker, rerank_deadline_s
         self._weights, self._activation = weights or RankingWeights(), activation
         self._conversation, self._fold, self._priors = conversation, fold_duplicates, priors
         self._ttl = timedelta(seconds=cache_ttl_s)
-        self._mirror = Mirror(self._meaning.identities)
         self._finder = Candidates(store, self._readable)
-        self._lock = threading.RLock()
-        self._generation = 0
-        self._is_cold, self._is_warm = True, False
-        self._backlogs = {
-            name: Backlog(store, one, partial(self._embedded, name), using=name)
-            for name, one in self._meaning.embedders.items()
-        }
         self._answers: OrderedDict[Any, _Cached] = OrderedDict()
         self._hits = self._misses = 0
 
@@ -178,14 +163,6 @@ class Searcher:
         shaped = partial(snippet, reader=actor.scope, now=now, detail=request.detail, activation=self._activation)
         snippets = tuple(shaped(one) for one in found)
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
-
-    def _drain(self) -> None:
-        """Embed the last few writes first; a longer backlog is left to the background and said in a note."""
-        for name, backlog in self._backlogs.items():
-            embedder = self._meaning.prompt[name]
-            if 0 < len(backlog) <= DRAINED_BY_SEARCH and embedder.available():
-                with contextlib.suppress(Unavailable, WrongEmbedder):  # `_question` tells
-                    backlog.embed(DRAINED_BY_SEARCH, by=embedder)
 
     def _question(self, actor: Actor, request: SearchRequest, notes: Notes) -> Question:
         project = f"{actor.scope.account}|{actor.scope.project}"
@@ -246,16 +223,6 @@ class Searcher:
         with self._lock:
             return np.sort(self._mirror.rows(list(points)))
 
-    def _readable(self, collection: str, points: Sequence[str], audiences: Sequence[str]) -> list[bool] | None:
-        """Return which points these audiences may read and are current; None until every memory was read once."""
-        if not self._is_warm:
-            return None
-        self._fill(dict.fromkeys(points, collection))
-        with self._lock:
-            rows = self._mirror.rows(points)
-            readable = self._mirror.readable(rows, audiences)
-        return [bool(one) for one in readable] if len(rows) == len(points) else None
-
     def _aimed(self, question: Question) -> Matrix:
         """Return the query row less its mean: the engine's raw cosine then orders almost as the centred one does."""
         assert question.row is not None  # noqa: S101 - the caller looked
@@ -297,18 +264,6 @@ class Searcher:
     def _seen_through(self, request: SearchRequest) -> dict[str, Any]:
         """Return how the topic bent the query, for explain; nothing where it did not."""
         return {"lens": {"topic": request.topic, "weight": self._lens}} if self._lens and request.topic else {}
-
-    def _get(self, points: Sequence[str]) -> dict[str, Memory]:
-        with self._lock:
-            rows = self._mirror.rows(points)
-            known = np.asarray([self._mirror.points[row] for row in rows.tolist()], dtype=object)
-            inside = {layer.value: known[self._mirror.within(rows, layer.value)].tolist() for layer in SEARCHED}
-        return {
-            entry.memory.point_id: entry.memory
-            for collection, wanted in inside.items()
-            if wanted
-            for entry in self._store.get(collection, wanted)
-        }
 
     def _arranged(self, ranked: list[Ranked], scored: Scored, using: str) -> list[Ranked]:
         if not self._fold or len(ranked) < 2:
@@ -410,95 +365,6 @@ class Searcher:
         using = DENSE_LOCAL if DENSE_LOCAL in self._meaning.embedders else DENSE
         with self._lock:
             return self._mirror.alike(self._mirror.rows([memory.point_id for memory in memories]), using=using)
-
-    # --- writing side ----------------------------------------------------------------------------------------------
-
-    def entry_of(self, memory: Memory, *, embed: bool) -> Entry:
-        """Return the memory with the vectors to store it with. embed: wait for a row (facts), else words only."""
-        found = self._meaning.written(embedded_text(memory)) if embed else None
-        return Entry(memory, dict([found]) if found else {}, searched_words(memory))
-
-    def note_written(self, written: Memory | Entry) -> None:
-        """Take a stored version into account at once: cached answers go, words count, a missing row is queued."""
-        entry = written if isinstance(written, Entry) else Entry(written)
-        memory, collection = entry.memory, entry.memory.layer.value
-        if collection not in (layer.value for layer in SEARCHED):
-            return
-        with self._lock:
-            self._generation += 1
-            known = memory.point_id in self._mirror.row_of
-            self._mirror.add(entry, collection)
-            fresh = isinstance(written, Entry) and not known and memory.state in FOUND_STATES
-            for name, backlog in self._backlogs.items():
-                if fresh and (name not in entry.vectors or is_long(memory)):
-                    backlog.add(collection, memory.point_id)
-
-    def invalidate(self) -> None:
-        """Drop every cached answer and all that is derived: after an import, a restore or a reindex."""
-        with self._lock:
-            self._generation += 1
-            self._answers.clear()
-            self._mirror.clear()
-            self._is_cold, self._is_warm = True, False
-
-    def warm(self) -> int:
-        """Read every current version into the mirror, page by page; return how many. Searching goes on meanwhile."""
-        current = Where(all_of=(OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value)),))
-        read = 0
-        for layer in SEARCHED:
-            after: str | None = None
-            while True:
-                page, after = self._store.scan(layer.value, current, page=WARM_PAGE, after=after, with_vectors=True)
-                with self._lock:
-                    for entry in page:
-                        self._mirror.add(entry, layer.value)
-                read += len(page)
-                if after is None:
-                    break
-        self._is_warm = True
-        return read
-
-    def unembedded(self) -> int:
-        """Return how many searchable versions lack the row of the store's embedder; 0 without one."""
-        return self._backlogs[DENSE].unembedded() if DENSE in self._backlogs else 0
-
-    def embed_pending(self, limit: int) -> int:
-        """Embed up to `limit` memories that wait, writes of this process first; return how many were done.
-
-        Made for a background loop: its first call also reads the store into memory (`warm`).
-        Raises Unavailable, WrongEmbedder: nothing was done, the embedder cannot run now.
-        """
-        with self._lock:
-            is_cold, self._is_cold = self._is_cold, False
-        if is_cold:
-            self.warm()
-        done = self._backlogs[DENSE_LOCAL].embed(limit) if DENSE_LOCAL in self._backlogs else 0
-        if DENSE in self._backlogs:
-            try:
-                done += self._backlogs[DENSE].embed(limit)
-            except (Unavailable, WrongEmbedder):
-                if not done:
-                    raise
-        return done
-
-    def _embedded(self, using: str, vectors: Mapping[str, Matrix]) -> None:
-        with self._lock:
-            self._generation += 1
-            for point, row in vectors.items():
-                self._mirror.set_vector(point, row, using)
-
-    def _fill(self, points: dict[str, str]) -> None:
-        """Read the versions that the mirror does not know yet."""
-        with self._lock:
-            missing = self._mirror.missing(points)
-        if not missing:
-            return
-        for layer in SEARCHED:
-            wanted = [point for point in missing if points[point] == layer.value]
-            entries = self._store.get(layer.value, wanted, with_vectors=True)
-            with self._lock:
-                for entry in entries:
-                    self._mirror.add(entry, layer.value)
 
 
 def _quoting(ranked: list[Ranked], query: str, wanted: Sequence[str]) -> list[Ranked]:

@@ -1,0 +1,168 @@
+"""What searches read of the store, kept in step with it: the mirror, what waits to be embedded, and when both changed.
+
+Whoever writes calls `note_written`; everything else comes from the store, at once for what a search meets (`_fill`) or
+page by page behind (`warm`). The generation moves with every change, so that an answer kept from before is not given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memory_anchor.errors import Unavailable, WrongEmbedder
+from memory_anchor.model import FOUND_STATES, Memory, Status
+from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry
+from memory_anchor.retrieval.backlog import Backlog
+from memory_anchor.retrieval.embedding import is_long
+from memory_anchor.retrieval.mirror import Mirror
+from memory_anchor.retrieval.request import SEARCHED
+from memory_anchor.text.indexing import embedded_text, searched_words
+from memory_anchor.where import OneOf, Where
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Matrix, MemoryStore
+    from memory_anchor.retrieval.meaning import Meaning
+
+DRAINED_BY_SEARCH = 3
+"""Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
+WARM_PAGE = 500
+
+
+class Index:
+    """Thread-safe; embedding and the store run outside its lock."""
+
+    def __init__(self, store: MemoryStore, meaning: Meaning) -> None:
+        self._store, self._meaning = store, meaning
+        self._mirror = Mirror(meaning.identities)
+        self._lock = threading.RLock()
+        self._generation = 0
+        self._is_cold, self._is_warm = True, False
+        self._backlogs = {
+            name: Backlog(store, one, partial(self._embedded, name), using=name)
+            for name, one in meaning.embedders.items()
+        }
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def entry_of(self, memory: Memory, *, embed: bool) -> Entry:
+        """Return the memory with the vectors to store it with. embed: wait for a row (facts), else words only."""
+        found = self._meaning.written(embedded_text(memory)) if embed else None
+        return Entry(memory, dict([found]) if found else {}, searched_words(memory))
+
+    def note_written(self, written: Memory | Entry) -> None:
+        """Take a stored version into account at once: cached answers go, words count, a missing row is queued."""
+        entry = written if isinstance(written, Entry) else Entry(written)
+        memory, collection = entry.memory, entry.memory.layer.value
+        if collection not in (layer.value for layer in SEARCHED):
+            return
+        with self._lock:
+            self._generation += 1
+            known = memory.point_id in self._mirror.row_of
+            self._mirror.add(entry, collection)
+            fresh = isinstance(written, Entry) and not known and memory.state in FOUND_STATES
+            for name, backlog in self._backlogs.items():
+                if fresh and (name not in entry.vectors or is_long(memory)):
+                    backlog.add(collection, memory.point_id)
+
+    def invalidate(self) -> None:
+        """Drop every cached answer and all that is derived: after an import, a restore or a reindex."""
+        with self._lock:
+            self._generation += 1
+            self._mirror.clear()
+            self._is_cold, self._is_warm = True, False
+
+    def warm(self) -> int:
+        """Read every current version into the mirror, page by page; return how many. Searching goes on meanwhile."""
+        current = Where(all_of=(OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value)),))
+        read = 0
+        for layer in SEARCHED:
+            after: str | None = None
+            while True:
+                page, after = self._store.scan(layer.value, current, page=WARM_PAGE, after=after, with_vectors=True)
+                with self._lock:
+                    for entry in page:
+                        self._mirror.add(entry, layer.value)
+                read += len(page)
+                if after is None:
+                    break
+        self._is_warm = True
+        return read
+
+    def unembedded(self) -> int:
+        """Return how many searchable versions lack the row of the store's embedder; 0 without one."""
+        return self._backlogs[DENSE].unembedded() if DENSE in self._backlogs else 0
+
+    def embed_pending(self, limit: int) -> int:
+        """Embed up to `limit` memories that wait, writes of this process first; return how many were done.
+
+        Made for a background loop: its first call also reads the store into memory (`warm`).
+        Raises Unavailable, WrongEmbedder: nothing was done, the embedder cannot run now.
+        """
+        with self._lock:
+            is_cold, self._is_cold = self._is_cold, False
+        if is_cold:
+            self.warm()
+        done = self._backlogs[DENSE_LOCAL].embed(limit) if DENSE_LOCAL in self._backlogs else 0
+        if DENSE in self._backlogs:
+            try:
+                done += self._backlogs[DENSE].embed(limit)
+            except (Unavailable, WrongEmbedder):
+                if not done:
+                    raise
+        return done
+
+    # --- for searches ----------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Embed the last few writes first; a longer backlog is left to the background and said in a note."""
+        for name, backlog in self._backlogs.items():
+            embedder = self._meaning.prompt[name]
+            if 0 < len(backlog) <= DRAINED_BY_SEARCH and embedder.available():
+                with contextlib.suppress(Unavailable, WrongEmbedder):  # `_question` tells
+                    backlog.embed(DRAINED_BY_SEARCH, by=embedder)
+
+    def _readable(self, collection: str, points: Sequence[str], audiences: Sequence[str]) -> list[bool] | None:
+        """Return which points these audiences may read and are current; None until every memory was read once."""
+        if not self._is_warm:
+            return None
+        self._fill(dict.fromkeys(points, collection))
+        with self._lock:
+            rows = self._mirror.rows(points)
+            readable = self._mirror.readable(rows, audiences)
+        return [bool(one) for one in readable] if len(rows) == len(points) else None
+
+    def _get(self, points: Sequence[str]) -> dict[str, Memory]:
+        with self._lock:
+            rows = self._mirror.rows(points)
+            known = np.asarray([self._mirror.points[row] for row in rows.tolist()], dtype=object)
+            inside = {layer.value: known[self._mirror.within(rows, layer.value)].tolist() for layer in SEARCHED}
+        return {
+            entry.memory.point_id: entry.memory
+            for collection, wanted in inside.items()
+            if wanted
+            for entry in self._store.get(collection, wanted)
+        }
+
+    def _embedded(self, using: str, vectors: Mapping[str, Matrix]) -> None:
+        with self._lock:
+            self._generation += 1
+            for point, row in vectors.items():
+                self._mirror.set_vector(point, row, using)
+
+    def _fill(self, points: dict[str, str]) -> None:
+        """Read the versions that the mirror does not know yet."""
+        with self._lock:
+            missing = self._mirror.missing(points)
+        if not missing:
+            return
+        for layer in SEARCHED:
+            wanted = [point for point in missing if points[point] == layer.value]
+            entries = self._store.get(layer.value, wanted, with_vectors=True)
+            with self._lock:
+                for entry in entries:
+                    self._mirror.add(entry, layer.value)
