@@ -172,8 +172,8 @@ def read(text: str) -> Reading:
         changed=CHANGE.search(folded) is not None,
         subject=_subject(kept),
         predicate=verb.group() if (verb := _predicate(kept)) else "",
-        sides=_held(OPPOSITES, tokens[:ALIGNED_TOKENS], folded),
-        asides=_held(ASIDES, tokens[:ALIGNED_TOKENS], folded),
+        sides=_SIDES.held(tokens[:ALIGNED_TOKENS], folded),
+        asides=_ASIDES.held(tokens[:ALIGNED_TOKENS], folded),
     )
 
 
@@ -214,15 +214,27 @@ def _named_overlap(old: Reading, new: Reading) -> float:
     return len(mine & theirs) / (min(len(mine), len(theirs)) or 1)
 
 
-def _held(groups: Sequence[Sequence[frozenset[str]]], tokens: Sequence[str], folded: str) -> frozenset[tuple[int, int]]:
-    """Return (group, member) of every group that a statement holds a word of."""
-    words = set(tokens)
-    return frozenset(
-        (group, member)
-        for group, members in enumerate(groups)
-        for member, spellings in enumerate(members)
-        if any(word in words if word.isascii() and " " not in word else word in folded for word in spellings)
-    )
+class _Groups:
+    """Groups of words, turned round for looking up: single English words by token, the rest as parts of the text."""
+
+    def __init__(self, groups: Sequence[Sequence[frozenset[str]]]) -> None:
+        self._words: dict[str, list[tuple[int, int]]] = {}
+        self._parts: list[tuple[str, tuple[int, int]]] = []
+        for group, members in enumerate(groups):
+            for member, spellings in enumerate(members):
+                for word in spellings:
+                    if word.isascii() and " " not in word:
+                        self._words.setdefault(word, []).append((group, member))
+                    else:
+                        self._parts.append((word, (group, member)))
+
+    def held(self, tokens: Sequence[str], folded: str) -> frozenset[tuple[int, int]]:
+        """Return (group, member) of every group that a statement holds a word of."""
+        places = {place for token in tokens for place in self._words.get(token, ())}
+        return frozenset(places.union(place for part, place in self._parts if part in folded))
+
+
+_SIDES, _ASIDES = _Groups(OPPOSITES), _Groups(ASIDES)
 
 
 def _opposed(old: Reading, new: Reading) -> bool:

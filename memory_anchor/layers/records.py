@@ -46,6 +46,8 @@ from memory_anchor.where import Between, OneOf, Where
 
 VERSIONS_MAX = 1_000
 """Versions of one memory that `history` returns at most."""
+SEARCHED_BESIDE = ("key", "tags", "questions", "where", "who", "citations", "context")
+"""What a memory is found by besides its embedded text; see `searched_words`."""
 RECORD_COLLECTIONS = (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value)
 
 
@@ -204,9 +206,11 @@ class Records:
         self._on_write(stored)
 
     def revised_entry(self, new: Memory, closed: Memory) -> Entry:
-        """Return the entry of a new version; an unchanged text keeps its vector instead of being embedded again."""
+        """Return the entry of a new version; what stays as it was keeps its vector and its words."""
         if embedded_text(new) == embedded_text(closed):
             old = self.store.get(closed.layer.value, [closed.point_id], with_vectors=True)
+            if old and all(getattr(new, name) == getattr(closed, name) for name in SEARCHED_BESIDE):
+                return replace(old[0], memory=new)
             if old:
                 return replace(self.entry(new, embed=False), vectors=old[0].vectors)
         return self.entry(new, embed=new.layer is Layer.VERIFIED_FACT)
