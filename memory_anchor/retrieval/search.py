@@ -139,9 +139,7 @@ class Searcher(Index):
 
     def _answer(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> SearchAnswer:
         self._drain()
-        period = None
-        if request.since is None and request.until is None and request.as_of is None:
-            period = time_range(request.query, now=now, zone=actor.zone)
+        period = _period(actor, request, now)
         is_within = period is not None and period.is_hard
         first = replace(request, since=period.start, until=period.end) if period and is_within else request
         asking = self._finder.ask(actor, first)  # its word queries run while the query is embedded
@@ -150,7 +148,7 @@ class Searcher(Index):
         if not found and period and is_within and period.rest:
             found = self._ranked(actor, self._finder.ask(actor, request), question, now, notes, None)
             if found:
-                notes[f"Nothing is recorded for {period.text!r}; these are from other times."] = False
+                notes[_elsewhere(period)] = False
         if question.row is not None and (waiting := len(self._backlogs[question.using])):
             notes[f"{waiting} new memories are not embedded yet and are found by their words only."] = True
         shown = {one.memory.id for one in found}
@@ -302,32 +300,40 @@ class Searcher(Index):
         if reason := refusal(actor, request, memory, now=now):
             return {"found": False, "reason": reason}
         notes: Notes = {}
+        answer = self._answer(actor, request, now, notes)
         question = self._question(actor, request, notes)
         rows = self._candidates(self._finder.ask(actor, request), question, notes)
         self._fill({memory.point_id: memory.layer.value})
+        period = _period(actor, request, now)
         with self._lock:
             own = int(self._mirror.rows([memory.point_id])[0])
             is_candidate = own in rows
             rows = rows if is_candidate else np.append(rows, own)
             readers = audiences_of(actor.scope) if self._conversation else None
-            scored = scoring.score(self._mirror, question, rows, weights=self._weights, readers=readers, period=None)
+            scored = scoring.score(self._mirror, question, rows, weights=self._weights, readers=readers, period=period)
         place = int(np.flatnonzero(scored.rows == own)[0])
         rank = 1 + int((scored.total > scored.total[place]).sum())
         told = {"rank": rank, "signals": scoring.signals(scored, [place], self._weights)[place]}
-        wanted = phrases(request.query)
-        if not all(phrase in phrase_text(memory) for phrase in wanted):
-            return {"found": False, "reason": "it does not hold the quoted words", **told}
-        if not is_candidate:
-            return {
-                "found": False,
-                "reason": f"neither meaning nor words bring it among the first {CANDIDATES}",
-                **told,
-            }
-        if not scored.relevant[place]:
-            return {"found": False, "reason": "it is not relevant enough in meaning or in words", **told}
-        if rank > request.limit:
-            return {"found": False, "reason": f"{rank - 1} others rank above it and {request.limit} are shown", **told}
-        return {"found": True, "reason": "it is among the answers", **told}
+        if any(one.id == memory.id for one in answer.snippets):
+            return {"found": True, "reason": "it is among the answers", **told}
+        ahead = f"{rank - 1} others rank above it and {request.limit} are shown"
+        if period is not None and _is_outside(actor, request, memory, period, now) and _elsewhere(period) not in notes:
+            reason = f"it lies outside of {period.text!r}, which the query names"
+        elif not all(phrase in phrase_text(memory) for phrase in phrases(request.query)):
+            reason = "it does not hold the quoted words"
+        elif not is_candidate:
+            reason = f"neither meaning nor words bring it among the first {CANDIDATES}"
+        elif not scored.relevant[place]:
+            reason = "it is not relevant enough in meaning or in words"
+        elif same := next(
+            (one.id for one in answer.snippets if any(cited.ref == memory.id for cited in one.citations)), ""
+        ):
+            reason = f"it says the same as {same}, which is shown and cites it"
+        else:
+            reason = (
+                ahead if rank > request.limit else "others pass it once importance, use and a reranker have counted"
+            )
+        return {"found": False, "reason": reason, **told}
 
     # --- similar memories ------------------------------------------------------------------------------------------
 
@@ -365,6 +371,23 @@ class Searcher(Index):
         using = DENSE_LOCAL if DENSE_LOCAL in self._meaning.embedders else DENSE
         with self._lock:
             return self._mirror.alike(self._mirror.rows([memory.point_id for memory in memories]), using=using)
+
+
+def _period(actor: Actor, request: SearchRequest, now: datetime) -> TimeWords | None:
+    """Return the time that the query names, where none is given beside it."""
+    if request.since is not None or request.until is not None or request.as_of is not None:
+        return None
+    return time_range(request.query, now=now, zone=actor.zone)
+
+
+def _elsewhere(period: TimeWords) -> str:
+    return f"Nothing is recorded for {period.text!r}; these are from other times."
+
+
+def _is_outside(actor: Actor, request: SearchRequest, memory: Memory, period: TimeWords, now: datetime) -> bool:
+    """Return whether a period that filters leaves the memory out."""
+    within = replace(request, since=period.start, until=period.end)
+    return period.is_hard and bool(refusal(actor, within, memory, now=now))
 
 
 def _quoting(ranked: list[Ranked], query: str, wanted: Sequence[str]) -> list[Ranked]:

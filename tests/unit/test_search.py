@@ -362,6 +362,24 @@ def test_why_not_names_the_reason(bench: Bench) -> None:
     assert "visible" in bench.searcher.why_not(stranger, request, shown)["reason"]
 
 
+def test_why_not_agrees_with_the_search(bench: Bench) -> None:
+    """Rule search.why_not: time words and folding count there as in the search itself."""
+    old = bench.event("the importer was fixed", when=bench.clock.now() - timedelta(days=9))
+    new = bench.event("the importer was fixed again", when=bench.clock.now())
+    asked = SearchRequest("what happened to the importer today")
+    assert [one.id for one in bench.searcher.search(ACTOR, asked).snippets] == [new.id]
+    told = bench.searcher.why_not(ACTOR, asked, old)
+    assert not told["found"] and "outside of 'today'" in told["reason"]
+    assert bench.searcher.why_not(ACTOR, asked, new)["found"]
+
+    first, second = bench.fact("the port is 8443"), bench.fact("the port is 8443")
+    asked = SearchRequest("which port")
+    [shown] = bench.searcher.search(ACTOR, asked).snippets
+    hidden = second if shown.id == first.id else first
+    told = bench.searcher.why_not(ACTOR, asked, hidden)
+    assert not told["found"] and f"the same as {shown.id}" in told["reason"]
+
+
 def test_similar_finds_the_same_fact_in_other_words(bench: Bench) -> None:
     """Rule L3.reconcile: centred cosine, best first, never another scope's."""
     near = bench.fact("the default timeout is 30 seconds")
