@@ -36,6 +36,8 @@ ASKED_DEPTH = 10
 SHOWN = 5
 """The default limit of `search_memory`: what tokens are counted on, and within which a question counts as found."""
 EMBED_BATCH = 64
+TOLD_EVERY = 200
+"""Memories embedded between two lines of progress: some 20 s on a laptop."""
 CLIENT = "evaluation"
 
 Say = Callable[[str], None]
@@ -92,12 +94,18 @@ def run(
         if not case.questions:
             continue
         say(f"{case.name}: {len(case.memories)} memories, {len(case.questions)} questions")
-        run_case(case, settings, embedder, tally, store=make_store() if make_store else None)
+        run_case(case, settings, embedder, tally, say=say, store=make_store() if make_store else None)
     return tally.figures()
 
 
 def run_case(
-    case: Case, settings: Settings, embedder: Embedder | None, tally: Tally, *, store: MemoryStore | None = None
+    case: Case,
+    settings: Settings,
+    embedder: Embedder | None,
+    tally: Tally,
+    *,
+    say: Say,
+    store: MemoryStore | None = None,
 ) -> None:
     """Add one case to the tally. Raises our errors: a store or a model that fails."""
     with tempfile.TemporaryDirectory(prefix="memory-anchor-eval-") as folder:
@@ -109,7 +117,7 @@ def run_case(
                 scratch(settings), data_dir=room / "data", lock=lock, clock=clock, store=store, embedder=embedder
             )
             try:
-                names = _write(core, clock, case, project, tally)
+                names = _write(core, clock, case, project, tally, say)
                 reader = core.anchor(_actor(project, ""))
                 _warm(core, reader, case)
                 tally.answers += [_ask(reader, question, names) for question in case.questions]
@@ -178,7 +186,9 @@ def _project(case: Case, root: Path) -> Path:
     return root
 
 
-def _write(core: Core, clock: ManualClock, case: Case, project: Path, tally: Tally) -> dict[str, tuple[str, ...]]:
+def _write(
+    core: Core, clock: ManualClock, case: Case, project: Path, tally: Tally, say: Say
+) -> dict[str, tuple[str, ...]]:
     """Store the memories in the order they were learned; return id -> names."""
     names: dict[str, tuple[str, ...]] = {}
     for memory in sorted(case.memories, key=lambda one: one.on):
@@ -189,8 +199,11 @@ def _write(core: Core, clock: ManualClock, case: Case, project: Path, tally: Tal
         if done.id is not None:
             names[done.id] = (*names.get(done.id, ()), memory.name)
     clock.set(case.now)
-    while core.services.searcher.embed_pending(EMBED_BATCH):
-        pass
+    embedded = 0
+    while done_now := core.services.searcher.embed_pending(EMBED_BATCH):
+        embedded += done_now
+        if embedded // TOLD_EVERY > (embedded - done_now) // TOLD_EVERY:
+            say(f"{case.name}: {embedded} of {len(case.memories)} embedded")
     return names
 
 

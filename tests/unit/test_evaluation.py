@@ -76,7 +76,7 @@ def test_the_bundled_questions_cover_both_languages_and_the_strategys_own() -> N
 def test_the_bundled_memories_are_all_stored_as_they_are(tmp_path: Path) -> None:
     """Rule eval.bundled: none is rejected, merged or doubted on its way in, so each can be found."""
     tally = runner.Tally()
-    runner.run_case(bundled(), Settings(), HashEmbedder(), tally, store=DictStore())
+    runner.run_case(bundled(), Settings(), HashEmbedder(), tally, say=lambda _: None, store=DictStore())
 
     assert set(tally.writes) <= {"added"}
     assert sum(tally.writes.values()) == len(bundled().memories)
