@@ -1,0 +1,154 @@
+"""Bad conversations, models and providers through the command line and the tool: one sentence, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.app import build_core
+from memory_anchor.core import Core
+from memory_anchor.curation import Curation
+from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.interfaces import calls, tool_calls
+from memory_anchor.interfaces.cli import link
+from memory_anchor.interfaces.cli.app import app
+from memory_anchor.model import Actor
+from memory_anchor.settings import Settings
+from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
+
+GOOD = {"role": "user", "content": "We decided to use PostgreSQL 16 because of logical replication."}
+MANY = 10_000
+BAD: Mapping[str, tuple[Any, str]] = {
+    "ten thousand turns": ([GOOD] * MANY, "messages holds 10000 turns; allowed are 1 to 5000"),
+    "no turn": ([], "holds 0"),
+    "an unknown role": ([GOOD, {"role": "wizard", "content": "abracadabra"}], "role is 'wizard'"),
+    "a role that is no text": ([GOOD, {"role": 7, "content": "x"}], "role is '7'"),
+    "a tool's answer without a call": ([GOOD, {"role": "tool", "content": "42"}], "tool's answer"),
+    "no object": ([GOOD, "hello"], "messages[1] is str"),
+    "content that is no text": ([GOOD, {"role": "user", "content": {"a": 1}}], "content is dict"),
+    "calls that are no list": ([GOOD, {"role": "assistant", "content": "", "tool_calls": "ls"}], "tool_calls is str"),
+    "a call without a name": ([GOOD, {"role": "assistant", "tool_calls": [{"arguments": {}}]}], "call without a name"),
+    "one endless message": ([GOOD, {"role": "user", "content": "x" * 200_001}], "200001 characters"),
+}
+
+
+def stored(here: MemoryAnchor) -> list[str]:
+    return [memory.content for memory in Curation(here).listing()]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_tool_refuses_it_in_one_sentence_and_stores_nothing(anchor: MemoryAnchor, name: str) -> None:
+    """Rule bad-input: the good turn beside the bad one is not stored either."""
+    messages, sentence = BAD[name]
+
+    with pytest.raises(BadInput) as refused:
+        tool_calls.remember_conversation(anchor, {"messages": messages})
+
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 400
+    assert stored(anchor) == []
+
+
+def test_binary_junk_in_a_turn_gives_nothing_and_costs_nothing(anchor: MemoryAnchor) -> None:
+    """Rule bad-input: what is no text is not learned from; the rest of the conversation is."""
+    junk = {"role": "user", "content": "I prefer \x00\x01\x02\ufffd\ufffd\x07" * 200}
+
+    done = tool_calls.remember_conversation(anchor, {"messages": [junk, GOOD]})
+
+    assert len(done["outcomes"]) == len(stored(anchor)) == 1
+
+
+@pytest.fixture
+def run(core: Core, project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.chdir(project)
+
+    def engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        sent = json.loads(json.dumps(dict(arguments)))
+        answer: dict[str, Any] = json.loads(json.dumps(calls.run(core, link.preamble(), name, sent)))
+        return answer
+
+    monkeypatch.setattr(link, "_ask_engine", engine)
+    return lambda *arguments: CliRunner().invoke(app, list(arguments))
+
+
+FILES: Mapping[str, tuple[bytes, str]] = {
+    "no turn": (b"[]", "0 turns"),
+    "an empty file": (b"", "no transcript"),
+    "an unknown role": (json.dumps([GOOD, {"role": "wizard", "content": "x"}]).encode(), "role is 'wizard'"),
+    "a tool's answer without a call": (json.dumps([GOOD, {"role": "tool", "content": "42"}]).encode(), "tool's answer"),
+    "binary junk": (bytes(range(256)) * 40, "UTF-8"),
+    "an archive": (b"PK\x03\x04" + b"\x00" * 200, "binary"),
+    "prose": (b"Dear diary, today I learned nothing.\n" * 10, "no JSON"),
+    "half a file": (json.dumps([GOOD] * 3).encode()[:-20], "no JSON"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_command_refuses_it_in_one_sentence_and_stores_nothing(
+    run: Callable[..., Result], anchor: MemoryAnchor, tmp_path: Path, name: str
+) -> None:
+    """Rule bad-input: exit code 2, also where the dry run is left out."""
+    raw, sentence = FILES[name]
+    file = tmp_path / "talk.jsonl"
+    file.write_bytes(raw)
+
+    for options in ((), ("--yes",)):
+        said = run("extract", str(file), *options)
+        assert said.exit_code == 2, said.output
+        assert sentence in " ".join(said.output.split())
+        assert "Traceback" not in said.output
+    assert stored(anchor) == []
+
+
+def test_a_transcript_of_ten_thousand_turns_is_read(
+    run: Callable[..., Result], anchor: MemoryAnchor, tmp_path: Path
+) -> None:
+    """Rule bad-input: longer files go through the command; what is said ten thousand times is one memory."""
+    file = tmp_path / "long.json"
+    file.write_text(json.dumps([GOOD, {"role": "assistant", "content": "Understood."}] * (MANY // 2)), encoding="utf-8")
+
+    said = run("extract", str(file), "--yes", "--json")
+
+    assert said.exit_code == 0
+    assert len(stored(anchor)) == 1
+
+
+NONSENSE = (
+    {"memories": "none"},
+    {"memories": [{"content": "", "type": "poem"}]},
+    {"answer": 42},
+    Unavailable("The language model did not answer within 30 s."),
+    Unavailable("The key for the language model was refused (403); check llm.api_key."),
+)
+
+
+@pytest.mark.parametrize("answer", NONSENSE, ids=str)
+def test_a_model_that_answers_nonsense_late_or_never_costs_a_note(
+    tmp_path: Path, agent: Actor, answer: Mapping[str, Any] | Exception
+) -> None:
+    """Rule bad-input: rules do the work, one sentence says why, and each memory is stored once."""
+    core = build_core(
+        Settings(),
+        data_dir=tmp_path / "own",
+        clock=ManualClock(),
+        store=DictStore(),
+        embedder=HashEmbedder(),
+        model=ScriptedLanguageModel(answer),
+    )
+    here = core.anchor(agent)
+    talk = [GOOD, {"role": "assistant", "content": "Understood."}]
+
+    told = tool_calls.remember_conversation(here, {"messages": talk, "mode": "factual"})
+
+    (note,) = told["notes"]
+    assert "by rules" in note
+    assert "\n" not in note
+    assert len(stored(here)) == 1
