@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from memory_anchor.errors import BadInput
 
 ENV_PREFIX = "MEMORY_ANCHOR_"
-ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "PASSPHRASE_FILE"})
+ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE"})
 """Environment names that are not settings: test clock, another user file."""
 PROJECT_FILE = "memory-anchor.yaml"
 PROJECT_MAY_SET = frozenset({"profile", "budget", "gate", "collections"})

@@ -190,6 +190,9 @@ def choose(found: Sequence[Candidate], up: Upkeep, at: datetime, *, active: int,
     order = _longest_unused if up.rules.policy == "lru" else _weakest
     # A sort of them all would hold every other thread up until it is done; this one is done in small steps.
     chosen = heapq.nsmallest(room, (c for c in found if c.id in taken), key=order)
+    if up.rules.policy == "reflection_summary":  # of a group that the cap cuts too short, nothing goes yet
+        fit = Counter(c.story for c in chosen)
+        chosen = [c for c in chosen if fit[c.story] >= FOLD_LEAST]
     chosen += heapq.nsmallest(min(over, room - len(chosen)), (c for c in found if c.id not in taken), key=order)
     return Choice(tuple(chosen), len(taken) + over)
 

@@ -154,3 +154,15 @@ def test_a_memory_is_shown_as_it_was_believed_and_in_any_version(run, clock):
     assert told(run("show", f"{name}@1")).startswith("one")
     assert run("show", f"{name}@3").exit_code == 3
     assert run("show", name, "--as-of", "2020-01-01").exit_code == 3
+
+
+def test_a_job_says_what_it_counted_and_undo_that_nothing_was_there(run):
+    """Rule: a report; tokens with and without consolidation; a preview that promises nothing it cannot do."""
+    assert "nothing to undo" in told(run("undo", "last"))
+    assert "tokens without 0, tokens with 0" in told(run("jobs", "run", "consolidate"))
+    assert "would change 0" in told(run("jobs", "run", "forget", "--dry-run"))
+
+    shown = told(run("jobs", "stats"))
+
+    assert "1 runs, 0 changed" in shown
+    assert "forget due" in shown

@@ -313,3 +313,21 @@ def test_what_a_human_restored_is_not_forgotten_again():
 
     assert [m.status for m in restored] == [Status.ACTIVE]
     assert [forget(up, day(d)).changed for d in (61.5, 100, 1000)] == [0, 0, 0]
+
+
+def test_what_cannot_be_folded_within_the_cap_waits():
+    """Rule: reflection-summary archives only what a digest keeps; `max_entries` holds all the same."""
+    up = upkeep(policy="reflection_summary", max_archived_share=0.05)
+    put(up, *(a_memory(f"e{i}", scope=Scope(conversation="c")) for i in range(40)))
+    report = forget(up, day(60))
+    assert (archived(up), report.left) == (set(), True)
+
+    roomy = upkeep(policy="reflection_summary", max_archived_share=0.1)
+    put(roomy, *(a_memory(f"e{i}", scope=Scope(conversation="c")) for i in range(40)))
+    assert forget(roomy, day(60)).counts["digests"] == 1
+    assert len(archived(roomy)) == 4
+
+    full = upkeep(policy="reflection_summary", max_archived_share=0.05, max_entries=10)
+    put(full, *(a_memory(f"e{i}", scope=Scope(conversation=f"c{i}")) for i in range(40)))
+    forget(full, day(60))
+    assert len(archived(full)) == 2

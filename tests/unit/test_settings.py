@@ -54,6 +54,12 @@ def test_a_wrong_name_or_value_is_an_error_wherever_it_stands(env: dict[str, str
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["TEST_CLOCK", "CONVERSATION"])
+def test_what_the_environment_tells_commands_is_no_setting(name: str) -> None:
+    """Rule settings.env: a command's own variables stand beside the settings and are not refused."""
+    assert load_settings(env={f"MEMORY_ANCHOR_{name}": "1"}, user_file=None).origins == {}
+
+
 def test_agents_and_collections_have_settings_by_name() -> None:
     """Rule settings.agents."""
     loaded = load_settings(

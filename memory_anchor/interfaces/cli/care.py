@@ -124,7 +124,8 @@ def undo(
     if json_:
         show_json(answer)
         return
-    out.print(f"{'undone' if yes else 'would undo'}: {escape(answer['what'])}")
+    done = "nothing to undo" if not answer["steps"] else "undone" if yes else "would undo"
+    out.print(f"{done}: {escape(answer['what'])}")
     for step in answer["steps"]:
         out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{escape(step['reason'])}[/]")
     for left in answer["left"]:
@@ -271,9 +272,16 @@ def jobs_list(json_: Json = False) -> None:
     if json_:
         show_json(answer)
         return
+    if not answer["running"]:
+        quiet("nothing runs by itself here: no engine serves, or `memory-anchor jobs stop` was said")
     for job in answer["jobs"]:
-        last = f"last {job['last_at'] or 'never'}, {job['runs']} runs"
-        out.print(f"[cyan]{job['name']}[/] [dim]{job['about']}; {last}[/]")
+        due = " [yellow]due[/]" if job["due"] else ""
+        out.print(f"[cyan]{job['name']}[/]{due} [dim]{job['about']}[/]")
+        if job["runs"] or job["failures"]:
+            failed = f", {job['failures']} failed ({job['last_failure']})" if job["failures"] else ""
+            out.print(
+                f"  [dim]last {job['last_at'] or 'never'}; {job['runs']} runs, {job['changed']} changed{failed}[/]"
+            )
 
 
 @guarded
@@ -288,7 +296,10 @@ def jobs_run(
     if json_:
         show_json(answer)
         return
-    out.print(f"{answer['job']}: {answer['changed']} changed{', more is left' if answer['left'] else ''}")
+    done = f"would change {len(answer['planned'])}" if dry_run else f"{answer['changed']} changed"
+    out.print(f"{answer['job']}: {done}{', more is left' if answer['left'] else ''}")
+    if told := ", ".join(f"{name.replace('_', ' ')} {count:g}" for name, count in answer["counts"].items()):
+        out.print(f"  [dim]{escape(told)}[/]")
     for step in answer["planned"]:
         out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{escape(step['reason'])}[/]")
     for note in answer["notes"]:
