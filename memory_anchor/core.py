@@ -91,7 +91,9 @@ log = logging.getLogger("memory_anchor")
 ROOMS_KEPT = 64
 NEIGHBOURS = 8
 JOBS_OFF = "jobs-off"
-PROMPT_FIELDS = frozenset({"messages", "tools", "context_window_tokens", "reserved_output_tokens", "task", "variant"})
+PROMPT_FIELDS = frozenset(
+    {"messages", "tools", "context_window_tokens", "reserved_output_tokens", "task", "strict_tools", "variant"}
+)
 DEFAULT_WINDOW = 200_000
 EMBED_BATCH = 16
 EMBED_RETRY_S = 30.0
@@ -442,7 +444,7 @@ class Core:
     def assemble(self, anchor: MemoryAnchor, prompt: object) -> AssembledContext:
         """Return a whole prompt made to fit its window, with its context and what it cost.
 
-        prompt: {messages, tools?, context_window_tokens, reserved_output_tokens?, task?}. Raises BadInput.
+        prompt: {messages, tools?, context_window_tokens, reserved_output_tokens?, task?, strict_tools?}. Raises BadInput.
         """
         if not isinstance(prompt, Mapping):
             raise BadInput(f"a prompt is a {type(prompt).__name__}; allowed is an object with messages and tools")
@@ -455,6 +457,7 @@ class Core:
             context_window_tokens=prompt.get("context_window_tokens", DEFAULT_WINDOW),
             reserved_output_tokens=prompt.get("reserved_output_tokens", 0),
             task=prompt.get("task"),
+            strict_tools=prompt.get("strict_tools", False),
             variant=str(prompt.get("variant", "default")),
         )
 

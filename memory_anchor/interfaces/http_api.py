@@ -59,6 +59,7 @@ class ContextRequest(BaseModel):
     context_window_tokens: int | None = None
     reserved_output_tokens: int = 0
     task: str | None = None
+    strict_tools: bool = False
 
 
 WHO = ("account_id", "user_id", "conversation_id")

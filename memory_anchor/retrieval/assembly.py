@@ -76,11 +76,13 @@ class PromptAssembler:
         context_window_tokens: object,
         reserved_output_tokens: object = 0,
         task: object = None,
+        strict_tools: object = False,
         variant: str = "default",
     ) -> AssembledContext:
         """Return the prompt to send, with its context and what it costs.
 
         task: what memory is asked for; omitted, what the user said last. reserved_output_tokens: below the window.
+        strict_tools: make the tools' argument schemas strict.
         Raises BadInput: messages or tools that no model API would take, a task or sizes out of range.
         """
         builder = self._builder
@@ -90,7 +92,7 @@ class PromptAssembler:
         if reserved >= window:
             raise BadInput(f"reserved_output_tokens is {reserved}; allowed is less than the window of {window} tokens")
         asked = inputs.text("task", task, most=TASK_MAX, required=False)
-        transcript, known = read(messages), read_tools(tools)
+        transcript, known = read(messages), read_tools(tools, strict=inputs.flag("strict_tools", strict_tools))
         collect_ms = builder.elapsed_ms(started)
         found = builder.gather(asked or last_user_text(transcript.shown()))
         started = builder.monotonic()

@@ -3,7 +3,8 @@
 minimal < coding < web < full. A tool says its own group (`"group": "fs"` beside its name, or `memory-anchor/group` in
 its `_meta`); else it is guessed from the words of its name, so that other people's tools need no configuration. Tools
 of no known group are shown in `full` only. What the prompt's messages call is always shown: an API refuses a call
-whose tool it is not given. Our own marks are taken off before the tools go back: APIs refuse keys they do not know.
+whose tool it is not given. Our own marks are taken off before the tools go back: APIs refuse keys they do not know. On
+request every tool's argument schema comes back strict (`text.schemas`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from memory_anchor.errors import BadInput
+from memory_anchor.text.schemas import strict_schema
 from memory_anchor.text.tokens import count_tokens
 
 ToolProfile = Literal["minimal", "coding", "web", "full"]
@@ -30,6 +32,8 @@ GROUPS = ("fs", "memory", "web", "devtools")
 TOOLS_MAX = 2_000
 META = "memory-anchor/"
 MARKS = ("group", "prunable")
+SCHEMA_NAMES = ("input_schema", "inputSchema", "parameters")
+"""Where Anthropic's, MCP's and OpenAI's forms keep the schema of the arguments."""
 
 _OWN = frozenset(
     {
@@ -69,10 +73,11 @@ class Tool:
     tokens: int
 
 
-def read_tools(tools: object) -> tuple[Tool, ...]:
+def read_tools(tools: object, *, strict: bool = False) -> tuple[Tool, ...]:
     """Return the tools of a prompt (Anthropic's, OpenAI's or MCP's form); None counts as none.
 
-    Raises BadInput: not a list, a tool without a name, an unknown group, a `prunable` that is no flag.
+    strict: make each one's argument schema strict. Raises BadInput: not a list, a tool without a name, an unknown
+    group, a `prunable` that is no flag, and with `strict` a schema that cannot be followed.
     """
     if tools is None:
         return ()
@@ -80,7 +85,7 @@ def read_tools(tools: object) -> tuple[Tool, ...]:
         raise BadInput(f"tools is a {type(tools).__name__}; allowed is a list of tool definitions")
     if len(tools) > TOOLS_MAX:
         raise BadInput(f"tools has {len(tools)} entries; allowed are at most {TOOLS_MAX}")
-    return tuple(_read(tool, f"tools[{index}]") for index, tool in enumerate(tools))
+    return tuple(_read(tool, f"tools[{index}]", strict=strict) for index, tool in enumerate(tools))
 
 
 def group_of(name: str) -> str:
@@ -123,7 +128,7 @@ def narrow(tools: Sequence[Tool], *, need: int, required: frozenset[str], steps:
     return best
 
 
-def _read(tool: object, where: str) -> Tool:
+def _read(tool: object, where: str, *, strict: bool) -> Tool:
     if not isinstance(tool, Mapping):
         raise BadInput(f"{where} is a {type(tool).__name__}; allowed is a tool definition with a name")
     function = tool.get("function")
@@ -136,13 +141,28 @@ def _read(tool: object, where: str) -> Tool:
     prunable = _mark(tool, "prunable")
     if prunable is not None and not isinstance(prunable, bool):
         raise BadInput(f"{where}.prunable is {str(prunable)[:40]!r}; allowed are true and false")
-    shown = _unmarked(tool)
+    shown = _strict(_unmarked(tool), where) if strict else _unmarked(tool)
     try:
         text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
         text.encode()
     except (TypeError, ValueError, RecursionError):
         raise BadInput(f"{where} holds what is not JSON or not valid Unicode; allowed is any JSON value") from None
     return Tool(name, group or group_of(name), prunable is not False, shown, count_tokens(text))
+
+
+def _strict(tool: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return the tool with its argument schema strict, wherever its form keeps it; the very same without a schema."""
+    function = tool.get("function")
+    if isinstance(function, Mapping):
+        inner = _strict(function, where)
+        return tool if inner is function else {**tool, "function": inner}
+    for name in SCHEMA_NAMES:
+        if isinstance(schema := tool.get(name), Mapping):
+            try:
+                return {**tool, name: strict_schema(schema)}
+            except BadInput as error:
+                raise BadInput(f"{where}.{name}: {error}") from error
+    return tool
 
 
 def _mark(tool: Mapping[str, Any], name: str) -> Any:

@@ -9,11 +9,13 @@ import pytest
 
 from memory_anchor.errors import BadInput
 from memory_anchor.retrieval.profiles import PROFILES, group_of, narrow, read_tools
+from memory_anchor.text.schemas import strict_schema
 from memory_anchor.text.tokens import count_tokens
 
 ANTHROPIC = {"name": "read_file", "description": "Read", "input_schema": {"type": "object"}}
 OPENAI = {"type": "function", "function": {"name": "web_search", "parameters": {"type": "object"}}}
 MCP = {"name": "mcp__memory-anchor__log_event", "inputSchema": {"type": "object"}}
+SCHEMA = {"type": "object", "properties": {"a": {"oneOf": [{"type": "string"}, {"type": "null"}]}}}
 HOSTED = {"type": "bash_20250124", "name": "bash"}
 
 
@@ -99,3 +101,29 @@ def test_tools_that_cannot_be_read_are_refused(tools: Any, words: str) -> None:
     """One sentence: which tool, what it holds, what is allowed."""
     with pytest.raises(BadInput, match=words):
         read_tools(tools)
+
+
+@pytest.mark.parametrize(
+    ("tool", "schema_of"),
+    [
+        ({"name": "a", "input_schema": SCHEMA}, lambda tool: tool["input_schema"]),
+        ({"name": "a", "inputSchema": SCHEMA, "group": "fs"}, lambda tool: tool["inputSchema"]),
+        ({"type": "function", "function": {"name": "a", "parameters": SCHEMA}}, lambda t: t["function"]["parameters"]),
+    ],
+)
+def test_schemas_come_back_strict_on_request_in_every_form(tool: Any, schema_of: Any) -> None:
+    """Rule tools.strict: in Anthropic's, MCP's and OpenAI's form; what was handed in stays as it was."""
+    before = json.dumps(tool)
+    [plain], [strict] = read_tools([tool]), read_tools([tool], strict=True)
+    assert schema_of(plain.shown) == SCHEMA
+    assert schema_of(strict.shown) == strict_schema(SCHEMA) != SCHEMA
+    assert json.dumps(tool) == before
+    assert strict.tokens != plain.tokens, "what is sent is what is counted"
+
+
+def test_a_tool_without_a_schema_stays_and_a_broken_one_is_named() -> None:
+    """Rule tools.strict: one sentence with the place of what cannot be followed."""
+    [tool] = read_tools([{"type": "web_search"}], strict=True)
+    assert tool.shown == {"type": "web_search"}
+    with pytest.raises(BadInput, match=r"tools\[0\]\.input_schema: .*nowhere"):
+        read_tools([{"name": "a", "input_schema": {"$ref": "#/$defs/nowhere"}}], strict=True)
