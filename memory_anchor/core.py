@@ -444,7 +444,8 @@ class Core:
     def assemble(self, anchor: MemoryAnchor, prompt: object) -> AssembledContext:
         """Return a whole prompt made to fit its window, with its context and what it cost.
 
-        prompt: {messages, tools?, context_window_tokens, reserved_output_tokens?, task?, strict_tools?}. Raises BadInput.
+        prompt: {messages, tools?, context_window_tokens, reserved_output_tokens?, task?, strict_tools?}.
+        Raises BadInput.
         """
         if not isinstance(prompt, Mapping):
             raise BadInput(f"a prompt is a {type(prompt).__name__}; allowed is an object with messages and tools")
