@@ -7,8 +7,8 @@ either language meet in one language-free term. Document weights are BM25 with k
 IDF at query time.
 
 Rejected: the engines' own tokenisers. They differ between Edge and the server, and their changes would re-rank stores.
-Invariant: whoever changes a term or a weight here raises `TERMS_VERSION`; the job `renew_words` then indexes every store
-anew.
+Invariant: whoever changes a term or a weight here raises `TERMS_VERSION`; the job `renew_words` then indexes every
+store anew.
 """
 
 from __future__ import annotations
