@@ -1,7 +1,7 @@
 """Contradictions that only show when two memories are recalled together.
 
 Writing compares a new fact with its neighbours, but facts are also imported, edited, stored while nothing could embed,
-or have too many neighbours. So what one answer showed is noted (two microseconds, on the searching thread) and compared
+or have too many neighbours. So what one answer showed is noted (microseconds, on the searching thread) and compared
 later by the job `reconsolidate`, with the rules and the policy that hold for writes. Which of two is the newer goes by
 when each was first learned.
 
