@@ -122,4 +122,5 @@ def test_two_variants_are_shown_side_by_side(line, tmp_path: Path) -> None:
 
     assert code == 0, text
     assert "side by side" in text
-    assert "retrieval.conversation: None -> False" in text
+    assert "A: as set" in text and "B: retrieval.conversation=false" in text
+    assert "retrieval.conversation: default -> False" in text

@@ -223,18 +223,26 @@ def _show_changes(changes: Mapping[str, Any]) -> None:
             was_is = f"rank {change['was'] or '-'} -> {change['is'] or '-'}"
             out.print(f"  {mark} {escape(clipped(change['query'], 90))} [dim]{was_is}[/]")
     for name, (old, new) in changes["settings"].items():
-        out.print(f"  [dim]setting {escape(name)}: {escape(str(old))} -> {escape(str(new))}[/]")
+        out.print(f"  [dim]setting {escape(name)}: {_told(old)} -> {_told(new)}[/]")
+
+
+def _told(value: Any) -> str:
+    """Return a setting as it is shown; a run keeps only those that differ from their default."""
+    return "default" if value is None else escape(str(value))
 
 
 def _show_side_by_side(reports: Sequence[Mapping[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("variant", *COLUMNS, "p50 ms", "p95 ms", "tokens"):
-        table.add_column(column, justify="left" if column == "variant" else "right")
-    for report in reports:
+    for column in ("", *COLUMNS, "p50 ms", "p95 ms", "tokens"):
+        table.add_column(column, justify="left" if not column else "right")
+    letters = [chr(ord("A") + number) for number in range(len(reports))]
+    out.print("\n[bold]side by side[/]")
+    for letter, report in zip(letters, reports, strict=True):
+        out.print(f"{letter}: {escape(report['variant'])} [dim]({escape(report['kind'])})[/]")
+    for letter, report in zip(letters, reports, strict=True):
         recall = [f"{100 * report['overall'].get(column, 0):.1f}" for column in COLUMNS]
         cost = [str(report["ms"]["p50"]), str(report["ms"]["p95"]), str(report["answer_tokens"]["mean"])]
-        table.add_row(escape(f"{report['variant']} ({report['kind']})"), *recall, *cost)
-    out.print("\n[bold]side by side[/]")
+        table.add_row(letter, *recall, *cost)
     out.print(table)
     first = reports[0]
     from memory_anchor.evaluation.runs import compared
