@@ -49,6 +49,7 @@ from memory_anchor.lifecycle.upkeep import AgentRules, LifecycleRules, Upkeep, l
 from memory_anchor.lifecycle.usage import UsageBuffer
 from memory_anchor.model import (
     COLLECTIONS,
+    FOUND_STATES,
     Actor,
     Caller,
     ConstitutionEntry,
@@ -74,6 +75,7 @@ from memory_anchor.retrieval.assembling import Ranked, snippet
 from memory_anchor.retrieval.assembly import AssembledContext, PromptAssembler
 from memory_anchor.retrieval.context import ContextBuilder, ContextSources
 from memory_anchor.retrieval.context_reports import ContextReports
+from memory_anchor.retrieval.embedding import awaited_text
 from memory_anchor.retrieval.guarded import Circuit
 from memory_anchor.retrieval.nearness import Nearness
 from memory_anchor.retrieval.ranking import RankingWeights
@@ -173,7 +175,14 @@ class Core:
             else None
         )
         facts = FactWriter(records, _gate(settings), self._neighbours, by_rules, ponder=ponder)
-        recalled = RecalledTogether(store, searcher.alike, by_rules, ponder=ponder, on_news=self._compare_recalled)
+        recalled = RecalledTogether(
+            store,
+            searcher.alike,
+            by_rules,
+            ponder=ponder,
+            near=self._beside,
+            on_news=self._compare_recalled,
+        )
         usage = UsageBuffer(store, clock, records.lock, tally_file=data_dir / "usage.json")
         self.upkeep = Upkeep(
             store,
@@ -382,6 +391,10 @@ class Core:
         """Tell searches what was stored, as it was stored."""
         for entry in entries:
             self.services.searcher.note_written(entry)
+            memory = entry.memory
+            is_new = memory.version == 1 and memory.layer is Layer.VERIFIED_FACT and memory.state in FOUND_STATES
+            if is_new and not entry.vectors and self.services.embedder is not None:
+                self.services.recalled.note_behind(memory.id)
         self.services.recalled.changed()
         self._wake.set()
 
@@ -389,11 +402,16 @@ class Core:
 
     def _neighbours(self, actor: Actor, memory: Memory) -> Sequence[tuple[Memory, float]]:
         """Return live facts near a new one; its row was embedded a moment ago and is remembered."""
-        text = embedded_text(memory)
+        text = awaited_text(embedded_text(memory))
         try:
             return self.services.searcher.similar(actor, text, layer=Layer.VERIFIED_FACT, limit=NEIGHBOURS)
         except Unavailable:  # stored by its words; what is near is not known now
             return []
+
+    def _beside(self, memory: Memory) -> Sequence[Memory]:
+        """Return the live facts near one that is stored already."""
+        near = self._neighbours(Actor(Caller.SYSTEM, memory.scope), memory)
+        return [other for other, _ in near if other.id != memory.id]
 
     def _message_rows(self, texts: Sequence[str]) -> Matrix | None:
         """Return centred rows of a conversation's messages, None when nothing can embed now."""

@@ -1,9 +1,10 @@
 """Contradictions that only show when two memories are recalled together.
 
-Writing compares a new fact with its neighbours, but facts are also imported, edited, stored while nothing could embed,
-or have too many neighbours. So what one answer showed is noted (microseconds, on the searching thread) and compared
-later by the job `reconsolidate`, with the rules and the policy that hold for writes. Which of two is the newer goes by
-when each was first learned.
+Writing compares a new fact with its neighbours, but facts are also imported, edited, stored while nothing could embed
+or before a long text had its row, or have too many neighbours. So what one answer showed is noted (microseconds, on
+the searching thread) and compared later by the job `reconsolidate`, with the rules and the policy that hold for writes;
+a fact stored without its row likewise, with what is near it by then. Which of two is the newer goes by when each was
+first learned.
 
 Bounds: a full queue drops the newest, since what matters is recalled again; a pair is compared once a version. The
 rules decide what is a contradiction; a language model, where there is one, may only say that it is none.
@@ -58,7 +59,8 @@ class Disagreement:
 class RecalledTogether:
     """What answers showed together and nobody has compared yet. Thread-safe.
 
-    decide: rules, at once. ponder: a model, may take seconds. on_news: told when there is something to compare.
+    decide: rules, at once. ponder: a model, may take seconds. near: live facts beside a stored one. on_news: told when
+    there is something to compare.
     """
 
     def __init__(
@@ -68,10 +70,11 @@ class RecalledTogether:
         decide: Decide,
         *,
         ponder: Decide | None = None,
+        near: Callable[[Memory], Sequence[Memory]] = lambda _: (),
         on_news: Callable[[], None] = lambda: None,
     ) -> None:
         self._store, self._cosines, self._decide, self._ponder = store, cosines, decide, ponder
-        self.on_news = on_news
+        self._near, self.on_news = near, on_news
         self._lock = threading.Lock()
         self._waiting: deque[tuple[str, ...]] = deque()
         self._answers: LRUCache[tuple[str, ...], bool] = LRUCache(ANSWERS_REMEMBERED)
@@ -87,6 +90,14 @@ class RecalledTogether:
                 return
             self._answers[ids] = True
             self._waiting.append(ids)
+        self.on_news()
+
+    def note_behind(self, memory_id: str) -> None:
+        """Remember a fact that was stored before its own row was known: its neighbours are compared when it is."""
+        with self._lock:
+            if len(self._waiting) >= ANSWERS_WAITING:
+                return
+            self._waiting.append((memory_id,))
         self.on_news()
 
     def changed(self) -> None:
@@ -108,6 +119,8 @@ class RecalledTogether:
         taken: set[str] = set()
         for ids in answers:
             facts = self._current(ids)
+            if len(ids) == 1 and facts:
+                facts = [*facts, *self._near(facts[0])]
             again = False
             for one, other, cosine in self._new_pairs(facts):
                 if {one.id, other.id} & taken or len(disagreements) >= FOUND_A_RUN:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 PIECE_TOKENS = 220
 """Estimated, so that a piece stays under the 256 tokens that an embedder reads."""
+AWAITED_TOKENS = 64
+"""Estimated. Embedding 64 tokens takes some 50 ms, 256 of Chinese half a second."""
+_CHARS_A_TOKEN = 8
 MAX_PIECES = 12
 _SENTENCE = re.compile(r"[^。！？!?\n.]+[。！？!?\n.]*|[。！？!?\n.]+")
 _LONGEST_SENTENCE = 400
@@ -41,6 +44,19 @@ def pieces(text: str) -> list[str]:
             found[-1] += part
             size += cost
     return found[:MAX_PIECES]
+
+
+def awaited_text(text: str) -> str:
+    """Return what of a memory's text a write waits for: its first `AWAITED_TOKENS`; all of it where that is all.
+
+    The row of this much finds the neighbours; a longer memory gets its own row behind and is reconciled once more.
+    """
+    if len(text) <= AWAITED_TOKENS or estimate_tokens(text) <= AWAITED_TOKENS:
+        return text
+    cut = text[: AWAITED_TOKENS * _CHARS_A_TOKEN]
+    while (estimate := estimate_tokens(cut)) > AWAITED_TOKENS:
+        cut = cut[: min(len(cut) - 1, int(len(cut) * AWAITED_TOKENS / estimate))]
+    return cut
 
 
 def is_long(memory: Memory) -> bool:

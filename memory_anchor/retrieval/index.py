@@ -18,7 +18,7 @@ from memory_anchor.errors import Unavailable, WrongEmbedder
 from memory_anchor.model import FOUND_STATES, Memory, Status
 from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry
 from memory_anchor.retrieval.backlog import Backlog
-from memory_anchor.retrieval.embedding import is_long
+from memory_anchor.retrieval.embedding import awaited_text, is_long
 from memory_anchor.retrieval.mirror import Mirror
 from memory_anchor.retrieval.request import SEARCHED
 from memory_anchor.text.indexing import embedded_text, searched_words
@@ -50,8 +50,12 @@ class Index:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def entry_of(self, memory: Memory, *, embed: bool) -> Entry:
-        """Return the memory with the vectors to store it with. embed: wait for a row (facts), else words only."""
-        found = self._meaning.written(embedded_text(memory)) if embed else None
+        """Return the memory with the vectors to store it with.
+
+        embed: wait for a row, as facts do; a text of more than `AWAITED_TOKENS` gets it behind all the same.
+        """
+        own = embedded_text(memory)
+        found = self._meaning.written(own) if embed and awaited_text(own) == own else None
         return Entry(memory, dict([found]) if found else {}, searched_words(memory))
 
     def note_written(self, written: Memory | Entry) -> None:

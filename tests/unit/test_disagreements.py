@@ -29,10 +29,12 @@ from memory_anchor.model import (
     Visibility,
 )
 from memory_anchor.ports import DENSE, Entry
+from memory_anchor.retrieval.embedding import AWAITED_TOKENS, awaited_text
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ScriptedLanguageModel, ephemeral_core
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.text.indexing import embedded_text, searched_words
+from memory_anchor.text.tokens import estimate_tokens
 
 QUERY = "which port does the staging server run on"
 OLD, NEW = "The staging server runs on port 8080.", "The staging server runs on port 9090."
@@ -263,6 +265,42 @@ def test_an_anchor_of_another_caller_sees_the_same_contradiction(core: Core, age
 
     assert len(answer.conflicts) == 1
     assert {snippet.status for snippet in answer.snippets} == {Status.DISPUTED}
+
+
+LONG = (
+    "The nightly import reads the customer files of the three subsidiaries from the shared folder, checks each of them "
+    "against the schema of the accounting team, converts the amounts, writes what it could not read to a report for "
+    "the controllers, and then it keeps the raw files for {} days before another job moves them to Dublin, "
+    "where nobody but the auditors may read them."
+)
+
+
+def test_a_long_fact_waits_for_its_first_tokens_only_and_is_reconciled_behind(core: Core, agent: Actor) -> None:
+    """Rule save: beyond the first 64 tokens nothing is waited for; the whole row comes behind, then a second look."""
+    waited: list[str] = []
+    meaning = core.services.searcher._meaning
+    written = meaning.written
+    meaning.written = lambda text: waited.append(text) or written(text)
+    anchor = core.anchor(agent)
+
+    old, new = anchor.save_memory(LONG.format(30)), anchor.save_memory(LONG.format(90))
+    core.services.searcher.embed_pending(10)
+    reports = core.scheduler.run_queued(core.clock.now())
+
+    assert waited
+    assert all(estimate_tokens(text) <= AWAITED_TOKENS for text in waited)
+    assert sum(report.counts["found"] for report in reports) == 1
+    assert {anchor.get(one.id).status for one in (old, new)} == {Status.DISPUTED}
+
+
+@pytest.mark.parametrize("text", ["short", LONG, "这是一段很长的说明，" * 60, "x" * 5_000, "", "a b " * 2_000])
+def test_what_is_waited_for_is_the_beginning_and_never_too_much(text: str) -> None:
+    """Rule save: a prefix within the bound; the whole where that is short."""
+    awaited = awaited_text(text)
+
+    assert text.startswith(awaited)
+    assert estimate_tokens(awaited) <= AWAITED_TOKENS
+    assert (awaited == text) is (estimate_tokens(text) <= AWAITED_TOKENS)
 
 
 def _shown(memory_id: str) -> RetrievedSnippet:

@@ -436,13 +436,13 @@ def test_no_search_leaks_another_scope(
 
 
 def test_long_memories_are_embedded_whole_behind(bench: Bench) -> None:
-    """Rule dense.long: the first tokens at once, the rest in pieces behind, one vector in the end."""
+    """Rule dense.long: its words at once, its row in pieces behind, one vector in the end."""
     text = "The first part is about whales. " * 60 + "Only the end mentions the pottery workshop in Lisbon. " * 20
     fact = bench.fact(text)
-    before = bench.store.get(Layer.VERIFIED_FACT.value, [fact.point_id], with_vectors=True)[0].vectors[DENSE]
+    assert not bench.store.get(Layer.VERIFIED_FACT.value, [fact.point_id], with_vectors=True)[0].vectors
     assert bench.searcher.embed_pending(5) == 1
-    after = bench.store.get(Layer.VERIFIED_FACT.value, [fact.point_id], with_vectors=True)[0].vectors[DENSE]
-    assert not np.allclose(before, after)
+    row = bench.store.get(Layer.VERIFIED_FACT.value, [fact.point_id], with_vectors=True)[0].vectors[DENSE]
+    assert not np.allclose(row, bench.embedder.documents([text])[0])
 
 
 def test_a_plain_memory_may_be_noted_without_its_vectors(bench: Bench) -> None:
