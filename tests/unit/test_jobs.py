@@ -185,3 +185,45 @@ def test_stopping_reaches_into_a_running_job(tmp_path):
     jobs.stop()
 
     assert replace(jobs.stats()["long"], runs=0, left=False) == JobState()
+
+
+def test_a_queued_job_runs_once_due_or_not_and_a_failure_does_not_stop_the_next(tmp_path):
+    """Rule: what happens may ask for a job; however often it does, it runs once."""
+
+    def fails(up, at, limits):
+        raise Unavailable("gone")
+
+    job, ran = counting()
+    jobs = scheduler(tmp_path, job, Job("broken", "fails", DAILY, fails))
+    jobs.run("count", day(0))
+    for _ in range(3):
+        jobs.queue("count")
+        jobs.queue("broken")
+
+    reports = jobs.run_queued(day(0.1))
+
+    assert sorted(report.job for report in reports) == ["broken", "count"]
+    assert ran == [day(0), day(0.1)]
+    assert jobs.stats()["broken"].failures == 1
+    assert jobs.run_queued(day(0.2)) == []
+
+
+def test_a_job_queued_while_others_run_waits_for_its_turn(tmp_path):
+    """Rule: one runner a store; nothing that was asked for is lost."""
+    job, ran = counting()
+    busy = [True]
+
+    @contextlib.contextmanager
+    def lease():
+        if busy[0]:
+            raise StoreBusy("somebody else runs jobs")
+        yield
+
+    jobs = scheduler(tmp_path, job, lease=lease)
+    jobs.queue("count")
+    with pytest.raises(StoreBusy):
+        jobs.run_queued(day(0))
+    busy[0] = False
+
+    assert len(jobs.run_queued(day(1))) == 1
+    assert ran == [day(1)]
