@@ -12,6 +12,7 @@ from timekit import day, upkeep
 
 from memory_anchor.errors import BadInput, StoreBusy, Unavailable
 from memory_anchor.lifecycle.jobs import Job, JobState, Scheduler
+from memory_anchor.lifecycle.leases import NoLease
 from memory_anchor.lifecycle.upkeep import JobReport, Limits
 from memory_anchor.testing import ManualClock
 
@@ -211,19 +212,19 @@ def test_a_queued_job_runs_once_due_or_not_and_a_failure_does_not_stop_the_next(
 def test_a_job_queued_while_others_run_waits_for_its_turn(tmp_path):
     """Rule: one runner a store; nothing that was asked for is lost."""
     job, ran = counting()
-    busy = [True]
 
-    @contextlib.contextmanager
-    def lease():
-        if busy[0]:
-            raise StoreBusy("somebody else runs jobs")
-        yield
+    class Lease(NoLease):
+        busy = True
 
+        def held(self):
+            return not self.busy
+
+    lease = Lease()
     jobs = scheduler(tmp_path, job, lease=lease)
     jobs.queue("count")
     with pytest.raises(StoreBusy):
         jobs.run_queued(day(0))
-    busy[0] = False
+    lease.busy = False
 
     assert len(jobs.run_queued(day(1))) == 1
     assert ran == [day(1)]
