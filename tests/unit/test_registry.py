@@ -18,6 +18,7 @@ from memory_anchor.model import Status
 class Host:
     pending: int = 40
     flushed: int = 0
+    invalidated: int = 0
     services: Any = field(init=False)
 
     def __post_init__(self):
@@ -32,6 +33,9 @@ class Host:
         done = min(limit, self.pending)
         self.pending -= done
         return done
+
+    def invalidate(self):
+        self.invalidated += 1
 
 
 def test_all_jobs_run_at_the_first_start_in_their_order_and_report(tmp_path):
