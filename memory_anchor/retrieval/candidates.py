@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
     Readable = Callable[[str, Sequence[str], Sequence[str]], Sequence[bool] | None]
 
-CANDIDATES = 120
-"""Hits a channel and a collection: 100, 200 and 400 measured the same (docs/retrieval.md)."""
+CANDIDATES = 80
+"""Hits a channel and a collection: 64, 120, 200 and 400 measured the same (docs/retrieval.md)."""
 WORKERS = 4
 """Two layers, each by words and by meaning; with more searches at once their queries wait in line."""
 OPEN_DEPTH = 2

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 DRAINED_BY_SEARCH = 3
 """Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
 WARM_PAGE = 500
+FILTERS_HERE_FROM = 20_000
+"""Memories from which the engine's filter costs more than twice the hits."""
 
 
 class Index:
@@ -131,8 +133,11 @@ class Index:
                     backlog.embed(DRAINED_BY_SEARCH, by=embedder)
 
     def _readable(self, collection: str, points: Sequence[str], audiences: Sequence[str]) -> list[bool] | None:
-        """Return which points these audiences may read and are current; None until every memory was read once."""
-        if not self._is_warm:
+        """Return which points these audiences may read and are current.
+
+        None until every memory was read once, and in a small store, where the engine's filter costs less than this.
+        """
+        if not self._is_warm or len(self._mirror) < FILTERS_HERE_FROM:
             return None
         self._fill(dict.fromkeys(points, collection))
         with self._lock:
