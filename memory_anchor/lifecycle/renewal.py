@@ -1,55 +1,106 @@
 """Words of memories made anew when a new version of the package cuts text into other terms.
 
 A store written by an older version would else be asked for "go" where "went" is indexed as such. What the words were
-made by is a number beside the job state; where it is not this version's, every memory's words are written again, a page
-at a time, and searches go on meanwhile with some of the old ones.
+made by is a number beside the job state; where it is not this version's, every memory is read and those whose words
+differ are written again, a page at a time, while searches go on. How far it came is kept with the number.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from memory_anchor.files import make_private, write_whole
-from memory_anchor.lifecycle.reindex import Reindex
-from memory_anchor.lifecycle.upkeep import UNLIMITED, JobReport, Limits, Upkeep
+from memory_anchor.lifecycle.upkeep import ASIDE_EVERY, PAGE, UNLIMITED, JobReport, Limits, Upkeep
 from memory_anchor.model import COLLECTIONS
+from memory_anchor.ports import Entry, SparseVector
+from memory_anchor.text.indexing import searched_words
 from memory_anchor.text.terms import TERMS_VERSION
 from memory_anchor.where import Where
 
-FOLDER = "words"
 FILE = "words.json"
+SAME_WITHIN = 1e-4
+"""The engine keeps single precision."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What made the words, and where a run stands that makes them anew: collection, and the page after `after`."""
+
+    terms: int = 0
+    collection: str = ""
+    after: str | None = None
 
 
 def renew_words(
     up: Upkeep, at: datetime, limits: Limits = UNLIMITED, *, on_renewed: Callable[[], None] = lambda: None
 ) -> JobReport:
-    """Write every memory's words anew if an older version made them; a stopped run goes on where it was.
+    """Write the words that another version made otherwise; a stopped run goes on where it was.
 
     on_renewed: told when words changed, so that whoever keeps them reads them again. Nothing without a `state_dir`.
     """
-    if up.state_dir is None or _made_by(up) == TERMS_VERSION:
+    place = _read(up)
+    if up.state_dir is None or place.terms == TERMS_VERSION:
         return JobReport("renew_words", at, dry_run=limits.dry_run)
-    total = sum(up.store.count(name, Where()) for name in COLLECTIONS)
     if limits.dry_run:
+        total = sum(up.store.count(name, Where()) for name in COLLECTIONS)
         return JobReport("renew_words", at, dry_run=True, left=bool(total), counts={"memories": total})
-    if total:
-        run = Reindex(up.store, None, lock=up.lock, state_dir=up.state_dir / FOLDER)
-        for _ in run.steps():
+    renewed = 0
+    begin = COLLECTIONS.index(place.collection) if place.collection in COLLECTIONS else 0
+    for name in COLLECTIONS[begin:]:
+        after = place.after if name == place.collection else None
+        while True:
             if limits.should_stop():
-                return JobReport("renew_words", at, left=True)
-            up.stand_aside()
+                _write(up, _Place(place.terms, name, after))
+                return JobReport("renew_words", at, changed=renewed, left=True)
+            page, after = up.store.scan(name, Where(), page=PAGE, after=after, with_vectors=True)
+            renewed += _renewed(up, name, page)
+            if after is None:
+                break
+    if renewed:
         on_renewed()
-    make_private(up.state_dir)
-    write_whole(up.state_dir / FILE, json.dumps({"terms": TERMS_VERSION}).encode())
-    return JobReport("renew_words", at, counts={"memories": total})
+    _write(up, _Place(TERMS_VERSION))
+    return JobReport("renew_words", at, changed=renewed)
 
 
-def _made_by(up: Upkeep) -> int | None:
-    assert up.state_dir is not None  # noqa: S101 - the caller looked
+def _renewed(up: Upkeep, name: str, page: list[Entry]) -> int:
+    """Put those of a page whose words differ, as they are stored at that moment; return how many."""
+    stale: list[str] = []
+    for number, entry in enumerate(page):
+        if number % ASIDE_EVERY == 0:
+            up.stand_aside()
+        if not _alike(entry.words, searched_words(entry.memory)):
+            stale.append(entry.memory.point_id)
+    if stale:
+        with up.lock:  # nobody may close a version between reading and writing it
+            entries = up.store.get(name, stale, with_vectors=True)
+            up.store.put(name, [replace(entry, words=searched_words(entry.memory)) for entry in entries])
+    return len(stale)
+
+
+def _alike(one: SparseVector | None, other: SparseVector) -> bool:
+    if one is None or len(one.indices) != len(other.indices):
+        return False
+    held = dict(zip(one.indices, one.values, strict=True))
+    return all(
+        abs(held.get(term, -1.0) - value) < SAME_WITHIN for term, value in zip(other.indices, other.values, strict=True)
+    )
+
+
+def _read(up: Upkeep) -> _Place:
     try:
-        made = json.loads((up.state_dir / FILE).read_text(encoding="utf-8"))["terms"]
+        held: Any = json.loads((up.state_dir / FILE).read_text(encoding="utf-8")) if up.state_dir else {}
+        return _Place(int(held["terms"]), str(held["collection"]), held["after"])
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return made if isinstance(made, int) else None
+        return _Place()
+
+
+def _write(up: Upkeep, place: _Place) -> None:
+    if up.state_dir is None:
+        return
+    make_private(up.state_dir)
+    told = {"terms": place.terms, "collection": place.collection, "after": place.after}
+    write_whole(up.state_dir / FILE, json.dumps(told).encode())

@@ -186,7 +186,7 @@ def test_words_cut_by_an_older_version_are_made_anew_once(tmp_path):
 
     assert words_of(store) is not None
     assert near(store, OLD) == [a_memory("m7").point_id]
-    assert (first.counts, again.counts, told) == ({"memories": 40}, {}, [1])
+    assert (first.changed, again.changed, told) == (40, 0, [1])
 
 
 def test_renewing_words_stops_when_told_and_goes_on(tmp_path):
