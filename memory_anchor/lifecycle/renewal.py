@@ -14,8 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from memory_anchor.files import make_private, write_whole
-from memory_anchor.lifecycle.upkeep import ASIDE_EVERY, PAGE, UNLIMITED, JobReport, Limits, Upkeep
-from memory_anchor.model import COLLECTIONS
+from memory_anchor.lifecycle.upkeep import ASIDE_EVERY, COLLECTIONS_KEPT, PAGE, UNLIMITED, JobReport, Limits, Upkeep
 from memory_anchor.ports import Entry, SparseVector
 from memory_anchor.text.indexing import searched_words
 from memory_anchor.text.terms import TERMS_VERSION
@@ -46,11 +45,11 @@ def renew_words(
     if up.state_dir is None or place.terms == TERMS_VERSION:
         return JobReport("renew_words", at, dry_run=limits.dry_run)
     if limits.dry_run:
-        total = sum(up.store.count(name, Where()) for name in COLLECTIONS)
+        total = sum(up.store.count(name, Where()) for name in COLLECTIONS_KEPT)
         return JobReport("renew_words", at, dry_run=True, left=bool(total), counts={"memories": total})
     renewed = 0
-    begin = COLLECTIONS.index(place.collection) if place.collection in COLLECTIONS else 0
-    for name in COLLECTIONS[begin:]:
+    begin = COLLECTIONS_KEPT.index(place.collection) if place.collection in COLLECTIONS_KEPT else 0
+    for name in COLLECTIONS_KEPT[begin:]:
         after = place.after if name == place.collection else None
         while True:
             if limits.should_stop():

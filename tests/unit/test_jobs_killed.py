@@ -24,6 +24,7 @@ from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.sparse_files import copy_tree
 from memory_anchor.lifecycle.consolidation import consolidate, merge_duplicates
 from memory_anchor.lifecycle.forgetting import expire_events, forget
+from memory_anchor.lifecycle.renewal import renew_words
 from memory_anchor.lifecycle.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
 from memory_anchor.lifecycle.upkeep import COLLECTIONS_KEPT, LifecycleRules, Upkeep
 from memory_anchor.lifecycle.usage import UsageBuffer
@@ -104,6 +105,7 @@ SCENES = {
             )
         ],
     ),
+    "renew_words": (renew_words, [a_memory(f"w{i}", f"went to place number {i}") for i in range(120)]),
     "rebuild_tags": (rebuild_tags, [a_memory(f"t{i}", tags=(Tag("x"), Tag(f"y{i % 3}"))) for i in range(9)]),
 }
 RULES = {"max_archived_share": 1.0, "merge_threshold": 0.95}
