@@ -57,7 +57,7 @@ def extracted(memory_id, content, **changes):
 
 
 SCENES = {
-    "expire_events": (expire_events, [a_memory(f"e{i}", ttl_days=7, expires_at=day(7)) for i in range(230)]),
+    "expire_events": (expire_events, [a_memory(f"e{i}", ttl_days=7, expires_at=day(7)) for i in range(60)]),
     "forget": (
         forget,
         [
@@ -87,7 +87,7 @@ SCENES = {
             extracted("rule", "uv", citations=(Citation("event", "event"),), recorded_at=day(199)),
         ],
     ),
-    "mark_to_verify": (mark_to_verify, [extracted(f"f{i}", f"fact number {i}") for i in range(230)]),
+    "mark_to_verify": (mark_to_verify, [extracted(f"f{i}", f"fact number {i}") for i in range(60)]),
     "reconsolidate": (
         reconsolidate,
         [
