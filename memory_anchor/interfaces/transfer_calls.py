@@ -22,11 +22,11 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.ingestion.writing import FactDraft
 from memory_anchor.interfaces.calls import Json, call
 from memory_anchor.layers.event_log import EventDraft
-from memory_anchor.layers.records import request_of
+from memory_anchor.layers.records import audit_record, request_of
 from memory_anchor.lifecycle import transfer
 from memory_anchor.lifecycle.purge import all_text
 from memory_anchor.lifecycle.reindex import Reindex
-from memory_anchor.lifecycle.upkeep import audit_record, scan
+from memory_anchor.lifecycle.upkeep import scan
 from memory_anchor.model import (
     COLLECTIONS,
     LAYER_OF_TYPE,

@@ -185,7 +185,7 @@ class Records:
         at = self.clock.now()
         order = list(dict.fromkeys([e.memory.layer.value for e in entries] + [m.layer.value for m in closed]))
         stored: list[Entry] = []
-        records = [_audit_record(entry.memory) for entry in entries]
+        records = [audit_record(entry.memory) for entry in entries]
         # One durable record a batch: each is a disk sync, and what is written together is one deed.
         what = records if len(records) == 1 else [{"memories": records}]
         with self._audit.recording(kind, what, by=by, at=at):
@@ -227,7 +227,7 @@ class Records:
         self._on_write([entry])
 
 
-def _audit_record(memory: Memory) -> dict[str, Any]:
+def audit_record(memory: Memory) -> dict[str, Any]:
     """Return what the audit keeps of one written version: never its text."""
     return {
         "id": memory.id,

@@ -7,20 +7,27 @@ differ are written again, a page at a time, while searches go on. How far it cam
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
 
-from memory_anchor.files import make_private, write_whole
-from memory_anchor.lifecycle.upkeep import ASIDE_EVERY, COLLECTIONS_KEPT, PAGE, UNLIMITED, JobReport, Limits, Upkeep
+from memory_anchor.lifecycle.upkeep import (
+    ASIDE_EVERY,
+    COLLECTIONS_KEPT,
+    PAGE,
+    UNLIMITED,
+    JobReport,
+    Limits,
+    Upkeep,
+    load_state,
+    save_state,
+)
 from memory_anchor.ports import Entry, SparseVector
 from memory_anchor.text.indexing import searched_words
 from memory_anchor.text.terms import TERMS_VERSION
 from memory_anchor.where import Where
 
-FILE = "words.json"
+STATE = "words"
 SAME_WITHIN = 1e-4
 """The engine keeps single precision."""
 
@@ -53,7 +60,9 @@ def renew_words(
         after = place.after if name == place.collection else None
         while True:
             if limits.should_stop():
-                _write(up, _Place(place.terms, name, after))
+                if renewed:
+                    on_renewed()
+                save_state(up, STATE, asdict(_Place(place.terms, name, after)))
                 return JobReport("renew_words", at, changed=renewed, left=True)
             page, after = up.store.scan(name, Where(), page=PAGE, after=after, with_vectors=True)
             renewed += _renewed(up, name, page)
@@ -61,7 +70,7 @@ def renew_words(
                 break
     if renewed:
         on_renewed()
-    _write(up, _Place(TERMS_VERSION))
+    save_state(up, STATE, asdict(_Place(TERMS_VERSION)))
     return JobReport("renew_words", at, changed=renewed)
 
 
@@ -90,16 +99,8 @@ def _alike(one: SparseVector | None, other: SparseVector) -> bool:
 
 
 def _read(up: Upkeep) -> _Place:
+    held = load_state(up.state_dir, STATE)
     try:
-        held: Any = json.loads((up.state_dir / FILE).read_text(encoding="utf-8")) if up.state_dir else {}
-        return _Place(int(held["terms"]), str(held["collection"]), held["after"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return _Place(**held)
+    except TypeError:
         return _Place()
-
-
-def _write(up: Upkeep, place: _Place) -> None:
-    if up.state_dir is None:
-        return
-    make_private(up.state_dir)
-    told = {"terms": place.terms, "collection": place.collection, "after": place.after}
-    write_whole(up.state_dir / FILE, json.dumps(told).encode())

@@ -9,7 +9,6 @@ while they think, and a job killed anywhere leaves whole memories and simply fin
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,8 @@ from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings
 from memory_anchor.cooccurrence import TagNeighbours
+from memory_anchor.files import make_private, write_whole
+from memory_anchor.layers.records import audit_record
 from memory_anchor.lifecycle.disagreements import RecalledTogether
 from memory_anchor.model import HISTORY, Memory, MemoryType, Status
 from memory_anchor.ports import AuditLog, Entry, LanguageModel, MemoryStore
@@ -276,25 +277,6 @@ def new_entry(memory: Memory) -> Entry:
     return Entry(memory, {}, searched_words(memory))
 
 
-def audit_record(memory: Memory) -> dict[str, Any]:
-    """Return what the audit keeps of one written version: never its text."""
-    return {
-        "id": memory.id,
-        "version": memory.version,
-        "layer": memory.layer.value,
-        "status": memory.status.value,
-        "content_hash": memory.content_hash,
-        "scope": {
-            "account": memory.scope.account,
-            "project": memory.scope.project,
-            "user": memory.scope.user,
-            "agent": memory.scope.agent,
-            "conversation": memory.scope.conversation,
-        },
-        "reason": memory.reason,
-    }
-
-
 def load_state(state_dir: Path | None, name: str) -> Any:
     """Return what a job kept under this name, None when there is nothing or it is torn."""
     if state_dir is None:
@@ -309,10 +291,8 @@ def save_state(up: Upkeep, name: str, state: Any) -> None:
     """Keep JSON under this name, replaced whole."""
     if up.state_dir is None:
         return
-    up.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = up.state_dir / f"{name}.json.{os.getpid()}.new"
-    beside.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
-    beside.replace(up.state_dir / f"{name}.json")
+    make_private(up.state_dir)
+    write_whole(up.state_dir / f"{name}.json", json.dumps(state, ensure_ascii=False).encode())
 
 
 def batches(changes: Iterable[Change], size: int = BATCH) -> Iterable[Sequence[Change]]:
