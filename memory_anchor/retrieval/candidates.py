@@ -1,8 +1,8 @@
 """Candidates of one search: what the engine finds by words and by meaning in every layer, asked for side by side.
 
 Words need no embedder, so their queries run while the query is embedded; those by meaning run together once its row is
-there. Each engine query releases the interpreter, so two layers cost the time of one. A layer that fails is left out
-and said in a note; the others answer.
+there. On two cores this gains little: embedding and one engine query already keep both busy. A layer that fails is left
+out and said in a note; the others answer.
 
 The embedded engine scans every vector exactly, and checking its filter on each takes as long again (50,000 vectors: 12
 ms, with the filter 19 ms). A search that filters by nothing but who may read what therefore asks for the nearest of
@@ -59,7 +59,7 @@ class Asking:
 
 
 class Candidates:
-    """Thread-safe. The threads end with the object, or with `close`.
+    """Thread-safe. The threads end with the object.
 
     readable: (collection, point ids, audiences) -> which of them one of the audiences may read and are current; None
     while that is not known of every memory.
@@ -71,10 +71,6 @@ class Candidates:
         self._crowded: LRUCache[tuple[str, tuple[str, ...]], bool] = LRUCache(READERS_REMEMBERED)
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="search")
-
-    def close(self) -> None:
-        """End the threads; a search after this raises RuntimeError."""
-        self._pool.shutdown(wait=False)
 
     def beside(self, work: Callable[[], Result]) -> Future[Result]:
         """Let something else of the same search run on one of the threads."""
