@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +17,10 @@ from pathlib import Path
 
 from cachetools import TTLCache
 
+from memory_anchor.adapters import git
 from memory_anchor.errors import StoreDamaged
 from memory_anchor.files import write_whole
 
-GIT_TIMEOUT_S = 2.0
 LOOKUP_TTL_S = 30.0
 REMOTES_MAX = 8
 _SCP = re.compile(r"^(?:[^@/]+@)?(?P<host>[^:/]+):(?P<path>[^/].*)$")
@@ -54,12 +53,14 @@ def normalised_remote(url: str) -> str | None:
 def place_of(folder: Path) -> Place:
     """Return the project folder that `folder` lies in, with every alias it is known by."""
     root = os.path.realpath(folder)
-    answer = _git(root, "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir")
-    if answer is None:
+    answer = git.asked(
+        root, "rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir", undecodable="replace"
+    )
+    if not answer or not answer.strip():
         return Place(root, (f"path:{root}",))
-    top, common = [os.path.realpath(line) for line in answer.splitlines()[:2]]
+    top, common = [os.path.realpath(line) for line in answer.strip().splitlines()[:2]]
     aliases = [f"path:{top}", f"git:{common}"]
-    remotes = _git(top, "config", "--get-regexp", r"^remote\..*\.url$") or ""
+    remotes = git.asked(top, "config", "--get-regexp", r"^remote\..*\.url$", undecodable="replace") or ""
     for line in remotes.splitlines()[:REMOTES_MAX]:
         remote = normalised_remote(line.partition(" ")[2].strip())
         if remote:
@@ -138,20 +139,3 @@ class Projects:
 
     def _write(self) -> None:
         write_whole(self._file, json.dumps({"projects": self._known}, ensure_ascii=False, indent=1).encode())
-
-
-def _git(folder: str, *arguments: str) -> str | None:
-    """Return what git printed, or None when there is no git, no repository or no answer in time."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", folder, *arguments],
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=GIT_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 and done.stdout.strip() else None

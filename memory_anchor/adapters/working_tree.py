@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import threading
 from collections.abc import Iterator
 from itertools import islice, takewhile
@@ -20,8 +19,9 @@ from pathlib import Path, PurePosixPath
 
 from cachetools import TTLCache
 
+from memory_anchor.adapters import git
+
 FILE_BYTES_MAX = 4 * 1024 * 1024
-GIT_TIMEOUT_S = 2.0
 RENAMES_FOLLOWED = 5
 ELSEWHERE_MAX = 8
 """Places that one vanished file is looked for in, the likeliest first."""
@@ -30,8 +30,6 @@ REMEMBERED_MAX = 512
 WALKED_MAX = 20_000
 """Files looked at where there is no Git."""
 SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "target", "build", "dist", "vendor"})
-# A repository's own settings must not make asking it run anything.
-_GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 _PLAIN = ("--no-ext-diff", "--no-textconv", "--name-status", "--find-renames", "--relative", "-z")
 
 
@@ -89,11 +87,12 @@ class WorkingTree:
     def _renamed(self, ref: str) -> str | None:
         """Return the path to which Git says that the file was renamed, over several renames; None: it does not say."""
         here, seen = ref, {ref}
+        uncommitted = _renames(git.asked(str(self._root), "diff", *_PLAIN, "HEAD"))
         for _ in range(RENAMES_FOLLOWED):
-            renames = _renames(self._git("diff", *_PLAIN, "HEAD"))
+            renames = uncommitted
             if here not in renames:  # `--full-diff`: the other side of a rename is outside the path that is asked for
                 asked = ("log", "-1", "--format=", "--full-diff", *_PLAIN, "--", f":(literal){here}")
-                renames = _renames(self._git(*asked))
+                renames = _renames(git.asked(str(self._root), *asked))
             if here not in renames or renames[here] in seen:
                 return None
             here = renames[here]
@@ -105,7 +104,9 @@ class WorkingTree:
     def _namesakes(self, ref: str) -> Iterator[str]:
         """Yield files of the same name, some of them perhaps not there."""
         name = PurePosixPath(ref).name
-        listed = self._git("ls-files", "-z", "-co", "--exclude-standard", "--", f":(glob)**/{_literal(name)}")
+        listed = git.asked(
+            str(self._root), "ls-files", "-z", "-co", "--exclude-standard", "--", f":(glob)**/{_literal(name)}"
+        )
         if listed is not None:
             yield from islice((one for one in listed.split("\0") if one), WALKED_MAX)
             return
@@ -116,25 +117,10 @@ class WorkingTree:
     def _untracked(self, ref: str) -> Iterator[str]:
         """Yield files of the same kind that Git does not know yet: renamed by hand and not added."""
         suffix = PurePosixPath(ref).suffix
-        listed = self._git("ls-files", "-z", "-o", "--exclude-standard", "--", f":(glob)**/*{_literal(suffix)}")
+        listed = git.asked(
+            str(self._root), "ls-files", "-z", "-o", "--exclude-standard", "--", f":(glob)**/*{_literal(suffix)}"
+        )
         yield from islice((one for one in (listed or "").split("\0") if one), ELSEWHERE_MAX)
-
-    def _git(self, *arguments: str) -> str | None:
-        """Return what Git printed, None when there is no Git, no repository, or no answer in time."""
-        try:
-            done = subprocess.run(
-                [*_GIT, "-C", str(self._root), *arguments],
-                capture_output=True,
-                text=True,
-                encoding="utf-8",
-                errors="surrogateescape",
-                timeout=GIT_TIMEOUT_S,
-                check=False,
-                env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-            )
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout if done.returncode == 0 else None
 
     def _inside(self, ref: str) -> Path | None:
         if not ref or "\x00" in ref:
