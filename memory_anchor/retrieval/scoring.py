@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory_anchor.ports import Matrix
-    from memory_anchor.retrieval.mirror import Mirror, WordScores
+    from memory_anchor.retrieval.mirror import Mirror
     from memory_anchor.retrieval.ranking import RankingWeights, Scores
     from memory_anchor.retrieval.timewords import TimeWords
 
@@ -39,8 +39,7 @@ _TOGETHER = re.compile(r"\s*(?:,|、|&|\+|and|or|和|与|跟|同)\s*")
 class Question:
     """A query made ready: its script, distinct terms and normalised text, and its raw row once it is embedded.
 
-    using: the named vector that the row may be compared with. words: BM25 of the whole mirror, counted ahead.
-    tags: how much it wants each tag, 0 to 1.
+    using: the named vector that the row may be compared with. tags: how much it wants each tag, 0 to 1.
     """
 
     text: str
@@ -50,7 +49,6 @@ class Question:
     project: str
     row: Matrix | None = None
     using: str = DENSE
-    words: WordScores | None = None
     tags: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -88,9 +86,7 @@ def score(
 
     readers: the audiences the caller holds, which events beside must be for; None leaves conversations out.
     """
-    words = question.words
-    if words is None or len(words.scores) != len(mirror):  # rows came in between
-        words = mirror.words(question.term_ids, question.project)
+    words = mirror.words(question.term_ids, question.project)
     # A whole identifier that the project does not have is no gap: its parts are terms too.
     counts = words.known | ~np.asarray([is_compound(term) for term in question.terms], dtype=bool)
     mass = float(words.idf[counts].sum())

@@ -27,11 +27,10 @@ from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.retrieval import ranking, scoring
 from memory_anchor.retrieval.assembling import Ranked, folded, prior, snippet
-from memory_anchor.retrieval.candidates import CANDIDATES, Asking, Candidates
+from memory_anchor.retrieval.candidates import CANDIDATES, Candidates
 from memory_anchor.retrieval.centring import script_of
 from memory_anchor.retrieval.index import Index
 from memory_anchor.retrieval.meaning import Meaning
-from memory_anchor.retrieval.mirror import WordScores
 from memory_anchor.retrieval.ranking import RankingWeights
 from memory_anchor.retrieval.request import SearchRequest, admits, refusal, where_of
 from memory_anchor.retrieval.reranking import DEADLINE_S, reranked
@@ -139,16 +138,17 @@ class Searcher(Index):
 
     def _answer(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> SearchAnswer:
         self._drain()
-        period = _period(actor, request, now)
-        is_within = period is not None and period.is_hard
-        first = replace(request, since=period.start, until=period.end) if period and is_within else request
-        asking = self._finder.ask(actor, first)  # its word queries run while the query is embedded
         question = self._question(actor, request, notes)
-        found = self._ranked(actor, asking, question, now, notes, period)
-        if not found and period and is_within and period.rest:
-            found = self._ranked(actor, self._finder.ask(actor, request), question, now, notes, None)
-            if found:
-                notes[_elsewhere(period)] = False
+        period = _period(actor, request, now)
+        if period is not None and period.is_hard:
+            within = replace(request, since=period.start, until=period.end)
+            found = self._ranked(actor, within, question, now, notes, period)
+            if not found and period.rest:
+                found = self._ranked(actor, request, question, now, notes, None)
+                if found:
+                    notes[_elsewhere(period)] = False
+        else:
+            found = self._ranked(actor, request, question, now, notes, period)
         if question.row is not None and (waiting := len(self._backlogs[question.using])):
             notes[f"{waiting} new memories are not embedded yet and are found by their words only."] = True
         shown = {one.memory.id for one in found}
@@ -165,29 +165,23 @@ class Searcher(Index):
     def _question(self, actor: Actor, request: SearchRequest, notes: Notes) -> Question:
         project = f"{actor.scope.account}|{actor.scope.project}"
         question = Question.of(request.query, script=script_of(request.query), project=project)
-        worded = self._finder.beside(lambda: self._words(question))
         asked = self._meaning.asked(request.query, topic=request.topic, share=self._lens)
         if asked.note:
             notes[asked.note] = bool(self._meaning.embedders)  # without any, words alone are all there is
         wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
-        return replace(question, row=asked.row, using=asked.using, words=worded.result(), tags=wanted)
-
-    def _words(self, question: Question) -> WordScores:
-        with self._lock:
-            return self._mirror.words(question.term_ids, question.project)
+        return replace(question, row=asked.row, using=asked.using, tags=wanted)
 
     def _ranked(
         self,
         actor: Actor,
-        asking: Asking,
+        request: SearchRequest,
         question: Question,
         now: datetime,
         notes: Notes,
         period: TimeWords | None,
     ) -> list[Ranked]:
         """Return what this request finds, in order and ready to be shown."""
-        request = asking.request
-        rows = self._candidates(asking, question, notes)
+        rows = self._candidates(actor, request, question, notes)
         if not len(rows):
             return []
         with self._lock:
@@ -213,10 +207,10 @@ class Searcher(Index):
                 notes[note] = True
         return self._with_disputed(actor, request, self._arranged(ranked, scored, question.using), now)[: request.limit]
 
-    def _candidates(self, asking: Asking, question: Question, notes: Notes) -> NDArray[np.int64]:
+    def _candidates(self, actor: Actor, request: SearchRequest, question: Question, notes: Notes) -> NDArray[np.int64]:
         """Return the mirror rows that the engine finds by meaning or by words, every filter applied."""
         aimed = None if question.row is None else self._aimed(question)
-        points = self._finder.points(asking, aimed, using=question.using, notes=notes)
+        points = self._finder.points(actor, request, aimed, using=question.using, notes=notes)
         self._fill(points)
         with self._lock:
             return np.sort(self._mirror.rows(list(points)))
@@ -302,7 +296,7 @@ class Searcher(Index):
         notes: Notes = {}
         answer = self._answer(actor, request, now, notes)
         question = self._question(actor, request, notes)
-        rows = self._candidates(self._finder.ask(actor, request), question, notes)
+        rows = self._candidates(actor, request, question, notes)
         self._fill({memory.point_id: memory.layer.value})
         period = _period(actor, request, now)
         with self._lock:

@@ -1,4 +1,4 @@
-"""Candidates: side by side, with and without the engine's filter, and when a layer fails (strategy 7)."""
+"""Candidates: with and without the engine's filter, and when a layer fails (strategy 7)."""
 
 from __future__ import annotations
 
@@ -77,8 +77,7 @@ class Room:
         return [one.audience in audiences and one.state in FOUND_STATES for one in found]
 
     def asked(self, finder: Candidates, request: SearchRequest | None = None) -> set[str]:
-        asking = finder.ask(MINE, request or SearchRequest("?"))
-        return set(finder.points(asking, self.row, using=DENSE, notes={}))
+        return set(finder.points(MINE, request or SearchRequest("?"), self.row, using=DENSE, notes={}))
 
 
 @pytest.mark.parametrize(("mine", "others", "archived"), [(PLENTY, 40, 40), (PLENTY, 3 * PLENTY, 0), (30, 50, 10)])
@@ -124,6 +123,6 @@ def test_a_layer_that_fails_is_left_out_and_said() -> None:
 
     room.store.nearest = failing  # type: ignore[method-assign]
     finder, notes = Candidates(room.store, room.readable), dict[str, bool]()
-    points = finder.points(finder.ask(MINE, SearchRequest("?")), room.row, using=DENSE, notes=notes)
+    points = finder.points(MINE, SearchRequest("?"), room.row, using=DENSE, notes=notes)
     assert len(points) == 5
     assert notes == {"verified_fact was skipped: the disk is away": True}
