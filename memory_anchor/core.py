@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 from cachetools import LRUCache
 
-from memory_anchor.activation import named
+from memory_anchor import options
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.adapters.system import Ids, SystemClock
@@ -29,13 +29,12 @@ from memory_anchor.errors import BadInput, Refused, Unavailable, WrongEmbedder
 from memory_anchor.foreground import Foreground
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.ingestion.from_events import EventReader
-from memory_anchor.ingestion.reconcile import Policy, Resolution, decide
+from memory_anchor.ingestion.reconcile import decide
 from memory_anchor.ingestion.reconcile_model import decide_with_model
 from memory_anchor.ingestion.remembering import Rememberer
 from memory_anchor.ingestion.writing import FactWriter
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventDraft, EventLog
-from memory_anchor.layers.gate import Gate
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
@@ -45,7 +44,7 @@ from memory_anchor.lifecycle.leases import RUNNER_FILE, StoreLease, runner_id
 from memory_anchor.lifecycle.registry import all_jobs
 from memory_anchor.lifecycle.settling import TAG_STATE
 from memory_anchor.lifecycle.statistics import statistics
-from memory_anchor.lifecycle.upkeep import AgentRules, LifecycleRules, Upkeep, load_state
+from memory_anchor.lifecycle.upkeep import Upkeep, load_state
 from memory_anchor.lifecycle.usage import UsageBuffer
 from memory_anchor.model import (
     COLLECTIONS,
@@ -55,7 +54,6 @@ from memory_anchor.model import (
     ConstitutionEntry,
     Layer,
     Memory,
-    MemoryType,
     Origin,
     RetrievedSnippet,
     Scope,
@@ -78,10 +76,9 @@ from memory_anchor.retrieval.context_reports import ContextReports
 from memory_anchor.retrieval.embedding import awaited_text
 from memory_anchor.retrieval.guarded import Circuit
 from memory_anchor.retrieval.nearness import Nearness
-from memory_anchor.retrieval.ranking import RankingWeights
 from memory_anchor.retrieval.search import Searcher
 from memory_anchor.services import Room, Services
-from memory_anchor.settings import API_EMBEDDERS, AgentLifecycle, Settings, with_project_file
+from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.text.indexing import embedded_text
 from memory_anchor.where import OneOf, Where
 from memory_anchor.writes import session_text
@@ -145,36 +142,29 @@ class Core:
         self._circuit = Circuit(time.monotonic)
         self.foreground = Foreground()
         self.nearness = Nearness(local or embedder, self._wake.set)
-        recall, rules = settings.retrieval, settings.lifecycle
         tags = TagNeighbours(lambda: load_state(data_dir / "jobs", TAG_STATE))
-        activation = replace(named(rules.activation), confidence_half_life_days=rules.confidence_half_life_days)
+        activation = options.activation(settings.lifecycle)
         searcher = Searcher(
             store,
             embedder,
             clock,
-            RankingWeights.of(recall.weights),
-            conversation=recall.conversation,
-            fold_duplicates=recall.fold_duplicates,
-            priors=recall.priors,
-            cache_ttl_s=recall.cache_ttl_s,
-            lens=recall.lens,
             reranker=reranker,
-            rerank_deadline_s=recall.reranker_deadline_s,
             activation=activation,
             local=local,
             prompt=prompt,
             tags=tags,
+            **options.searching(settings.retrieval),
         )
         records = Records(store, clock, self.audit, new_id=ids.new, entry_of=searcher.entry_of, on_write=self._stored)
         events = EventLog(records)
-        policy = _policy(settings)
+        policy = options.policy(settings)
         by_rules = partial(decide, policy=policy)
         ponder = (
             partial(decide_with_model, model=model, policy=policy, deadline_s=settings.llm.deadline_s)
             if model
             else None
         )
-        facts = FactWriter(records, _gate(settings), self._neighbours, by_rules, ponder=ponder)
+        facts = FactWriter(records, options.gate(settings), self._neighbours, by_rules, ponder=ponder)
         recalled = RecalledTogether(
             store,
             searcher.alike,
@@ -190,15 +180,7 @@ class Core:
             records.lock,
             on_write=self._stored,
             model=model,
-            rules=LifecycleRules(
-                max_entries=rules.max_entries,
-                max_archived_share=rules.max_archived_share,
-                forget_below=rules.forget_below,
-                policy=rules.policy,
-                forget_facts=frozenset(MemoryType(name) for name in rules.forget_facts),
-                idle_conversation_s=rules.idle_conversation_s,
-                agents={name: _agent_rules(agent.lifecycle) for name, agent in settings.agents.items()},
-            ),
+            rules=options.rules(settings),
             activation=activation,
             state_dir=data_dir / "jobs",
             tags=tags,
@@ -229,7 +211,7 @@ class Core:
             tags=tags,
             recalled=recalled,
         )
-        reader = EventReader(self.services.rememberer, self._message_rows, lambda: _gate(settings))
+        reader = EventReader(self.services.rememberer, self._message_rows, lambda: options.gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
         recovered = self.audit.complete(partial(_is_stored, store), now=clock.now())
         if recovered:
@@ -271,7 +253,7 @@ class Core:
                 project_id=project_id,
                 root=root,
                 settings=settings,
-                gate=_gate(settings),
+                gate=options.gate(settings),
                 identity=IdentitySchema(
                     project_dir=Path(root) if root else None,
                     project_id=project_id,
@@ -502,19 +484,6 @@ def _is_stored(store: MemoryStore, written: Mapping[str, Any]) -> bool:
 def project_settings(settings: Settings, root: str) -> Settings:
     """Return the settings as they hold for the project at `root` ("" for none)."""
     return with_project_file(settings, Path(root)) if root else settings
-
-
-def _agent_rules(chosen: AgentLifecycle) -> AgentRules:
-    return AgentRules(chosen.enabled, chosen.forget_threshold, chosen.decay_factor, chosen.merge_threshold)
-
-
-def _gate(settings: Settings) -> Gate:
-    return Gate(settings.gate.active, settings.gate.pending, settings.gate.caps.model_dump())
-
-
-def _policy(settings: Settings) -> Policy:
-    chosen = settings.conflicts.policy
-    return Policy(by_type={MemoryType(kind): Resolution(how) for kind, how in chosen.items()})
 
 
 def _stamp(path: Path) -> int:

@@ -185,10 +185,7 @@ class Records:
         at = self.clock.now()
         order = list(dict.fromkeys([e.memory.layer.value for e in entries] + [m.layer.value for m in closed]))
         stored: list[Entry] = []
-        records = [audit_record(entry.memory) for entry in entries]
-        # One durable record a batch: each is a disk sync, and what is written together is one deed.
-        what = records if len(records) == 1 else [{"memories": records}]
-        with self._audit.recording(kind, what, by=by, at=at):
+        with self._audit.recording(kind, [audit_of([entry.memory for entry in entries])], by=by, at=at):
             for collection in order:
                 ends = [m for m in closed if m.layer.value == collection]
                 kept = (
@@ -225,6 +222,12 @@ class Records:
         entry = replace(stored[0], memory=used)
         self.store.put(memory.layer.value, [entry])
         self._on_write([entry])
+
+
+def audit_of(written: Sequence[Memory]) -> dict[str, Any]:
+    """Return the one audit record of versions written together: each record is a disk sync, and this is one deed."""
+    records = [audit_record(memory) for memory in written]
+    return records[0] if len(records) == 1 else {"memories": records}
 
 
 def audit_record(memory: Memory) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 from memory_anchor.activation import DEFAULTS, ActivationSettings
 from memory_anchor.cooccurrence import TagNeighbours
 from memory_anchor.files import make_private, write_whole
-from memory_anchor.layers.records import audit_record
+from memory_anchor.layers.records import audit_of
 from memory_anchor.lifecycle.disagreements import RecalledTogether
 from memory_anchor.model import HISTORY, Memory, MemoryType, Status
 from memory_anchor.ports import AuditLog, Entry, LanguageModel, MemoryStore
@@ -221,10 +221,7 @@ def write(
         entries, written = _entries(up, collection, changes, added)
         if not written:
             return []
-        records = [audit_record(memory) for memory in written]
-        # One durable record a batch: a night's forgetting is not a thousand disk syncs.
-        what = records[0] if len(records) == 1 else {"memories": records}
-        with up.audit.recording(kind, [what], by=by, at=at):
+        with up.audit.recording(kind, [audit_of(written)], by=by, at=at):
             up.store.put(collection, entries)
     up.on_write(entries)
     return written

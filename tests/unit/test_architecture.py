@@ -34,6 +34,7 @@ RANKS = (
     ("interfaces", "runtime", "evaluation", "__main__", "testing"),
     ("app",),
     ("core",),
+    ("options",),
     ("hooks",),
     ("curation", "remembering"),
     ("anchor",),

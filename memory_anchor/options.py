@@ -1,0 +1,61 @@
+"""Settings turned into the options of each part, so that no part below knows the settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from memory_anchor.activation import ActivationSettings, named
+from memory_anchor.ingestion.reconcile import Policy, Resolution
+from memory_anchor.layers.gate import Gate
+from memory_anchor.lifecycle.upkeep import AgentRules, LifecycleRules
+from memory_anchor.model import MemoryType
+from memory_anchor.retrieval.ranking import RankingWeights
+from memory_anchor.settings import AgentLifecycle, LifecycleSettings, RetrievalSettings, Settings
+
+
+def searching(chosen: RetrievalSettings) -> dict[str, Any]:
+    """Return the options of `Searcher` that the settings decide."""
+    return {
+        "weights": RankingWeights.of(chosen.weights),
+        "conversation": chosen.conversation,
+        "fold_duplicates": chosen.fold_duplicates,
+        "priors": chosen.priors,
+        "cache_ttl_s": chosen.cache_ttl_s,
+        "lens": chosen.lens,
+        "rerank_deadline_s": chosen.reranker_deadline_s,
+    }
+
+
+def activation(chosen: LifecycleSettings) -> ActivationSettings:
+    """Return how strength is counted in this store."""
+    return replace(named(chosen.activation), confidence_half_life_days=chosen.confidence_half_life_days)
+
+
+def rules(settings: Settings) -> LifecycleRules:
+    """Return what jobs go by, each agent's own rules among them."""
+    chosen = settings.lifecycle
+    return LifecycleRules(
+        max_entries=chosen.max_entries,
+        max_archived_share=chosen.max_archived_share,
+        forget_below=chosen.forget_below,
+        policy=chosen.policy,
+        forget_facts=frozenset(MemoryType(name) for name in chosen.forget_facts),
+        idle_conversation_s=chosen.idle_conversation_s,
+        agents={name: _agent_rules(agent.lifecycle) for name, agent in settings.agents.items()},
+    )
+
+
+def _agent_rules(chosen: AgentLifecycle) -> AgentRules:
+    return AgentRules(chosen.enabled, chosen.forget_threshold, chosen.decay_factor, chosen.merge_threshold)
+
+
+def gate(settings: Settings) -> Gate:
+    """Return the thresholds and caps of L3."""
+    return Gate(settings.gate.active, settings.gate.pending, settings.gate.caps.model_dump())
+
+
+def policy(settings: Settings) -> Policy:
+    """Return how contradictions are settled, by type."""
+    chosen = settings.conflicts.policy
+    return Policy(by_type={MemoryType(kind): Resolution(how) for kind, how in chosen.items()})
