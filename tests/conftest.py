@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
+from memory_anchor.interfaces import calls
+from memory_anchor.interfaces.cli import link
+from memory_anchor.interfaces.cli.app import app
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import ManualClock, ephemeral_core
 
@@ -56,3 +62,17 @@ def agent(project: Path) -> Actor:
 @pytest.fixture
 def anchor(core: Core, agent: Actor) -> MemoryAnchor:
     return core.anchor(agent)
+
+
+@pytest.fixture
+def run(core: Core, project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run a command against a memory in this process, as it would through an engine's socket: JSON both ways."""
+    monkeypatch.chdir(project)
+
+    def engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        sent = json.loads(json.dumps(dict(arguments)))
+        answer: dict[str, Any] = json.loads(json.dumps(calls.run(core, link.preamble(), name, sent)))
+        return answer
+
+    monkeypatch.setattr(link, "_ask_engine", engine)
+    return lambda *arguments, **more: CliRunner().invoke(app, list(arguments), **more)

@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.app import build_core
-from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.interfaces import calls, tool_calls
-from memory_anchor.interfaces.cli import link
-from memory_anchor.interfaces.cli.app import app
+from memory_anchor.interfaces import tool_calls
 from memory_anchor.model import Actor
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
@@ -64,19 +61,6 @@ def test_binary_junk_in_a_turn_gives_nothing_and_costs_nothing(anchor: MemoryAnc
     done = tool_calls.remember_conversation(anchor, {"messages": [junk, GOOD]})
 
     assert len(done["outcomes"]) == len(stored(anchor)) == 1
-
-
-@pytest.fixture
-def run(core: Core, project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.chdir(project)
-
-    def engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        sent = json.loads(json.dumps(dict(arguments)))
-        answer: dict[str, Any] = json.loads(json.dumps(calls.run(core, link.preamble(), name, sent)))
-        return answer
-
-    monkeypatch.setattr(link, "_ask_engine", engine)
-    return lambda *arguments: CliRunner().invoke(app, list(arguments))
 
 
 FILES: Mapping[str, tuple[bytes, str]] = {

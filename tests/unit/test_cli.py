@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from memory_anchor.core import Core
-from memory_anchor.interfaces import calls
-from memory_anchor.interfaces.cli import link
 from memory_anchor.interfaces.cli.app import app
 from memory_anchor.testing import ManualClock
 
 Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(core: Core, project: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command against a memory in this process, as it would through an engine's socket: JSON both ways."""
-    monkeypatch.chdir(project)
-
-    def engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        sent = json.loads(json.dumps(dict(arguments)))
-        answer: dict[str, Any] = json.loads(json.dumps(calls.run(core, link.preamble(), name, sent)))
-        return answer
-
-    monkeypatch.setattr(link, "_ask_engine", engine)
-    return lambda *arguments, **more: CliRunner().invoke(app, list(arguments), **more)
 
 
 def answer(result: Result) -> Any:

@@ -6,23 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from typer.testing import CliRunner
 
-from memory_anchor.interfaces import calls
-from memory_anchor.interfaces.cli import care, link
-from memory_anchor.interfaces.cli.app import app
+from memory_anchor.interfaces.cli import care
 from memory_anchor.model import Caller
-
-
-@pytest.fixture
-def run(core, project, monkeypatch):
-    monkeypatch.chdir(project)
-
-    def engine(name, arguments):
-        return json.loads(json.dumps(calls.run(core, link.preamble(), name, json.loads(json.dumps(dict(arguments))))))
-
-    monkeypatch.setattr(link, "_ask_engine", engine)
-    return lambda *arguments, **more: CliRunner().invoke(app, list(arguments), **more)
 
 
 def told(result):
