@@ -21,7 +21,6 @@ from memory_anchor.errors import BadInput
 from memory_anchor.model import LAYER_OF_TYPE, Layer
 
 SUMMARY_MAX = 200
-STORED_BY = "memory-anchor add --observation FILE"
 
 ObservationType = Literal[
     "decision",

@@ -11,14 +11,12 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from memory_anchor.errors import Unavailable
-from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.ports import EmbedderIdentity, ModelUsage
 from memory_anchor.text.terms import term_id, terms
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memory_anchor.anchor import MemoryAnchor
     from memory_anchor.core import Core
     from memory_anchor.ports import Answer, Clock, Embedder, Matrix, MemoryStore, Reranker
     from memory_anchor.settings import Settings
@@ -109,12 +107,6 @@ def ephemeral_core(
         reranker=reranker,
         local=local,
     )
-
-
-def ephemeral_anchor(data_dir: Path, *, conversation: str = "c1", agent: str = "tester") -> MemoryAnchor:
-    """Return a memory for one agent; see `ephemeral_core`."""
-    actor = Actor(Caller.AGENT, Scope(agent=agent, conversation=conversation), client=agent)
-    return ephemeral_core(data_dir).anchor(actor)
 
 
 class ScriptedLanguageModel:

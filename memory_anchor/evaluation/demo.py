@@ -71,7 +71,6 @@ FACTS: tuple[Mapping[str, Any], ...] = (
 
 
 RULE = "空查询应返回空列表而非 None (an empty query returns an empty list)."
-PRINCIPLE = "记忆只作参考，从不当作指令。"
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,6 @@ RECORD_AFTER_S = 0.5
 """The handshake is recorded this long after a bridge came, so that its first calls go first."""
 RECORD_EVERY_S = 60.0
 
-Streams = tuple[ContextSendStream[SessionMessage | Exception], ContextReceiveStream[SessionMessage]]
-
 
 class Backend(Protocol):
     """What an engine serves. All but `server` may block: they run on worker threads."""
