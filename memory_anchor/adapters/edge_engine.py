@@ -35,6 +35,9 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (a private folder is made in it)
 _SCRATCH_BYTES = 512 * 1024 * 1024
 """A shard's files are 166 MB long, and running out of room while they are mapped is SIGBUS."""
 _SEARCH_THREADS = 2
+_STORED_AS = "Turbo16"
+"""Of 50,000 rows of 384: Float32 9.2 ms a scan; Turbo16 2.0 and cosines within 5e-6; Turbo8 1.2, and 1 in 100 of the
+nearest 80 missed. A shard made by an earlier version stays as it is until something is erased or reindexed."""
 
 Migration = Callable[[Payload], Payload]
 """Turns a payload of one schema version into the next one's."""
@@ -71,7 +74,11 @@ def _create_in_place(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> A
 
     config = edge.EdgeConfig(
         vectors={
-            name: edge.EdgeVectorParams(size=identity.dimensions, distance=edge.Distance.Cosine)
+            name: edge.EdgeVectorParams(
+                size=identity.dimensions,
+                distance=edge.Distance.Cosine,
+                datatype=getattr(edge.VectorStorageDatatype, _STORED_AS),
+            )
             for name, identity in embedders.items()
         },
         sparse_vectors={WORDS: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
@@ -116,7 +123,11 @@ def add_vector(shard: Any, name: str, identity: EmbedderIdentity) -> None:
     # Deleting first makes it repeatable: a crash may have left the vector made and not recorded.
     with contextlib.suppress(Exception):
         shard.update(edge.UpdateOperation.delete_vector_name(name))
-    shard.update(edge.UpdateOperation.create_dense_vector(name, identity.dimensions, edge.Distance.Cosine))
+    shard.update(
+        edge.UpdateOperation.create_dense_vector(
+            name, identity.dimensions, edge.Distance.Cosine, datatype=getattr(edge.VectorStorageDatatype, _STORED_AS)
+        )
+    )
 
 
 def upsert(shard: Any, points: list[Any]) -> None:

@@ -3,8 +3,8 @@
 Chosen because it is the real engine (write-ahead log, payload indexes, sparse vectors with IDF) without a server.
 Measured on qdrant-edge-py 0.9.0: 30 kills with 5,011 acknowledged writes lost none while the lock was held; without it
 two processes lost 17 of 200, hence no opening without one. One `upsert` is one atomic, logged operation. A full disk is
-SIGBUS and not an exception, hence the free-space reserve. Vectors are scanned exactly: 100,000 of 384 floats take some
-20 ms, and building an index would hold the GIL for minutes.
+SIGBUS and not an exception, hence the free-space reserve. Every vector is scanned: 50,000 of 384 take 2 ms in 16 bits
+(`Turbo16`, cosines within 5e-6), and building an index would hold the GIL for minutes.
 
 What lies on disk and how shards are replaced is `edge_shards`; filters are `filters`.
 """

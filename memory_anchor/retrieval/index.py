@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.errors import Unavailable, WrongEmbedder
+from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
 from memory_anchor.model import FOUND_STATES, Memory, Status
 from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry
 from memory_anchor.retrieval.backlog import Backlog
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 DRAINED_BY_SEARCH = 3
 """Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
 WARM_PAGE = 500
-FILTERS_HERE_FROM = 20_000
-"""Memories from which the engine's filter costs more than twice the hits."""
 
 
 class Index:
@@ -43,7 +41,8 @@ class Index:
         self._mirror = Mirror(meaning.identities)
         self._lock = threading.RLock()
         self._generation = 0
-        self._is_cold, self._is_warm = True, False
+        self._is_cold = True
+        self._written_meanwhile: set[str] | None = None
         self._backlogs = {
             name: Backlog(store, one, partial(self._embedded, name), using=name)
             for name, one in meaning.embedders.items()
@@ -68,6 +67,8 @@ class Index:
             return
         with self._lock:
             self._generation += 1
+            if self._written_meanwhile is not None:
+                self._written_meanwhile.add(memory.point_id)
             known = memory.point_id in self._mirror.row_of
             self._mirror.add(entry, collection)
             fresh = isinstance(written, Entry) and not known and memory.state in FOUND_STATES
@@ -80,24 +81,41 @@ class Index:
         with self._lock:
             self._generation += 1
             self._mirror.clear()
-            self._is_cold, self._is_warm = True, False
+            self._is_cold = True
 
     def warm(self) -> int:
-        """Read every current version into the mirror, page by page; return how many. Searching goes on meanwhile."""
-        current = Where(all_of=(OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value)),))
-        read = 0
-        for layer in SEARCHED:
-            after: str | None = None
-            while True:
-                page, after = self._store.scan(layer.value, current, page=WARM_PAGE, after=after, with_vectors=True)
-                with self._lock:
-                    for entry in page:
-                        self._mirror.add(entry, layer.value)
-                read += len(page)
-                if after is None:
-                    break
-        self._is_warm = True
+        """Read every current version into the mirror, page by page; return how many. Searching goes on meanwhile.
+
+        The mirror is whole afterwards, unless it was emptied meanwhile. A page is older than what was written since.
+        """
+        with self._lock:
+            era, self._written_meanwhile = self._mirror.era, set()
+        try:
+            read = sum(self._read_all(layer.value, era) for layer in SEARCHED)
+            with self._lock:
+                self._mirror.is_whole = self._mirror.era == era
+        finally:
+            with self._lock:
+                self._written_meanwhile = None
         return read
+
+    def _read_all(self, collection: str, era: int) -> int:
+        """Read a collection into the mirror and return how many; it stops where the mirror is emptied meanwhile."""
+        current = Where(all_of=(OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value)),))
+        read, after = 0, None
+        while True:
+            page, after = self._store.scan(collection, current, page=WARM_PAGE, after=after, with_vectors=True)
+            with self._lock:
+                if self._mirror.era != era:
+                    return read
+                newer = self._written_meanwhile or ()
+                for entry in page:
+                    if entry.memory.point_id not in newer:
+                        self._mirror.add(entry, collection)
+                self._mirror.sign()
+            read += len(page)
+            if after is None:
+                return read
 
     def unembedded(self) -> int:
         """Return how many searchable versions lack the row of the store's embedder; 0 without one."""
@@ -112,7 +130,11 @@ class Index:
         with self._lock:
             is_cold, self._is_cold = self._is_cold, False
         if is_cold:
-            self.warm()
+            try:
+                self.warm()
+            except MemoryAnchorError:
+                self._is_cold = True
+                raise
         done = self._backlogs[DENSE_LOCAL].embed(limit) if DENSE_LOCAL in self._backlogs else 0
         if DENSE in self._backlogs:
             try:
@@ -131,19 +153,6 @@ class Index:
             if 0 < len(backlog) <= DRAINED_BY_SEARCH and embedder.available():
                 with contextlib.suppress(Unavailable, WrongEmbedder):  # `_question` tells
                     backlog.embed(DRAINED_BY_SEARCH, by=embedder)
-
-    def _readable(self, collection: str, points: Sequence[str], audiences: Sequence[str]) -> list[bool] | None:
-        """Return which points these audiences may read and are current.
-
-        None until every memory was read once, and in a small store, where the engine's filter costs less than this.
-        """
-        if not self._is_warm or len(self._mirror) < FILTERS_HERE_FROM:
-            return None
-        self._fill(dict.fromkeys(points, collection))
-        with self._lock:
-            rows = self._mirror.rows(points)
-            readable = self._mirror.readable(rows, audiences)
-        return [bool(one) for one in readable] if len(rows) == len(points) else None
 
     def _get(self, points: Sequence[str]) -> dict[str, Memory]:
         with self._lock:

@@ -1,11 +1,12 @@
 """What ranking needs of each version, kept in memory: vector, words, place in its conversation. Derived, never truth.
 
-The store finds candidates with every filter pushed down; the mirror scores them. It exists because fusion needs numbers
-that engines do not give (document frequencies of one project, the events beside a hit, a whole conversation's words)
-and because decoding hundreds of payloads a query costs more than the search. A row is added when a memory is written or
-first met; a row costs about 0.8 kB at 384 dimensions. Only bookkeeping moves (state, vector); content never does.
+The mirror scores what a search finds, and finds it too once it is whole and nothing but the reader limits the search;
+the store finds with every other filter pushed down. It exists because fusion needs numbers that engines do not give
+(document frequencies of one project, the events beside a hit, a whole conversation's words) and because decoding
+hundreds of payloads a query costs more than the search. A row is added when a memory is written or first met; it costs
+about 0.8 kB at 384 dimensions. Only bookkeeping moves (state, audience, vector); content never does.
 
-Invariant: the mirror never decides who may see what. What it adds to the candidates is checked against the memory.
+Invariant: the mirror never has the last word on who may see what. Each memory is checked before it is shown.
 """
 
 from __future__ import annotations
@@ -80,10 +81,13 @@ class Mirror:
 
     def __init__(self, identities: Mapping[str, EmbedderIdentity]) -> None:
         self._identities = identities
+        self.era = 0
         self.clear()
 
     def clear(self) -> None:
-        """Forget every row; they come back as they are met."""
+        """Forget every row; they come back as they are met. `era` counts how often; `is_whole` is for the filler."""
+        self.era += 1
+        self.is_whole = False
         self._rows_of = {name: VectorRows(identity, FIRST_ROWS) for name, identity in self._identities.items()}
         self.row_of: dict[str, int] = {}
         self.points: list[str] = []
@@ -106,6 +110,7 @@ class Mirror:
         self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
         self._shape = np.zeros((FIRST_ROWS, 4), dtype=np.float32)
         self._counts: dict[str, tuple[NDArray[np.bool_], int, NDArray[np.float32]]] = {}
+        self._readable: dict[tuple[str, tuple[str, ...]], NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
         return len(self.points)
@@ -115,7 +120,7 @@ class Mirror:
     def add(self, entry: Entry, collection: str) -> int:
         """Take one version, or refresh what may have moved of a known one; return its row."""
         memory = entry.memory
-        self._counts.clear()
+        self._moved()
         point = memory.point_id
         row = self.row_of.get(point)
         if row is None:
@@ -136,10 +141,19 @@ class Mirror:
 
     def forget(self, points: Iterable[str]) -> None:
         """Let these rows no longer count as neighbours or in document frequencies."""
-        self._counts.clear()
+        self._moved()
         for point in points:
             if (row := self.row_of.pop(point, None)) is not None:
                 self._live[row] = False
+
+    def sign(self) -> None:
+        """Make new vectors ready for `nearest`, which else does it itself."""
+        for held in self._rows_of.values():
+            held.sign(self._script[: len(self)])
+
+    def _moved(self) -> None:
+        self._counts.clear()
+        self._readable.clear()
 
     def _new_row(self, memory: Memory, point: str, words: SparseVector, collection: str) -> int:
         if len(self.points) >= MAX_ROWS:
@@ -214,6 +228,14 @@ class Mirror:
         held = self._rows_of.get(using)
         return None if held is None else held.centring
 
+    def nearest(
+        self, query: Matrix, script: int, groups: Sequence[NDArray[np.int64]], *, limit: int, using: str = DENSE
+    ) -> NDArray[np.int64]:
+        """Return the `limit` rows of each group nearest to a raw query row, in no order; those not embedded never."""
+        held = self._rows_of[using]
+        centred = held.centring.query(query, script)
+        return held.nearest(centred, groups, self._script[: len(self)], limit=limit)
+
     def cosines(
         self, query: Matrix, script: int, rows: NDArray[np.int64], *, using: str = DENSE
     ) -> NDArray[np.float32]:
@@ -254,6 +276,14 @@ class Mirror:
         """Return whether each row is live and for one of these audiences, as far as the mirror knows."""
         allowed = [self._audiences.known(name) for name in audiences]
         return self._live[rows] & np.isin(self._audience[rows], allowed)
+
+    def readable_in(self, collection: str, audiences: tuple[str, ...]) -> NDArray[np.int64]:
+        """Return every live row of a collection that is for one of these audiences; kept until a write."""
+        key = collection, audiences
+        if key not in self._readable:
+            inside = np.flatnonzero(self._collection[: len(self)] == self._collections.known(collection))
+            self._readable[key] = inside[self.readable(inside, audiences)]
+        return self._readable[key]
 
     def happened(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return when each happened, seconds since 1970."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory_anchor.ports import Matrix
-    from memory_anchor.retrieval.mirror import Mirror
+    from memory_anchor.retrieval.mirror import Mirror, WordScores
     from memory_anchor.retrieval.ranking import RankingWeights, Scores
     from memory_anchor.retrieval.timewords import TimeWords
 
@@ -77,16 +77,16 @@ def score(
     mirror: Mirror,
     question: Question,
     rows: NDArray[np.int64],
+    words: WordScores,
     *,
     weights: RankingWeights,
     readers: Collection[str] | None,
     period: TimeWords | None,
 ) -> Scored:
-    """Score these mirror rows, and the events beside the best of them, for the question.
+    """Score these mirror rows, and the events beside the best of them, for the question and its words' scores.
 
     readers: the audiences the caller holds, which events beside must be for; None leaves conversations out.
     """
-    words = mirror.words(question.term_ids, question.project)
     # A whole identifier that the project does not have is no gap: its parts are terms too.
     counts = words.known | ~np.asarray([is_compound(term) for term in question.terms], dtype=bool)
     mass = float(words.idf[counts].sum())

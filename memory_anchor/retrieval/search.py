@@ -25,9 +25,8 @@ from memory_anchor.cooccurrence import TagNeighbours
 from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
-from memory_anchor.retrieval import ranking, scoring
+from memory_anchor.retrieval import candidates, ranking, scoring
 from memory_anchor.retrieval.assembling import Ranked, folded, prior, snippet
-from memory_anchor.retrieval.candidates import CANDIDATES, Candidates
 from memory_anchor.retrieval.centring import script_of
 from memory_anchor.retrieval.index import Index
 from memory_anchor.retrieval.meaning import Meaning
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore, Reranker
+    from memory_anchor.retrieval.mirror import WordScores
 
 SPARE = 8
 """Memories read beyond the limit, for priors, folding and the last check."""
@@ -104,7 +104,6 @@ class Searcher(Index):
         self._weights, self._activation = weights or RankingWeights(), activation
         self._conversation, self._fold, self._priors = conversation, fold_duplicates, priors
         self._ttl = timedelta(seconds=cache_ttl_s)
-        self._finder = Candidates(store, self._readable)
         self._answers: OrderedDict[Any, _Cached] = OrderedDict()
         self._hits = self._misses = 0
 
@@ -181,13 +180,15 @@ class Searcher(Index):
         period: TimeWords | None,
     ) -> list[Ranked]:
         """Return what this request finds, in order and ready to be shown."""
-        rows = self._candidates(actor, request, question, notes)
+        rows, words = self._candidates(actor, request, question, notes)
         if not len(rows):
             return []
         with self._lock:
             talks = self._conversation and request.as_of is None
             readers = audiences_of(actor.scope) if talks else None
-            scored = scoring.score(self._mirror, question, rows, weights=self._weights, readers=readers, period=period)
+            scored = scoring.score(
+                self._mirror, question, rows, words, weights=self._weights, readers=readers, period=period
+            )
             ties = -self._mirror.happened(scored.rows).astype(np.int64)
         order = ranking.best_first(scored.total, ties)
         if not (period is not None and period.is_hard and not period.rest):
@@ -207,13 +208,23 @@ class Searcher(Index):
                 notes[note] = True
         return self._with_disputed(actor, request, self._arranged(ranked, scored, question.using), now)[: request.limit]
 
-    def _candidates(self, actor: Actor, request: SearchRequest, question: Question, notes: Notes) -> NDArray[np.int64]:
-        """Return the mirror rows that the engine finds by meaning or by words, every filter applied."""
+    def _candidates(
+        self, actor: Actor, request: SearchRequest, question: Question, notes: Notes
+    ) -> tuple[NDArray[np.int64], WordScores]:
+        """Return the mirror rows found by meaning or by words, every filter applied, and the words' scores."""
+        if request.is_open and self._store.kind in candidates.WRITTEN_HERE:
+            with self._lock:
+                if self._mirror.is_whole:
+                    words = self._words(question)
+                    return candidates.held(self._mirror, actor, request, question, words), words
         aimed = None if question.row is None else self._aimed(question)
-        points = self._finder.points(actor, request, aimed, using=question.using, notes=notes)
+        points = candidates.asked(self._store, actor, request, aimed, using=question.using, notes=notes)
         self._fill(points)
         with self._lock:
-            return np.sort(self._mirror.rows(list(points)))
+            return np.sort(self._mirror.rows(list(points))), self._words(question)
+
+    def _words(self, question: Question) -> WordScores:
+        return self._mirror.words(question.term_ids, question.project)
 
     def _aimed(self, question: Question) -> Matrix:
         """Return the query row less its mean: the engine's raw cosine then orders almost as the centred one does."""
@@ -296,7 +307,7 @@ class Searcher(Index):
         notes: Notes = {}
         answer = self._answer(actor, request, now, notes)
         question = self._question(actor, request, notes)
-        rows = self._candidates(actor, request, question, notes)
+        rows, _ = self._candidates(actor, request, question, notes)
         self._fill({memory.point_id: memory.layer.value})
         period = _period(actor, request, now)
         with self._lock:
@@ -304,7 +315,10 @@ class Searcher(Index):
             is_candidate = own in rows
             rows = rows if is_candidate else np.append(rows, own)
             readers = audiences_of(actor.scope) if self._conversation else None
-            scored = scoring.score(self._mirror, question, rows, weights=self._weights, readers=readers, period=period)
+            words = self._words(question)
+            scored = scoring.score(
+                self._mirror, question, rows, words, weights=self._weights, readers=readers, period=period
+            )
         place = int(np.flatnonzero(scored.rows == own)[0])
         rank = 1 + int((scored.total > scored.total[place]).sum())
         told = {"rank": rank, "signals": scoring.signals(scored, [place], self._weights)[place]}
@@ -316,7 +330,7 @@ class Searcher(Index):
         elif not all(phrase in phrase_text(memory) for phrase in phrases(request.query)):
             reason = "it does not hold the quoted words"
         elif not is_candidate:
-            reason = f"neither meaning nor words bring it among the first {CANDIDATES}"
+            reason = f"neither meaning nor words bring it among the first {candidates.CANDIDATES}"
         elif not scored.relevant[place]:
             reason = "it is not relevant enough in meaning or in words"
         elif same := next(

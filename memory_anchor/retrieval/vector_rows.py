@@ -6,7 +6,8 @@ code path can compare a row of one with a row of the other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,10 +24,18 @@ LEVELS = 127
 where float16 took 0.7."""
 
 
+SHORTLIST = 10
+"""Rows whose cosine is computed for each one asked for, the nearest by signs (docs/retrieval.md: what it misses)."""
+_BITS = 64
+_BATCH = 4096
+
+
 class VectorRows:
     """Raw vectors as int8 with a scale each, aligned with the mirror's rows; the store keeps the exact ones.
 
-    Not thread-safe: the searcher holds its lock.
+    Beside them one bit a component, whether it lies above the mean: counting the bits in which two rows differ costs a
+    fifteenth of their product, and among the nearest by that are the nearest. Not thread-safe: the searcher holds its
+    lock.
     """
 
     def __init__(self, identity: EmbedderIdentity, rows: int) -> None:
@@ -34,12 +43,17 @@ class VectorRows:
         self._vectors = np.zeros((rows, identity.dimensions), dtype=np.int8)
         self._scale = np.zeros(rows, dtype=np.float32)
         self._embedded = np.zeros(rows, dtype=bool)
+        self._signs = np.zeros((-(-identity.dimensions // _BITS), rows), dtype=np.uint64)
+        self._unsigned: set[int] = set()
+        self._count = self._counted = 0
+        self._means = self.centring.means()
 
     def grow(self) -> None:
         """Make room for twice as many rows."""
         self._vectors = np.concatenate([self._vectors, np.zeros_like(self._vectors)])
         self._scale = np.concatenate([self._scale, np.zeros_like(self._scale)])
         self._embedded = np.concatenate([self._embedded, np.zeros_like(self._embedded)])
+        self._signs = np.concatenate([self._signs, np.zeros_like(self._signs)], axis=1)
 
     def set(self, row: int, vector: Matrix, *, script: int, counts: bool) -> None:
         """Keep a raw vector. counts: the means learn from it, the first time it comes."""
@@ -48,9 +62,44 @@ class VectorRows:
         self._scale[row] = largest / LEVELS
         self._vectors[row] = np.rint(vector * (LEVELS / largest)) if largest else 0
         self._embedded[row] = True
+        self._unsigned.add(row)
+        self._count += is_first
         if is_first and counts:
             scripts = np.asarray([script], dtype=np.int8)
             self.centring.learn(np.asarray(vector, dtype=np.float32)[None, :], scripts)
+
+    def sign(self, scripts: NDArray[np.int8]) -> None:
+        """Take the signs of what was set since; of every row once there are twice as many and the means have moved.
+
+        scripts: of every row.
+        """
+        if self._count > 2 * self._counted:
+            self._means, self._counted = self.centring.means(), self._count
+            waiting = np.flatnonzero(self._embedded)
+        else:
+            waiting = np.fromiter(self._unsigned, dtype=np.int64, count=len(self._unsigned))
+        self._unsigned.clear()
+        for start in range(0, len(waiting), _BATCH):
+            rows = waiting[start : start + _BATCH]
+            self._signs[:, rows] = _signs(self._wide(rows) - self._means[scripts[rows]])
+
+    def nearest(
+        self, centred: Matrix, groups: Sequence[NDArray[np.int64]], scripts: NDArray[np.int8], *, limit: int
+    ) -> NDArray[np.int64]:
+        """Return the `limit` rows of each group that are nearest to an already centred row, in no order.
+
+        scripts: of every row. Of `SHORTLIST` times as many rows, the nearest by signs, the cosine decides.
+        """
+        self.sign(scripts)
+        apart = np.zeros(len(scripts), dtype=np.uint16)
+        for held, asked in zip(self._signs, _signs(centred[None, :])[:, 0], strict=True):
+            apart += np.bitwise_count(held[: len(scripts)] ^ asked)
+        found = [np.empty(0, dtype=np.int64)]
+        for group in groups:
+            embedded = group[self._embedded[group]]
+            first = embedded[least(apart[embedded], SHORTLIST * limit)]
+            found.append(first[least(-self.cosines(centred, first, scripts[first]), limit)])
+        return np.concatenate(found)
 
     def cosines(self, centred: Matrix, rows: NDArray[np.int64], scripts: NDArray[np.int8]) -> NDArray[np.float32]:
         """Return the cosine of an already centred row with each row once centred; NaN where one is not embedded."""
@@ -67,3 +116,18 @@ class VectorRows:
         wide: Matrix = self._vectors[rows].astype(np.float32)
         wide *= self._scale[rows][:, None]
         return wide
+
+
+def least(values: NDArray[Any], limit: int) -> NDArray[np.int64]:
+    """Return the places of the `limit` least values, in no order."""
+    if len(values) <= limit:
+        return np.arange(len(values))
+    return np.argpartition(values, limit)[:limit]
+
+
+def _signs(rows: Matrix) -> NDArray[np.uint64]:
+    """Return (words, n): 64 signs a word of each of n rows."""
+    packed = np.packbits(rows > 0, axis=1)
+    room = np.zeros((len(rows), -(-rows.shape[1] // _BITS) * (_BITS // 8)), dtype=np.uint8)
+    room[:, : packed.shape[1]] = packed
+    return room.view(np.uint64).T

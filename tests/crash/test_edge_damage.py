@@ -128,7 +128,7 @@ def test_a_truncated_log_is_noticed_and_the_rest_can_be_kept(tmp_path: Path, loc
 
 def test_unreadable_vectors_are_said_when_they_are_asked_for(home: Path, lock: DirectoryLock) -> None:
     """Durability: damage that only a read meets is the same clear error."""
-    shorten(segment(home) / "vector_storage-dense" / "vectors" / "chunk_0.mmap", 100)
+    shorten(next((segment(home) / "vector_storage-dense").rglob("chunk_0.mmap")), 100)
 
     with pytest.raises(StoreDamaged), closing(reopened(home.parent, lock)) as store:
         store.nearest(FACTS, np.ones(8, dtype=np.float32), Where(), limit=5)
@@ -284,6 +284,29 @@ def test_an_older_schema_is_migrated_and_the_old_shard_kept_as_a_backup(home: Pa
         assert not holds(home, "batch 1 member 2 ")
     with closing(reopened(home.parent, lock, newer)) as store:
         assert store.count(FACTS, Where()) == WRITTEN - 1
+
+
+def test_a_shard_with_vectors_of_an_earlier_kind_is_read_and_renewed(
+    tmp_path: Path, lock: DirectoryLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Durability: a store whose vectors lie in 32 bits goes on as it is, and in 16 bits once its shard is copied."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(edge_engine, "_STORED_AS", "Float32")
+        with closing(reopened(tmp_path, lock)) as store:
+            store.put(FACTS, [entry(1, number) for number in range(5)])
+    with closing(reopened(tmp_path, lock)) as store:
+        store.put(FACTS, [entry(1, 5)])
+        before = {one.memory.id: one.vectors[DENSE] for one in store.scan(FACTS, Where(), with_vectors=True)[0]}
+        nearest = [hit.point_id for hit in store.nearest(FACTS, before[entry(1, 2).memory.id], Where(), limit=3)]
+        store.erase(FACTS, [entry(1, 0).memory.point_id])
+    (renewed,) = (tmp_path / FACTS).glob("shard-*/segments/*/vector_storage-dense/tq_vectors")
+    assert renewed.is_dir()
+    with closing(reopened(tmp_path, lock)) as store:
+        after = {one.memory.id: one.vectors[DENSE] for one in store.scan(FACTS, Where(), with_vectors=True)[0]}
+        assert len(after) == len(before) - 1
+        assert all(np.allclose(row, before[name], atol=1e-4) for name, row in after.items())
+        again = store.nearest(FACTS, before[entry(1, 2).memory.id], Where(), limit=3)
+        assert again[0].point_id == nearest[0]
 
 
 def test_a_newer_schema_or_one_without_a_way_is_left_alone(home: Path, lock: DirectoryLock) -> None:

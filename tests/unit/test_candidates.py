@@ -1,128 +1,258 @@
-"""Candidates: with and without the engine's filter, and when a layer fails (strategy 7)."""
+"""Candidates: from a mirror that holds the whole store, and from the engine (strategy 7)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.errors import Unavailable
-from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, MemoryType, Scope, Status
+from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, SearchAnswer, Status
 from memory_anchor.ports import DENSE, CollectionSpec, Entry, Hit
-from memory_anchor.retrieval.candidates import CANDIDATES, OPEN_DEPTH, Candidates
+from memory_anchor.retrieval import vector_rows
 from memory_anchor.retrieval.request import SearchRequest
-from memory_anchor.testing import START, HashEmbedder
+from memory_anchor.retrieval.search import Searcher
+from memory_anchor.retrieval.vector_rows import VectorRows
+from memory_anchor.testing import START, HashEmbedder, ManualClock
 from memory_anchor.where import Where
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix
 
-EVENTS = Layer.EVENT_LOG.value
 MINE, OTHERS = Actor(scope=Scope(project="mine")), Actor(scope=Scope(project="others"))
-PLENTY = OPEN_DEPTH * CANDIDATES + 50
+SHARED = "qdrant"
+"""A kind of store that other processes write to."""
+TOPICS = ("ports of the gateway", "label printer jams", "invoice export", "登录超时", "路由配置的变更")
 
 
 class Shelf(DictStore):
-    """The reference store, which tells how often it was asked with a filter and without."""
+    """The reference store, which counts what it is asked and can be made to fail or to be somebody else's too."""
+
+    kind: str = DictStore.kind
 
     def __init__(self) -> None:
         super().__init__()
-        self.filtered, self.unfiltered = 0, 0
+        self.queries = 0
+        self.away: str | None = None
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
-        self.filtered += bool(where.all_of)
-        self.unfiltered += not where.all_of
+        self.queries += 1
+        if collection == self.away:
+            raise Unavailable("the disk is away")
         return super().nearest(collection, vector, where, limit=limit, using=using)
 
 
 class Room:
-    """Random vectors of two projects, some of them archived, and a mirror's word on who may read them."""
+    """One store and a searcher that has read it whole."""
 
-    def __init__(self, *, mine: int, others: int, archived: int = 0) -> None:
-        self.store = Shelf()
-        embedder = HashEmbedder(dimensions=16)
+    def __init__(self) -> None:
+        self.store, embedder, clock = Shelf(), HashEmbedder(dimensions=64), ManualClock()
         for layer in (Layer.EVENT_LOG, Layer.VERIFIED_FACT):
             self.store.open_collection(layer.value, CollectionSpec({DENSE: embedder.identity}))
-        chance = np.random.default_rng(5)
-        owners = [MINE] * mine + [OTHERS] * others + [MINE] * archived
-        self.memories: dict[str, Memory] = {}
-        for number, owner in enumerate(owners):
-            at = START - timedelta(minutes=number)
-            memory = Memory(
-                id=f"m{number:04d}",
-                content=f"note {number}",
-                layer=Layer.EVENT_LOG,
-                type=MemoryType.EVENT,
-                scope=owner.scope,
-                recorded_at=at,
-                valid_from=at,
-                when=at,
-                status=Status.ARCHIVED if number >= mine + others else Status.ACTIVE,
-            )
-            row = chance.standard_normal(16).astype(np.float32)
-            self.memories[memory.point_id] = memory
-            self.store.put(EVENTS, [Entry(memory, {DENSE: row / np.linalg.norm(row)})])
-        self.row = np.ones(16, dtype=np.float32) / 4
-        self.is_warm = True
+        self.searcher = Searcher(self.store, embedder, clock, cache_ttl_s=0)
+        self.searcher.warm()
+        self._number = 0
 
-    def readable(self, collection: str, points: Sequence[str], audiences: Sequence[str]) -> list[bool] | None:
-        assert collection in (EVENTS, Layer.VERIFIED_FACT.value)
-        if not self.is_warm:
-            return None
-        found = [self.memories[point] for point in points]
-        return [one.audience in audiences and one.state in FOUND_STATES for one in found]
+    def add(self, content: str, owner: Actor = MINE, **more: Any) -> Memory:
+        self._number += 1
+        at = START - timedelta(minutes=self._number)
+        is_event = self._number % 2 == 0
+        memory = Memory(
+            id=f"m{self._number:04d}",
+            content=content,
+            layer=Layer.EVENT_LOG if is_event else Layer.VERIFIED_FACT,
+            type=MemoryType.EVENT if is_event else MemoryType.FACT,
+            scope=owner.scope,
+            recorded_at=at,
+            valid_from=at,
+            when=at if is_event else None,
+            **more,
+        )
+        self.write(self.searcher.entry_of(memory, embed=True))
+        return memory
 
-    def asked(self, finder: Candidates, request: SearchRequest | None = None) -> set[str]:
-        return set(finder.points(MINE, request or SearchRequest("?"), self.row, using=DENSE, notes={}))
+    def write(self, entry: Entry) -> None:
+        self.store.put(entry.memory.layer.value, [entry])
+        self.searcher.note_written(entry)
+
+    def stored(self, memory: Memory) -> Entry:
+        return self.store.get(memory.layer.value, [memory.point_id], with_vectors=True)[0]
 
 
-@pytest.mark.parametrize(("mine", "others", "archived"), [(PLENTY, 40, 40), (PLENTY, 3 * PLENTY, 0), (30, 50, 10)])
-def test_the_nearest_of_all_that_may_be_read_are_the_nearest_of_the_filter(
-    mine: int, others: int, archived: int
+def told(answer: SearchAnswer) -> list[tuple[str, float]]:
+    return [(found.id, round(found.score, 3)) for found in answer.snippets]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    owned=st.lists(
+        st.tuples(st.sampled_from(TOPICS), st.sampled_from([MINE, OTHERS]), st.sampled_from(list(Status))), max_size=30
+    ),
+    asked=st.sampled_from(TOPICS),
+    layers=st.sampled_from([(), (Layer.EVENT_LOG,), (Layer.VERIFIED_FACT,)]),
+)
+def test_a_whole_mirror_answers_as_the_engine_does(
+    owned: list[tuple[str, Actor, Status]], asked: str, layers: tuple[Layer, ...]
 ) -> None:
-    """Rule search.scope: leaving the filter out of the engine's scan never changes what is found."""
-    room = Room(mine=mine, others=others, archived=archived)
-    open_scan = room.asked(Candidates(room.store, room.readable))
-    room.is_warm = False
-    assert open_scan == room.asked(Candidates(room.store, room.readable))
-    assert open_scan
-
-
-def test_a_reader_among_many_others_goes_back_to_the_filter() -> None:
-    """Rule search.scope: once too few of the nearest were readable, the filter is used at once."""
-    room = Room(mine=PLENTY, others=3 * PLENTY)
-    finder = Candidates(room.store, room.readable)
-    room.asked(finder)
-    before = room.store.unfiltered
-    room.asked(finder, SearchRequest("?", layers=(Layer.EVENT_LOG,)))
-    assert room.store.unfiltered == before
-    assert room.store.filtered >= 2
+    """Rule search.derived: where candidates come from never changes an answer; scope and state hold in both."""
+    room = Room()
+    for number, (topic, owner, status) in enumerate(owned):
+        room.add(f"{topic}, note {number}", owner, status=status)
+    request = SearchRequest(asked, limit=20, layers=layers)
+    before = room.store.queries
+    whole = room.searcher.search(MINE, request)
+    assert room.store.queries == before
+    room.store.kind = SHARED
+    assert told(whole) == told(room.searcher.search(MINE, request))
+    assert room.store.queries > before
 
 
 @pytest.mark.parametrize("more", [{"types": ("event",)}, {"until": START}, {"include_pending": True}, {"as_of": START}])
-def test_any_further_limit_is_pushed_down(more: dict[str, object]) -> None:
+def test_any_further_limit_is_pushed_down(more: dict[str, Any]) -> None:
     """Rule search.filters: what the request limits, the engine filters."""
-    room = Room(mine=20, others=20)
-    room.asked(Candidates(room.store, room.readable), SearchRequest("?", **more))  # type: ignore[arg-type]
-    assert (room.store.unfiltered, room.store.filtered) == (0, 2)
+    room = Room()
+    room.add(TOPICS[0])
+    room.searcher.search(MINE, SearchRequest(TOPICS[0], **more))
+    assert room.store.queries == 2
+
+
+def test_a_store_that_others_write_to_is_asked_every_time() -> None:
+    """Rule search.derived: what another process wrote is found at once."""
+    room = Room()
+    room.store.kind = SHARED
+    near = room.add(TOPICS[0])
+    entry = room.searcher.entry_of(replace(near, id="elsewhere", content=TOPICS[1]), embed=True)
+    room.store.put(near.layer.value, [entry])
+    assert [one.id for one in room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets] == ["elsewhere"]
+    assert room.store.queries == 2
+
+
+def test_a_change_of_state_counts_at_once() -> None:
+    """Rule search.derived: what was archived goes, what came back is found again."""
+    room = Room()
+    memory = room.add(TOPICS[2])
+    for status, found in ((Status.ARCHIVED, []), (Status.ACTIVE, [memory.id])):
+        room.write(replace(room.stored(memory), memory=replace(memory, status=status)))
+        assert [one.id for one in room.searcher.search(MINE, SearchRequest(TOPICS[2])).snippets] == found
+
+
+def test_what_is_written_while_the_store_is_read_counts_and_not_the_page_from_before() -> None:
+    """Rule search.derived: a page that was read before a write does not undo it."""
+    room = Room()
+    memory = room.add(TOPICS[3])
+    late = Searcher(room.store, HashEmbedder(dimensions=64), ManualClock(), cache_ttl_s=0)
+    whole = room.store.scan
+
+    def slow(collection: str, where: Where, **paging: Any) -> tuple[list[Entry], str | None]:
+        page = whole(collection, where, **paging)
+        if any(entry.memory.id == memory.id for entry in page[0]):
+            entry = replace(room.stored(memory), memory=replace(memory, status=Status.ARCHIVED))
+            room.store.put(memory.layer.value, [entry])
+            late.note_written(entry)
+        return page
+
+    room.store.scan = slow  # type: ignore[method-assign]
+    late.warm()
+    before = room.store.queries
+    assert late.search(MINE, SearchRequest(TOPICS[3])).snippets == ()
+    assert room.store.queries == before
+
+
+def test_a_mirror_that_is_emptied_while_it_is_read_is_not_taken_for_whole() -> None:
+    """Rule search.derived: after an import or a reindex the engine answers until everything was read again."""
+    room = Room()
+    memory = room.add(TOPICS[0])
+    late = Searcher(room.store, HashEmbedder(dimensions=64), ManualClock(), cache_ttl_s=0)
+    whole = room.store.scan
+
+    def emptied(collection: str, where: Where, **paging: Any) -> tuple[list[Entry], str | None]:
+        page = whole(collection, where, **paging)
+        late.invalidate()
+        return page
+
+    room.store.scan = emptied  # type: ignore[method-assign]
+    late.warm()
+    room.store.queries = 0
+    assert [one.id for one in late.search(MINE, SearchRequest(TOPICS[0])).snippets] == [memory.id]
+    assert room.store.queries == 2
+    room.store.scan = whole  # type: ignore[method-assign]
+    late.embed_pending(1)
+    late.search(MINE, SearchRequest(TOPICS[0]))
+    assert room.store.queries == 2
 
 
 def test_a_layer_that_fails_is_left_out_and_said() -> None:
-    """Rule search.degrade: the other layers answer."""
-    room = Room(mine=5, others=0)
-    whole = room.store.nearest
+    """Rule search.degrade: the other layer answers."""
+    room = Room()
+    for number in range(4):
+        room.add(f"{TOPICS[0]} {number}")
+    room.store.kind, room.store.away = SHARED, Layer.VERIFIED_FACT.value
+    answer = room.searcher.search(MINE, SearchRequest(TOPICS[0]))
+    assert {one.layer for one in answer.snippets} == {Layer.EVENT_LOG}
+    assert "verified_fact was skipped: the disk is away" in answer.notes
 
-    def failing(collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
-        if collection == Layer.VERIFIED_FACT.value:
-            raise Unavailable("the disk is away")
-        return whole(collection, vector, where, limit=limit, using=using)
 
-    room.store.nearest = failing  # type: ignore[method-assign]
-    finder, notes = Candidates(room.store, room.readable), dict[str, bool]()
-    points = finder.points(MINE, SearchRequest("?"), room.row, using=DENSE, notes=notes)
-    assert len(points) == 5
-    assert notes == {"verified_fact was skipped: the disk is away": True}
+# --- the nearest by signs ------------------------------------------------------------------------------------------
+
+
+def rows_of(chance: np.random.Generator, number: int, *, dimensions: int, lean: float) -> Matrix:
+    """Rows around a common mean, as a model's are: `lean` is how much of each is the mean."""
+    rows = lean + chance.standard_normal((number, dimensions))
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
+
+
+def filled(rows: Matrix) -> VectorRows:
+    held = VectorRows(HashEmbedder(dimensions=rows.shape[1]).identity, len(rows))
+    for place, row in enumerate(rows):
+        held.set(place, row, script=0, counts=True)
+    return held
+
+
+@pytest.mark.parametrize("dimensions", [8, 100, 384])
+@pytest.mark.parametrize("number", [5, 300])
+def test_among_few_rows_the_nearest_are_exact(number: int, dimensions: int) -> None:
+    """Rule search.candidates: a shortlist that holds every row leaves nothing out."""
+    chance = np.random.default_rng(dimensions)
+    rows = rows_of(chance, number, dimensions=dimensions, lean=1)
+    held, scripts = filled(rows), np.zeros(number, dtype=np.int8)
+    asked = held.centring.query(rows[0], 0)
+    limit = number // vector_rows.SHORTLIST + 1
+    found = held.nearest(asked, [np.arange(number)], scripts, limit=limit)
+    cosines = held.cosines(asked, np.arange(number), scripts)
+    assert set(found.tolist()) == set(np.argsort(-cosines)[:limit].tolist())
+
+
+def test_among_many_rows_few_of_the_nearest_are_missed() -> None:
+    """Rule search.candidates: of rows around 80 topics, 95 in 100 of the nearest 80."""
+    chance = np.random.default_rng(3)
+    topics = rows_of(chance, 80, dimensions=384, lean=2)
+    rows = np.repeat(topics, 75, axis=0) + 0.04 * chance.standard_normal((6000, 384)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    held, scripts, every = filled(rows), np.zeros(len(rows), dtype=np.int8), np.arange(len(rows))
+    shares: list[float] = []
+    for place in range(20):
+        asked = held.centring.query(rows[place * 75], 0)
+        order = np.argsort(-held.cosines(asked, every, scripts))
+        found = set(held.nearest(asked, [every], scripts, limit=80).tolist())
+        assert order[0] in found
+        shares.append(len(found & set(order[:80].tolist())) / 80)
+    assert np.mean(shares) > 0.95
+
+
+def test_groups_are_searched_apart_and_rows_without_a_vector_never_found() -> None:
+    """Rule search.candidates: each group gives its own nearest."""
+    rows = rows_of(np.random.default_rng(4), 40, dimensions=32, lean=1)
+    held = VectorRows(HashEmbedder(dimensions=32).identity, 64)
+    for place in range(0, 40, 2):
+        held.set(place, rows[place], script=0, counts=True)
+    held.grow()
+    scripts, groups = np.zeros(100, dtype=np.int8), [np.arange(10), np.arange(10, 60), np.empty(0, dtype=np.int64)]
+    found = held.nearest(held.centring.query(rows[0], 0), groups, scripts, limit=4).tolist()
+    assert sorted(place < 10 for place in found) == [False] * 4 + [True] * 4
+    assert all(place % 2 == 0 and place < 40 for place in found)
