@@ -153,6 +153,7 @@ class Core:
             local=local,
             prompt=prompt,
             tags=tags,
+            stand_aside=self.foreground.let_pass,
             **options.searching(settings.retrieval),
         )
         records = Records(store, clock, self.audit, new_id=ids.new, entry_of=searcher.entry_of, on_write=self._stored)

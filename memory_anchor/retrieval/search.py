@@ -12,7 +12,7 @@ searches (their usage and state move, and decoding the few that are shown costs 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -75,7 +75,9 @@ class Searcher(Index):
     embedder None: words alone. conversation, fold_duplicates, priors: the switches of the settings. cache_ttl_s 0: no
     answers are kept. lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector.
     activation: how strength is counted. local, prompt: the embedders beside an API's (`Meaning`). tags: which occur
-    together. Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
+    together. stand_aside: returns when no request waits, or soon (`Foreground`).
+
+    Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
     """
 
     def __init__(
@@ -96,9 +98,10 @@ class Searcher(Index):
         local: Embedder | None = None,
         prompt: Embedder | None = None,
         tags: TagNeighbours | None = None,
+        stand_aside: Callable[[], None] = lambda: None,
     ) -> None:
         self._tags = tags or TagNeighbours()
-        super().__init__(store, Meaning(embedder, local=local, prompt=prompt))
+        super().__init__(store, Meaning(embedder, local=local, prompt=prompt), stand_aside)
         self._clock = clock
         self._lens, self._reranker, self._rerank_deadline_s = lens, reranker, rerank_deadline_s
         self._weights, self._activation = weights or RankingWeights(), activation

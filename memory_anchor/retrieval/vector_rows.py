@@ -24,8 +24,10 @@ LEVELS = 127
 where float16 took 0.7."""
 
 
-SHORTLIST = 10
-"""Rows whose cosine is computed for each one asked for, the nearest by signs (docs/retrieval.md: what it misses)."""
+SHORTLIST = 6
+SHORTLIST_SHARE = 0.02
+"""The cosine is computed of as many rows, the nearest by signs, for each one asked for, or of this share of all if that
+is more (docs/retrieval.md: what it misses)."""
 _BITS = 64
 _BATCH = 4096
 
@@ -55,18 +57,19 @@ class VectorRows:
         self._embedded = np.concatenate([self._embedded, np.zeros_like(self._embedded)])
         self._signs = np.concatenate([self._signs, np.zeros_like(self._signs)], axis=1)
 
-    def set(self, row: int, vector: Matrix, *, script: int, counts: bool) -> None:
-        """Keep a raw vector. counts: the means learn from it, the first time it comes."""
-        is_first = not self._embedded[row]
-        largest = float(np.abs(vector).max(initial=0.0))
-        self._scale[row] = largest / LEVELS
-        self._vectors[row] = np.rint(vector * (LEVELS / largest)) if largest else 0
-        self._embedded[row] = True
-        self._unsigned.add(row)
-        self._count += is_first
-        if is_first and counts:
-            scripts = np.asarray([script], dtype=np.int8)
-            self.centring.learn(np.asarray(vector, dtype=np.float32)[None, :], scripts)
+    def put(
+        self, rows: NDArray[np.int64], vectors: Matrix, scripts: NDArray[np.int8], *, counts: NDArray[np.bool_]
+    ) -> None:
+        """Keep raw vectors of distinct rows. counts: whether the means learn from each, the first time it comes."""
+        is_first = ~self._embedded[rows]
+        scale = np.abs(vectors).max(axis=1, initial=0.0) / LEVELS
+        self._scale[rows] = scale
+        self._vectors[rows] = np.rint(vectors / np.where(scale > 0, scale, 1)[:, None])
+        self._embedded[rows] = True
+        self._unsigned.update(rows.tolist())
+        self._count += int(is_first.sum())
+        learned = is_first & counts
+        self.centring.learn(vectors[learned], scripts[learned])
 
     def sign(self, scripts: NDArray[np.int8]) -> None:
         """Take the signs of what was set since; of every row once there are twice as many and the means have moved.
@@ -88,7 +91,7 @@ class VectorRows:
     ) -> NDArray[np.int64]:
         """Return the `limit` rows of each group that are nearest to an already centred row, in no order.
 
-        scripts: of every row. Of `SHORTLIST` times as many rows, the nearest by signs, the cosine decides.
+        scripts: of every row. Among the nearest by signs (`SHORTLIST`) the cosine decides.
         """
         self.sign(scripts)
         apart = np.zeros(len(scripts), dtype=np.uint16)
@@ -97,7 +100,8 @@ class VectorRows:
         found = [np.empty(0, dtype=np.int64)]
         for group in groups:
             embedded = group[self._embedded[group]]
-            first = embedded[least(apart[embedded], SHORTLIST * limit)]
+            shortlist = max(SHORTLIST * limit, round(SHORTLIST_SHARE * len(embedded)))
+            first = embedded[least(apart[embedded], shortlist)]
             found.append(first[least(-self.cosines(centred, first, scripts[first]), limit)])
         return np.concatenate(found)
 

@@ -220,7 +220,7 @@ def phrases(text: str) -> tuple[str, ...]:
 
 def is_chinese(text: str) -> bool:
     """Return whether more than 15 % of the characters are CJK: which of the two vector means applies."""
-    return 20 * len(_HAN.findall(text)) > 3 * len(text)
+    return not text.isascii() and 20 * len(_HAN.findall(text)) > 3 * len(text)
 
 
 _HAN = re.compile(rf"[{CJK}]")
