@@ -227,8 +227,7 @@ class Core:
     def anchor(self, actor: Actor) -> MemoryAnchor:
         """Return the door for one caller: its project is found from its folder, its names filled in from settings."""
         project_id, root = self.projects.of(actor.project_dir)
-        if self.settings.scope.project:
-            project_id = self.settings.scope.project
+        project_id = actor.project or self.settings.scope.project or project_id
         name = actor.scope.agent or self.settings.scope.agent or "agent"
         own = self.settings.agents.get(name)
         scope = replace(

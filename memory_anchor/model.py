@@ -205,7 +205,8 @@ class Actor:
     """On whose behalf a call is made; every use case of `MemoryAnchor` runs as one.
 
     zone: IANA name in which naive times and time words of this caller are read.
-    project_dir: absolute path of the caller's project, or "" when there is none.
+    project_dir: absolute path of the caller's project, or "" when there is none. project: the id the caller asks for
+    instead of the folder's, "" for none.
     nonce: the transport's id of this very call; makes a resent write idempotent where no `request_id` is given.
     """
 
@@ -214,6 +215,7 @@ class Actor:
     client: str = ""
     zone: str = "UTC"
     project_dir: str = ""
+    project: str = ""
     nonce: str = ""
     read_only: bool = False
 

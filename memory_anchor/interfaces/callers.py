@@ -2,7 +2,8 @@
 
 A caller is told by four sources, best first: an explicit argument of a front end, the request's own `_meta`, the
 bridge's preamble, the connection. Front ends never build an `Actor` themselves, so a hook, a tool call and a command of
-one conversation end in the same scope. Empty account, user and agent are left to the settings (`Core.anchor`).
+one conversation end in the same scope. Empty account, user and agent are left to the settings, an empty project to them
+and the caller's folder (`Core.anchor`).
 Names from outside are made safe here: scope keys join them with `|`, so none may hold one. What a caller never gets to
 see, where a bug was, is logged here too, without a word of what was asked.
 """
@@ -57,7 +58,7 @@ def actor_from(
     return Actor(
         caller=caller,
         scope=Scope(
-            account=safe_name(account),
+            account=safe_name(account or preamble.account),
             project="",
             user=safe_name(user or preamble.user),
             agent=safe_name(preamble.agent or agent) or client,
@@ -66,6 +67,7 @@ def actor_from(
         client=client,
         zone=zone_or_utc(preamble.zone),
         project_dir=preamble.project_dir or project_dir,
+        project=safe_name(preamble.project),
         nonce=call_nonce(preamble, request_id),
         read_only=read_only or bool(preamble.read_only),
     )

@@ -38,6 +38,7 @@ READ_BYTES = 1 << 16
 PROJECT_MARKERS = (".git", "memory-anchor.yaml", ".ai")
 MAX_PARENTS = 64
 MAX_CONFIG_BYTES = 256 * 1024
+MAX_BUDGET_DIGITS = 6
 PRIVATE = b'{"anchor":'
 PING = b'{"anchor":"ping"}\n'
 PONG = b'{"anchor":"pong"}\n'
@@ -46,8 +47,8 @@ BYE = b'{"anchor":"bye"}\n'
 
 _Fields = namedtuple(
     "_Fields",
-    "conversation project_dir cwd client version zone profile read_only budget nonce agent user pid",
-    defaults=("", "", "", "", VERSION, "", "", None, 0, "", "", "", 0),
+    "conversation project_dir cwd client version zone profile read_only budget nonce account project agent user pid",
+    defaults=("", "", "", "", VERSION, "", "", None, 0, "", "", "", "", "", 0),
 )
 
 
@@ -55,7 +56,8 @@ class Preamble(_Fields):
     """What an engine must know about a caller and may never take from whoever started it. All are str except:
 
     read_only: bool, or None when the caller did not say (the settings then decide, as with profile "").
-    budget: tokens of a built context, 0 for the settings' own. pid: of the bridge or hook.
+    budget: tokens of events at a session's start, 0 for the settings' own. pid: of the bridge or hook.
+    account, project, agent, user: "" for what the settings and the folder say.
     zone: IANA name, "" when unknown. nonce: random id of the process; with a call's id it makes resending harmless.
     """
 
@@ -203,6 +205,7 @@ def own_preamble(env: Mapping[str, str], *, cwd: str, pid: int, nonce: str) -> P
     if not client and (env.get("CODEX_THREAD_ID") or env.get("CODEX_SANDBOX")):
         client = "codex"
     read_only = env.get("MEMORY_ANCHOR_READ_ONLY", "").strip().lower()
+    budget = env.get("MEMORY_ANCHOR_BUDGET__EVENTS", "").strip()[:MAX_BUDGET_DIGITS]
     return Preamble(
         conversation=env.get("CLAUDE_CODE_SESSION_ID") or env.get("CODEX_THREAD_ID") or f"bridge-{nonce}",
         project_dir=project_of(env, cwd),
@@ -211,6 +214,9 @@ def own_preamble(env: Mapping[str, str], *, cwd: str, pid: int, nonce: str) -> P
         zone=local_zone(env),
         profile=env.get("MEMORY_ANCHOR_PROFILE", ""),
         read_only=None if not read_only else read_only in ("1", "true", "yes", "on"),
+        budget=int(budget) if budget.isascii() and budget.isdigit() else 0,
+        account=env.get("MEMORY_ANCHOR_SCOPE__ACCOUNT", ""),
+        project=env.get("MEMORY_ANCHOR_SCOPE__PROJECT", ""),
         agent=env.get("MEMORY_ANCHOR_SCOPE__AGENT", ""),
         user=env.get("MEMORY_ANCHOR_SCOPE__USER", ""),
         nonce=nonce,

@@ -1,8 +1,11 @@
 """Who is calling: which source names the conversation, and names that cannot break out of a scope."""
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_anchor.core import Core
 from memory_anchor.interfaces.callers import NAME_CHARS_MAX, actor_from, safe_name, zone_or_utc
 from memory_anchor.model import Caller, Scope, Visibility, audience, audiences
 from memory_anchor.runtime.wire import Preamble
@@ -42,6 +45,18 @@ def test_the_agent_is_named_by_the_bridge_then_the_settings_then_the_client():
     assert actor_from(Preamble(client="d"), client_name="c").scope.agent == "c"
     assert actor_from(Preamble(client="d")).scope.agent == "d"
     assert actor_from(Preamble(), client_name="codex-mcp-client").scope.agent == "codex"
+
+
+def test_a_project_that_the_caller_names_goes_before_its_folder(core: Core, tmp_path: Path):
+    """Rule scope.project: one id may be shared by several folders; without a name the folder decides."""
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        (folder / ".git").mkdir(parents=True)
+    named = [core.anchor(actor_from(Preamble(project="ours", project_dir=str(folder)))) for folder in folders]
+    named[0].save_memory("The shared port is 7070")
+    assert [one.actor.scope.project for one in named] == ["ours", "ours"]
+    assert named[1].search("shared port").snippets
+    assert not core.anchor(actor_from(Preamble(project_dir=str(folders[1])))).search("shared port").snippets
 
 
 def test_read_only_can_be_asked_for_but_not_taken_back():

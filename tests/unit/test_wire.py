@@ -44,7 +44,9 @@ def test_the_data_directory_is_the_environments_then_the_user_files_then_the_def
 
 def test_a_preamble_survives_the_wire_and_refuses_wrong_types() -> None:
     """Law: to_json and from_json are inverse; a newer bridge's fields are left out."""
-    full = wire.Preamble("c", "/p", "/p/x", "codex", "1.2", "Asia/Shanghai", "full", True, 900, "n", "a", "u", 7)
+    full = wire.Preamble(
+        "c", "/p", "/p/x", "codex", "1.2", "Asia/Shanghai", "full", True, 900, "n", "acc", "proj", "a", "u", 7
+    )
     assert wire.Preamble.from_json({**full.to_json(), "later": 1}) == full
     assert wire.Preamble.from_json({}) == wire.Preamble()
     for wrong in ({"pid": "7"}, {"pid": True}, {"read_only": 1}, {"zone": None}, []):
@@ -63,6 +65,16 @@ def test_the_preamble_is_what_real_clients_set(tmp_path: Path) -> None:
     other = wire.own_preamble({"HOME": "/h", "MEMORY_ANCHOR_READ_ONLY": "1"}, cwd=str(deep), pid=1, nonce="n")
     assert (other.conversation, other.project_dir, other.read_only) == ("bridge-n", str(tmp_path), True)
     assert wire.project_of({"HOME": str(tmp_path)}, str(tmp_path)) == ""
+
+
+def test_what_a_caller_sets_for_itself_reaches_the_engine() -> None:
+    """Rule bridge.preamble: an engine serves many callers, so a caller's own scope and budget travel with it."""
+    scope = {f"MEMORY_ANCHOR_SCOPE__{name.upper()}": f"own {name}" for name in ("account", "project", "agent", "user")}
+    one = wire.own_preamble({**scope, "MEMORY_ANCHOR_BUDGET__EVENTS": "900"}, cwd="/", pid=1, nonce="n")
+    assert (one.account, one.project, one.agent, one.user) == ("own account", "own project", "own agent", "own user")
+    assert one.budget == 900
+    for odd in ("", "-3", "many", "٣"):
+        assert wire.own_preamble({"MEMORY_ANCHOR_BUDGET__EVENTS": odd}, cwd="/", pid=1, nonce="n").budget == 0
 
 
 def test_call_nonces_tell_calls_and_processes_apart() -> None:
