@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -21,12 +22,14 @@ from memory_anchor.model import (
     Status,
 )
 from memory_anchor.text.persons import worded
-from memory_anchor.text.terms import terms
+from memory_anchor.text.terms import normal, terms
 
 FOLD_COSINE = 0.95
 """Centred cosine from which two memories may be one snippet; one text said twice has 1."""
 FOLD_OVERLAP = 0.95
 """Share of common terms they must have as well: a changed number or a negation is another memory."""
+_WORD = re.compile(r"\w+|[?%$€£¥°<>=+\-*/#]+")
+_ARTICLES = frozenset({"a", "an", "the", "its"})
 _IMPORTANCE, _USE, _PINNED, _CHECKED = 0.4, 0.25, 0.2, 0.15
 """Shares of the prior; together 1. Use is logarithmic and full at `_FULL_USE` uses."""
 _FADED = 0.25
@@ -69,7 +72,14 @@ def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> 
             (
                 number
                 for number, other in enumerate(kept)
-                if alike.get((other.place, candidate.place), 0.0) >= FOLD_COSINE and _same_words(other, candidate)
+                if _may_fold(other, candidate)
+                and (
+                    _says_the_same(other.memory, candidate.memory)
+                    or (
+                        alike.get((other.place, candidate.place), 0.0) >= FOLD_COSINE
+                        and _same_words(other.memory, candidate.memory)
+                    )
+                )
             ),
             None,
         )
@@ -80,12 +90,24 @@ def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> 
     return kept
 
 
-def _same_words(one: Ranked, other: Ranked) -> bool:
-    if Status.DISPUTED in (one.memory.status, other.memory.status):
-        return False
-    if one.memory.content_hash and one.memory.content_hash == other.memory.content_hash:
-        return True
-    first, second = set(terms(one.memory.content)), set(terms(other.memory.content))
+def _may_fold(one: Ranked, other: Ranked) -> bool:
+    return Status.DISPUTED not in (one.memory.status, other.memory.status)
+
+
+def _says_the_same(one: Memory, other: Memory) -> bool:
+    """Return whether two texts are one, articles and marks aside.
+
+    Their vectors may still differ: an event's holds the event before it.
+    """
+    return _plain(one.content) == _plain(other.content)
+
+
+def _plain(text: str) -> list[str]:
+    return [word for word in _WORD.findall(normal(text)) if word not in _ARTICLES]
+
+
+def _same_words(one: Memory, other: Memory) -> bool:
+    first, second = set(terms(one.content)), set(terms(other.content))
     return bool(first) and len(first & second) >= FOLD_OVERLAP * len(first | second)
 
 

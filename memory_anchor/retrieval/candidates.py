@@ -22,7 +22,7 @@ from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import Hit
 from memory_anchor.retrieval.request import where_of
 from memory_anchor.retrieval.vector_rows import least
-from memory_anchor.text.terms import query_terms
+from memory_anchor.text.terms import phrases, query_terms
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 CANDIDATES = 80
 """Hits a channel and a collection: 64, 120, 200 and 400 measured the same (docs/retrieval.md)."""
+QUOTED = 1000
+"""Hits by words for a query that quotes: its phrase may stand in one of many memories with the same words."""
 WRITTEN_HERE = ("edge", "dict")
 """Kinds of store that no other process writes to."""
 
@@ -48,7 +50,7 @@ def held(
     readers = tuple(sorted(audiences_of(actor.scope)))
     groups = [mirror.readable_in(layer.value, readers) for layer in request.searched()]
     found = [group[words.scores[group] > 0] for group in groups]
-    found = [rows[least(-words.scores[rows], CANDIDATES)] for rows in found]
+    found = [rows[least(-words.scores[rows], _depth(request))] for rows in found]
     if question.row is not None:
         found.append(mirror.nearest(question.row, question.script, groups, limit=CANDIDATES, using=question.using))
     return np.unique(np.concatenate(found))
@@ -76,7 +78,7 @@ def asked(
             if row is not None:
                 hits += store.nearest(name, row, where, limit=CANDIDATES, using=using)
             if words.indices:
-                hits += store.matching(name, words, where, limit=CANDIDATES)
+                hits += store.matching(name, words, where, limit=_depth(request))
             if not hits and request.since is not None:
                 hits += [Hit(one.point_id, 0.0) for one in store.find(name, where, limit=CANDIDATES)]
         except MemoryAnchorError as error:
@@ -84,3 +86,8 @@ def asked(
             continue
         points.update((hit.point_id, name) for hit in hits)
     return points
+
+
+def _depth(request: SearchRequest) -> int:
+    """Return how many hits by words are asked for."""
+    return QUOTED if phrases(request.query) else CANDIDATES

@@ -48,12 +48,12 @@ class Centring:
         self._counts = np.zeros(len(SCRIPTS))
         self._constant = _constant(identity, shape)
 
-    def learn(self, rows: Matrix, scripts: NDArray[np.int8]) -> None:
-        """Add the raw rows of new memories to the store's own sums."""
+    def learn(self, rows: Matrix, scripts: NDArray[np.int8], *, sign: int = 1) -> None:
+        """Add the raw rows of memories to the store's own sums; with sign -1 take them off again."""
         for script in range(len(SCRIPTS)):
             chosen = scripts == script
-            self._sums[script] += rows[chosen].sum(axis=0, dtype=np.float64)
-            self._counts[script] += chosen.sum()
+            self._sums[script] += sign * rows[chosen].sum(axis=0, dtype=np.float64)
+            self._counts[script] += sign * int(chosen.sum())
 
     def documents(self, rows: Matrix, scripts: NDArray[np.int8]) -> Matrix:
         """Return raw document rows centred and normalised."""

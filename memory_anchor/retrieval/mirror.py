@@ -117,14 +117,13 @@ class Mirror:
 
     # --- filling ---------------------------------------------------------------------------------------------------
 
-    def add(self, entry: Entry, collection: str) -> int:
-        """Take one version, or refresh what may have moved of a known one; return its row."""
-        return self.add_all({entry.memory.point_id: entry}, collection)[0]
+    def add(self, entry: Entry, collection: str) -> None:
+        """Take one version, or refresh what may have moved of a known one."""
+        self.add_all({entry.memory.point_id: entry}, collection)
 
-    def add_all(self, entries: Mapping[str, Entry], collection: str) -> list[int]:
+    def add_all(self, entries: Mapping[str, Entry], collection: str) -> None:
         """Take versions by their points, as `add` does one; their vectors together, which takes a third of the time."""
         self._moved()
-        rows: list[int] = []
         for point, entry in entries.items():
             memory = entry.memory
             row = self.row_of.get(point)
@@ -132,11 +131,12 @@ class Mirror:
                 row = self._new_row(memory, point, entry.words or searched_words(memory), collection)
             self._live[row] = memory.state in FOUND_STATES
             self._audience[row] = self._audiences.id(memory.audience)
-            rows.append(row)
         for name in self._rows_of:
             given = {point: entry.vectors[name] for point, entry in entries.items() if name in entry.vectors}
             self.set_vectors(given, name)
-        return rows
+        rows = self.rows(list(entries))
+        for held in self._rows_of.values():  # the means follow what is found: a store read anew learns from no more
+            held.count(rows, self._live[rows], self._script[rows])
 
     def set_vectors(self, vectors: Mapping[str, Matrix], using: str = DENSE) -> None:
         """Give known versions their raw vectors; unknown ones are ignored."""
@@ -144,13 +144,6 @@ class Mirror:
         if known and using in self._rows_of:
             rows = np.fromiter(known, dtype=np.int64, count=len(known))
             self._rows_of[using].put(rows, np.stack(list(known.values())), self._script[rows], counts=self._live[rows])
-
-    def forget(self, points: Iterable[str]) -> None:
-        """Let these rows no longer count as neighbours or in document frequencies."""
-        self._moved()
-        for point in points:
-            if (row := self.row_of.pop(point, None)) is not None:
-                self._live[row] = False
 
     def sign(self) -> None:
         """Make new vectors ready for `nearest`, which else does it itself."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from memory_anchor.retrieval.reranking import DEADLINE_S, reranked
 from memory_anchor.retrieval.scoring import Question, Scored
 from memory_anchor.retrieval.timewords import TimeWords, time_range
 from memory_anchor.text.indexing import phrase_text
-from memory_anchor.text.terms import normal, phrases, terms
+from memory_anchor.text.terms import DATE_TERM, normal, phrases, terms
 from memory_anchor.where import OneOf
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ SPARE = 8
 """Memories read beyond the limit, for priors, folding and the last check."""
 ASKS_ABOUT_PHRASE = 2
 """Terms beside a quoted phrase from which a query asks about it rather than for it."""
-PHRASE_DEPTH = 200
-"""Memories read when a quoted phrase must match."""
+PHRASE_PAGE = 200
+"""Memories read at once when a quoted phrase must match."""
 CACHED_ANSWERS = 256
 DEGRADED_TTL = timedelta(seconds=1)
 """How long an answer is kept that lacks something: what was late or away may be back for the next question."""
@@ -65,6 +65,7 @@ Notes = dict[str, bool]
 @dataclass(frozen=True, slots=True)
 class _Cached:
     generation: int
+    since: datetime
     until: datetime
     answer: SearchAnswer
 
@@ -118,7 +119,7 @@ class Searcher(Index):
         key = (actor.scope, actor.zone, request)
         with self._lock:
             cached = self._answers.get(key)
-            if cached and cached.generation == self._generation and now < cached.until:
+            if cached and cached.generation == self._generation and cached.since <= now < cached.until:
                 self._hits += 1
                 return cached.answer
             self._misses += 1
@@ -128,7 +129,7 @@ class Searcher(Index):
         with self._lock:
             if self._ttl:
                 kept = min(self._ttl, DEGRADED_TTL) if any(notes.values()) else self._ttl
-                self._answers[key] = _Cached(generation, now + kept, answer)
+                self._answers[key] = _Cached(generation, now, now + kept, answer)
             while len(self._answers) > CACHED_ANSWERS:
                 self._answers.popitem(last=False)
         return answer
@@ -149,6 +150,8 @@ class Searcher(Index):
                 found = self._ranked(actor, request, question, now, notes, None)
                 if found:
                     notes[_elsewhere(period)] = False
+        elif period is not None and not period.rest:
+            found = self._then(actor, request, question, now, notes, period)
         else:
             found = self._ranked(actor, request, question, now, notes, period)
         if question.row is not None and (waiting := len(self._backlogs[question.using])):
@@ -163,6 +166,28 @@ class Searcher(Index):
         shaped = partial(snippet, reader=actor.scope, now=now, detail=request.detail, activation=self._activation)
         snippets = tuple(shaped(one) for one in found)
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
+
+    def _then(
+        self,
+        actor: Actor,
+        request: SearchRequest,
+        question: Question,
+        now: datetime,
+        notes: Notes,
+        period: TimeWords,
+    ) -> list[Ranked]:
+        """Return what happened in a dated period, all that the query asks for, then what tells of it.
+
+        What is found otherwise stands in where nothing lies in the period.
+        """
+        within = replace(request, since=period.start, until=period.end)
+        found = self._ranked(actor, within, question, now, notes, replace(period, is_hard=True))
+        if len(found) == request.limit:
+            return found
+        about = self._ranked(actor, request, question, now, notes, period)
+        shown = {one.memory.id for one in found}
+        told = [one for one in about if one.memory.id not in shown and _tells_of(one.memory, period)]
+        return [*found, *told][: request.limit] or about
 
     def _question(self, actor: Actor, request: SearchRequest, notes: Notes) -> Question:
         project = f"{actor.scope.account}|{actor.scope.project}"
@@ -197,19 +222,17 @@ class Searcher(Index):
         if not (period is not None and period.is_hard and not period.rest):
             order = order[scored.relevant[order]]
         wanted = phrases(request.query)
-        ranked = self._read(actor, request, scored, order, now, depth=PHRASE_DEPTH if wanted else request.limit + SPARE)
         if wanted:
-            quoting = _quoting(ranked, request.query, wanted)
-            if not quoting:
-                notes["No memory holds the quoted words."] = False
-            ranked = quoting or (ranked if _asks_about(request.query, wanted) else [])
+            ranked = self._quoted(actor, request, scored, order, now, wanted, notes)
+        else:
+            ranked = self._read(actor, request, scored, order[: request.limit + SPARE], now)
         if self._reranker is not None and ranked:
             ranked, note = reranked(
                 self._reranker, request.query, ranked, share=self._weights.rerank, deadline_s=self._rerank_deadline_s
             )
             if note:
                 notes[note] = True
-        return self._with_disputed(actor, request, self._arranged(ranked, scored, question.using), now)[: request.limit]
+        return self._with_disputed(actor, request, self._arranged(ranked, scored, question.using), now, notes)
 
     def _candidates(
         self, actor: Actor, request: SearchRequest, question: Question, notes: Notes
@@ -243,11 +266,9 @@ class Searcher(Index):
         scored: Scored,
         order: NDArray[np.int64],
         now: datetime,
-        *,
-        depth: int,
     ) -> list[Ranked]:
-        """Return the first `depth` memories of the order, priors added, in their new order."""
-        places = [int(place) for place in order[:depth]]
+        """Return the memories of an order, priors added, in their new order."""
+        places = [int(place) for place in order]
         points = [self._mirror.points[int(scored.rows[place])] for place in places]
         memories = self._get(points)
         signals = scoring.signals(scored, places, self._weights) if request.detail else {}
@@ -260,6 +281,30 @@ class Searcher(Index):
             told = {**signals[place], "prior": round(bonus, 4), **self._seen_through(request)} if request.detail else {}
             ranked.append(Ranked(memory, float(scored.total[place]) + bonus, place, told))
         return sorted(ranked, key=lambda one: (-one.score, one.memory.id))
+
+    def _quoted(
+        self,
+        actor: Actor,
+        request: SearchRequest,
+        scored: Scored,
+        order: NDArray[np.int64],
+        now: datetime,
+        wanted: Sequence[str],
+        notes: Notes,
+    ) -> list[Ranked]:
+        """Return those that hold every quoted phrase, read page by page until there are some.
+
+        Where none does and the query asks about the phrase, the best of all stand in and a note says so.
+        """
+        read: list[Ranked] = []
+        for start in range(0, len(order), PHRASE_PAGE):
+            read += self._read(actor, request, scored, order[start : start + PHRASE_PAGE], now)
+            quoting = _quoting(read, request.query, wanted)
+            if quoting:
+                return quoting
+        among = "No memory" if len(order) < candidates.QUOTED else f"None of the {len(order)} likeliest memories"
+        notes[f"{among} holds the quoted words."] = False
+        return read[:PHRASE_PAGE] if _asks_about(request.query, wanted) else []
 
     def _prior(self, request: SearchRequest, memory: Memory, now: datetime) -> float:
         if not self._priors:
@@ -282,21 +327,33 @@ class Searcher(Index):
         }
         return folded(ranked, alike)
 
-    def _with_disputed(self, actor: Actor, request: SearchRequest, ranked: list[Ranked], now: datetime) -> list[Ranked]:
-        """Return the list with the other side of each disputed memory right behind it."""
+    def _with_disputed(
+        self, actor: Actor, request: SearchRequest, ranked: list[Ranked], now: datetime, notes: Notes
+    ) -> list[Ranked]:
+        """Return the first `limit`, the other side of each disputed one right behind it; the last ones make room."""
         shown = {one.memory.id for one in ranked[: request.limit]}
-        answer: list[Ranked] = []
+        sides: list[list[Ranked]] = []
         for one in ranked[: request.limit]:
-            answer.append(one)
-            missing = [other for other in one.memory.disputes if other not in shown]
-            if one.memory.status is not Status.DISPUTED or not missing:
-                continue
-            where = where_of(actor, request, one.memory.layer).and_(OneOf("id", tuple(missing)))
-            for other in self._store.find(one.memory.layer.value, where, limit=len(missing)):
-                if admits(actor, request, other, now=now):
-                    shown.add(other.id)
-                    answer.append(Ranked(other, one.score, one.place))
-        return answer
+            others = self._other_sides(actor, request, one, shown, now)
+            shown.update(other.memory.id for other in others)
+            sides.append([one, *others])
+        while sum(map(len, sides)) > request.limit and len(sides) > 1:
+            alone = [place for place, side in enumerate(sides) if len(side) == 1]
+            sides.pop(alone[-1] if alone else -1)
+        answer = [each for side in sides for each in side]
+        if len(answer) > request.limit:
+            notes[f"{answer[0].memory.id} is disputed; a higher limit shows the other side too."] = False
+        return answer[: request.limit]
+
+    def _other_sides(
+        self, actor: Actor, request: SearchRequest, one: Ranked, shown: set[str], now: datetime
+    ) -> list[Ranked]:
+        missing = [other for other in one.memory.disputes if other not in shown]
+        if one.memory.status is not Status.DISPUTED or not missing:
+            return []
+        where = where_of(actor, request, one.memory.layer).and_(OneOf("id", tuple(missing)))
+        others = self._store.find(one.memory.layer.value, where, limit=len(missing))
+        return [Ranked(other, one.score, one.place) for other in others if admits(actor, request, other, now=now)]
 
     def why_not(self, actor: Actor, request: SearchRequest, memory: Memory) -> dict[str, Any]:
         """Return why this memory does or does not answer the request.
@@ -389,6 +446,23 @@ def _period(actor: Actor, request: SearchRequest, now: datetime) -> TimeWords | 
     if request.since is not None or request.until is not None or request.as_of is not None:
         return None
     return time_range(request.query, now=now, zone=actor.zone)
+
+
+def _tells_of(memory: Memory, period: TimeWords) -> bool:
+    """Return whether a memory names a day or a month within the period."""
+    return any(
+        period.start <= noon < period.end
+        for term in terms(memory.content)
+        if term.startswith(DATE_TERM) and (noon := _noon(term.removeprefix(DATE_TERM)))
+    )
+
+
+def _noon(date: str) -> datetime | None:
+    """Return noon of `2023-05-08`, or of the first day of `2023-05`; None for a day that no calendar has."""
+    try:
+        return datetime.fromisoformat(f"{date}-01"[:10]).replace(hour=12, tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def _elsewhere(period: TimeWords) -> str:

@@ -47,6 +47,7 @@ class VectorRows:
         self._embedded = np.zeros(rows, dtype=bool)
         self._signs = np.zeros((-(-identity.dimensions // _BITS), rows), dtype=np.uint64)
         self._unsigned: set[int] = set()
+        self._learned = np.zeros(rows, dtype=bool)
         self._count = self._counted = 0
         self._means = self.centring.means()
 
@@ -55,21 +56,31 @@ class VectorRows:
         self._vectors = np.concatenate([self._vectors, np.zeros_like(self._vectors)])
         self._scale = np.concatenate([self._scale, np.zeros_like(self._scale)])
         self._embedded = np.concatenate([self._embedded, np.zeros_like(self._embedded)])
+        self._learned = np.concatenate([self._learned, np.zeros_like(self._learned)])
         self._signs = np.concatenate([self._signs, np.zeros_like(self._signs)], axis=1)
 
     def put(
         self, rows: NDArray[np.int64], vectors: Matrix, scripts: NDArray[np.int8], *, counts: NDArray[np.bool_]
     ) -> None:
-        """Keep raw vectors of distinct rows. counts: whether the means learn from each, the first time it comes."""
-        is_first = ~self._embedded[rows]
+        """Keep raw vectors of distinct rows. counts: whether the means learn from each."""
+        self.count(rows, np.zeros(len(rows), dtype=bool), scripts)
+        self._count += int((~self._embedded[rows]).sum())
         scale = np.abs(vectors).max(axis=1, initial=0.0) / LEVELS
         self._scale[rows] = scale
         self._vectors[rows] = np.rint(vectors / np.where(scale > 0, scale, 1)[:, None])
         self._embedded[rows] = True
         self._unsigned.update(rows.tolist())
-        self._count += int(is_first.sum())
-        learned = is_first & counts
-        self.centring.learn(vectors[learned], scripts[learned])
+        self.count(rows, counts, scripts)
+
+    def count(self, rows: NDArray[np.int64], counts: NDArray[np.bool_], scripts: NDArray[np.int8]) -> None:
+        """Let the means learn from the embedded rows that count, and no longer from those that do not."""
+        for sign, changed in (
+            (1, counts & self._embedded[rows] & ~self._learned[rows]),
+            (-1, ~counts & self._learned[rows]),
+        ):
+            if changed.any():
+                self.centring.learn(self._wide(rows[changed]), scripts[changed], sign=sign)
+                self._learned[rows[changed]] = sign > 0
 
     def sign(self, scripts: NDArray[np.int8]) -> None:
         """Take the signs of what was set since; of every row once there are twice as many and the means have moved.

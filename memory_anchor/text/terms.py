@@ -85,6 +85,8 @@ _DATES = re.compile(
 )
 _QUOTED = re.compile(r'"([^"\n]+)"|“([^”\n]+)”|「([^」\n]+)」|『([^』\n]+)』|«([^»\n]+)»')
 
+DATE_TERM = "date:"
+"""How the common term of a date begins, whatever language it stood in."""
 _local = threading.local()
 
 
@@ -149,9 +151,9 @@ def _dates(text: str) -> Iterator[str]:
         day = found["d1"] or found["d2"] or found["d3"] or found["d4"]
         if not 1 <= month <= 12:
             continue
-        yield f"date:{year}-{month:02d}"
+        yield f"{DATE_TERM}{year}-{month:02d}"
         if day and 1 <= int(day) <= 31:
-            yield f"date:{year}-{month:02d}-{int(day):02d}"
+            yield f"{DATE_TERM}{year}-{month:02d}-{int(day):02d}"
 
 
 def terms(text: str) -> list[str]:

@@ -259,3 +259,16 @@ def test_groups_are_searched_apart_and_rows_without_a_vector_never_found() -> No
     found = held.nearest(held.centring.query(rows[0], 0), groups, scripts, limit=4).tolist()
     assert sorted(place < 10 for place in found) == [False] * 4 + [True] * 4
     assert all(place % 2 == 0 and place < 40 for place in found)
+
+
+def test_the_means_follow_what_is_found() -> None:
+    """Rule search.derived: rows that went and rows that never came leave the same means, so a restart changes none."""
+    rows = rows_of(np.random.default_rng(6), 80, dimensions=32, lean=1)
+    held, stays, scripts = filled(rows), np.arange(80) % 4 == 0, np.zeros(80, dtype=np.int8)
+    held.count(np.arange(80), stays, scripts)
+    assert np.allclose(held.centring.means(), filled(rows[stays]).centring.means(), atol=1e-6)
+    held.count(np.arange(80), np.ones(80, dtype=bool), scripts)
+    assert np.allclose(held.centring.means(), filled(rows).centring.means(), atol=1e-6)
+    again = rows[::-1]
+    give(held, np.arange(80), again)
+    assert np.allclose(held.centring.means(), filled(again).centring.means(), atol=1e-6)

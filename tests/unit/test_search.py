@@ -11,75 +11,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from searching import ACTOR, Bench
 
-from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.cooccurrence import TagNeighbours, count_tags
 from memory_anchor.errors import Unavailable
-from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, Status, Tag, Visibility
-from memory_anchor.ports import DENSE, CollectionSpec, Entry, Hit, SparseVector
+from memory_anchor.model import Actor, Layer, Scope, Status, Tag, Visibility
+from memory_anchor.ports import DENSE, Entry, Hit, SparseVector
 from memory_anchor.retrieval.request import SearchRequest, admits, where_of
 from memory_anchor.retrieval.search import Searcher
-from memory_anchor.testing import START, HashEmbedder, ManualClock
-from memory_anchor.text.hashing import content_hash
-from memory_anchor.text.indexing import conversation_context
+from memory_anchor.testing import START
 from memory_anchor.where import Where
-
-ACTOR = Actor()
-
-
-class Bench:
-    """A store, an embedder and a searcher, and short ways to fill them."""
-
-    def __init__(self, **options: Any) -> None:
-        self.store, self.embedder, self.clock = DictStore(), HashEmbedder(dimensions=256), ManualClock()
-        for layer in (Layer.EVENT_LOG, Layer.VERIFIED_FACT):
-            self.store.open_collection(layer.value, CollectionSpec({DENSE: self.embedder.identity}))
-        self.searcher = Searcher(self.store, self.embedder, self.clock, **options)
-        self._number = 0
-
-    def add(self, memory: Memory, *, embed: bool = True) -> Memory:
-        entry = self.searcher.entry_of(memory, embed=embed)
-        self.store.put(memory.layer.value, [entry])
-        self.searcher.note_written(entry)
-        return memory
-
-    def fact(self, content: str, *, embed: bool = True, **more: Any) -> Memory:
-        return self.add(self._memory(content, Layer.VERIFIED_FACT, MemoryType.FACT, **more), embed=embed)
-
-    def event(self, content: str, *, embed: bool = True, **more: Any) -> Memory:
-        more.setdefault("when", self.clock.now())
-        return self.add(self._memory(content, Layer.EVENT_LOG, MemoryType.EVENT, **more), embed=embed)
-
-    def talk(self, name: str, *lines: tuple[str, str]) -> list[Memory]:
-        told: list[Memory] = []
-        for place, (who, content) in enumerate(lines):
-            before = told[-1] if told else None
-            told.append(
-                self.event(
-                    content,
-                    who=(who,),
-                    scope=Scope(conversation=name),
-                    conversation_seq=place,
-                    context=conversation_context(before.content) if before else "",
-                )
-            )
-        return told
-
-    def _memory(self, content: str, layer: Layer, kind: MemoryType, **more: Any) -> Memory:
-        self._number += 1
-        now = self.clock.now()
-        fields: dict[str, Any] = {"scope": Scope(), "recorded_at": now, "valid_from": now} | more
-        return Memory(
-            id=f"m{self._number:03d}",
-            content=content,
-            layer=layer,
-            type=kind,
-            content_hash=content_hash(content),
-            **fields,
-        )
-
-    def ask(self, query: str, actor: Actor = ACTOR, **more: Any) -> list[str]:
-        return [found.id for found in self.searcher.search(actor, SearchRequest(query, **more)).snippets]
 
 
 @pytest.fixture
@@ -104,27 +45,6 @@ def test_nothing_relevant_is_an_empty_answer(bench: Bench) -> None:
     for content in ("The parser rejects trailing commas", "Deploys need an approval", "The office is in Berlin"):
         bench.fact(content)
     assert bench.ask("favourite whale documentary") == []
-
-
-def test_a_quoted_phrase_must_match(bench: Bench) -> None:
-    """Rule words.phrase: only memories that hold the quoted words, and none when no memory does."""
-    exact = bench.fact("The rule is: fail fast and loudly")
-    bench.fact("Fast builds fail less, the rule of thumb says")
-    assert bench.ask('rule "fail fast"') == [exact.id]
-    answer = bench.searcher.search(ACTOR, SearchRequest('rule "fail slowly"'))
-    assert answer.snippets == ()
-    assert "quoted" in answer.notes[0]
-
-
-def test_a_question_about_a_title_also_finds_what_was_said_about_it(bench: Bench) -> None:
-    """Rule words.phrase: holders of the phrase first; asking about it also takes what stands right behind it."""
-    told = bench.talk(
-        "c1",
-        ("anna", 'What did you learn from "Becoming Bold"?'),
-        ("tom", "I learned to take courage from small steps"),
-    )
-    assert bench.ask('"Becoming Bold"') == [told[0].id]
-    assert bench.ask('what did Tom learn about courage from "Becoming Bold"?') == [told[0].id, told[1].id]
 
 
 def test_an_event_is_found_by_words_before_it_is_embedded(bench: Bench) -> None:
@@ -307,26 +227,6 @@ def test_types_tags_people_and_places_narrow(bench: Bench) -> None:
     assert bench.ask("timeouts", who=("marcus", "anna")) == [placed.id]
     assert bench.ask("timeouts", layers=(Layer.EVENT_LOG,)) == [placed.id]
     assert bench.ask("timeouts", types=("event",)) == [placed.id]
-
-
-def test_the_same_text_twice_is_one_snippet_that_cites_both(bench: Bench) -> None:
-    """Rule search.fold: near-duplicates are folded, the siblings are cited."""
-    first = bench.event("deployed the billing service")
-    second = bench.event("deployed the billing service")
-    answer = bench.searcher.search(ACTOR, SearchRequest("billing deployed"))
-    assert len(answer.snippets) == 1
-    assert {citation.ref for citation in answer.snippets[0].citations} == {first.id, second.id}
-
-
-def test_disputed_memories_are_shown_together(bench: Bench) -> None:
-    """Rule search.conflicts: both sides, and the pair is named."""
-    one = bench.fact("the timeout is 30 seconds", status=Status.DISPUTED, disputes=("m002",))
-    other = bench.fact("sixty is what Tom says", status=Status.DISPUTED, disputes=("m001",))
-    bench.fact("timeouts are retried")
-    answer = bench.searcher.search(ACTOR, SearchRequest("timeout seconds", limit=3))
-    ids = [found.id for found in answer.snippets]
-    assert ids.index(other.id) == ids.index(one.id) + 1
-    assert answer.conflicts == ((one.id, other.id),)
 
 
 def test_importance_breaks_near_ties_and_never_buries_a_better_match(bench: Bench) -> None:

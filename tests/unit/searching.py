@@ -1,0 +1,71 @@
+"""A store, an embedder and a searcher for tests of searches, and short ways to fill them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope
+from memory_anchor.ports import DENSE, CollectionSpec
+from memory_anchor.retrieval.request import SearchRequest
+from memory_anchor.retrieval.search import Searcher
+from memory_anchor.testing import HashEmbedder, ManualClock
+from memory_anchor.text.hashing import content_hash
+from memory_anchor.text.indexing import conversation_context
+
+ACTOR = Actor()
+
+
+class Bench:
+    """A store, an embedder and a searcher, and short ways to fill them."""
+
+    def __init__(self, **options: Any) -> None:
+        self.store, self.embedder, self.clock = DictStore(), HashEmbedder(dimensions=256), ManualClock()
+        for layer in (Layer.EVENT_LOG, Layer.VERIFIED_FACT):
+            self.store.open_collection(layer.value, CollectionSpec({DENSE: self.embedder.identity}))
+        self.searcher = Searcher(self.store, self.embedder, self.clock, **options)
+        self._number = 0
+
+    def add(self, memory: Memory, *, embed: bool = True) -> Memory:
+        entry = self.searcher.entry_of(memory, embed=embed)
+        self.store.put(memory.layer.value, [entry])
+        self.searcher.note_written(entry)
+        return memory
+
+    def fact(self, content: str, *, embed: bool = True, **more: Any) -> Memory:
+        return self.add(self._memory(content, Layer.VERIFIED_FACT, MemoryType.FACT, **more), embed=embed)
+
+    def event(self, content: str, *, embed: bool = True, **more: Any) -> Memory:
+        more.setdefault("when", self.clock.now())
+        return self.add(self._memory(content, Layer.EVENT_LOG, MemoryType.EVENT, **more), embed=embed)
+
+    def talk(self, name: str, *lines: tuple[str, str]) -> list[Memory]:
+        told: list[Memory] = []
+        for place, (who, content) in enumerate(lines):
+            before = told[-1] if told else None
+            told.append(
+                self.event(
+                    content,
+                    who=(who,),
+                    scope=Scope(conversation=name),
+                    conversation_seq=place,
+                    context=conversation_context(before.content) if before else "",
+                )
+            )
+        return told
+
+    def _memory(self, content: str, layer: Layer, kind: MemoryType, **more: Any) -> Memory:
+        self._number += 1
+        now = self.clock.now()
+        fields: dict[str, Any] = {"scope": Scope(), "recorded_at": now, "valid_from": now} | more
+        return Memory(
+            id=f"m{self._number:03d}",
+            content=content,
+            layer=layer,
+            type=kind,
+            content_hash=content_hash(content),
+            **fields,
+        )
+
+    def ask(self, query: str, actor: Actor = ACTOR, **more: Any) -> list[str]:
+        return [found.id for found in self.searcher.search(actor, SearchRequest(query, **more)).snippets]

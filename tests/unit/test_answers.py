@@ -1,0 +1,147 @@
+"""What an answer holds: periods, quoted phrases, both sides of a dispute, one snippet a text (strategy 5 and 7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from searching import ACTOR, Bench
+
+from memory_anchor.model import Memory, Status
+from memory_anchor.retrieval.request import SearchRequest
+from memory_anchor.testing import START
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_quoted_phrase_must_match(bench: Bench) -> None:
+    """Rule words.phrase: only memories that hold the quoted words, and none when no memory does."""
+    exact = bench.fact("The rule is: fail fast and loudly")
+    bench.fact("Fast builds fail less, the rule of thumb says")
+    assert bench.ask('rule "fail fast"') == [exact.id]
+    answer = bench.searcher.search(ACTOR, SearchRequest('rule "fail slowly"'))
+    assert answer.snippets == ()
+    assert "quoted" in answer.notes[0]
+
+
+def test_a_question_about_a_title_also_finds_what_was_said_about_it(bench: Bench) -> None:
+    """Rule words.phrase: holders of the phrase first; asking about it also takes what stands right behind it."""
+    told = bench.talk(
+        "c1",
+        ("anna", 'What did you learn from "Becoming Bold"?'),
+        ("tom", "I learned to take courage from small steps"),
+    )
+    assert bench.ask('"Becoming Bold"') == [told[0].id]
+    assert bench.ask('what did Tom learn about courage from "Becoming Bold"?') == [told[0].id, told[1].id]
+
+
+@pytest.mark.parametrize("days", [-20, 20])
+def test_an_answer_of_another_time_is_not_kept_for_now(bench: Bench, days: int) -> None:
+    """Rule search.cache: a search as if at another time neither takes an answer of now nor leaves one behind."""
+    bench.event("the boiler was inspected", when=START - timedelta(days=1))
+    asked = "what was inspected yesterday?"
+    now = bench.searcher.search(ACTOR, SearchRequest(asked))
+    assert len(now.snippets) == 1
+    bench.clock.advance(days=days)
+    moved = bench.searcher.search(ACTOR, SearchRequest(asked))
+    assert moved.notes != now.notes
+    bench.clock.advance(days=-days)
+    assert bench.searcher.search(ACTOR, SearchRequest(asked)) == now
+
+
+@pytest.mark.parametrize("asked", ["what happened in May 2023?", "2023年5月发生了什么"])
+def test_what_happened_in_a_month_is_all_that_happened_then(bench: Bench, asked: str) -> None:
+    """Rule search.time: where a query asks for nothing but a dated period, what lies in it answers first."""
+    wanted = [bench.event("数据库迁移完成", when=datetime(2023, 5, 14, tzinfo=UTC))]
+    wanted.append(bench.event("Rain flooded the cellar", when=datetime(2023, 5, 2, tzinfo=UTC)))
+    told = bench.fact("The freeze of May 2023 ended on 2023-02-30, says the log")
+    for month in range(6, 12):
+        bench.event(f"Shipped build {month}", when=datetime(2023, month, 10, tzinfo=UTC))
+    found = bench.ask(asked)
+    assert set(found[:2]) == {one.id for one in wanted}
+    assert found[2:] == [told.id]
+
+
+def test_a_dated_period_in_which_nothing_lies_is_searched_as_words(bench: Bench) -> None:
+    """Rule search.time: what is told about that time, whenever it was told."""
+    told = bench.fact("In May 2021 the office moved to Lisbon")
+    assert bench.ask("what happened in May 2021?") == [told.id]
+
+
+def test_the_same_text_twice_is_one_snippet_that_cites_both(bench: Bench) -> None:
+    """Rule search.fold: near-duplicates are folded, the siblings are cited."""
+    first = bench.event("deployed the billing service")
+    second = bench.event("deployed the billing service")
+    answer = bench.searcher.search(ACTOR, SearchRequest("billing deployed"))
+    assert len(answer.snippets) == 1
+    assert {citation.ref for citation in answer.snippets[0].citations} == {first.id, second.id}
+
+
+def test_disputed_memories_are_shown_together(bench: Bench) -> None:
+    """Rule search.conflicts: both sides, and the pair is named."""
+    one = bench.fact("the timeout is 30 seconds", status=Status.DISPUTED, disputes=("m002",))
+    other = bench.fact("sixty is what Tom says", status=Status.DISPUTED, disputes=("m001",))
+    bench.fact("timeouts are retried")
+    answer = bench.searcher.search(ACTOR, SearchRequest("timeout seconds", limit=3))
+    ids = [found.id for found in answer.snippets]
+    assert ids.index(other.id) == ids.index(one.id) + 1
+    assert answer.conflicts == ((one.id, other.id),)
+
+
+def disputed(bench: Bench) -> tuple[Memory, Memory]:
+    """Two facts that contradict each other, the first the better match of "dark mode"."""
+    one = bench.fact("Anna prefers dark mode in the editor", status=Status.DISPUTED)
+    other = bench.fact("Anna likes a light theme", status=Status.DISPUTED, disputes=(one.id,))
+    bench.store.erase(one.layer.value, [one.point_id])
+    return bench.add(replace(one, disputes=(other.id,))), other
+
+
+def test_the_other_side_of_a_disputed_memory_takes_the_place_of_the_last_hit(bench: Bench) -> None:
+    """Rule search.conflict: both sides are within the limit, however good the others are."""
+    for number in range(4):
+        bench.fact(f"dark mode in the editor dark mode, theme {number}")
+    one, other = disputed(bench)
+    answer = bench.searcher.search(ACTOR, SearchRequest("dark mode in the editor dark mode theme Anna", limit=5))
+    ids = [found.id for found in answer.snippets]
+    assert len(ids) == 5
+    assert ids.index(other.id) == ids.index(one.id) + 1
+    assert answer.conflicts == ((one.id, other.id),)
+
+
+def test_a_limit_of_one_says_that_the_other_side_is_left_out(bench: Bench) -> None:
+    """Rule search.conflict: what cannot be shown is said."""
+    one, _ = disputed(bench)
+    answer = bench.searcher.search(ACTOR, SearchRequest("Anna dark mode editor", limit=1))
+    assert [found.id for found in answer.snippets] == [one.id]
+    assert answer.notes == (f"{one.id} is disputed; a higher limit shows the other side too.",)
+
+
+@pytest.mark.parametrize("content", ["The audit found two broken badge readers", "审计发现两个坏掉的读卡器"])
+def test_the_same_words_at_two_places_of_a_talk_are_one_snippet(bench: Bench, content: str) -> None:
+    """Rule search.fold: what was said before each makes the vectors differ and the texts no other."""
+    lines = ["Rain flooded the cellar", content, "Maya baked a cake", content]
+    told = bench.talk("c1", *(("maya", line) for line in lines))
+    answer = bench.searcher.search(ACTOR, SearchRequest(content))
+    assert [found.text for found in answer.snippets].count(content) == 1
+    first = answer.snippets[0]
+    assert {told[1].id, told[3].id} <= {cited.ref for cited in first.citations}
+
+
+def test_a_question_and_its_answer_in_the_same_words_are_two(bench: Bench) -> None:
+    """Rule search.fold: a mark that changes what is said keeps texts apart."""
+    bench.talk("c1", ("maya", "We ship on Monday?"), ("tom", "Rain all day"), ("tom", "We ship on Monday."))
+    assert len([1 for _ in bench.ask("ship on Monday")]) >= 2
+
+
+def test_a_quoted_phrase_is_found_among_many_with_the_same_words(bench: Bench) -> None:
+    """Rule search.phrase: words alone rank 260 others before it."""
+    for number in range(260):
+        bench.event(f"open door, is it? door open {number} is")
+    padding = " ".join(f"filler{number}" for number in range(60))
+    wanted = bench.event(f"{padding} so that the door is open on Sundays {padding}")
+    assert bench.ask('"door is open"') == [wanted.id]
+    assert bench.ask('"door is open"', types=("event",)) == [wanted.id]
