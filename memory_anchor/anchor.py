@@ -19,7 +19,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.model import HISTORY, Actor, Constitution, Layer, Memory, OperationPassage, SearchAnswer
 from memory_anchor.retrieval.context import BuiltContext, ContextBuilder
 from memory_anchor.retrieval.request import SearchRequest
-from memory_anchor.retrieval.routing import with_identity, with_operations
+from memory_anchor.retrieval.routing import asks_how, with_identity, with_operations
 from memory_anchor.services import Room, Services
 from memory_anchor.standing import standing
 from memory_anchor.where import OneOf, Where
@@ -193,9 +193,9 @@ class MemoryAnchor(Conversations):
 
     def find_operations(self, task: object, *, limit: object = 3) -> list[OperationPassage]:
         """Return how the project says a task is done; empty when nothing fits."""
-        return self.room.operations.find(
-            inputs.text("task", task, most=inputs.QUERY_MAX), limit=inputs.limit(limit, most=OPERATIONS_LIMIT_MAX)
-        )
+        asked = inputs.text("task", task, most=inputs.QUERY_MAX)
+        most = inputs.limit(limit, most=OPERATIONS_LIMIT_MAX)
+        return self.room.operations.find(asked, limit=most, waits=asks_how(asked))
 
     def build_context(self, task: object, *, budget_tokens: object = None) -> BuiltContext:
         """Return what an agent should know for a task, within a budget, with what it cost."""

