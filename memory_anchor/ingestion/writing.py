@@ -285,7 +285,12 @@ class FactWriter:
     def _commit_beside(
         self, write: _Write, new: Memory, step: Revision, answer: WriteOutcome, *, kind: str
     ) -> WriteOutcome:
-        """Write a new memory and the next version of the one it speaks against, in one batch."""
+        """Write a new memory and the next version of the one it speaks against, in one batch and at one instant.
+
+        One instant is what makes them one change to undo; the new memory was stamped before it was embedded.
+        """
+        at = step.new.recorded_at
+        new = replace(new, recorded_at=at, valid_from=at)
         stored = replace(write.entry, memory=with_receipt(new, write.request, answer))
         entries = [stored, self._records.revised_entry(step.new, step.closed)]
         self._records.commit(entries, closed=[step.closed], kind=kind, by=new.author)

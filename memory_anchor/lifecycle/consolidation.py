@@ -22,6 +22,7 @@ from memory_anchor.ingestion.reconcile import DEFAULT_THRESHOLDS, Relation, rela
 from memory_anchor.ingestion.slots import contrast, read
 from memory_anchor.lifecycle.digest import DIGEST_CHARS, cited, stable_id
 from memory_anchor.lifecycle.forgetting import digest_memory
+from memory_anchor.lifecycle.history import undone_between
 from memory_anchor.lifecycle.upkeep import (
     PLANNED_SHOWN,
     UNLIMITED,
@@ -232,8 +233,9 @@ def _prompt(events: Sequence[Memory]) -> str:
 def merge_duplicates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
     """Merge extracted facts that say the same: the fuller one stays and cites the other, which is superseded.
 
-    Only within one audience and type, only what was extracted, never across a differing number, name or negation, and
-    at most a night's share of the facts. Looks at what is new since yesterday against all.
+    Only within one audience and type, only what was extracted, never across a differing number, name or negation, never
+    again what an undo took apart, and at most a night's share of the facts. Looks at what is new since yesterday
+    against all.
     """
     cap = min(limits.max_changes, MERGES_MAX, max(1, int(up.rules.max_archived_share * _active_facts(up))))
     extracted = OneOf("origin", (Origin.EXTRACTED.value,))
@@ -288,6 +290,7 @@ def _twin(up: Upkeep, memory: Memory, extracted: OneOf, merged: set[str]) -> Mem
             and not other.pinned
             and up.rules.of(other).tended
             and says_the_same(memory.content, other.content)
+            and not undone_between(up.store, memory, other)
         ):
             return other
     return None

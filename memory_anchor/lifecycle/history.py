@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from itertools import pairwise
 from typing import Any
 
 from memory_anchor.errors import NotFound
@@ -23,6 +24,9 @@ from memory_anchor.where import OneOf, Where
 HISTORY_COLLECTIONS = ("event_log", "verified_fact", "identity_schema")
 VERSIONS_MAX = 1_000
 TRAJECTORY_MAX = 1_000
+UNDO_REASON = "undo: "
+"""How the reason of every version begins that an undo wrote."""
+_WORDS = re.compile(r"[\w-]+")
 _PIECES = re.compile(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])|\n")
 
 
@@ -166,3 +170,36 @@ def as_of(store: MemoryStore, memory_id: str, instant: datetime, reader: Scope |
     if believed is None:
         raise NotFound(f"memory {memory_id!r} was not known at {instant.isoformat()}; ask for a later instant")
     return believed
+
+
+def words_of(reason: str) -> set[str]:
+    """Return the words of a version's reason, among them the ids it names.
+
+    >>> sorted(words_of("superseded by 1m8x, which says what changed"))[:3]
+    ['1m8x', 'by', 'changed']
+    """
+    return set(_WORDS.findall(reason))
+
+
+def took_back(version: Memory) -> bool:
+    """Return whether an undo wrote this version."""
+    return version.reason.startswith(UNDO_REASON)
+
+
+def undone_between(store: MemoryStore, one: Memory, other: Memory) -> bool:
+    """Return whether an undo took back that one of two was ended, merged or disputed for the other.
+
+    Jobs ask before they decide between two, so that an undo stays. One that was erased meanwhile has no history.
+    """
+    return any(
+        took_back(after)
+        and ended.status in (Status.SUPERSEDED, Status.DISPUTED)
+        and beside.id in {*ended.disputes, *after.disputes, *words_of(ended.reason)}
+        for memory, beside in ((one, other), (other, one))
+        for ended, after in pairwise(_stored(store, memory))
+    )
+
+
+def _stored(store: MemoryStore, memory: Memory) -> list[Memory]:
+    where = Where((OneOf("id", (memory.id,)),))
+    return store.find(memory.layer.value, where, limit=VERSIONS_MAX, order_by="version")

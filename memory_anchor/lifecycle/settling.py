@@ -14,7 +14,7 @@ from typing import Any
 from memory_anchor.activation import age_days, confidence_of, to_verify
 from memory_anchor.cooccurrence import count_tags
 from memory_anchor.ingestion.reconcile import DEFAULT_THRESHOLDS, Relation, relation
-from memory_anchor.lifecycle.history import parse_version_id
+from memory_anchor.lifecycle.history import parse_version_id, undone_between
 from memory_anchor.lifecycle.upkeep import (
     COLLECTIONS_KEPT,
     PLANNED_SHOWN,
@@ -90,7 +90,8 @@ def reconsolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRe
     """Dispute what was recalled together and contradicts, then settle the disputes that need nobody.
 
     Those are: the other side is gone, or the newer statement says that something changed. The rest stays disputed and
-    is counted as waiting. The loser is superseded, hence restorable.
+    is counted as waiting. The loser is superseded, hence restorable. What was decided between two and undone since
+    stays as the undo left it.
     """
     found = _dispute_recalled(up, at, limits)
     settled = _settle(up, at, limits)
@@ -108,6 +109,8 @@ def _dispute_recalled(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
     changes: list[Change] = []
     for pair in found:
         older, newer = pair.older, pair.newer
+        if undone_between(up.store, older, newer):
+            continue
         if pair.outcome is Outcome.NEEDS_REVIEW:
             for one, other in ((newer, older), (older, newer)):
                 why = f"disputed by {other.id}: recalled together, they contradict each other"
@@ -137,7 +140,8 @@ def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
             changes.append(_change(memory, at, "reconsolidate", why, status=Status.ACTIVE, disputes=()))
             continue
         older = [m for m in others if m.learned_at <= memory.learned_at and m.id != memory.id]
-        if len(others) != 1 or not older or _waits([memory, *others]) or not _says_it_changed(older[0], memory):
+        alone = len(others) == 1 and older and not _waits([memory, *others]) and _says_it_changed(older[0], memory)
+        if not alone or undone_between(up.store, older[0], memory):
             waiting += 1
             continue
         old = older[0]

@@ -5,15 +5,19 @@ written at one instant by one author: a supersede, or a whole night's forgetting
 one author since a time. Each memory goes back to its latest version outside that set; one that was created by the set
 is archived. A memory that somebody else changed afterwards is left alone and listed, and so is, unless a human asks,
 what a human wrote or pinned. Since undoing writes versions, it is undone in the same way.
+
+A change that ended one memory for another (a supersede, a dispute, a merge, or the undo of one) goes back whole or not
+at all, in one batch: half of it would leave two facts that contradict each other, or neither. What jobs decided and
+somebody took back, they do not decide again (`history.undone_between`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from memory_anchor.lifecycle.history import versions_of
+from memory_anchor.lifecycle.history import UNDO_REASON, parse_version_id, took_back, versions_of, words_of
 from memory_anchor.lifecycle.upkeep import COLLECTIONS_KEPT, Change, Planned, Upkeep, batches, write
 from memory_anchor.model import Memory, Origin, Scope, Status, audiences
 from memory_anchor.versions import meaning_of, revise, same_meaning, written_by
@@ -29,10 +33,14 @@ _INSTANT = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class UndoStep:
-    """current: what stands now. target: the version to give back, None where the memory is archived instead."""
+    """current: what stands now. target: the version to give back, None where the memory is archived instead.
+
+    deed: the same for steps that are written together or not at all, "" for a step that stands alone.
+    """
 
     current: Memory
     target: Memory | None
+    deed: str = ""
 
     @property
     def action(self) -> str:
@@ -122,24 +130,17 @@ def plan_agent(up: Upkeep, name: str, since: datetime, reader: Scope, *, human: 
 
 def apply(up: Upkeep, plan: UndoPlan, *, at: datetime, author: str, written_in: str = "") -> list[Memory]:
     """Write the compensating versions; return them. What changed between plan and now is left as it is."""
-    reason = f"undo: {plan.what}"
-    changes = [
-        Change(
-            revise(
-                step.current,
-                at=at,
-                author=author,
-                reason=reason,
-                written_in=written_in,
-                **(meaning_of(step.target) if step.target is not None else {"status": Status.ARCHIVED}),
-            ),
-            source=step.target,
-        )
-        for step in plan.steps
-    ]
+    reason = f"{UNDO_REASON}{plan.what}"
+    deeds: dict[str, list[Change]] = {}
+    for step in plan.steps:
+        given_back = meaning_of(step.target) if step.target is not None else {"status": Status.ARCHIVED}
+        revision = revise(step.current, at=at, author=author, reason=reason, written_in=written_in, **given_back)
+        deeds.setdefault(step.deed, []).append(Change(revision, source=step.target))
     written: list[Memory] = []
-    for batch in batches(changes):
+    for batch in batches(deeds.pop("", ())):
         written += write(up, batch, kind=UNDO, by=author, at=at)
+    for whole in deeds.values():
+        written += write(up, whole, kind=UNDO, by=author, at=at, whole=True)
     return written
 
 
@@ -157,23 +158,61 @@ def _find(up: Upkeep, reader: Scope, *conditions: Condition) -> tuple[list[Memor
 def _plan(
     up: Upkeep, what: str, found: Sequence[Memory], undone: Callable[[Memory], bool], *, cut: bool, human: bool
 ) -> UndoPlan:
-    steps: list[UndoStep] = []
-    left: list[LeftAlone] = []
-    for memory_id in sorted({v.id for v in found if undone(v)}):
-        versions = versions_of(up.store, memory_id, None)
+    stories = {name: versions_of(up.store, name, None) for name in sorted({v.id for v in found if undone(v)})}
+    steps: dict[str, UndoStep] = {}
+    left: dict[str, LeftAlone] = {}
+    for memory_id, versions in stories.items():
         current = versions[-1]
         if not undone(current):
-            left.append(LeftAlone(memory_id, current.author, f"changed since, in version {current.version}"))
+            left[memory_id] = LeftAlone(memory_id, current.author, f"changed since, in version {current.version}")
             continue
         if not human and (current.pinned or current.origin is Origin.HUMAN or current.author.startswith(HUMAN_AUTHOR)):
-            left.append(LeftAlone(memory_id, current.author, "only a human takes back what a human wrote or pinned"))
+            why = "only a human takes back what a human wrote or pinned"
+            left[memory_id] = LeftAlone(memory_id, current.author, why)
             continue
         target = _before(versions, undone)
         if target is None and current.status is Status.ARCHIVED:
             continue
         if target is None or not same_meaning(target, current):
-            steps.append(UndoStep(current, target))
-    return UndoPlan(what, tuple(steps), tuple(left), cut)
+            steps[memory_id] = UndoStep(current, target)
+    for deed in _deeds(stories, undone):
+        kept = next((name for name in deed if name in left), None)
+        for name in deed:
+            if name not in steps:
+                continue
+            if kept is None:
+                steps[name] = replace(steps[name], deed=deed[0])
+            else:
+                author = steps.pop(name).current.author
+                left[name] = LeftAlone(name, author, f"goes back only together with {kept}, which is left alone")
+    return UndoPlan(what, tuple(steps.values()), tuple(left[name] for name in sorted(left)), cut)
+
+
+def _deeds(stories: Mapping[str, Sequence[Memory]], undone: Callable[[Memory], bool]) -> list[tuple[str, ...]]:
+    """Return the groups of memories, two or more each, that one change ended for another; sorted.
+
+    stories: id -> its versions, oldest first. An undo names nobody, so what it took back is asked instead.
+    """
+    group = {name: {name} for name in stories}
+    for name, versions in stories.items():
+        for place, version in enumerate(versions):
+            if not undone(version):
+                continue
+            while place and took_back(versions[place]):
+                place -= 1
+            for other in _named(versions[place], versions[place - 1] if place else None):
+                if other in stories and stories[other][0].layer is version.layer and group[other] is not group[name]:
+                    group[name] |= group[other]
+                    for member in group[other]:
+                        group[member] = group[name]
+    return sorted({tuple(sorted(members)) for members in group.values() if len(members) > 1})
+
+
+def _named(version: Memory, before: Memory | None) -> set[str]:
+    """Return ids that a version speaks of as the other side of what it changed."""
+    earlier = parse_version_id(version.previous_version_id)
+    disputes = set(version.disputes) ^ set(before.disputes if before is not None else ())
+    return {*disputes, *words_of(version.reason), *((earlier[0],) if earlier is not None else ())}
 
 
 def _before(versions: Iterable[Memory], undone: Callable[[Memory], bool]) -> Memory | None:

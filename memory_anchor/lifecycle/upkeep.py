@@ -207,11 +207,12 @@ def write(
     kind: str,
     by: str,
     at: datetime,
+    whole: bool = False,
 ) -> list[Memory]:
     """Write revisions and new memories of one collection in one batch; return the new versions that were written.
 
-    A change whose memory was revised or erased since is left out. `added` are written only where no version of that id
-    and number exists, so a repeat after a kill adds nothing twice.
+    A change whose memory was revised or erased since is left out; `whole`: then all of them are. `added` are written
+    only where no version of that id and number exists, so a repeat after a kill adds nothing twice.
     """
     collection = _collection([*(c.revision.new for c in changes), *added])
     if collection is None:
@@ -219,7 +220,7 @@ def write(
     up.stand_aside()
     with up.lock:
         entries, written = _entries(up, collection, changes, added)
-        if not written:
+        if not written or (whole and len(written) < len(changes) + len(added)):
             return []
         with up.audit.recording(kind, [audit_of(written)], by=by, at=at):
             up.store.put(collection, entries)
