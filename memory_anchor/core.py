@@ -472,6 +472,7 @@ class Core:
             "layers": {name: store.count(name, Where((), (OneOf("state", ("history",)),))) for name in COLLECTIONS[:3]},
             **told,
             "unembedded": self.services.searcher.unembedded(),
+            "in_memory": self.services.searcher.in_memory(),
         }
 
 

@@ -10,7 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -117,6 +117,11 @@ class Index:
             read += len(page)
             if after is None:
                 return read
+
+    def in_memory(self) -> dict[str, Any]:
+        """Return how many versions searches need not read from the store, and whether these are all that they ask."""
+        with self._lock:
+            return {"versions": len(self._mirror), "complete": self._mirror.is_whole}
 
     def unembedded(self) -> int:
         """Return how many searchable versions lack the row of the store's embedder; 0 without one."""

@@ -179,11 +179,13 @@ def test_a_mirror_that_is_emptied_while_it_is_read_is_not_taken_for_whole() -> N
 
     room.store.scan = emptied  # type: ignore[method-assign]
     late.warm()
+    assert not late.in_memory()["complete"]
     room.store.queries = 0
     assert [one.id for one in late.search(MINE, SearchRequest(TOPICS[0])).snippets] == [memory.id]
     assert room.store.queries == 2
     room.store.scan = whole  # type: ignore[method-assign]
     late.embed_pending(1)
+    assert late.in_memory() == {"versions": 1, "complete": True}
     late.search(MINE, SearchRequest(TOPICS[0]))
     assert room.store.queries == 2
 
