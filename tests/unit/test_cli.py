@@ -203,6 +203,27 @@ def test_what_is_no_prompt_is_said_in_one_sentence(
     assert "milk" not in told and told.count("error:") == 1
 
 
+@pytest.mark.parametrize(
+    "path", ["notes/prompt", "/tmp/none/prompt", "prompt.json", "s.JSONL", "./my notes/a.md", "a/"]
+)
+def test_a_path_that_names_no_file_is_no_task(run: Run, path: str) -> None:
+    """Rule context.build: a mistyped path is said in one sentence, and no context is built for it."""
+    result = run("context", "build", path)
+
+    assert result.exit_code == 2, result.output
+    told = " ".join(result.stderr.split())
+    assert f"'{path}' reads as a path and names no file" in told
+    assert told.count("error:") == 1
+
+
+@pytest.mark.parametrize(
+    "task", ["deploys", "mend the CI/CD job", "update README.md", "修复登录/注册", "https://a.org/b"]
+)
+def test_a_task_in_words_stays_a_task(run: Run, task: str) -> None:
+    """Rule context.build: a slash or a file's name within a sentence makes no path of it."""
+    assert answer(run("context", "build", task, "--json"))["report_id"]
+
+
 def test_the_reports_that_are_kept_are_listed_newest_first(run: Run, clock: ManualClock) -> None:
     """Rule context.show: without an id, all that can be shown."""
     made = []

@@ -2,7 +2,7 @@
 
 A whole prompt comes from a file of any name or from standard input, as JSON (an object with `messages`, or the messages
 alone) or as JSON lines, one message a line: what a session's log is. What is neither is said in one sentence, without a
-word of its content.
+word of its content. A mistyped path is no task: what can only be meant as a file must be one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from memory_anchor.interfaces.cli.output import clipped, guarded, out, quiet, sh
 STDIN = "-"
 PROMPT_BYTES_MAX = 64 * 1024 * 1024
 WANTED = 'allowed is JSON: {"messages": [...]}, a list of messages, or one message a line'
+FILE_SUFFIXES = (".json", ".jsonl", ".md", ".txt", ".yaml", ".yml")
+"""What the files end in that people hand over; any other name counts as one only with a separator."""
 Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 
 
@@ -43,6 +45,8 @@ def context_build(
         if budget is not None:
             raise BadInput("--budget is given with a whole prompt; allowed is context_window_tokens in the prompt")
         answer = call("assemble", prompt=read_prompt(task))
+    elif _reads_as_path(task):
+        raise BadInput(f"{clipped(task)!r} reads as a path and names no file; allowed is a file, or a task in words")
     else:
         answer = call("context", task=task, budget_tokens=budget)
     if json_:
@@ -134,3 +138,22 @@ def _is_file(task: str) -> bool:
         return Path(task).is_file()
     except (OSError, ValueError):  # too long for a name, or with a NUL: a task
         return False
+
+
+def _reads_as_path(task: str) -> bool:
+    """Return whether text can only be meant as a path: one word, or led like one, with a separator or a file's ending.
+
+    A link is a task, and so is a slash between two words of a language that writes none apart.
+
+    >>> [_reads_as_path(text) for text in ("notes/prompt", "prompt.json", "./my notes/a.md", "C:\\\\logs\\\\a.txt")]
+    [True, True, True, True]
+    >>> [_reads_as_path(text) for text in ("mend README.md", "the CI/CD job", "https://example.org/a", "修复登录/注册")]
+    [False, False, False, False]
+    """
+    text = task.strip()
+    ends = text.lower().endswith(FILE_SUFFIXES)
+    if "://" in text or "\n" in text:
+        return False
+    if any(letter.isspace() for letter in text):
+        return ends and text.startswith(("/", "./", "../", "~/"))
+    return ends or (text.isascii() and ("/" in text or "\\" in text))
