@@ -212,10 +212,11 @@ class ContextBuilder:
         }
         fitted = fit(found.body, total=total, caps=caps, stretch=total > self.default_tokens)
         for name, (dropped, kept) in changed_shelves(found.body, fitted.body).items():
+            limit = f"the budget of {total}" if total != self.default_tokens else f"its share of {caps[name]}"
             found.decisions.append(
                 {
                     "action": "drop_memory_results",
-                    "reason": f"the budget of {total} tokens leaves room for {kept} of {dropped + kept}",
+                    "reason": f"{limit} tokens leaves room for {kept} of {dropped + kept}",
                     "layer": SECTION_LAYER[name].value,
                     "dropped": dropped,
                     "kept": kept,

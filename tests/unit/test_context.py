@@ -161,6 +161,7 @@ def test_a_section_takes_no_more_than_its_budget() -> None:
     assert facts["action"] == "drop_memory_results"
     assert facts["dropped"] + facts["kept"] == 40
     assert "f0;" in built.text
+    assert facts["reason"].startswith("its share of 2000 tokens leaves room for")
 
 
 def test_a_text_too_long_for_its_section_is_cut_and_says_how_to_have_it_whole() -> None:
