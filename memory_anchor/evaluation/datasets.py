@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,11 @@ _EVIDENCE = re.compile(r"D(\d+):(\d+)")
 
 
 def locomo(path: Path, *, stores: int | None = None) -> Iterator[Case]:
-    """Yield one case a conversation, the first `stores` of them. Raises BadInput: not a LoCoMo file."""
+    """Yield one case a conversation, the first `stores` of them. Raises BadInput: not LoCoMo, or no question in it."""
+    yield from _with_questions(path, "LoCoMo", _conversations(path, stores))
+
+
+def _conversations(path: Path, stores: int | None) -> Iterator[Case]:
     for number, sample in enumerate(_list(path, "LoCoMo", needs=("conversation", "qa"))):
         if stores is not None and number >= stores:
             return
@@ -71,7 +75,11 @@ def _locomo_date(path: Path, text: str) -> datetime:
 
 
 def longmemeval(path: Path, *, stores: int | None = None) -> Iterator[Case]:
-    """Yield one case a question, the first `stores` of them. Raises BadInput: not a LongMemEval file."""
+    """Yield one case a question, the first `stores` of them. Raises BadInput: not LongMemEval, or no question in it."""
+    yield from _with_questions(path, "LongMemEval", _haystacks(path, stores))
+
+
+def _haystacks(path: Path, stores: int | None) -> Iterator[Case]:
     needs = ("question_id", "question", "haystack_sessions", "haystack_session_ids", "haystack_dates")
     for number, sample in enumerate(_list(path, "LongMemEval", needs=needs)):
         if stores is not None and number >= stores:
@@ -113,6 +121,16 @@ def _long_date(path: Path, text: str) -> datetime:
         raise BadInput(f"{path} has the date {text[:40]!r}; allowed are dates like '2023/05/20 (Sat) 02:21'")
     year, month, day, hour, minute = (int(part or 0) for part in found.groups())
     return datetime(year, month, day, hour, minute, tzinfo=UTC)
+
+
+def _with_questions(path: Path, kind: str, cases: Iterable[Case]) -> Iterator[Case]:
+    """Yield the cases. Raises BadInput behind the last: none of them asks anything, which would measure nothing."""
+    asked = 0
+    for case in cases:
+        asked += len(case.questions)
+        yield case
+    if not asked:
+        raise BadInput(f"{path} holds no question that can be measured; allowed is a {kind} file with one")
 
 
 def _list(path: Path, kind: str, *, needs: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -245,6 +245,28 @@ def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path: Path, text:
         list(datasets.longmemeval(tmp_path / "none.json"))
 
 
+@pytest.mark.parametrize("load", [datasets.locomo, datasets.longmemeval])
+@pytest.mark.parametrize("text", ["[]", None])
+def test_a_file_without_a_question_is_refused_in_one_sentence(tmp_path: Path, load, text: str | None) -> None:
+    """Rule eval.files: an empty table would look like a measurement."""
+    turn = {"role": "user", "content": "I bought a kayak."}
+    unasked = {
+        "conversation": {},
+        "qa": [{"question": "What?", "evidence": ["D9:9"], "category": 4}],
+        "question_id": "1",
+        "question": "What?",
+        "question_date": "2023/05/20",
+        "haystack_sessions": [[turn]],
+        "haystack_session_ids": ["s"],
+        "haystack_dates": ["2023/05/20"],
+    }
+    path = tmp_path / "x.json"
+    path.write_text(text or json.dumps([unasked]), encoding="utf-8")
+
+    with pytest.raises(BadInput, match=r"x\.json holds no question"):
+        runner.run(load(path), Settings(), None, say=lambda _: None, make_store=DictStore)
+
+
 # --- rows that are kept ----------------------------------------------------------------------------------------------
 
 

@@ -107,6 +107,19 @@ def test_options_that_do_not_go_together_are_refused(line, arguments: tuple[str,
     assert line(*arguments)[0] == 2
 
 
+@pytest.mark.parametrize("option", ["--locomo", "--longmemeval"])
+def test_a_file_without_a_question_is_bad_input(line, tmp_path: Path, option: str) -> None:
+    """Rule exit: bad input is 2, in one sentence, and no run is kept."""
+    (tmp_path / "none.json").write_text("[]")
+
+    code, text = line(option, "none.json", "--json")
+
+    assert code == 2
+    assert text.count("error:") == 1
+    assert "none.json holds no question" in " ".join(text.split())
+    assert list(tmp_path.rglob("*.json")) == [tmp_path / "none.json"]
+
+
 def test_two_variants_are_shown_side_by_side(line, tmp_path: Path) -> None:
     """Rule eval.variant: recall, time and tokens of both, and what changed from one to the other."""
     sample = {
