@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.errors import TABLE, MemoryAnchorError, StoreBusy, Unavailable
+from memory_anchor.interfaces.cli import env_names
 from memory_anchor.runtime import wire
 
 CALL_TIMEOUT_S = 600.0
@@ -37,7 +38,8 @@ def data_dir() -> Path:
 
 
 def call(name: str, /, **arguments: Any) -> dict[str, Any]:
-    """Return the answer of one call. Raises our errors, whoever ran it."""
+    """Return the answer of one call. Raises our errors, whoever ran it; BadInput: the environment names no setting."""
+    env_names.check(os.environ)
     given = {key: value for key, value in arguments.items() if value is not None}
     answer = _ask_engine(name, given)
     return _run_here(name, given) if answer is None else answer
