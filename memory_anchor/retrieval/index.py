@@ -70,8 +70,9 @@ class Index:
             self._generation += 1
             if self._written_meanwhile is not None:
                 self._written_meanwhile.add(memory.point_id)
-            known = memory.point_id in self._mirror.row_of
+            known, era = memory.point_id in self._mirror.row_of, self._mirror.era
             self._mirror.add(entry, collection)
+            self._is_cold |= self._mirror.era != era  # full of old versions: it began anew
             fresh = isinstance(written, Entry) and not known and memory.state in FOUND_STATES
             for name, backlog in self._backlogs.items():
                 if fresh and (name not in entry.vectors or is_long(memory)):

@@ -15,7 +15,7 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.errors import Unavailable
 from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, SearchAnswer, Status
 from memory_anchor.ports import DENSE, CollectionSpec, Entry, Hit
-from memory_anchor.retrieval import vector_rows
+from memory_anchor.retrieval import mirror, vector_rows
 from memory_anchor.retrieval.request import SearchRequest
 from memory_anchor.retrieval.search import Searcher
 from memory_anchor.retrieval.vector_rows import VectorRows
@@ -188,6 +188,23 @@ def test_a_mirror_that_is_emptied_while_it_is_read_is_not_taken_for_whole() -> N
     assert late.in_memory() == {"versions": 1, "complete": True}
     late.search(MINE, SearchRequest(TOPICS[0]))
     assert room.store.queries == 2
+
+
+def test_a_mirror_full_of_old_versions_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule search.derived: beyond the most it holds it begins again, and is whole again behind."""
+    monkeypatch.setattr(mirror, "MAX_ROWS", 5)
+    room = Room()
+    memory = room.add(TOPICS[1])
+    for version in range(2, 8):
+        closed = memory.closed(START)
+        room.write(replace(room.stored(memory), memory=closed))
+        memory = replace(memory, version=version)
+        room.write(room.searcher.entry_of(memory, embed=True))
+    assert not room.searcher.in_memory()["complete"]
+    assert [one.id for one in room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets] == [memory.id]
+    room.searcher.embed_pending(1)
+    assert room.searcher.in_memory()["complete"]
+    assert [one.id for one in room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets] == [memory.id]
 
 
 def test_a_layer_that_fails_is_left_out_and_said() -> None:
