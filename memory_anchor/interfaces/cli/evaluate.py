@@ -1,7 +1,8 @@
 """`memory-anchor eval`: how well this memory finds things, with these settings, on this machine.
 
 Bundled questions and data sets run in scratch folders with the user's settings; golden questions are asked of the
-user's own store, through the engine that serves it. Every run is kept and compared with the last of its kind.
+user's own store, through the engine that serves it, and under a `--variant` of a private copy of it. Every run
+without one is kept and compared with the last of its kind.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ Many = list[str] | None
 VARIANTS_MAX = 4
 COLUMNS = ("R@1", "R@5", "R@10", "any@5", "all@10", "MRR", "nDCG@10")
 SHOWN_CHANGES = 20
+NO_GOLDEN = "no golden question is saved; save one with `memory-anchor eval --save QUERY --expects ID`"
 
 
 def register(app: typer.Typer) -> None:
@@ -58,8 +60,6 @@ def evaluate(
         raise BadInput("--expects is given without --save; allowed is `eval --save QUERY --expects ID`")
     if len(variant or ()) > VARIANTS_MAX:
         raise BadInput(f"--variant is given {len(variant or ())} times; allowed are {VARIANTS_MAX}")
-    if golden and variant:
-        raise BadInput("--variant is given with --golden, which runs in your own store; allowed is one of them")
     for name, path in (("--locomo", locomo), ("--longmemeval", longmemeval)):
         if path is not None and not path.is_file():
             raise BadInput(f"{name} names {str(path)!r}, which is no file; allowed is the path of one")
@@ -71,7 +71,7 @@ def evaluate(
         reports += _each_variant("bundled", lambda: [bundled_case()], variant)
     reports += _files(locomo, longmemeval, stores, variant)
     if golden or (everything and not variant):
-        reports += _golden(asked_for=golden)
+        reports += _golden_variants(variant) if variant else _golden(asked_for=golden)
     if json_:
         show_json({"runs": reports})
     else:
@@ -151,12 +151,46 @@ def _golden(*, asked_for: bool) -> list[dict[str, Any]]:
     questions = golden.load(runs.folder_of(data_dir()))
     if not questions:
         if asked_for:
-            raise BadInput("no golden question is saved; save one with `memory-anchor eval --save QUERY --expects ID`")
+            raise BadInput(NO_GOLDEN)
         return []
     _progress(f"golden: {len(questions)} questions on your own memory")
     answer = call("ask_golden", questions=[one.query for one in questions])
     figures = runner.figures(golden.answered(questions, answer["answers"]))
     return [_kept({"kind": "golden", "variant": "as set", **figures})]
+
+
+def _golden_variants(texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Ask the golden questions of a copy of the user's memory, under each variant.
+
+    Raises BadInput: no question is saved, or a variant has another embedder.
+    """
+    from memory_anchor.evaluation import golden, runner, runs
+    from memory_anchor.evaluation.golden_copy import copied
+    from memory_anchor.evaluation.variants import as_set, variant
+    from memory_anchor.interfaces.calls import run
+    from memory_anchor.settings import Settings
+
+    who = preamble()
+    own, chosen = as_set(os.environ, who.project_dir), [variant(one, os.environ, who.project_dir) for one in texts]
+    if any(one.settings.embedder != own.settings.embedder for one in chosen):
+        raise BadInput("--variant changes the embedder, which made your memory's vectors; allowed is anything else")
+    questions = golden.load(runs.folder_of(data_dir()))
+    if not questions:
+        raise BadInput(NO_GOLDEN)
+    _progress("golden: copying your memory")
+    with copied(data_dir(), lambda file: call("backup_create", file=file)) as copy:
+        reports = []
+        for one in chosen:
+            _progress(f"golden ({one.name}): {len(questions)} questions on a copy of your memory")
+            answer = copy.answers(
+                one.settings,
+                [question.query for question in questions],
+                lambda core, asked: run(core, who, "ask_golden", {"questions": list(asked)}),
+            )
+            told = runs.changed_settings(one.settings.model_dump(mode="json"), Settings().model_dump(mode="json"))
+            figures = runner.figures(golden.answered(questions, answer["answers"]))
+            reports.append({"kind": "golden", "variant": one.name, "settings": told, **figures})
+    return reports
 
 
 def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: bool) -> None:
