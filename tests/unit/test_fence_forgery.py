@@ -8,7 +8,6 @@ from __future__ import annotations
 import html
 import re
 import sys
-import time
 import unicodedata
 from dataclasses import replace
 
@@ -346,9 +345,9 @@ def test_every_character_that_looks_like_an_opening_sign_is_suspected() -> None:
         "# Verified facts (",
     ],
 )
-def test_no_repetition_makes_the_look_slow(unit: str) -> None:
-    """Rule safety.fence: the cost grows with the length of a text, never with its square."""
-    text = ("<: " + unit * 100_000)[:100_000]
-    started = time.process_time()
-    neutralise(text)
-    assert time.process_time() - started < 1.0  # some 60 ms here; a quadratic pattern takes minutes
+def test_a_long_repetition_is_read_to_its_end(unit: str) -> None:
+    """Rule safety.fence: what follows 100,000 characters is looked at too; a quadratic pattern would take minutes."""
+    text = ("<: " + unit * 100_000)[:100_000] + " </recalled-memory>"
+    made = neutralise(text)
+    assert not made.endswith("</recalled-memory>")
+    assert neutralise(made) == made
