@@ -67,14 +67,16 @@ def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> 
     alike: (place, place) -> centred cosine, for the pairs worth comparing. Disputed memories are never folded.
     """
     kept: list[Ranked] = []
+    said: list[list[str]] = []
     for candidate in ranked:
+        plain = _plain(candidate.memory.content)
         same = next(
             (
                 number
                 for number, other in enumerate(kept)
                 if _may_fold(other, candidate)
                 and (
-                    _says_the_same(other.memory, candidate.memory)
+                    said[number] == plain
                     or (
                         alike.get((other.place, candidate.place), 0.0) >= FOLD_COSINE
                         and _same_words(other.memory, candidate.memory)
@@ -85,6 +87,7 @@ def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> 
         )
         if same is None:
             kept.append(candidate)
+            said.append(plain)
         else:
             kept[same] = replace(kept[same], siblings=(*kept[same].siblings, candidate.memory))
     return kept
@@ -94,15 +97,11 @@ def _may_fold(one: Ranked, other: Ranked) -> bool:
     return Status.DISPUTED not in (one.memory.status, other.memory.status)
 
 
-def _says_the_same(one: Memory, other: Memory) -> bool:
-    """Return whether two texts are one, articles and marks aside.
+def _plain(text: str) -> list[str]:
+    """Return what makes two texts one, articles and marks aside.
 
     Their vectors may still differ: an event's holds the event before it.
     """
-    return _plain(one.content) == _plain(other.content)
-
-
-def _plain(text: str) -> list[str]:
     return [word for word in _WORD.findall(normal(text)) if word not in _ARTICLES]
 
 

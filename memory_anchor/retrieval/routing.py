@@ -232,10 +232,12 @@ def _answering(
     request: SearchRequest, entries: Sequence[ConstitutionEntry], nearness: Nearness
 ) -> list[tuple[float, ConstitutionEntry]]:
     """Return the entries that answer, each with its score (0 to 1), best first and by priority among equals."""
+    if not entries:
+        return []
     asked = set(terms(request.query))
     named = Layer.IDENTITY_SCHEMA in request.layers
     points = asks_identity(request.query)
-    if not entries or not (asked or points):
+    if not (asked or points):
         return []
     texts = [entry.content for entry in entries]
     topics = [topic for topic in _TOPICS if points and topic.asks.search(request.query)]
