@@ -144,7 +144,7 @@ class Searcher(Index):
         question = self._question(actor, request, notes)
         period = _period(actor, request, now)
         if period is not None and period.is_hard:
-            within = replace(request, since=period.start, until=period.end)
+            within = _within(request, period)
             found = self._ranked(actor, within, question, now, notes, period)
             if not found and period.rest:
                 found = self._ranked(actor, request, question, now, notes, None)
@@ -180,7 +180,7 @@ class Searcher(Index):
 
         What is found otherwise stands in where nothing lies in the period.
         """
-        within = replace(request, since=period.start, until=period.end)
+        within = _within(request, period)
         found = self._ranked(actor, within, question, now, notes, replace(period, is_hard=True))
         if len(found) == request.limit:
             return found
@@ -448,6 +448,10 @@ def _period(actor: Actor, request: SearchRequest, now: datetime) -> TimeWords | 
     return time_range(request.query, now=now, zone=actor.zone)
 
 
+def _within(request: SearchRequest, period: TimeWords) -> SearchRequest:
+    return replace(request, since=period.start, until=period.end)
+
+
 def _tells_of(memory: Memory, period: TimeWords) -> bool:
     """Return whether a memory names a day or a month within the period."""
     return any(
@@ -471,7 +475,7 @@ def _elsewhere(period: TimeWords) -> str:
 
 def _is_outside(actor: Actor, request: SearchRequest, memory: Memory, period: TimeWords, now: datetime) -> bool:
     """Return whether a period that filters leaves the memory out."""
-    within = replace(request, since=period.start, until=period.end)
+    within = _within(request, period)
     return period.is_hard and bool(refusal(actor, within, memory, now=now))
 
 

@@ -192,14 +192,16 @@ def known(data_dir: Path) -> list[Json]:
 
 def _note_known(data_dir: Path, target: Path, made_at: str) -> None:
     others = [one for one in known(data_dir) if one["file"] != str(target) and Path(one["file"]).exists()]
-    held = [*others, {"file": str(target), "made_at": made_at}][-KNOWN_MAX:]
-    write_whole(data_dir / KNOWN_FILE, json.dumps({"backups": held}, indent=1).encode())
+    _keep_known(data_dir, [*others, {"file": str(target), "made_at": made_at}][-KNOWN_MAX:])
 
 
 def forget_known(data_dir: Path, target: Path) -> None:
     """Take one backup off the list again: its maker deleted it, and a purge need not speak of it."""
-    held = [one for one in known(data_dir) if one["file"] != str(target)]
-    write_whole(data_dir / KNOWN_FILE, json.dumps({"backups": held}, indent=1).encode())
+    _keep_known(data_dir, [one for one in known(data_dir) if one["file"] != str(target)])
+
+
+def _keep_known(data_dir: Path, backups: list[Json]) -> None:
+    write_whole(data_dir / KNOWN_FILE, json.dumps({"backups": backups}, indent=1).encode())
 
 
 # --- read --------------------------------------------------------------------------------------------------------

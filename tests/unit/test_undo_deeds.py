@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ from memory_anchor.lifecycle.consolidation import merge_duplicates
 from memory_anchor.lifecycle.settling import finish_supersedes, reconsolidate
 from memory_anchor.lifecycle.undo import UndoPlan
 from memory_anchor.model import Actor, Caller, MemoryType, Origin, Outcome, Scope, Status
-from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.testing import ManualClock
 
 READER = Scope()
 OLD, NEW = "The gateway listens on port 8443", "The gateway now listens on port 9443, no longer 8443"
@@ -37,13 +35,6 @@ class PassingClock(ManualClock):
 @pytest.fixture
 def clock() -> ManualClock:
     return PassingClock()
-
-
-@pytest.fixture
-def core(tmp_path: Path, clock: ManualClock) -> Iterator[Core]:
-    made = ephemeral_core(tmp_path / "core", clock=clock)
-    yield made
-    made.close()
 
 
 @pytest.fixture
