@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 
+from memory_anchor.runtime.threads import one_for_algebra
+
 IN_THE_CLI = ("--in-process", "--transport", "--help", "-h")
 """Options of `mcp` that the bridge has no part in."""
 
@@ -22,6 +24,7 @@ def main() -> int:
         from memory_anchor.interfaces.clients.hooks import main as hook
 
         return hook(rest[0])
+    one_for_algebra()
     from memory_anchor.interfaces.cli.app import app
 
     app()

@@ -59,15 +59,20 @@ class Centring:
         """Return raw document rows centred and normalised."""
         return _unit(rows - self.means()[scripts])
 
-    def cosines(self, rows: Matrix, scripts: NDArray[np.int8], centred: Matrix) -> NDArray[np.float32]:
+    def cosines(
+        self, rows: NDArray[np.int8], scale: NDArray[np.float32], scripts: NDArray[np.int8], centred: Matrix
+    ) -> NDArray[np.float32]:
         """Return the cosine of each raw, normalised document row, once centred, with an already centred row.
 
-        By the law of cosines, so that a thousand rows need one product and no copy: |v - m|^2 = 1 - 2 v.m + m.m.
+        rows: (n, dimensions) steps of `scale` (n,). By the law of cosines, so that a thousand rows need no copy but
+        the one that widens them: |v - m|^2 = 1 - 2 v.m + m.m.
         """
-        means = self.means()
-        products = rows @ np.stack([centred, *means], axis=1)
-        lengths = 1 - 2 * products[np.arange(len(rows)), 1 + scripts] + (means * means).sum(axis=1)[scripts]
-        found = products[:, 0] - (means @ centred)[scripts]
+        means, wide = self.means(), rows.astype(np.float32)
+        # A product a column: BLAS takes twice as long for the three of them at once.
+        along = scale * (wide @ centred)
+        aside = np.choose(scripts, [scale * (wide @ mean) for mean in means])
+        lengths = 1 - 2 * aside + (means * means).sum(axis=1)[scripts]
+        found = along - (means @ centred)[scripts]
         return np.asarray(found / np.sqrt(np.maximum(lengths, np.float32(1e-6))), dtype=np.float32)
 
     def query(self, row: Matrix, script: int) -> Matrix:

@@ -322,9 +322,11 @@ class Mirror:
                 continue
             rows, weights = np.array(postings.rows), np.array(postings.weights)
             own = mine[rows]
-            frequencies[position] = own.sum()
+            frequencies[position] = np.count_nonzero(own)
             idf[position] = inverse_frequency(frequencies[position : position + 1], count)[0]
-            scores[rows] += (weights * idf[position]).astype(np.float32)
+            scores[rows] += weights * np.float32(idf[position])
+            if not talks:
+                continue
             talk = places[rows[own]]
             counts = np.bincount(talk[talk >= 0], minlength=talks).astype(np.float32)
             if counts.any():

@@ -108,15 +108,15 @@ class VectorRows:
             apart += np.bitwise_count(held[: len(scripts)] ^ asked)
         found = [np.empty(0, dtype=np.int64)]
         for group in groups:
-            embedded = group[self._embedded[group]]
+            embedded = group if self._count == len(scripts) else group[self._embedded[group]]
             shortlist = max(SHORTLIST * limit, round(SHORTLIST_SHARE * len(embedded)))
-            first = embedded[least(apart[embedded], shortlist)]
+            first = embedded[_fewest(apart[embedded], shortlist)]
             found.append(first[least(-self.cosines(centred, first, scripts[first]), limit)])
         return np.concatenate(found)
 
     def cosines(self, centred: Matrix, rows: NDArray[np.int64], scripts: NDArray[np.int8]) -> NDArray[np.float32]:
         """Return the cosine of an already centred row with each row once centred; NaN where one is not embedded."""
-        found = self.centring.cosines(self._wide(rows), scripts, centred)
+        found = self.centring.cosines(self._vectors[rows], self._scale[rows], scripts, centred)
         return np.where(self._embedded[rows], found, np.float32(np.nan))
 
     def alike(self, rows: NDArray[np.int64], scripts: NDArray[np.int8]) -> NDArray[np.float32]:
@@ -136,6 +136,15 @@ def least(values: NDArray[Any], limit: int) -> NDArray[np.int64]:
     if len(values) <= limit:
         return np.arange(len(values))
     return np.argpartition(values, limit)[:limit]
+
+
+def _fewest(counts: NDArray[np.uint16], limit: int) -> NDArray[np.int64]:
+    """Return the places of the `limit` least of many small counts, the first of those alike; in a third of the time."""
+    if len(counts) <= limit:
+        return np.arange(len(counts))
+    edge = int(np.searchsorted(np.bincount(counts).cumsum(), limit))
+    below = np.flatnonzero(counts < edge)
+    return np.concatenate([below, np.flatnonzero(counts == edge)[: limit - len(below)]])
 
 
 def _signs(rows: Matrix) -> NDArray[np.uint64]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from memory_anchor.errors import MemoryAnchorError, StoreBusy, report
 from memory_anchor.runtime import wire
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.runtime.threads import one_for_algebra
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def _serve(
 ) -> int:
     _log_to(data / "logs")
     sys.setswitchinterval(SWITCH_S)
+    one_for_algebra()
     gc.disable()  # importing makes a million lasting objects: collecting among them costs 7 % of a cold start
     from memory_anchor.runtime import service
 
