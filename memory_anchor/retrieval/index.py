@@ -188,5 +188,4 @@ class Index:
             wanted = [point for point in missing if points[point] == layer.value]
             entries = self._store.get(layer.value, wanted, with_vectors=True)
             with self._lock:
-                for entry in entries:
-                    self._mirror.add(entry, layer.value)
+                self._mirror.add_all({entry.memory.point_id: entry for entry in entries}, layer.value)

@@ -40,6 +40,29 @@ def test_background_work_goes_on_when_the_last_request_is_answered():
     assert passed.is_set()
 
 
+def test_the_pause_between_two_requests_is_no_time_for_background_work():
+    """Rule: an agent that asks several things in a row is not answered beside a job."""
+    foreground = Foreground(patience_s=FOR_EVER, quiet_s=FOR_EVER)
+    with foreground:
+        pass
+    passed = threading.Event()
+    threading.Thread(target=lambda: (foreground.let_pass(), passed.set()), daemon=True).start()
+
+    assert not passed.wait(0.05)
+
+
+def test_the_background_goes_on_once_it_is_quiet():
+    """Rule: quiet is a moment, not the end of the day."""
+    foreground = Foreground(patience_s=FOR_EVER, quiet_s=0.001)
+    with foreground:
+        pass
+    worker = threading.Thread(target=foreground.let_pass, daemon=True)
+    worker.start()
+    worker.join(WAIT_S)
+
+    assert not worker.is_alive()
+
+
 def test_a_request_that_fails_is_no_longer_in_work():
     """Rule: an error ends a request too."""
     foreground = Foreground(patience_s=FOR_EVER)
