@@ -3,9 +3,9 @@
 Python runs one thread at a time, so a job that computes in one thread makes a search in another wait for its turn, up
 to the switch interval at every call that let go of the interpreter. Measured over 15,000 memories, a search took 2.4
 times as long beside a job. So front ends say when a request is in work, and background loops ask between small pieces
-of their own. An agent that asks several things in a row leaves a millisecond or two between them, which is no time for a
-piece: it would be in the next request's way. Patience is bounded: a request that takes long (a model's answer) slows a
-job down and never stops it. Rejected: priorities of the operating system, which do not know the interpreter's lock.
+of their own. An agent that asks several things in a row leaves a millisecond or two between them, no time for a piece:
+it would be in the next request's way. Patience is bounded: a request that takes long (a model's answer) slows a job
+down and never stops it. Rejected: priorities of the operating system, which do not know the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Foreground:
                 self._idle.notify_all()
 
     def let_pass(self) -> None:
-        """Return once nobody has asked for `quiet_s`, at once or after `patience_s`. Never asked while a lock is held."""
+        """Return when nobody has asked for `quiet_s`, or after `patience_s`. Never asked while a lock is held."""
         until = time.monotonic() + self._patience_s
         with self._idle:
             while (left := until - (now := time.monotonic())) > 0:
