@@ -14,6 +14,7 @@ from typing import Any
 
 from memory_anchor.adapters.remembering import RememberingEmbedder
 from memory_anchor.adapters.restoring import finish_restore
+from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from memory_anchor.adapters.system import MovableClock, SystemClock
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused
@@ -93,6 +94,7 @@ def build_core(
         model_named=models,
         clock=shown,
         test_clock=marker.exists(),
+        snapshot=SnapshotFile(data_dir / SNAPSHOT_FILE) if opened.kind == "edge" else None,
     )
 
 

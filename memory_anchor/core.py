@@ -68,6 +68,7 @@ from memory_anchor.ports import (
     LanguageModel,
     MemoryStore,
     Reranker,
+    Snapshot,
 )
 from memory_anchor.retrieval.assembling import Ranked, snippet
 from memory_anchor.retrieval.assembly import AssembledContext, PromptAssembler
@@ -119,8 +120,9 @@ class Core:
         prompt: Embedder | None = None,
         model_named: Callable[[str], LanguageModel | None] | None = None,
         test_clock: bool = False,
+        snapshot: Snapshot | None = None,
     ) -> None:
-        """local, prompt: beside an embedder behind an API, see `retrieval.meaning`.
+        """local, prompt: beside an embedder behind an API, see `retrieval.meaning`. snapshot: see `retrieval.index`.
         model_named: a model by its name (default: always `model`).
 
         test_clock: this store was made for checks, which may move its time.
@@ -154,6 +156,7 @@ class Core:
             prompt=prompt,
             tags=tags,
             stand_aside=self.foreground.let_pass,
+            snapshot=snapshot,
             **options.searching(settings.retrieval),
         )
         records = Records(store, clock, self.audit, new_id=ids.new, entry_of=searcher.entry_of, on_write=self._stored)
@@ -332,6 +335,7 @@ class Core:
         for scope in self.services.active.scopes():
             self._log_ended(scope, self.services.active.take(scope), Actor(Caller.SYSTEM, scope))
         self.services.usage.flush()
+        self.services.searcher.keep()
         self.services.store.flush()
         self.services.store.close()
 

@@ -19,7 +19,7 @@ import numpy as np
 from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.model import COLLECTIONS, Memory
-from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, SparseVector
+from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
 from memory_anchor.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
 
 if TYPE_CHECKING:
@@ -126,6 +126,12 @@ class DictStore:
             rest = [item for item in self._matches(collection, where) if after is None or item[0] >= after]
             entries = [_entry(record, with_vectors) for _, record in rest[:page]]
             return entries, rest[page][0] if len(rest) > page else None
+
+    def marks(
+        self, collection: str, where: Where, *, page: int = 500, after: str | None = None
+    ) -> tuple[list[Mark], str | None]:
+        entries, following = self.scan(collection, where, page=page, after=after)
+        return [Mark(one.memory.point_id, one.memory.state, one.memory.audience) for one in entries], following
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
         with self._lock:

@@ -26,7 +26,7 @@ import numpy as np
 from memory_anchor.adapters.edge_engine import Migration, translated
 from memory_anchor.adapters.edge_shards import MIGRATIONS, EdgeCollection, private_files
 from memory_anchor.adapters.filters import Dialect, translate
-from memory_anchor.adapters.payload import from_payload, to_payload, usage_payload
+from memory_anchor.adapters.payload import MOVING, from_payload, mark_of, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.errors import DiskFull, StoreBusy
 from memory_anchor.model import COLLECTIONS, Memory, Usage
@@ -38,6 +38,7 @@ from memory_anchor.ports import (
     Entry,
     HeldLock,
     Hit,
+    Mark,
     SparseVector,
 )
 from memory_anchor.where import Where
@@ -218,6 +219,21 @@ class EdgeStore:
         )
         records, following = self._collections[collection].read(lambda shard: shard.scroll(request))
         return [_entry(record, with_vectors) for record in records], None if following is None else str(following)
+
+    def marks(
+        self, collection: str, where: Where, *, page: int = 500, after: str | None = None
+    ) -> tuple[list[Mark], str | None]:
+        import qdrant_edge as edge
+
+        request = edge.ScrollRequest(
+            offset=after,
+            limit=page,
+            filter=self._filter(where),
+            with_payload=edge.PayloadSelector.Include(list(MOVING)),
+            with_vector=False,
+        )
+        records, following = self._collections[collection].read(lambda shard: shard.scroll(request))
+        return [mark_of(str(one.id), one.payload) for one in records], None if following is None else str(following)
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
         import qdrant_edge as edge

@@ -34,6 +34,7 @@ from memory_anchor.model import (
     Visibility,
     WriteMode,
 )
+from memory_anchor.ports import Mark
 
 Payload = dict[str, Any]
 
@@ -66,6 +67,15 @@ _OPTIONAL_TEXTS: Mapping[str, str | None] = {
 _OPTIONAL_NUMBERS = ("sentiment", "conversation_seq", "half_life_days", "ttl_days")
 _OPTIONAL_TIMES = ("when", "expires_at", "first_recorded_at", "corroborated_at")
 _OPTIONAL_LISTS = ("who", "questions", "disputes")
+
+
+MOVING = ("state", "audience")
+"""Fields that a mark is made of."""
+
+
+def mark_of(point_id: str, payload: Mapping[str, Any]) -> Mark:
+    """Return what may move of the version that a payload holds."""
+    return Mark(point_id, *(str(payload.get(name, "")) for name in MOVING))
 
 
 def to_payload(memory: Memory) -> Payload:

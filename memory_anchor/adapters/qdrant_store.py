@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memory_anchor.adapters.filters import Dialect, translate
-from memory_anchor.adapters.payload import from_payload, to_payload, usage_payload
+from memory_anchor.adapters.payload import MOVING, from_payload, mark_of, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.errors import DiskFull, MemoryAnchorError, Refused, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.model import COLLECTIONS, Memory, Usage
-from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, SparseVector
+from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
 from memory_anchor.where import INDEXED_FIELDS, Where
 
 if TYPE_CHECKING:
@@ -252,6 +252,21 @@ class QdrantStore:
                 with_vectors=with_vectors,
             )
         return [_entry(record, with_vectors) for record in records], None if following is None else str(following)
+
+    def marks(
+        self, collection: str, where: Where, *, page: int = 500, after: str | None = None
+    ) -> tuple[list[Mark], str | None]:
+        with self._call() as client:
+            records, following = client.scroll(
+                collection,
+                scroll_filter=self._filter(where),
+                limit=page,
+                offset=after,
+                with_payload=list(MOVING),
+                with_vectors=False,
+            )
+        found = [mark_of(str(one.id), one.payload or {}) for one in records]
+        return found, None if following is None else str(following)
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
         embedders = self._embedders[collection]

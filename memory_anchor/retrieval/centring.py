@@ -55,6 +55,14 @@ class Centring:
             self._sums[script] += sign * rows[chosen].sum(axis=0, dtype=np.float64)
             self._counts[script] += sign * int(chosen.sum())
 
+    def learned(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the sums (scripts, dimensions) and how many rows each is of."""
+        return self._sums, self._counts
+
+    def relearn(self, sums: NDArray[np.float64], counts: NDArray[np.float64]) -> None:
+        """Take what `learned` gave for the same embedder. Raises ValueError: another shape."""
+        self._sums, self._counts = sums.reshape(self._sums.shape), counts.reshape(self._counts.shape)
+
     def documents(self, rows: Matrix, scripts: NDArray[np.int8]) -> Matrix:
         """Return raw document rows centred and normalised."""
         return _unit(rows - self.means()[scripts])

@@ -25,20 +25,31 @@ from memory_anchor.text.indexing import embedded_text, searched_words
 from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:
-    from memory_anchor.ports import Matrix, MemoryStore
+    from memory_anchor.ports import Matrix, MemoryStore, Snapshot
     from memory_anchor.retrieval.meaning import Meaning
 
 DRAINED_BY_SEARCH = 3
 """Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
 WARM_PAGE = 100
 """Memories read in one go: about 10 ms in which a search waits."""
+MARKS_PAGE = 1000
+"""The same where only what may move of each is read."""
+KEPT_FROM = 2000
+"""Versions from which the mirror is worth a file; fewer are read in 0.3 s."""
+
+
+CURRENT = Where(all_of=(OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value)),))
+"""What the mirror holds."""
 
 
 class Index:
-    """Thread-safe; embedding and the store run outside its lock."""
+    """Thread-safe; embedding and the store run outside its lock. snapshot: where the mirror lies between processes."""
 
-    def __init__(self, store: MemoryStore, meaning: Meaning, stand_aside: Callable[[], None]) -> None:
+    def __init__(
+        self, store: MemoryStore, meaning: Meaning, stand_aside: Callable[[], None], snapshot: Snapshot | None = None
+    ) -> None:
         self._store, self._meaning, self._stand_aside = store, meaning, stand_aside
+        self._snapshot = snapshot
         self._mirror = Mirror(meaning.identities)
         self._lock = threading.RLock()
         self._generation = 0
@@ -82,18 +93,25 @@ class Index:
         """Drop every cached answer and all that is derived: after an import, a restore or a reindex."""
         with self._lock:
             self._generation += 1
-            self._mirror.clear()
+            self._mirror = self._next_mirror()
             self._is_cold = True
+        if self._snapshot is not None:
+            self._snapshot.drop()
 
     def warm(self) -> int:
         """Read every current version into the mirror, page by page; return how many. Searching goes on meanwhile.
 
-        The mirror is whole afterwards, unless it was emptied meanwhile. A page is older than what was written since.
+        What the last process kept is taken first: then only what has changed since is read. The mirror is whole
+        afterwards, unless it was emptied meanwhile. A page is older than what was written since.
         """
         with self._lock:
             era, self._written_meanwhile = self._mirror.era, set()
         try:
-            read = sum(self._read_all(layer.value, era) for layer in SEARCHED)
+            thawed = self._thawed()
+            if thawed is None:
+                read = sum(self._read_all(layer.value, era) for layer in SEARCHED)
+            else:
+                read = self._caught_up(thawed, era)
             with self._lock:
                 self._mirror.is_whole = self._mirror.era == era
         finally:
@@ -103,21 +121,82 @@ class Index:
 
     def _read_all(self, collection: str, era: int) -> int:
         """Read a collection into the mirror and return how many; it stops where the mirror is emptied meanwhile."""
-        current = Where(all_of=(OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value)),))
         read, after = 0, None
         while True:
             self._stand_aside()
-            page, after = self._store.scan(collection, current, page=WARM_PAGE, after=after, with_vectors=True)
-            entries = {entry.memory.point_id: entry for entry in page}
-            with self._lock:
-                if self._mirror.era != era:
-                    return read
-                newer = self._written_meanwhile or set()
-                self._mirror.add_all({p: e for p, e in entries.items() if p not in newer}, collection)
-                self._mirror.sign()
+            page, after = self._store.scan(collection, CURRENT, page=WARM_PAGE, after=after, with_vectors=True)
+            if not self._taken_in(page, collection, era):
+                return read
             read += len(page)
             if after is None:
                 return read
+
+    def _taken_in(self, page: Sequence[Entry], collection: str, era: int) -> bool:
+        """Put what was read into the mirror, less what was written since; False where it was emptied meanwhile."""
+        entries = {entry.memory.point_id: entry for entry in page}
+        with self._lock:
+            if self._mirror.era != era:
+                return False
+            newer = self._written_meanwhile or set()
+            self._mirror.add_all({p: e for p, e in entries.items() if p not in newer}, collection)
+            self._mirror.sign()
+        return True
+
+    def keep(self) -> None:
+        """Leave the mirror to the next process, where it is whole and large enough. For the end of this one."""
+        with self._lock:
+            if self._snapshot is not None and self._mirror.is_whole and len(self._mirror) >= KEPT_FROM:
+                self._snapshot.put(self._mirror.frozen())
+
+    def _next_mirror(self) -> Mirror:
+        mirror = Mirror(self._meaning.identities)
+        mirror.era = self._mirror.era + 1
+        return mirror
+
+    def _thawed(self) -> Mirror | None:
+        """Return what the last process kept, nothing of it confirmed; None where there is nothing of use."""
+        arrays = self._snapshot.take() if self._snapshot is not None else None
+        if arrays is None:
+            return None
+        mirror = self._next_mirror()
+        try:
+            mirror.thaw(arrays)
+        except (KeyError, ValueError, TypeError):
+            return None
+        return mirror
+
+    def _caught_up(self, thawed: Mirror, era: int) -> int:
+        """Put a thawed mirror in place, confirmed by the store, and read what it lacks; return how many were seen.
+
+        The store has the last word on each version: one that it does not show is not found, one that is new, or
+        has a vector now, is read, and so is what was written or met meanwhile.
+        """
+        seen, lacking = 0, dict[str, list[str]]()
+        for layer in SEARCHED:
+            after, lacking[layer.value] = None, []
+            while True:
+                self._stand_aside()
+                marks, after = self._store.marks(layer.value, CURRENT, page=MARKS_PAGE, after=after)
+                lacking[layer.value] += thawed.confirm(marks)
+                seen += len(marks)
+                if after is None:
+                    break
+        thawed.relearn()
+        with self._lock:
+            if self._mirror.era != era:
+                return seen
+            self._generation += 1
+            thawed.era = era
+            met = {*(self._written_meanwhile or ()), *thawed.missing(self._mirror.points)}
+            self._mirror, self._written_meanwhile = thawed, set()
+        for collection, points in lacking.items():
+            wanted = [*points, *met.difference(points)]
+            for start in range(0, len(wanted), WARM_PAGE):
+                self._stand_aside()
+                page = self._store.get(collection, wanted[start : start + WARM_PAGE], with_vectors=True)
+                if not self._taken_in(page, collection, era):
+                    return seen
+        return seen
 
     def in_memory(self) -> dict[str, Any]:
         """Return how many versions searches need not read from the store, and whether these are all that they ask."""
@@ -161,11 +240,11 @@ class Index:
                 with contextlib.suppress(Unavailable, WrongEmbedder):  # `_question` tells
                     backlog.embed(DRAINED_BY_SEARCH, by=embedder)
 
-    def _get(self, points: Sequence[str]) -> dict[str, Memory]:
+    def _get(self, mirror: Mirror, points: Sequence[str]) -> dict[str, Memory]:
         with self._lock:
-            rows = self._mirror.rows(points)
-            known = np.asarray([self._mirror.points[row] for row in rows.tolist()], dtype=object)
-            inside = {layer.value: known[self._mirror.within(rows, layer.value)].tolist() for layer in SEARCHED}
+            rows = mirror.rows(points)
+            known = np.asarray([mirror.points[row] for row in rows.tolist()], dtype=object)
+            inside = {layer.value: known[mirror.within(rows, layer.value)].tolist() for layer in SEARCHED}
         return {
             entry.memory.point_id: entry.memory
             for collection, wanted in inside.items()
@@ -177,15 +256,22 @@ class Index:
         with self._lock:
             self._generation += 1
             self._mirror.set_vectors(vectors, using)
+            if self._written_meanwhile is not None:
+                self._written_meanwhile.update(vectors)
+        if self._snapshot is not None:
+            self._snapshot.drop()  # where this process has not taken it, it may hold older rows of these
 
-    def _fill(self, points: dict[str, str]) -> None:
-        """Read the versions that the mirror does not know yet."""
+    def _filled(self, points: Mapping[str, str], mirror: Mirror | None = None) -> Mirror:
+        """Return this mirror, or that of now, once it knows these versions (point id -> collection).
+
+        One search goes on with one mirror, whatever takes its place meanwhile: rows are numbers of this one.
+        """
         with self._lock:
-            missing = self._mirror.missing(points)
-        if not missing:
-            return
-        for layer in SEARCHED:
+            mirror = self._mirror if mirror is None else mirror
+            missing = mirror.missing(points)
+        for layer in SEARCHED if missing else ():
             wanted = [point for point in missing if points[point] == layer.value]
             entries = self._store.get(layer.value, wanted, with_vectors=True)
             with self._lock:
-                self._mirror.add_all({entry.memory.point_id: entry for entry in entries}, layer.value)
+                mirror.add_all({entry.memory.point_id: entry for entry in entries}, layer.value)
+        return mirror

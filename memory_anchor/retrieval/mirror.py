@@ -12,15 +12,18 @@ Invariant: the mirror never has the last word on who may see what. Each memory i
 from __future__ import annotations
 
 import bisect
+import json
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import numpy as np
 
 from memory_anchor.model import FOUND_STATES, Memory, Tag
-from memory_anchor.ports import DENSE, Entry, SparseVector
+from memory_anchor.ports import DENSE, Entry, Mark, SparseVector
 from memory_anchor.retrieval.centring import Centring, script_of
 from memory_anchor.retrieval.vector_rows import VectorRows
 from memory_anchor.text.indexing import embedded_text, searched_words
@@ -38,6 +41,22 @@ FIRST_ROWS = 1024
 FARTHEST_NEXT = 3
 """Sequence numbers further apart than this are not beside each other: what was between is not known here."""
 NONE = -1
+FORMAT = 1
+"""To be raised when a row is derived otherwise, or frozen otherwise."""
+_BY_ROW = (
+    "_live",
+    "_script",
+    "_project",
+    "_audience",
+    "_collection",
+    "_conversation",
+    "_after",
+    "_before",
+    "_group",
+    "_length",
+    "_happened",
+    "_shape",
+)
 
 
 class _Names:
@@ -51,6 +70,9 @@ class _Names:
 
     def known(self, name: str) -> int:
         return self._ids.get(name, NONE)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
 
 
 @dataclass(slots=True)
@@ -209,6 +231,91 @@ class Mirror:
         for name in ("_conversation", "_after", "_before", "_group", "_length", "_happened"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.full_like(old, NONE)]))
+
+    # --- between two processes -------------------------------------------------------------------------------------
+
+    def frozen(self) -> dict[str, NDArray[Any]]:
+        """Return everything as arrays, for `thaw` in another process; no text of a memory is among them."""
+        self.sign()
+        size, postings = len(self), self._postings.values()
+        told = {
+            "made_for": self._made_for(),
+            "ids": self.ids,
+            "groups": list(self._groups),
+            "names": [list(names) for names in self._named()],
+            "tags": {row: [(tag.name, tag.weight) for tag in tags] for row, tags in self._tags.items()},
+        }
+        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name)[:size] for name in _BY_ROW}
+        arrays |= {
+            "told": np.frombuffer(json.dumps(told).encode(), dtype=np.uint8),
+            "points": np.frombuffer(b"".join(UUID(point).bytes for point in self.points), dtype=np.uint8),
+            "terms": np.fromiter(self._postings, dtype=np.int64, count=len(postings)),
+            "held": np.fromiter((len(one.rows) for one in postings), dtype=np.int64, count=len(postings)),
+            "rows": np.frombuffer(b"".join(one.rows.tobytes() for one in postings), dtype=np.intc),
+            "weights": np.frombuffer(b"".join(one.weights.tobytes() for one in postings), dtype=np.float32),
+            "talks": np.asarray([(n, *turn) for n, talk in enumerate(self._talks) for turn in talk], dtype=np.int64),
+        }
+        for name, held in self._rows_of.items():
+            arrays |= {f"{name}.{part}": array for part, array in held.frozen(size).items()}
+        return arrays
+
+    def thaw(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take what `frozen` gave, in place of every row. Nothing is found until it is confirmed.
+
+        Raises ValueError, KeyError: it is of other embedders, or not of this kind.
+        """
+        told = json.loads(arrays["told"].tobytes())
+        if told["made_for"] != self._made_for():
+            raise ValueError("it is of another format, or of other embedders")
+        self.clear()
+        self.ids = told["ids"]
+        size, raw = len(self.ids), arrays["points"].tobytes()
+        self.points = [str(UUID(bytes=raw[start : start + 16])) for start in range(0, len(raw), 16)]
+        self.row_of = {point: row for row, point in enumerate(self.points)}
+        while len(self._live) < size:
+            self._grow()
+        for name in _BY_ROW:
+            getattr(self, name)[:size] = arrays[name]
+        self._groups = {tuple(who): number for number, who in enumerate(told["groups"])}
+        for names, given in zip(self._named(), told["names"], strict=True):
+            for name in given:
+                names.id(name)
+        self._tags = {int(row): tuple(Tag(*tag) for tag in tags) for row, tags in told["tags"].items()}
+        ends = np.cumsum(arrays["held"])
+        rows, weights = np.split(arrays["rows"], ends), np.split(arrays["weights"], ends)
+        for term, own, weight in zip(arrays["terms"].tolist(), rows, weights, strict=False):
+            self._postings[term] = _Postings(array("i", own.tobytes()), array("f", weight.tobytes()))
+        self._talks = [[] for _ in self._conversations]
+        for number, place, row in arrays["talks"].reshape(-1, 3).tolist():
+            self._talks[number].append((place, row))
+        for name, held in self._rows_of.items():
+            start = f"{name}."
+            held.thaw({part.removeprefix(start): arrays[part] for part in arrays if part.startswith(start)}, size)
+        self._live[:size] = False
+
+    def _made_for(self) -> dict[str, Any]:
+        return {"format": FORMAT, "vectors": {name: asdict(identity) for name, identity in self._identities.items()}}
+
+    def _named(self) -> tuple[_Names, ...]:
+        return self._projects, self._audiences, self._conversations, self._collections
+
+    def confirm(self, marks: Sequence[Mark]) -> list[str]:
+        """Take what moved of thawed versions; return the points that are unknown here or lack a vector."""
+        self._moved()
+        known = {mark.point_id: self.row_of.get(mark.point_id, NONE) for mark in marks}
+        rows = np.fromiter(known.values(), dtype=np.int64, count=len(marks))
+        complete = rows >= 0
+        for held in self._rows_of.values():
+            complete &= held.embedded(rows)
+        self._live[rows[complete]] = [mark.state in FOUND_STATES for mark in compress(marks, complete)]
+        self._audience[rows[complete]] = [self._audiences.id(mark.audience) for mark in compress(marks, complete)]
+        return list(compress(known, ~complete))
+
+    def relearn(self) -> None:
+        """Let the means learn from what is found now, and from nothing else."""
+        rows = np.arange(len(self))
+        for held in self._rows_of.values():
+            held.count(rows, self._live[rows], self._script[rows])
 
     # --- reading ---------------------------------------------------------------------------------------------------
 

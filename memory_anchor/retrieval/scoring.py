@@ -61,9 +61,11 @@ class Question:
 class Scored:
     """Aligned arrays, one place a candidate; `total` is what orders, `relevant` what may be shown.
 
-    dense: centred cosine, NaN when not embedded. share: part of the query's IDF mass the memory holds, 0 to about 2.
+    mirror: whose rows they are. dense: centred cosine, NaN when not embedded. share: part of the query's IDF mass the
+    memory holds, 0 to about 2.
     """
 
+    mirror: Mirror
     rows: NDArray[np.int64]
     total: Scores
     dense: Scores
@@ -133,7 +135,7 @@ def score(
     relevant = ranking.relevant(dense, share, weights, named=named)
     if readers is not None:
         relevant |= np.append(relevant, False)[links[:, :2]].any(axis=1)
-    return Scored(rows, total, dense, share, parts, relevant, covered)
+    return Scored(mirror, rows, total, dense, share, parts, relevant, covered)
 
 
 def _dense(mirror: Mirror, question: Question, rows: NDArray[np.int64]) -> Scores:

@@ -42,8 +42,8 @@ from memory_anchor.where import OneOf
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore, Reranker
-    from memory_anchor.retrieval.mirror import WordScores
+    from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore, Reranker, Snapshot
+    from memory_anchor.retrieval.mirror import Mirror, WordScores
 
 SPARE = 8
 """Memories read beyond the limit, for priors, folding and the last check."""
@@ -76,7 +76,7 @@ class Searcher(Index):
     embedder None: words alone. conversation, fold_duplicates, priors: the switches of the settings. cache_ttl_s 0: no
     answers are kept. lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector.
     activation: how strength is counted. local, prompt: the embedders beside an API's (`Meaning`). tags: which occur
-    together. stand_aside: returns when no request waits, or soon (`Foreground`).
+    together. stand_aside: returns when no request waits, or soon (`Foreground`). snapshot: see `Index`.
 
     Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
     """
@@ -100,9 +100,10 @@ class Searcher(Index):
         prompt: Embedder | None = None,
         tags: TagNeighbours | None = None,
         stand_aside: Callable[[], None] = lambda: None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self._tags = tags or TagNeighbours()
-        super().__init__(store, Meaning(embedder, local=local, prompt=prompt), stand_aside)
+        super().__init__(store, Meaning(embedder, local=local, prompt=prompt), stand_aside, snapshot)
         self._clock = clock
         self._lens, self._reranker, self._rerank_deadline_s = lens, reranker, rerank_deadline_s
         self._weights, self._activation = weights or RankingWeights(), activation
@@ -208,16 +209,14 @@ class Searcher(Index):
         period: TimeWords | None,
     ) -> list[Ranked]:
         """Return what this request finds, in order and ready to be shown."""
-        rows, words = self._candidates(actor, request, question, notes)
+        mirror, rows, words = self._candidates(actor, request, question, notes)
         if not len(rows):
             return []
         with self._lock:
             talks = self._conversation and request.as_of is None
             readers = audiences_of(actor.scope) if talks else None
-            scored = scoring.score(
-                self._mirror, question, rows, words, weights=self._weights, readers=readers, period=period
-            )
-            ties = -self._mirror.happened(scored.rows).astype(np.int64)
+            scored = scoring.score(mirror, question, rows, words, weights=self._weights, readers=readers, period=period)
+            ties = -mirror.happened(scored.rows).astype(np.int64)
         order = ranking.best_first(scored.total, ties)
         if not (period is not None and period.is_hard and not period.rest):
             order = order[scored.relevant[order]]
@@ -236,21 +235,20 @@ class Searcher(Index):
 
     def _candidates(
         self, actor: Actor, request: SearchRequest, question: Question, notes: Notes
-    ) -> tuple[NDArray[np.int64], WordScores]:
-        """Return the mirror rows found by meaning or by words, every filter applied, and the words' scores."""
+    ) -> tuple[Mirror, NDArray[np.int64], WordScores]:
+        """Return a mirror, its rows found by meaning or by words, every filter applied, and the words' scores."""
         if request.is_open and self._store.kind in candidates.WRITTEN_HERE:
             with self._lock:
-                if self._mirror.is_whole:
-                    words = self._words(question)
-                    return candidates.held(self._mirror, actor, request, question, words), words
+                mirror = self._mirror
+                if mirror.is_whole:
+                    words = mirror.words(question.term_ids, question.project)
+                    return mirror, candidates.held(mirror, actor, request, question, words), words
         aimed = None if question.row is None else self._aimed(question)
         points = candidates.asked(self._store, actor, request, aimed, using=question.using, notes=notes)
-        self._fill(points)
+        mirror = self._filled(points)
         with self._lock:
-            return np.sort(self._mirror.rows(list(points))), self._words(question)
-
-    def _words(self, question: Question) -> WordScores:
-        return self._mirror.words(question.term_ids, question.project)
+            words = mirror.words(question.term_ids, question.project)
+            return mirror, np.sort(mirror.rows(list(points))), words
 
     def _aimed(self, question: Question) -> Matrix:
         """Return the query row less its mean: the engine's raw cosine then orders almost as the centred one does."""
@@ -269,8 +267,8 @@ class Searcher(Index):
     ) -> list[Ranked]:
         """Return the memories of an order, priors added, in their new order."""
         places = [int(place) for place in order]
-        points = [self._mirror.points[int(scored.rows[place])] for place in places]
-        memories = self._get(points)
+        points = [scored.mirror.points[int(scored.rows[place])] for place in places]
+        memories = self._get(scored.mirror, points)
         signals = scoring.signals(scored, places, self._weights) if request.detail else {}
         ranked = []
         for place, point in zip(places, points, strict=True):
@@ -320,7 +318,7 @@ class Searcher(Index):
         if not self._fold or len(ranked) < 2:
             return ranked
         with self._lock:
-            cosines = self._mirror.alike(scored.rows[[one.place for one in ranked]], using=using)
+            cosines = scored.mirror.alike(scored.rows[[one.place for one in ranked]], using=using)
         alike = {
             (ranked[first].place, ranked[second].place): float(cosines[first, second])
             for first, second in zip(*np.nonzero(np.triu(cosines > 0, 1)), strict=True)
@@ -367,18 +365,15 @@ class Searcher(Index):
         notes: Notes = {}
         answer = self._answer(actor, request, now, notes)
         question = self._question(actor, request, notes)
-        rows, _ = self._candidates(actor, request, question, notes)
-        self._fill({memory.point_id: memory.layer.value})
+        mirror, rows, words = self._candidates(actor, request, question, notes)
+        self._filled({memory.point_id: memory.layer.value}, mirror)
         period = _period(actor, request, now)
         with self._lock:
-            own = int(self._mirror.rows([memory.point_id])[0])
+            own = int(mirror.rows([memory.point_id])[0])
             is_candidate = own in rows
             rows = rows if is_candidate else np.append(rows, own)
             readers = audiences_of(actor.scope) if self._conversation else None
-            words = self._words(question)
-            scored = scoring.score(
-                self._mirror, question, rows, words, weights=self._weights, readers=readers, period=period
-            )
+            scored = scoring.score(mirror, question, rows, words, weights=self._weights, readers=readers, period=period)
         place = int(np.flatnonzero(scored.rows == own)[0])
         rank = 1 + int((scored.total > scored.total[place]).sum())
         told = {"rank": rank, "signals": scoring.signals(scored, [place], self._weights)[place]}
@@ -419,13 +414,13 @@ class Searcher(Index):
         collection = layer.value
         where = where_of(actor, request, layer)
         hits = self._store.nearest(collection, row, where, limit=BEFORE_SIMILAR * limit, using=using)
-        self._fill({hit.point_id: collection for hit in hits})
+        mirror = self._filled({hit.point_id: collection for hit in hits})
         with self._lock:
-            rows = self._mirror.rows([hit.point_id for hit in hits])
-            cosines = self._mirror.cosines_as_document(row, script_of(text), rows, using=using)
+            rows = mirror.rows([hit.point_id for hit in hits])
+            cosines = mirror.cosines_as_document(row, script_of(text), rows, using=using)
             order = ranking.best_first(np.nan_to_num(cosines, nan=-1.0), rows)[:limit]
-            near = [(self._mirror.points[int(rows[place])], float(cosines[place])) for place in order]
-        memories = self._get([point for point, _ in near])
+            near = [(mirror.points[int(rows[place])], float(cosines[place])) for place in order]
+        memories = self._get(mirror, [point for point, _ in near])
         now = self._clock.now()
         return [
             (memories[point], cosine)
@@ -435,10 +430,10 @@ class Searcher(Index):
 
     def alike(self, memories: Sequence[Memory]) -> NDArray[np.float32]:
         """Return the (n, n) centred cosines among stored versions, in their order; 0 where one is not embedded."""
-        self._fill({memory.point_id: memory.layer.value for memory in memories})
+        mirror = self._filled({memory.point_id: memory.layer.value for memory in memories})
         using = DENSE_LOCAL if DENSE_LOCAL in self._meaning.embedders else DENSE
         with self._lock:
-            return self._mirror.alike(self._mirror.rows([memory.point_id for memory in memories]), using=using)
+            return mirror.alike(mirror.rows([memory.point_id for memory in memories]), using=using)
 
 
 def _period(actor: Actor, request: SearchRequest, now: datetime) -> TimeWords | None:

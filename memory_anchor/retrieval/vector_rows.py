@@ -6,7 +6,7 @@ code path can compare a row of one with a row of the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ SHORTLIST_SHARE = 0.02
 """The cosine is computed of as many rows, the nearest by signs, for each one asked for, or of this share of all if that
 is more (docs/retrieval.md: what it misses)."""
 _BITS = 64
+_BY_ROW = ("_vectors", "_scale", "_embedded", "_learned")
 _BATCH = 4096
 
 
@@ -48,6 +49,25 @@ class VectorRows:
         self._learned = np.zeros(rows, dtype=bool)
         self._count = self._counted = 0
         self._means = self.centring.means()
+
+    def frozen(self, rows: int) -> dict[str, NDArray[Any]]:
+        """Return the first `rows` rows and the means as arrays; every sign was taken."""
+        kept = {name: getattr(self, name)[:rows] for name in _BY_ROW}
+        sums, counts = self.centring.learned()
+        return {**kept, "signs": self._signs[:, :rows], "signed_with": self._means, "sums": sums, "counts": counts}
+
+    def thaw(self, kept: Mapping[str, NDArray[Any]], rows: int) -> None:
+        """Take what `frozen` gave of as many rows. Raises ValueError, KeyError: it is not of this kind."""
+        for name in _BY_ROW:
+            getattr(self, name)[:rows] = kept[name]
+        self._signs[:, :rows] = kept["signs"]
+        self._means = kept["signed_with"].reshape(self._means.shape)
+        self._count = self._counted = int(self._embedded.sum())
+        self.centring.relearn(kept["sums"], kept["counts"])
+
+    def embedded(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which rows have a vector."""
+        return self._embedded[rows]
 
     def grow(self) -> None:
         """Make room for twice as many rows."""

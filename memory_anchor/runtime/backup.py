@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
+from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import make_private, ours, write_whole
 from memory_anchor.lifecycle.leases import RUNNER_FILE
@@ -140,7 +141,8 @@ def _copy_files(core: Core, parts: Path) -> None:
 
 def _own_entries(data_dir: Path) -> list[Path]:
     """Return what of a data directory belongs in a backup as files."""
-    return [path for path in sorted(data_dir.iterdir()) if _belongs(path.name) and path.name != "store"]
+    apart = ("store", SNAPSHOT_FILE)  # the store is exported; what is derived from it is not kept
+    return [path for path in sorted(data_dir.iterdir()) if _belongs(path.name) and path.name not in apart]
 
 
 def _belongs(name: str) -> bool:

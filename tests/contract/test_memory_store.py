@@ -30,7 +30,7 @@ from memory_anchor.model import (
     Usage,
     Visibility,
 )
-from memory_anchor.ports import DENSE, DENSE_LOCAL, WORDS, CollectionSpec, EmbedderIdentity, Entry, SparseVector
+from memory_anchor.ports import DENSE, DENSE_LOCAL, WORDS, CollectionSpec, EmbedderIdentity, Entry, Mark, SparseVector
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 
@@ -362,6 +362,31 @@ def test_scan_pages_through_everything_once(store: Store) -> None:
     assert {entry.memory.id for entry in seen} == {f"m{number}" for number in range(11)} - {"m3"}
     assert all(DENSE in entry.vectors for entry in seen)
     assert store.scan(FACTS, Where((OneOf("id", ()),))) == ([], None)
+
+
+def test_marks_are_what_scan_says_may_move(store: Store) -> None:
+    """Port marks: the same pages as scan, with state and audience alone."""
+    memories = [
+        memory("m0"),
+        memory("m1", status=Status.ARCHIVED),
+        memory("m2", recorded_to=NOON, is_current=False),
+        memory("m3", scope=Scope(project="p1", agent="a1"), visibility=Visibility.AGENT),
+        memory("m4"),
+    ]
+    store.put(FACTS, [Entry(each) for each in memories])
+
+    marks: list[Mark] = []
+    scanned: list[Entry] = []
+    after = also = None
+    while not marks or after is not None:
+        found, after = store.marks(FACTS, Where(), page=2, after=after)
+        entries, also = store.scan(FACTS, Where(), page=2, after=also)
+        assert after == also
+        marks += found
+        scanned += entries
+
+    assert marks == [Mark(one.memory.point_id, one.memory.state, one.memory.audience) for one in scanned]
+    assert len(marks) == len(memories)
 
 
 # --- ranking ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,397 @@
+"""What one process leaves to the next: the mirror as a file, and the store's last word on every version of it."""
+
+from __future__ import annotations
+
+import stat
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memory_anchor.adapters import snapshot_file
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
+from memory_anchor.app import build_core
+from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, Status, Tag, Visibility
+from memory_anchor.ports import DENSE, CollectionSpec, Entry, Mark
+from memory_anchor.retrieval import index, mirror
+from memory_anchor.retrieval.request import SearchRequest
+from memory_anchor.retrieval.search import Searcher
+from memory_anchor.runtime import backup
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import Settings
+from memory_anchor.testing import START, HashEmbedder, ManualClock
+from memory_anchor.where import Where
+
+ME = Actor(scope=Scope(project="mine", agent="anna"))
+TOPICS = ("ports of the gateway", "label printer jams", "invoice export", "登录超时", "路由配置的变更")
+LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT)
+
+
+class Held:
+    """A snapshot in memory."""
+
+    def __init__(self) -> None:
+        self.arrays: Mapping[str, Any] | None = None
+
+    def take(self) -> Mapping[str, Any] | None:
+        taken, self.arrays = self.arrays, None
+        return taken
+
+    def put(self, arrays: Mapping[str, Any]) -> None:
+        self.arrays = {name: array.copy() for name, array in arrays.items()}
+
+    def drop(self) -> None:
+        self.arrays = None
+
+
+class CountedStore(DictStore):
+    """The reference store; counts the versions whose text was read, and lets something happen between two reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = 0
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def scan(self, *args: Any, **options: Any) -> tuple[list[Entry], str | None]:
+        page, after = super().scan(*args, **options)
+        self.read += len(page)
+        return page, after
+
+    def marks(
+        self, collection: str, where: Where, *, page: int = 500, after: str | None = None
+    ) -> tuple[list[Mark], str | None]:
+        entries, following = DictStore.scan(self, collection, where, page=page, after=after)
+        found = [Mark(one.memory.point_id, one.memory.state, one.memory.audience) for one in entries]
+        self._happen()
+        return found, following
+
+    def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
+        found = super().get(collection, point_ids, with_vectors=with_vectors)
+        self.read += len(found)
+        self._happen()
+        return found
+
+    def _happen(self) -> None:
+        happens, self.meanwhile = self.meanwhile, lambda: None
+        happens()
+
+
+class Machine:
+    """One store and its snapshot, which outlive the searchers of several processes."""
+
+    def __init__(self, *, dimensions: int = 64) -> None:
+        self.store, self.snapshot = CountedStore(), Held()
+        self.embedder = HashEmbedder(dimensions=dimensions)
+        for layer in LAYERS:
+            self.store.open_collection(layer.value, CollectionSpec({DENSE: self.embedder.identity}))
+        self._number = 0
+
+    def process(self, *, snapshot: bool = True) -> Searcher:
+        kept = self.snapshot if snapshot else None
+        return Searcher(self.store, self.embedder, ManualClock(), cache_ttl_s=0, snapshot=kept)
+
+    def memory(self, content: str, **more: Any) -> Memory:
+        self._number += 1
+        at = START - timedelta(minutes=self._number)
+        is_event = self._number % 2 == 0
+        return Memory(
+            id=f"m{self._number:04d}",
+            content=content,
+            layer=LAYERS[self._number % 2],
+            type=MemoryType.EVENT if is_event else MemoryType.FACT,
+            recorded_at=at,
+            valid_from=at,
+            when=at if is_event else None,
+            **({"scope": ME.scope} | more),
+        )
+
+    def write(self, searcher: Searcher, memory: Memory, *, embed: bool = True) -> Memory:
+        entry = searcher.entry_of(memory, embed=embed)
+        self.store.put(memory.layer.value, [entry])
+        searcher.note_written(entry)
+        return memory
+
+    def life(self, *contents: str) -> list[Memory]:
+        """One process from its start to its end; return what it wrote."""
+        searcher = self.process()
+        searcher.warm()
+        written = [self.write(searcher, self.memory(content)) for content in contents]
+        searcher.keep()
+        return written
+
+
+@pytest.fixture(autouse=True)
+def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "KEPT_FROM", 1)
+
+
+def told(searcher: Searcher, query: str) -> list[tuple[str, float]]:
+    answer = searcher.search(ME, SearchRequest(query, limit=20))
+    return [(found.id, round(found.score, 3)) for found in answer.snippets]
+
+
+def test_the_next_process_reads_no_text_of_what_the_last_one_knew() -> None:
+    """Rule hot path: a start costs what has changed, not what is there."""
+    machine = Machine()
+    machine.life(*(f"{topic}, note {number}" for number in range(8) for topic in TOPICS))
+    machine.store.read = 0
+
+    searcher = machine.process()
+    searcher.warm()
+
+    assert machine.store.read == 0
+    assert searcher.in_memory() == {"versions": 40, "complete": True}
+    assert len(told(searcher, TOPICS[0])) == 8
+
+
+CHANGES = ("supersede", "archive", "erase", "hide", "embed", "add", "own")
+
+LEAVES = ("supersede", "archive", "erase")
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    contents=st.lists(st.tuples(st.sampled_from(TOPICS), st.booleans()), min_size=1, max_size=20),
+    changes=st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 19)), max_size=12),
+    asked=st.sampled_from(TOPICS),
+)
+def test_what_was_thawed_answers_as_what_was_read(
+    contents: list[tuple[str, bool]], changes: list[tuple[str, int]], asked: str
+) -> None:
+    """Rule search.derived: whatever another process did meanwhile, an old snapshot never changes an answer."""
+    machine = Machine()
+    first = machine.process()
+    first.warm()
+    known = [
+        machine.write(
+            first,
+            machine.memory(
+                f"{topic}, note {number}",
+                scope=replace(ME.scope, conversation="talk" if number % 3 else ""),
+                conversation_seq=number if number % 3 else None,
+                tags=(Tag("ops", 0.5),) if number % 4 == 0 else (),
+                who=("Anna",) if number % 5 == 0 else (),
+            ),
+            embed=embed,
+        )
+        for number, (topic, embed) in enumerate(contents)
+    ]
+    first.keep()
+    other = machine.process(snapshot=False)
+    for change, number in changes:
+        _change(machine, other, known, change, number % len(known))
+
+    thawed, read = machine.process(), machine.process(snapshot=False)
+    thawed.warm()
+    read.warm()
+
+    assert thawed.in_memory()["complete"]
+    assert told(thawed, asked) == told(read, asked)
+
+
+def _change(machine: Machine, other: Searcher, known: list[Memory], change: str, number: int) -> None:
+    memory = known[number]
+    stored = DictStore.get(machine.store, memory.layer.value, [memory.point_id], with_vectors=True)
+    if change == "add":
+        known.append(machine.write(other, machine.memory(f"{TOPICS[number % 5]}, told later")))
+    elif not stored or (change in LEAVES and memory.conversation_seq is not None):
+        return  # in a running process too, what leaves a talk stays a gap in it until the next full reading
+    elif change == "erase":
+        machine.store.erase(memory.layer.value, [memory.point_id])
+    elif change == "embed" and DENSE in stored[0].vectors:
+        return  # a process that makes a row anew drops the snapshot
+    elif change == "embed":
+        machine.store.set_vectors(
+            memory.layer.value, {memory.point_id: {DENSE: machine.embedder.documents([memory.content])[0]}}
+        )
+    elif change == "supersede":
+        machine.store.put(memory.layer.value, [replace(stored[0], memory=replace(memory, is_current=False))])
+        known[number] = machine.write(other, replace(memory, version=memory.version + 1, content="changed since"))
+    else:
+        moved: dict[str, Any] = {
+            "archive": {"status": Status.ARCHIVED},
+            "hide": {"visibility": Visibility.CONVERSATION},
+        }
+        known[number] = replace(memory, **moved.get(change, {"visibility": Visibility.AGENT}))
+        machine.store.put(memory.layer.value, [replace(stored[0], memory=known[number])])
+
+
+def test_what_is_written_while_the_start_goes_on_is_found() -> None:
+    """Red line: an acknowledged write is found, whatever the process was doing."""
+    machine = Machine()
+    old = machine.life(*(f"{topic}, note {number}" for number in range(3) for topic in TOPICS))
+    searcher = machine.process()
+
+    def write() -> None:
+        machine.write(searcher, machine.memory("the coffee machine is on the third floor"))
+        gone = replace(old[0], is_current=False)
+        machine.store.put(gone.layer.value, [Entry(gone)])
+        searcher.note_written(Entry(gone))
+
+    machine.store.meanwhile = write
+    searcher.warm()
+
+    assert [found for found, _ in told(searcher, "where is the coffee machine")] == ["m0016"]
+    assert old[0].id not in [found for found, _ in told(searcher, old[0].content)]
+
+
+def test_a_search_that_has_begun_goes_on_with_the_rows_it_knows() -> None:
+    """Rule search.derived: what takes the mirror's place never mixes up what a search has found."""
+    machine = Machine()
+    machine.life(*(f"{topic}, note {number}" for number in range(4) for topic in TOPICS))
+    searcher = machine.process(snapshot=False)
+    searcher.warm()
+    before = told(searcher, TOPICS[2])
+
+    machine.store.meanwhile = searcher.invalidate
+    during = told(searcher, TOPICS[2])
+
+    assert before and during == before
+
+
+def test_a_snapshot_is_taken_once() -> None:
+    """Red line: after a kill the store is read, and nothing older is trusted."""
+    machine = Machine()
+    machine.life("the gateway listens on port 8443")
+    killed = machine.process()
+    killed.warm()
+    machine.store.read = 0
+
+    machine.process().warm()
+
+    assert machine.store.read == 1
+
+
+@pytest.mark.parametrize("ends", ["half", "empty"])
+def test_a_process_that_has_not_read_the_store_leaves_nothing(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: what is kept is whole, and worth it."""
+    machine = Machine()
+    searcher = machine.process()
+    if ends == "half":
+        machine.write(searcher, machine.memory("the gateway listens on port 8443"))
+    else:
+        monkeypatch.setattr(index, "KEPT_FROM", 2000)
+        searcher.warm()
+    searcher.keep()
+
+    assert machine.snapshot.arrays is None
+
+
+def test_what_is_invalid_is_not_left_to_the_next_process() -> None:
+    """Rule: an import, a purge and a reindex forget the snapshot as they do every other trace."""
+    machine = Machine()
+    machine.life("the gateway listens on port 8443")
+
+    machine.process().invalidate()
+
+    assert machine.snapshot.arrays is None
+
+
+def test_a_row_made_by_a_process_that_took_no_snapshot_ends_it() -> None:
+    """Rule search.derived: a long memory's first row is replaced behind; nobody compares an old one."""
+    machine = Machine()
+    machine.life("the gateway listens on port 8443")
+    other = machine.process()
+    machine.write(other, machine.memory("label printer jams"), embed=False)
+    told(other, "label printer")
+
+    assert machine.snapshot.arrays is None
+
+
+def test_a_snapshot_of_another_embedder_or_format_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: rows of two models are never compared; another way to derive begins anew."""
+    narrow = Machine(dimensions=32)
+    narrow.life("the gateway listens on port 8443")
+    machine = Machine()
+    machine.life("the gateway listens on port 8443")
+    right, machine.snapshot.arrays = machine.snapshot.arrays, narrow.snapshot.arrays
+    machine.store.read = 0
+    machine.process().warm()
+    assert machine.store.read == 1
+
+    machine.snapshot.arrays = right
+    monkeypatch.setattr(mirror, "FORMAT", mirror.FORMAT + 1)
+    machine.process().warm()
+    assert machine.store.read == 2
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_private_and_gives_back_what_was_put(tmp_path: Path) -> None:
+    """Port snapshot: take returns what put was given, once; the file is its owner's alone."""
+    file = SnapshotFile(tmp_path / SNAPSHOT_FILE)
+    file.put({"rows": np.arange(5), "empty": np.zeros((0, 3), dtype=np.float32)})
+
+    assert stat.S_IMODE((tmp_path / SNAPSHOT_FILE).stat().st_mode) == 0o600
+    taken = file.take()
+    assert taken is not None and taken["rows"].tolist() == [0, 1, 2, 3, 4] and taken["empty"].shape == (0, 3)
+    assert file.take() is None and not list(tmp_path.glob("*mirror*"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "no zip", "folder", "other version"])
+def test_a_damaged_file_counts_as_none(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Port snapshot: what a crash leaves is never half read."""
+    path = tmp_path / SNAPSHOT_FILE
+    file = SnapshotFile(path)
+    file.put({"rows": np.arange(5_000)})
+    whole = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif damage == "flipped":
+        middle = len(whole) // 2
+        path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    elif damage == "no zip":
+        path.write_text("rows")
+    elif damage == "folder":
+        path.unlink()
+        path.mkdir()
+    else:
+        monkeypatch.setattr(snapshot_file, "VERSION", "0.0.1")
+
+    assert file.take() is None
+
+
+def test_where_there_is_no_room_nothing_is_kept_and_nothing_fails(tmp_path: Path) -> None:
+    """Port snapshot: it is never worth an error."""
+    (tmp_path / "not a folder").write_text("")
+    file = SnapshotFile(tmp_path / "not a folder" / SNAPSHOT_FILE)
+
+    file.put({"rows": np.arange(5)})
+
+    assert file.take() is None
+
+
+# --- in a whole memory -----------------------------------------------------------------------------------------------
+
+
+def test_a_closed_memory_leaves_its_mirror_without_any_text_and_outside_of_backups(tmp_path: Path) -> None:
+    """Rule security: what lies beside the store holds no text; a backup holds the store and not what is derived."""
+    data, embedder = tmp_path / "data", HashEmbedder(dimensions=64)
+    with DirectoryLock.acquire(data, role="test") as lock:
+        core = build_core(Settings(), data_dir=data, lock=lock, embedder=embedder)
+        core.services.searcher.warm()
+        saved = core.anchor(Actor()).save_memory("the nightingale sings at port 8443", importance=0.7)
+        core.close()
+    held = (data / SNAPSHOT_FILE).read_bytes()
+    assert b"nightingale" not in held and b"8443" not in held
+
+    with DirectoryLock.acquire(data, role="test") as lock:
+        core = build_core(Settings(), data_dir=data, lock=lock, embedder=embedder)
+        core.services.searcher.warm()
+        found = core.anchor(Actor()).search("which port does the nightingale sing at")
+        assert [snippet.id for snippet in found.snippets] == [saved.id]
+        core.close()
+        core = build_core(Settings(), data_dir=data, lock=lock, embedder=embedder)
+        backup.create(core, tmp_path / "all.tar.gz")
+        core.close()
+    with tarfile.open(tmp_path / "all.tar.gz") as archive:
+        assert not [name for name in archive.getnames() if SNAPSHOT_FILE in name]
