@@ -1,10 +1,10 @@
 """A tool's JSON Schema made strict, so that a model's arguments fit it more often. Pure.
 
 Objects refuse undeclared names, `$ref` is inlined and definitions are dropped, `oneOf` becomes `anyOf` (models and APIs
-know only that), and names that are required or used by a branch but not declared are declared. The aim is that an
-argument which was right for the tool stays right; what strict dialects cannot say is therefore left alone: a declared
-map (`additionalProperties` with a schema, or `true` without properties) stays a map, and the branches of an object are
-not closed one by one, since all of them see the same object and its declared names.
+know only that), and names that are required (always, or beside another name) or used by a branch but not declared are
+declared. The aim is that an argument which was right for the tool stays right; what strict dialects cannot say is
+therefore left alone: a declared map (`additionalProperties` with a schema, or `true` without properties) stays a map,
+and the branches of an object are not closed one by one, since all of them see the same object and its declared names.
 
 Rejected: requiring every property, as some APIs want it, by default. Tools would get nulls they never asked for;
 `require_all` does it on demand. Invariant: strict_schema(strict_schema(s)) == strict_schema(s).
@@ -128,11 +128,11 @@ class _Normaliser:
     def _object(self, plain: dict[str, Any], place: _Place) -> dict[str, Any]:
         named = list(dict.fromkeys(self._names(plain, place.refs)))
         branch_names = frozenset(
-            name for branch in _branches(plain) for name in self._names(branch, place.refs, with_required=False)
+            name for branch in _branches(plain) for name in self._names(branch, place.refs, asked=False)
         )
         made = self._parts(plain, place, branches_closed=False, contested=branch_names)
         extra = made.get("additionalProperties")
-        is_map = isinstance(extra, dict) or (extra is True and not named)
+        is_map = isinstance(extra, dict) or (extra is True and not any(self._names(plain, place.refs, asked=False)))
         if not place.closed or is_map:
             return made
         properties = made.setdefault("properties", {})
@@ -169,26 +169,40 @@ class _Normaliser:
                 made[name] = value
         return made
 
-    def _names(self, schema: Any, refs: tuple[str, ...], *, with_required: bool = True) -> Iterable[str]:
-        """Yield the property names that a schema or one of its branches mentions for the same object."""
+    def _names(self, schema: Any, refs: tuple[str, ...], *, asked: bool = True) -> Iterable[str]:
+        """Yield the property names that a schema or one of its branches mentions for the same object.
+
+        asked: also those that it only asks for.
+        """
         if not isinstance(schema, Mapping):
             return
         self._spend(len(refs))
         properties = schema.get("properties")
         yield from properties if isinstance(properties, Mapping) else ()
-        if with_required and _is_list(schema.get("required")):
-            yield from (name for name in schema["required"] if isinstance(name, str))
+        yield from _asked_for(schema) if asked else ()
         ref = schema.get("$ref")
         if isinstance(ref, str) and ref not in refs:
-            yield from self._names(_found(self._root, ref), (*refs, ref), with_required=with_required)
+            yield from self._names(_found(self._root, ref), (*refs, ref), asked=asked)
         for branch in _branches(schema):
-            yield from self._names(branch, refs, with_required=with_required)
+            yield from self._names(branch, refs, asked=asked)
 
 
 def _check(schema: Mapping[str, Any]) -> None:
     for name in _CHILD_MAPS:
         if name in schema and not isinstance(schema[name], Mapping):
             raise BadInput(f"schema has {name} that are a {type(schema[name]).__name__}; allowed is a mapping")
+
+
+def _asked_for(schema: Mapping[str, Any]) -> Iterable[str]:
+    """Yield the names that a schema asks for: always, or when another name is there, with that other name."""
+    lists = [schema.get("required")]
+    for word in ("dependentRequired", *_DEPENDENT):
+        dependent = schema.get(word)
+        if isinstance(dependent, Mapping):
+            yield from dependent
+            lists.extend(dependent.values())
+    for names in lists:
+        yield from (name for name in names if isinstance(name, str)) if _is_list(names) and names else ()
 
 
 def _branches(schema: Mapping[str, Any]) -> list[Any]:

@@ -50,6 +50,40 @@ def test_missing_properties_are_filled() -> None:
     assert accepts(strict, {"path": "x"})
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"dependentRequired": {"card": ["address"]}},
+        {"dependencies": {"card": ["address"]}},
+        {"dependentSchemas": {"card": {"required": ["address"]}}},
+        {"dependencies": {"card": {"required": ["address"]}}},
+        {"dependentSchemas": {"card": {"dependentRequired": {"card": ["address"]}}}},
+        {"allOf": [{"dependentRequired": {"card": ["address"]}}]},
+    ],
+)
+@pytest.mark.parametrize("properties", [{"card": {"type": "string"}}, {}])
+def test_a_name_that_another_name_asks_for_is_declared(condition: dict[str, Any], properties: dict[str, Any]) -> None:
+    """Both names of a dependency can be given, as draft 7 and 2020-12 spell it; others are still refused."""
+    schema = {"type": "object", "properties": properties, **condition}
+
+    strict = strict_schema(schema)
+
+    assert strict["additionalProperties"] is False
+    assert set(strict["properties"]) == {"card", "address"}
+    assert accepts(strict, {"card": "1", "address": "here"})
+    assert not accepts(strict, {"card": "1", "address": "here", "z": 1})
+    assert "dependencies" in condition or not accepts(strict, {"card": "1"})
+    assert strict_schema(strict) == strict
+
+
+@pytest.mark.parametrize("condition", [{"required": ["a"]}, {"dependentRequired": {"a": ["b"]}}])
+def test_a_map_that_asks_for_a_name_stays_a_map(condition: dict[str, Any]) -> None:
+    """Asking for a name declares no property: every other name is as right as before."""
+    schema = {"type": "object", "additionalProperties": True, **condition}
+
+    assert accepts(strict_schema(schema), {"a": 1, "b": 2, "z": 3})
+
+
 def test_references_are_inlined_and_definitions_dropped() -> None:
     """Local pointers of every spelling; notes beside a reference win."""
     schema = {
