@@ -102,7 +102,13 @@ def test_a_golden_question_must_expect_what_the_memory_holds(line) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--expects", "x"), ("--golden",), ("--locomo", "none.json"), ("--golden", "--variant", "as set")],
+    [
+        ("--expects", "x"),
+        ("--save", "q", "--remove", "q"),
+        ("--golden",),
+        ("--locomo", "none.json"),
+        ("--golden", "--variant", "as set"),
+    ],
 )
 def test_options_that_do_not_go_together_are_refused(line, arguments: tuple[str, ...]) -> None:
     """Rule exit: bad input is 2, and nothing ran."""

@@ -53,6 +53,8 @@ def evaluate(
     json_: Json = False,
 ) -> None:
     """Measure recall, time and tokens: bundled questions, your golden ones, LoCoMo or LongMemEval files."""
+    if save is not None and remove is not None:
+        raise BadInput("--save and --remove are given together; allowed is one of them at a time")
     if save is not None or remove is not None:
         _edit_golden(save, expects, remove, json_)
         return
