@@ -89,12 +89,13 @@ def checked(query: object, expects: object) -> Golden:
 def ask(anchor: MemoryAnchor, questions: object) -> dict[str, Any]:
     """Ask the caller's own store; return for each question ids best first, milliseconds, and tokens of the answer.
 
-    questions: a list of texts. One that was asked within `retrieval.cache_ttl_s` is answered from the cache, as it
-    would be for an agent, and its time says so. Raises BadInput.
+    questions: a list of texts. What is kept of them is forgotten first: a time is that of the first search for a text,
+    but for rows that an embedder behind an API keeps itself. Raises BadInput.
     """
     texts = inputs.strings("questions", questions, most=QUESTIONS_MAX, each=inputs.QUERY_MAX)
     answers = []
     for text in texts:
+        anchor.services.searcher.forget(text)
         started = time.perf_counter()
         found = anchor.search(text, limit=ASKED_DEPTH)
         ms = (time.perf_counter() - started) * 1000

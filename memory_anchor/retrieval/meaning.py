@@ -69,6 +69,12 @@ class Meaning:
             return Asked(row, name, f"Searched by meaning with the bundled model: {failed}" if failed else "")
         return Asked(None, note=f"Searched by words only: {failed or 'no embedder is configured.'}")
 
+    def forget(self, query: str) -> None:
+        """Let the rows of a query go: the next time it is asked they are made anew."""
+        with self._lock:
+            for name in self.embedders:
+                self._queries.pop((name, query), None)
+
     def _query(self, name: str, text: str) -> Matrix:
         with self._lock:
             if (name, text) in self._queries:

@@ -135,6 +135,13 @@ class Searcher(Index):
                 self._answers.popitem(last=False)
         return answer
 
+    def forget(self, query: str) -> None:
+        """Let go of what is kept of a query, its answers and its rows: the next search for it takes its full time."""
+        self._meaning.forget(query)
+        with self._lock:
+            for key in [key for key in self._answers if key[2].query == query]:
+                del self._answers[key]
+
     def cache_counts(self) -> tuple[int, int]:
         """Return how many searches were answered from the cache so far, and how many were not."""
         with self._lock:

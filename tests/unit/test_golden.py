@@ -63,6 +63,26 @@ def test_golden_questions_are_asked_of_the_users_own_memory(anchor: MemoryAnchor
     assert runner.figures(answers)["overall"]["R@5"] == 0.5
 
 
+def test_golden_questions_are_timed_without_the_cache(anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule eval.golden: asked again at once, a question is embedded and searched for again; other answers stay kept."""
+    anchor.save_memory("The staging database listens on port 6543.")
+    searcher = anchor.services.searcher
+    embedder = next(iter(searcher._meaning.embedders.values()))
+    embedded: list[str] = []
+    queries = embedder.queries
+    monkeypatch.setattr(embedder, "queries", lambda texts: embedded.extend(texts) or queries(texts))
+    anchor.search("what listens?")
+
+    golden.ask(anchor, ["staging database port"])
+    hits = searcher.cache_counts()[0]
+    golden.ask(anchor, ["staging database port"])
+
+    assert searcher.cache_counts()[0] == hits
+    assert embedded.count("staging database port") == 2
+    anchor.search("what listens?")
+    assert searcher.cache_counts()[0] == hits + 1
+
+
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Run the real command in an empty folder, without an embedder."""
