@@ -55,6 +55,7 @@ class Index:
         self._generation = 0
         self._is_cold = True
         self._written_meanwhile: set[str] | None = None
+        self._counted: dict[str, tuple[int, int]] = {}
         self._backlogs = {
             name: Backlog(store, one, partial(self._embedded, name), using=name)
             for name, one in meaning.embedders.items()
@@ -239,6 +240,23 @@ class Index:
             if 0 < len(backlog) <= DRAINED_BY_SEARCH and embedder.available():
                 with contextlib.suppress(Unavailable, WrongEmbedder):  # `_question` tells
                     backlog.embed(DRAINED_BY_SEARCH, by=embedder)
+
+    def _without_row(self, using: str) -> int:
+        """Return how many versions are found by words only, as far as is known; counted once a change."""
+        with self._lock:
+            if self._mirror.is_whole:
+                return self._mirror.without_row(using)
+            generation, counted = self._counted.get(using, (-1, 0))
+            if generation == self._generation:
+                return counted
+            generation = self._generation
+        try:
+            counted = self._backlogs[using].unembedded()
+        except MemoryAnchorError:  # the search itself says what failed
+            return len(self._backlogs[using])
+        with self._lock:
+            self._counted[using] = generation, counted
+        return counted
 
     def _get(self, mirror: Mirror, points: Sequence[str]) -> dict[str, Memory]:
         with self._lock:

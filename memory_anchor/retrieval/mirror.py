@@ -366,6 +366,11 @@ class Mirror:
             return np.zeros((len(rows), len(rows)), dtype=np.float32)
         return held.alike(rows, self._script[rows])
 
+    def without_row(self, using: str = DENSE) -> int:
+        """Return how many live rows have no vector of this embedder."""
+        live = np.flatnonzero(self._live[: len(self)])
+        return int(np.count_nonzero(~self._rows_of[using].embedded(live)))
+
     def conversations(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the talk number of each row (a conversation on one day), -1 outside any."""
         return self._conversation[rows]

@@ -120,6 +120,7 @@ def score(
         parts["name"] = np.float32(weights.name) * named
         talks = np.append(ranking.scaled(words.conversations, low=0.0), np.float32(0))
         parts["conversation"] = np.float32(weights.conversation * covered) * talks[mirror.conversations(rows)]
+        parts["alone"] = _alone(base, mirror.conversations(rows), weights, covered)
     parts["asks"] = np.float32(-weights.asks) * shapes[:, 0]
     parts["when"] = np.float32(weights.when * wants_time(question.text)) * shapes[:, 1]
     parts["number"] = np.float32(weights.number * wants_number(question.text)) * shapes[:, 2]
@@ -162,6 +163,19 @@ def _conversation_parts(
         "answers": np.float32(weights.answers) * asked * given,
         "talk": np.float32(weights.talk) * ranking.best_of_group(base, mirror.conversations(rows)),
     }
+
+
+def _alone(base: Scores, talks: NDArray[np.int32], weights: RankingWeights, covered: float) -> Scores:
+    """Return what evidence outside any conversation gets where others have one: the most that a talk gives, in
+    proportion to its own score.
+
+    A fact is a talk of one; without this an event beside the answer outranks the fact that is the answer.
+    """
+    if not (talks >= 0).any():
+        return np.zeros_like(base)
+    most = weights.dense + weights.words * covered
+    share = weights.talk + weights.conversation * covered / max(most, ranking.SPAN_EPSILON)
+    return np.where(talks < 0, np.float32(share) * base, np.float32(0))
 
 
 def _links(mirror: Mirror, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -36,7 +36,7 @@ from memory_anchor.retrieval.reranking import DEADLINE_S, reranked
 from memory_anchor.retrieval.scoring import Question, Scored
 from memory_anchor.retrieval.timewords import TimeWords, time_range
 from memory_anchor.text.indexing import phrase_text
-from memory_anchor.text.terms import DATE_TERM, normal, phrases, terms
+from memory_anchor.text.terms import DATE_TERM, holds, normal, phrases, terms
 from memory_anchor.where import OneOf
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ class Searcher(Index):
             found = self._then(actor, request, question, now, notes, period)
         else:
             found = self._ranked(actor, request, question, now, notes, period)
-        if question.row is not None and (waiting := len(self._backlogs[question.using])):
-            notes[f"{waiting} new memories are not embedded yet and are found by their words only."] = True
+        if question.row is not None and (waiting := self._without_row(question.using)):
+            notes[f"{waiting} memories are not embedded yet and are found by their words only."] = True
         shown = {one.memory.id for one in found}
         conflicts = {
             (min(one.memory.id, other), max(one.memory.id, other))
@@ -229,16 +229,36 @@ class Searcher(Index):
             order = order[scored.relevant[order]]
         wanted = phrases(request.query)
         if wanted:
-            ranked = self._quoted(actor, request, scored, order, now, wanted, notes)
+            ranked = self._arranged(self._quoted(actor, request, scored, order, now, wanted, notes), scored, question)
         else:
-            ranked = self._read(actor, request, scored, order[: request.limit + SPARE], now)
+            ranked = self._distinct(actor, request, scored, order, now, question)
         if self._reranker is not None and ranked:
             ranked, note = reranked(
                 self._reranker, request.query, ranked, share=self._weights.rerank, deadline_s=self._rerank_deadline_s
             )
             if note:
                 notes[note] = True
-        return self._with_disputed(actor, request, self._arranged(ranked, scored, question.using), now, notes)
+        return self._with_disputed(actor, request, ranked, now, notes)
+
+    def _distinct(
+        self,
+        actor: Actor,
+        request: SearchRequest,
+        scored: Scored,
+        order: NDArray[np.int64],
+        now: datetime,
+        question: Question,
+    ) -> list[Ranked]:
+        """Return the best of an order with near-duplicates folded, read on until there are as many as asked for."""
+        read: list[Ranked] = []
+        kept: list[Ranked] = []
+        page = request.limit + SPARE
+        for start in range(0, len(order), page):
+            read += self._read(actor, request, scored, order[start : start + page], now)
+            kept = self._arranged(sorted(read, key=lambda one: -one.score), scored, question)
+            if len(kept) >= request.limit:
+                break
+        return kept
 
     def _candidates(
         self, actor: Actor, request: SearchRequest, question: Question, notes: Notes
@@ -321,11 +341,11 @@ class Searcher(Index):
         """Return how the topic bent the query, for explain; nothing where it did not."""
         return {"lens": {"topic": request.topic, "weight": self._lens}} if self._lens and request.topic else {}
 
-    def _arranged(self, ranked: list[Ranked], scored: Scored, using: str) -> list[Ranked]:
+    def _arranged(self, ranked: list[Ranked], scored: Scored, question: Question) -> list[Ranked]:
         if not self._fold or len(ranked) < 2:
             return ranked
         with self._lock:
-            cosines = scored.mirror.alike(scored.rows[[one.place for one in ranked]], using=using)
+            cosines = scored.mirror.alike(scored.rows[[one.place for one in ranked]], using=question.using)
         alike = {
             (ranked[first].place, ranked[second].place): float(cosines[first, second])
             for first, second in zip(*np.nonzero(np.triu(cosines > 0, 1)), strict=True)
@@ -363,8 +383,8 @@ class Searcher(Index):
     def why_not(self, actor: Actor, request: SearchRequest, memory: Memory) -> dict[str, Any]:
         """Return why this memory does or does not answer the request.
 
-        found: whether it is within the limit. rank: its place among all candidates, from 1, when it is one. reason: a
-        clause. signals: as in a detailed search, when it was scored.
+        found: whether it is within the limit. rank: its place in the answer, from 1, were it long enough, else among
+        all that was scored. reason: a clause. signals: as in a detailed search, when it was scored.
         """
         now = self._clock.now()
         if reason := refusal(actor, request, memory, now=now):
@@ -382,28 +402,30 @@ class Searcher(Index):
             readers = audiences_of(actor.scope) if self._conversation else None
             scored = scoring.score(mirror, question, rows, words, weights=self._weights, readers=readers, period=period)
         place = int(np.flatnonzero(scored.rows == own)[0])
-        rank = 1 + int((scored.total > scored.total[place]).sum())
-        told = {"rank": rank, "signals": scoring.signals(scored, [place], self._weights)[place]}
+        signals = scoring.signals(scored, [place], self._weights)[place]
         if any(one.id == memory.id for one in answer.snippets):
-            return {"found": True, "reason": "it is among the answers", **told}
-        ahead = f"{rank - 1} others rank above it and {request.limit} are shown"
-        if period is not None and _is_outside(actor, request, memory, period, now) and _elsewhere(period) not in notes:
+            rank = next(number for number, one in enumerate(answer.snippets, 1) if one.id == memory.id)
+            return {"found": True, "reason": "it is among the answers", "rank": rank, "signals": signals}
+        # What the same search would show with room for all: what comes before it there is what comes before it.
+        everything = self._answer(actor, replace(request, limit=request.limit + len(scored.rows)), now, {}).snippets
+        rank = next((number for number, one in enumerate(everything, 1) if one.id == memory.id), 0)
+        same = next((one.id for one in everything if any(cited.ref == memory.id for cited in one.citations)), "")
+        if rank > request.limit:
+            reason = f"{rank - 1} others rank above it and {request.limit} are shown"
+        elif rank:
+            reason = "the other side of a disputed memory takes its place"
+        elif same:
+            reason = f"it says the same as {same}, which cites it"
+        elif period is not None and _is_outside(actor, request, memory, period, now) and _elsewhere(period) not in notes:
             reason = f"it lies outside of {period.text!r}, which the query names"
-        elif not all(phrase in phrase_text(memory) for phrase in phrases(request.query)):
+        elif not all(holds(phrase_text(memory), phrase) for phrase in phrases(request.query)):
             reason = "it does not hold the quoted words"
         elif not is_candidate:
             reason = f"neither meaning nor words bring it among the first {candidates.CANDIDATES}"
-        elif not scored.relevant[place]:
-            reason = "it is not relevant enough in meaning or in words"
-        elif same := next(
-            (one.id for one in answer.snippets if any(cited.ref == memory.id for cited in one.citations)), ""
-        ):
-            reason = f"it says the same as {same}, which is shown and cites it"
         else:
-            reason = (
-                ahead if rank > request.limit else "others pass it once importance, use and a reranker have counted"
-            )
-        return {"found": False, "reason": reason, **told}
+            reason = "it is not relevant enough in meaning or in words"
+        rank = rank or 1 + int((scored.total > scored.total[place]).sum())
+        return {"found": False, "reason": reason, "rank": rank, "signals": signals}
 
     # --- similar memories ------------------------------------------------------------------------------------------
 
@@ -487,11 +509,11 @@ def _quoting(ranked: list[Ranked], query: str, wanted: Sequence[str]) -> list[Ra
     When the query asks something about the phrase ("what did Anna learn from "Dune"?"), those whose context holds it
     follow: the answer seldom repeats the title it is about.
     """
-    own = [one for one in ranked if all(phrase in phrase_text(one.memory) for phrase in wanted)]
+    own = [one for one in ranked if all(holds(phrase_text(one.memory), phrase) for phrase in wanted)]
     if not _asks_about(query, wanted):
         return own
     shown = {one.memory.id for one in own}
-    around = (one for one in ranked if all(phrase in normal(one.memory.context) for phrase in wanted))
+    around = (one for one in ranked if all(holds(normal(one.memory.context), phrase) for phrase in wanted))
     return own + [one for one in around if one.memory.id not in shown]
 
 

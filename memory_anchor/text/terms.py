@@ -31,7 +31,6 @@ K1 = 1.2
 MAX_TERM_CHARS = 200
 """A longer run (base64, a minified line) is one term cut here."""
 MAX_PHRASES = 5
-MIN_PHRASE_CHARS = 2
 _STEM_CACHE = 50_000
 
 STOP_WORDS = frozenset(
@@ -217,7 +216,14 @@ def phrases(text: str) -> tuple[str, ...]:
     ('ship it', '先写测试')
     """
     found = (" ".join(normal(next(filter(None, groups))).split()) for groups in _QUOTED.findall(text))
-    return tuple(dict.fromkeys(phrase for phrase in found if len(phrase) >= MIN_PHRASE_CHARS))[:MAX_PHRASES]
+    return tuple(dict.fromkeys(phrase for phrase in found if phrase))[:MAX_PHRASES]
+
+
+def holds(text: str, phrase: str) -> bool:
+    """Return whether normalised text holds a phrase; a single letter or digit must stand alone, or "2" is in "2024"."""
+    if len(phrase) > 1 or not phrase.isascii() or not phrase.isalnum():
+        return phrase in text
+    return re.search(rf"(?<![a-z0-9]){phrase}(?![a-z0-9])", text) is not None
 
 
 def is_chinese(text: str) -> bool:
