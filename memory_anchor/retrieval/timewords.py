@@ -56,6 +56,8 @@ class TimeWords:
     """What a query says about time. start, end: half-open, aware UTC. text: the words themselves.
 
     is_hard: nothing outside is meant. rest: the query asks for something besides the time and that it happened.
+    remaining: the query without the words that hang on now, which no memory repeats; a calendar date and what may be
+    the topic stay in it. Empty when nothing else was said.
     """
 
     start: datetime
@@ -63,6 +65,7 @@ class TimeWords:
     text: str
     is_hard: bool
     rest: bool
+    remaining: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,10 @@ class _Found:
     level: int
     has_year: bool = False
     is_range: bool = False
+
+    @property
+    def hangs_on_now(self) -> bool:
+        return self.level == HARD
 
 
 def _part_behind(span: Span, found: re.Match[str]) -> Span | None:
@@ -173,6 +180,18 @@ _UNTIL_START_AFTER = re.compile(r"\s*(?:之前|以前)")
 _UNTIL_END = re.compile(r"(?:\buntil|\btill|\bup to|截至|截止到?)\s*(?:the )?\Z", re.IGNORECASE)
 _UNTIL_END_AFTER = re.compile(r"\s*为止")
 _OTHER_DATE = re.compile(r"(?<![\d.])\d{1,2}[/.]\d{1,2}[/.](?:19|20)\d\d(?![\d.])")
+_LEADS = re.compile(
+    r"(?:\b(?:in|on|at|over|during|within|from|for|of|by)\s+)?(?:\b(?:the|earlier)\s+)?\Z|(?<![\u4e00-\u9fff])[在于从]\Z",
+    re.IGNORECASE,
+)
+_TRAILS = re.compile(
+    r"(?:\s*(?:morning|afternoon|evening|night|so far)\b)?(?:['’]s\b)?"
+    r"(?:上午|下午|中午|早上|晚上|凌晨)?(?:以来|之内|以内|期间|里面?|内)?的?",
+    re.IGNORECASE,
+)
+"""What only leads to a time word, and what only follows it."""
+_LOOSE = re.compile(r"\s+([?!,.;:？！，。；：])")
+_EDGES = " ,;:，、；：。"
 _GENERIC = frozenset(
     (  # noqa: SIM905 - a word list reads better as prose
         "fix done do did happen finish complet work made make chang log record event thing recent much anyth someth "
@@ -192,12 +211,13 @@ def time_range(query: str, *, now: datetime, zone: str) -> TimeWords | None:
     found = _joined(text, _apart(_expressions(text, here)), here)
     if found:
         chosen = min(found, key=lambda one: (-one.level, one.first))
-        return _words(text, _opened(text, chosen, here), here)
+        others = [one for one in found if one is not chosen]
+        return _words(query, _opened(text, chosen, here), others, here)
     if other := _OTHER_DATE.search(text):
         import dateparser
 
         if parsed := dateparser.parse(other.group(), languages=["en"]):
-            return _words(text, _Found(*other.span(), spans.day(parsed.date()), DATED), here)
+            return _words(query, _Found(*other.span(), spans.day(parsed.date()), DATED), [], here)
     return None
 
 
@@ -333,17 +353,36 @@ def _instant(at: date, now: datetime) -> datetime:
     return at if isinstance(at, datetime) else datetime.combine(at, time.min, tzinfo=now.tzinfo)
 
 
-def _words(text: str, found: _Found, now: datetime) -> TimeWords | None:
+def _words(query: str, found: _Found, others: list[_Found], now: datetime) -> TimeWords | None:
     start, end = (_instant(at, now).astimezone(UTC) for at in found.span)
     if start >= end:
         return None
-    left = set(terms(text[: found.first] + " " + text[found.last :])) - _GENERIC
-    asks_more = any(not _is_generic(term) for term in left)
-    return TimeWords(start, end, text[found.first : found.last].strip(), found.level == HARD, asks_more)
+    hanging = [one for one in (found, *others) if one.hangs_on_now]
+    said = query[found.first : found.last].strip()
+    asked = _without(query, list({found, *hanging}))
+    return TimeWords(start, end, said, found.level == HARD, _asks_more(asked), _without(query, hanging))
+
+
+def _asks_more(text: str) -> bool:
+    return not all(_is_generic(term) for term in terms(text))
 
 
 def _is_generic(term: str) -> bool:
     return term in _GENERIC or (len(term) == 2 and not term.isascii() and all(sign in _GENERIC for sign in term))
+
+
+def _without(query: str, cut: list[_Found]) -> str:
+    """Return the query without these expressions and what only leads to them, white space tidied."""
+    for one in sorted(cut, key=lambda one: -one.first):
+        first, last = one.first, one.last
+        if led := _LEADS.search(query[:first]):
+            first = led.start()
+        if tail := _TRAILS.match(query, last):
+            last = tail.end()
+        gap = " " if query[:first][-1:].isascii() or query[last:][:1].isascii() else ""
+        query = query[:first] + gap + query[last:]
+    tidy = _LOOSE.sub(r"\1", " ".join(query.split())).strip(_EDGES) if cut else query.strip()
+    return tidy if any(sign.isalnum() for sign in tidy) else ""
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -339,6 +339,49 @@ def test_a_query_for_anything_in_a_time_is_told_from_one_for_something(query: st
     assert found.rest is asks
 
 
+@pytest.mark.parametrize(
+    ("query", "remaining"),
+    [
+        ("what did we do about the router 4 days ago", "what did we do about the router"),
+        ("4天前路由器做了什么", "路由器做了什么"),
+        ("anything about the router in the last 30 days?", "anything about the router?"),
+        ("过去24小时内路由器发生了什么", "路由器发生了什么"),
+        ("在上周路由器改了什么", "路由器改了什么"),
+        ("yesterday, what broke in the Router", "what broke in the Router"),
+        ("yesterday's router outage", "router outage"),
+        ("昨天的会议", "会议"),
+        ("昨天晚上的部署", "部署"),
+        ("what did we fix yesterday morning in the router", "what did we fix in the router"),
+        ("路由器 昨天 重启", "路由器 重启"),
+        ('who said "Ship  It" yesterday', 'who said "Ship It"'),
+        ("since last Monday the router fails", "the router fails"),
+        ("昨天？", ""),
+        ("last week", ""),
+    ],
+)
+def test_what_hangs_on_now_is_cut_from_what_remains_of_the_query(query: str, remaining: str) -> None:
+    """Rule time.remaining: no memory says "4 days ago" of itself, so these words count against none."""
+    found = time_range(query, now=NOW, zone="UTC")
+    assert found is not None
+    assert found.remaining == remaining
+
+
+@pytest.mark.parametrize("query", ["trips in May 2023", "2025年12月的发布"])
+def test_a_calendar_date_remains_in_the_query(query: str) -> None:
+    """Rule time.remaining: a memory may name the date itself, whatever day it was told on."""
+    found = time_range(query, now=NOW, zone="UTC")
+    assert found is not None
+    assert found.remaining == query
+
+
+def test_what_remains_of_a_long_query_is_its_end_as_well() -> None:
+    """Rule time.remaining: time words are looked for in the beginning only, the rest is kept whole."""
+    end = "word " * 500 + "end"
+    found = time_range(f"yesterday {end}", now=NOW, zone="UTC")
+    assert found is not None
+    assert found.remaining == end
+
+
 def test_days_begin_in_the_callers_zone() -> None:
     """Rule time.zone: 23:30 in Shanghai is already the next UTC day's memory."""
     late = datetime(2025, 12, 17, 17, 0, tzinfo=UTC)  # 01:00 on the 18th in Shanghai
