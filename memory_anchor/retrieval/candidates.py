@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.model import Layer
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import Hit
 from memory_anchor.retrieval.request import where_of
@@ -25,15 +26,12 @@ from memory_anchor.retrieval.vector_rows import least
 from memory_anchor.text.terms import phrases, query_terms
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
-
     from numpy.typing import NDArray
 
-    from memory_anchor.model import Actor
     from memory_anchor.ports import Matrix, MemoryStore
+    from memory_anchor.retrieval.inquiry import Inquiry
     from memory_anchor.retrieval.mirror import Mirror, WordScores
     from memory_anchor.retrieval.request import SearchRequest
-    from memory_anchor.retrieval.scoring import Question
 
 CANDIDATES = 80
 """Hits a channel and a collection: 64, 120, 200 and 400 measured the same (docs/retrieval.md)."""
@@ -43,11 +41,10 @@ WRITTEN_HERE = ("edge", "dict")
 """Kinds of store that no other process writes to."""
 
 
-def held(
-    mirror: Mirror, actor: Actor, request: SearchRequest, question: Question, words: WordScores
-) -> NDArray[np.int64]:
+def held(mirror: Mirror, asked: Inquiry, words: WordScores) -> NDArray[np.int64]:
     """Return the rows of a whole mirror that an open request finds, sorted."""
-    readers = tuple(sorted(audiences_of(actor.scope)))
+    request, question = asked.request, asked.question
+    readers = tuple(sorted(audiences_of(asked.actor.scope)))
     groups = [mirror.readable_in(layer.value, readers) for layer in request.searched()]
     found = [group[words.scores[group] > 0] for group in groups]
     found = [rows[least(-words.scores[rows], _depth(request))] for rows in found]
@@ -56,33 +53,29 @@ def held(
     return np.unique(np.concatenate(found))
 
 
-def asked(
-    store: MemoryStore,
-    actor: Actor,
-    request: SearchRequest,
-    row: Matrix | None,
-    *,
-    using: str,
-    notes: MutableMapping[str, bool],
-) -> dict[str, str]:
-    """Return point id -> collection of everything the engine finds. row: the query's, None for words alone.
+def asked(store: MemoryStore, asked: Inquiry, row: Matrix | None) -> dict[str, str]:
+    """Return point id -> collection of everything the engine finds. row: what is near, None for words alone.
 
-    notes: takes a sentence for each layer that failed, True: the next search may do better.
+    A sentence for each layer that failed goes into the notes: the next search may do better.
     """
-    words = query_terms(request.query)
+    request = asked.request
+    words = query_terms(asked.question.text)
     points: dict[str, str] = {}
     for layer in request.searched():
-        name, where = layer.value, where_of(actor, request, layer)
+        name, where = layer.value, where_of(asked.actor, request, layer)
+        newest = "when" if layer is Layer.EVENT_LOG else "recorded_at"
         try:
             hits: list[Hit] = []
-            if row is not None:
-                hits += store.nearest(name, row, where, limit=CANDIDATES, using=using)
-            if words.indices:
-                hits += store.matching(name, words, where, limit=_depth(request))
-            if not hits and request.since is not None:
-                hits += [Hit(one.point_id, 0.0) for one in store.find(name, where, limit=CANDIDATES)]
+            if asked.lists:
+                found = store.find(name, where, limit=CANDIDATES, order_by=newest, descending=True)
+                hits = [Hit(one.point_id, 0.0) for one in found]
+            else:
+                if row is not None:
+                    hits += store.nearest(name, row, where, limit=CANDIDATES, using=asked.question.using)
+                if words.indices:
+                    hits += store.matching(name, words, where, limit=_depth(request))
         except MemoryAnchorError as error:
-            notes[f"{name} was skipped: {error}"] = True
+            asked.notes[f"{name} was skipped: {error}"] = True
             continue
         points.update((hit.point_id, name) for hit in hits)
     return points

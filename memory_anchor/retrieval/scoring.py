@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,6 +137,19 @@ def score(
     if readers is not None:
         relevant |= np.append(relevant, False)[links[:, :2]].any(axis=1)
     return Scored(mirror, rows, total, dense, share, parts, relevant, covered)
+
+
+def listed(scored: Scored, *, events: NDArray[np.bool_]) -> Scored:
+    """Return the same candidates as a list of what lies in a period: events, then the rest, newest first.
+
+    "What happened today" resembles no memory, so that how near one is to these words says nothing. events: which
+    candidates are. Newest counts up to 1, an event 1 more.
+    """
+    count = len(scored.rows)
+    newest = np.argsort(np.argsort(scored.mirror.happened(scored.rows), kind="stable"), kind="stable")
+    total = (events + (newest + 1) / max(count, 1)).astype(np.float32)
+    parts = {"listed": total}
+    return replace(scored, total=total, parts=parts, relevant=np.ones(count, dtype=bool))
 
 
 def _dense(mirror: Mirror, question: Question, rows: NDArray[np.int64]) -> Scores:

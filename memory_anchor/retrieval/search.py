@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +29,15 @@ from memory_anchor.retrieval import candidates, ranking, scoring
 from memory_anchor.retrieval.assembling import Ranked, folded, prior, snippet
 from memory_anchor.retrieval.centring import script_of
 from memory_anchor.retrieval.index import Index
+from memory_anchor.retrieval.inquiry import Inquiry, Notes, elsewhere, is_outside, period_of, tells_of, words_of
 from memory_anchor.retrieval.meaning import Meaning
 from memory_anchor.retrieval.ranking import RankingWeights
 from memory_anchor.retrieval.request import SearchRequest, admits, refusal, where_of
 from memory_anchor.retrieval.reranking import DEADLINE_S, reranked
 from memory_anchor.retrieval.scoring import Question, Scored
-from memory_anchor.retrieval.timewords import TimeWords, time_range
+from memory_anchor.retrieval.timewords import TimeWords
 from memory_anchor.text.indexing import phrase_text
-from memory_anchor.text.terms import DATE_TERM, holds, normal, phrases, terms
+from memory_anchor.text.terms import holds, normal, phrases, terms
 from memory_anchor.where import OneOf
 
 if TYPE_CHECKING:
@@ -56,10 +57,6 @@ DEGRADED_TTL = timedelta(seconds=1)
 """How long an answer is kept that lacks something: what was late or away may be back for the next question."""
 BEFORE_SIMILAR = 3
 """Candidates read per similar memory asked for: raw and centred cosines order a little differently."""
-
-
-Notes = dict[str, bool]
-"""What an answer says about itself -> whether something is missing in it that may be there a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,20 +146,19 @@ class Searcher(Index):
 
     def _answer(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> SearchAnswer:
         self._drain()
-        question = self._question(actor, request, notes)
-        period = _period(actor, request, now)
+        asked = self._inquiry(actor, request, now, notes)
+        period, using = asked.period, asked.question.using
         if period is not None and period.is_hard:
-            within = _within(request, period)
-            found = self._ranked(actor, within, question, now, notes, period)
+            found = self._ranked(asked.within(period))
             if not found and period.rest:
-                found = self._ranked(actor, request, question, now, notes, None)
+                found = self._elsewhere(asked)
                 if found:
-                    notes[_elsewhere(period)] = False
+                    notes[elsewhere(period)] = False
         elif period is not None and not period.rest:
-            found = self._then(actor, request, question, now, notes, period)
+            found = self._then(asked, period)
         else:
-            found = self._ranked(actor, request, question, now, notes, period)
-        if question.row is not None and (waiting := self._without_row(question.using)):
+            found = self._ranked(asked)
+        if asked.question.row is not None and (waiting := self._without_row(using)):
             notes[f"{waiting} memories are not embedded yet and are found by their words only."] = True
         shown = {one.memory.id for one in found}
         conflicts = {
@@ -175,103 +171,81 @@ class Searcher(Index):
         snippets = tuple(shaped(one) for one in found)
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
 
-    def _then(
-        self,
-        actor: Actor,
-        request: SearchRequest,
-        question: Question,
-        now: datetime,
-        notes: Notes,
-        period: TimeWords,
-    ) -> list[Ranked]:
+    def _then(self, asked: Inquiry, period: TimeWords) -> list[Ranked]:
         """Return what happened in a dated period, all that the query asks for, then what tells of it.
 
         What is found otherwise stands in where nothing lies in the period.
         """
-        within = _within(request, period)
-        found = self._ranked(actor, within, question, now, notes, replace(period, is_hard=True))
-        if len(found) == request.limit:
+        limit = asked.request.limit
+        found = self._ranked(asked.within(period))
+        if len(found) == limit:
             return found
-        about = self._ranked(actor, request, question, now, notes, period)
+        about = self._ranked(asked)
         shown = {one.memory.id for one in found}
-        told = [one for one in about if one.memory.id not in shown and _tells_of(one.memory, period)]
-        return [*found, *told][: request.limit] or about
+        told = [one for one in about if one.memory.id not in shown and tells_of(one.memory, period)]
+        return [*found, *told][:limit] or about
 
-    def _question(self, actor: Actor, request: SearchRequest, notes: Notes) -> Question:
-        project = f"{actor.scope.account}|{actor.scope.project}"
-        question = Question.of(request.query, script=script_of(request.query), project=project)
-        asked = self._meaning.asked(request.query, topic=request.topic, share=self._lens)
-        if asked.note:
-            notes[asked.note] = bool(self._meaning.embedders)  # without any, words alone are all there is
+    def _elsewhere(self, asked: Inquiry) -> list[Ranked]:
+        """Return what is found whatever the time; a text may use the very words that name it ("last summer")."""
+        whole = self._inquired(asked.actor, asked.request, asked.now, asked.notes, None)
+        return self._ranked(whole) or self._ranked(replace(asked, period=None))
+
+    def _inquiry(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> Inquiry:
+        """Return what is asked, made ready."""
+        return self._inquired(actor, request, now, notes, period_of(actor, request, now))
+
+    def _inquired(
+        self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, period: TimeWords | None
+    ) -> Inquiry:
+        """Return what is asked about this period; what is looked for is embedded here."""
+        text = words_of(request, period)
+        question = Question.of(text, script=script_of(text), project=f"{actor.scope.account}|{actor.scope.project}")
+        meant = self._meaning.asked(text, topic=request.topic, share=self._lens)
+        if meant.note:
+            notes[meant.note] = bool(self._meaning.embedders)  # without any, words alone are all there is
         wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
-        return replace(question, row=asked.row, using=asked.using, tags=wanted)
+        question = replace(question, row=meant.row, using=meant.using, tags=wanted)
+        return Inquiry(actor, request, question, now, period, notes)
 
-    def _ranked(
-        self,
-        actor: Actor,
-        request: SearchRequest,
-        question: Question,
-        now: datetime,
-        notes: Notes,
-        period: TimeWords | None,
-    ) -> list[Ranked]:
-        """Return what this request finds, in order and ready to be shown."""
-        mirror, rows, words = self._candidates(actor, request, question, notes)
+    def _ranked(self, asked: Inquiry) -> list[Ranked]:
+        """Return what is found, in order and ready to be shown."""
+        mirror, rows, words = self._candidates(asked)
         if not len(rows):
             return []
+        request = asked.request
         with self._lock:
             talks = self._conversation and request.as_of is None
-            readers = audiences_of(actor.scope) if talks else None
-            scored = scoring.score(mirror, question, rows, words, weights=self._weights, readers=readers, period=period)
+            readers = audiences_of(asked.actor.scope) if talks else None
+            scored = scoring.score(
+                mirror, asked.question, rows, words, weights=self._weights, readers=readers, period=asked.period
+            )
+            if asked.lists:
+                scored = scoring.listed(scored, events=mirror.within(scored.rows, Layer.EVENT_LOG.value))
             ties = -mirror.happened(scored.rows).astype(np.int64)
         order = ranking.best_first(scored.total, ties)
-        if not (period is not None and period.is_hard and not period.rest):
-            order = order[scored.relevant[order]]
-        wanted = phrases(request.query)
-        if wanted:
-            ranked = self._arranged(self._quoted(actor, request, scored, order, now, wanted, notes), scored, question)
+        order = order[scored.relevant[order]]
+        if phrases(request.query):
+            ranked = self._arranged(self._quoted(asked, scored, order), scored, asked.question)
         else:
-            ranked = self._distinct(actor, request, scored, order, now, question)
+            ranked = self._distinct(asked, scored, order)
         if self._reranker is not None and ranked:
             ranked, note = reranked(
                 self._reranker, request.query, ranked, share=self._weights.rerank, deadline_s=self._rerank_deadline_s
             )
             if note:
-                notes[note] = True
-        return self._with_disputed(actor, request, ranked, now, notes)
+                asked.notes[note] = True
+        return self._with_disputed(asked, ranked)
 
-    def _distinct(
-        self,
-        actor: Actor,
-        request: SearchRequest,
-        scored: Scored,
-        order: NDArray[np.int64],
-        now: datetime,
-        question: Question,
-    ) -> list[Ranked]:
-        """Return the best of an order with near-duplicates folded, read on until there are as many as asked for."""
-        read: list[Ranked] = []
-        kept: list[Ranked] = []
-        page = request.limit + SPARE
-        for start in range(0, len(order), page):
-            read += self._read(actor, request, scored, order[start : start + page], now)
-            kept = self._arranged(sorted(read, key=lambda one: -one.score), scored, question)
-            if len(kept) >= request.limit:
-                break
-        return kept
-
-    def _candidates(
-        self, actor: Actor, request: SearchRequest, question: Question, notes: Notes
-    ) -> tuple[Mirror, NDArray[np.int64], WordScores]:
+    def _candidates(self, asked: Inquiry) -> tuple[Mirror, NDArray[np.int64], WordScores]:
         """Return a mirror, its rows found by meaning or by words, every filter applied, and the words' scores."""
-        if request.is_open and self._store.kind in candidates.WRITTEN_HERE:
+        question = asked.question
+        if asked.request.is_open and self._store.kind in candidates.WRITTEN_HERE:
             with self._lock:
                 mirror = self._mirror
                 if mirror.is_whole:
                     words = mirror.words(question.term_ids, question.project)
-                    return mirror, candidates.held(mirror, actor, request, question, words), words
-        aimed = None if question.row is None else self._aimed(question)
-        points = candidates.asked(self._store, actor, request, aimed, using=question.using, notes=notes)
+                    return mirror, candidates.held(mirror, asked, words), words
+        points = candidates.asked(self._store, asked, None if question.row is None else self._aimed(question))
         mirror = self._filled(points)
         with self._lock:
             words = mirror.words(question.term_ids, question.project)
@@ -284,15 +258,21 @@ class Searcher(Index):
             centring = self._mirror.centring(question.using)
             return question.row if centring is None else centring.query(question.row, question.script)
 
-    def _read(
-        self,
-        actor: Actor,
-        request: SearchRequest,
-        scored: Scored,
-        order: NDArray[np.int64],
-        now: datetime,
-    ) -> list[Ranked]:
+    def _distinct(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
+        """Return the best of an order with near-duplicates folded, read on until there are as many as asked for."""
+        read: list[Ranked] = []
+        kept: list[Ranked] = []
+        page = asked.request.limit + SPARE
+        for start in range(0, len(order), page):
+            read += self._read(asked, scored, order[start : start + page])
+            kept = self._arranged(sorted(read, key=lambda one: -one.score), scored, asked.question)
+            if len(kept) >= asked.request.limit:
+                break
+        return kept
+
+    def _read(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
         """Return the memories of an order, priors added, in their new order."""
+        request = asked.request
         places = [int(place) for place in order]
         points = [scored.mirror.points[int(scored.rows[place])] for place in places]
         memories = self._get(scored.mirror, points)
@@ -300,36 +280,29 @@ class Searcher(Index):
         ranked = []
         for place, point in zip(places, points, strict=True):
             memory = memories.get(point)
-            if memory is None or not admits(actor, request, memory, now=now):
+            if memory is None or not admits(asked.actor, request, memory, now=asked.now):
                 continue
-            bonus = self._prior(request, memory, now)
+            bonus = self._prior(request, memory, asked.now)
             told = {**signals[place], "prior": round(bonus, 4), **self._seen_through(request)} if request.detail else {}
             ranked.append(Ranked(memory, float(scored.total[place]) + bonus, place, told))
         return sorted(ranked, key=lambda one: (-one.score, one.memory.id))
 
-    def _quoted(
-        self,
-        actor: Actor,
-        request: SearchRequest,
-        scored: Scored,
-        order: NDArray[np.int64],
-        now: datetime,
-        wanted: Sequence[str],
-        notes: Notes,
-    ) -> list[Ranked]:
+    def _quoted(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
         """Return those that hold every quoted phrase, read page by page until there are some.
 
         Where none does and the query asks about the phrase, the best of all stand in and a note says so.
         """
+        query = asked.request.query
+        wanted = phrases(query)
         read: list[Ranked] = []
         for start in range(0, len(order), PHRASE_PAGE):
-            read += self._read(actor, request, scored, order[start : start + PHRASE_PAGE], now)
-            quoting = _quoting(read, request.query, wanted)
+            read += self._read(asked, scored, order[start : start + PHRASE_PAGE])
+            quoting = _quoting(read, query, wanted)
             if quoting:
                 return quoting
         among = "No memory" if len(order) < candidates.QUOTED else f"None of the {len(order)} likeliest memories"
-        notes[f"{among} holds the quoted words."] = False
-        return read[:PHRASE_PAGE] if _asks_about(request.query, wanted) else []
+        asked.notes[f"{among} holds the quoted words."] = False
+        return read[:PHRASE_PAGE] if _asks_about(query, wanted) else []
 
     def _prior(self, request: SearchRequest, memory: Memory, now: datetime) -> float:
         if not self._priors:
@@ -352,33 +325,31 @@ class Searcher(Index):
         }
         return folded(ranked, alike)
 
-    def _with_disputed(
-        self, actor: Actor, request: SearchRequest, ranked: list[Ranked], now: datetime, notes: Notes
-    ) -> list[Ranked]:
+    def _with_disputed(self, asked: Inquiry, ranked: list[Ranked]) -> list[Ranked]:
         """Return the first `limit`, the other side of each disputed one right behind it; the last ones make room."""
-        shown = {one.memory.id for one in ranked[: request.limit]}
+        limit = asked.request.limit
+        shown = {one.memory.id for one in ranked[:limit]}
         sides: list[list[Ranked]] = []
-        for one in ranked[: request.limit]:
-            others = self._other_sides(actor, request, one, shown, now)
+        for one in ranked[:limit]:
+            others = self._other_sides(asked, one, shown)
             shown.update(other.memory.id for other in others)
             sides.append([one, *others])
-        while sum(map(len, sides)) > request.limit and len(sides) > 1:
+        while sum(map(len, sides)) > limit and len(sides) > 1:
             alone = [place for place, side in enumerate(sides) if len(side) == 1]
             sides.pop(alone[-1] if alone else -1)
         answer = [each for side in sides for each in side]
-        if len(answer) > request.limit:
-            notes[f"{answer[0].memory.id} is disputed; a higher limit shows the other side too."] = False
-        return answer[: request.limit]
+        if len(answer) > limit:
+            asked.notes[f"{answer[0].memory.id} is disputed; a higher limit shows the other side too."] = False
+        return answer[:limit]
 
-    def _other_sides(
-        self, actor: Actor, request: SearchRequest, one: Ranked, shown: set[str], now: datetime
-    ) -> list[Ranked]:
+    def _other_sides(self, asked: Inquiry, one: Ranked, shown: set[str]) -> list[Ranked]:
         missing = [other for other in one.memory.disputes if other not in shown]
         if one.memory.status is not Status.DISPUTED or not missing:
             return []
-        where = where_of(actor, request, one.memory.layer).and_(OneOf("id", tuple(missing)))
+        where = where_of(asked.actor, asked.request, one.memory.layer).and_(OneOf("id", tuple(missing)))
         others = self._store.find(one.memory.layer.value, where, limit=len(missing))
-        return [Ranked(other, one.score, one.place) for other in others if admits(actor, request, other, now=now)]
+        allowed = partial(admits, asked.actor, asked.request, now=asked.now)
+        return [Ranked(other, one.score, one.place) for other in others if allowed(other)]
 
     def why_not(self, actor: Actor, request: SearchRequest, memory: Memory) -> dict[str, Any]:
         """Return why this memory does or does not answer the request.
@@ -391,16 +362,18 @@ class Searcher(Index):
             return {"found": False, "reason": reason}
         notes: Notes = {}
         answer = self._answer(actor, request, now, notes)
-        question = self._question(actor, request, notes)
-        mirror, rows, words = self._candidates(actor, request, question, notes)
+        asked = self._inquiry(actor, request, now, notes)
+        period = asked.period
+        mirror, rows, words = self._candidates(asked)
         self._filled({memory.point_id: memory.layer.value}, mirror)
-        period = _period(actor, request, now)
         with self._lock:
             own = int(mirror.rows([memory.point_id])[0])
             is_candidate = own in rows
             rows = rows if is_candidate else np.append(rows, own)
             readers = audiences_of(actor.scope) if self._conversation else None
-            scored = scoring.score(mirror, question, rows, words, weights=self._weights, readers=readers, period=period)
+            scored = scoring.score(
+                mirror, asked.question, rows, words, weights=self._weights, readers=readers, period=period
+            )
         place = int(np.flatnonzero(scored.rows == own)[0])
         signals = scoring.signals(scored, [place], self._weights)[place]
         if any(one.id == memory.id for one in answer.snippets):
@@ -416,7 +389,7 @@ class Searcher(Index):
             reason = "the other side of a disputed memory takes its place"
         elif same:
             reason = f"it says the same as {same}, which cites it"
-        elif period is not None and _is_outside(actor, request, memory, period, now) and _elsewhere(period) not in notes:
+        elif period is not None and is_outside(actor, request, memory, period, now) and elsewhere(period) not in notes:
             reason = f"it lies outside of {period.text!r}, which the query names"
         elif not all(holds(phrase_text(memory), phrase) for phrase in phrases(request.query)):
             reason = "it does not hold the quoted words"
@@ -463,44 +436,6 @@ class Searcher(Index):
         using = DENSE_LOCAL if DENSE_LOCAL in self._meaning.embedders else DENSE
         with self._lock:
             return mirror.alike(mirror.rows([memory.point_id for memory in memories]), using=using)
-
-
-def _period(actor: Actor, request: SearchRequest, now: datetime) -> TimeWords | None:
-    """Return the time that the query names, where none is given beside it."""
-    if request.since is not None or request.until is not None or request.as_of is not None:
-        return None
-    return time_range(request.query, now=now, zone=actor.zone)
-
-
-def _within(request: SearchRequest, period: TimeWords) -> SearchRequest:
-    return replace(request, since=period.start, until=period.end)
-
-
-def _tells_of(memory: Memory, period: TimeWords) -> bool:
-    """Return whether a memory names a day or a month within the period."""
-    return any(
-        period.start <= noon < period.end
-        for term in terms(memory.content)
-        if term.startswith(DATE_TERM) and (noon := _noon(term.removeprefix(DATE_TERM)))
-    )
-
-
-def _noon(date: str) -> datetime | None:
-    """Return noon of `2023-05-08`, or of the first day of `2023-05`; None for a day that no calendar has."""
-    try:
-        return datetime.fromisoformat(f"{date}-01"[:10]).replace(hour=12, tzinfo=UTC)
-    except ValueError:
-        return None
-
-
-def _elsewhere(period: TimeWords) -> str:
-    return f"Nothing is recorded for {period.text!r}; these are from other times."
-
-
-def _is_outside(actor: Actor, request: SearchRequest, memory: Memory, period: TimeWords, now: datetime) -> bool:
-    """Return whether a period that filters leaves the memory out."""
-    within = _within(request, period)
-    return period.is_hard and bool(refusal(actor, within, memory, now=now))
 
 
 def _quoting(ranked: list[Ranked], query: str, wanted: Sequence[str]) -> list[Ranked]:
