@@ -13,12 +13,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_core import PydanticCustomError
 
 from memory_anchor.errors import BadInput
+from memory_anchor.switches import ALLOWED, switched
 
 ENV_PREFIX = "MEMORY_ANCHOR_"
 ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE"})
@@ -32,6 +34,17 @@ FactType = Literal[
     "decision", "bugfix", "refactor", "preference", "fact", "instruction", "workflow", "project_state", "bookmark"
 ]
 """Types whose memories are reconciled."""
+
+
+def _switched(value: Any) -> Any:
+    try:
+        return switched(str(value))
+    except ValueError:
+        raise PydanticCustomError("switch", ALLOWED) from None
+
+
+Switch = Annotated[bool, BeforeValidator(_switched)]
+"""On or off, in the words that bridge and commands take as well."""
 
 
 class _Group(BaseModel):
@@ -105,7 +118,7 @@ class GateSettings(_Group):
 
 class ConstitutionSettings(_Group):
     min_interval_s: int = Field(0, ge=0, le=31_536_000)
-    distinct_approvers: bool = False
+    distinct_approvers: Switch = False
 
 
 class ConflictSettings(_Group):
@@ -130,9 +143,9 @@ class LifecycleSettings(_Group):
 class RetrievalSettings(_Group):
     """Switches of recall; the weights behind them and what each measured are in docs/retrieval.md."""
 
-    priors: bool = True
-    conversation: bool = True
-    fold_duplicates: bool = True
+    priors: Switch = True
+    conversation: Switch = True
+    fold_duplicates: Switch = True
     lens: float = Field(0.0, ge=0, le=1)
     weights: Mapping[str, float] = Field(default_factory=dict)
     reranker: Literal["none", "fastembed", "llm"] = "none"
@@ -154,7 +167,7 @@ class AgentLifecycle(_Group):
     """How jobs treat what this agent wrote; what is left out goes by `lifecycle`. enabled false: jobs neither forget
     nor merge it. decay_factor: of its priority, a day without use. merge_threshold: cosine."""
 
-    enabled: bool = True
+    enabled: Switch = True
     decay_factor: float | None = Field(None, gt=0, le=1)
     merge_threshold: float | None = Field(None, ge=0, le=1)
     forget_threshold: float | None = Field(None, ge=0, le=100)
@@ -163,8 +176,8 @@ class AgentLifecycle(_Group):
 class AgentRetrieval(_Group):
     """Which priors count when this agent searches; both are bounded by `retrieval.weights.prior`."""
 
-    apply_time_decay: bool = False
-    apply_frequency_boost: bool = True
+    apply_time_decay: Switch = False
+    apply_frequency_boost: Switch = True
 
 
 class AgentSettings(_Group):
@@ -173,7 +186,7 @@ class AgentSettings(_Group):
     and `collections.NAME.usage` says who may write there. Empty: memories are the project's.
     """
 
-    enabled: bool = True
+    enabled: Switch = True
     collection: str = Field("", max_length=120, pattern=r"^[^|\x00-\x1f]*$")
     extraction: ExtractionSettings = ExtractionSettings()
     lifecycle: AgentLifecycle = AgentLifecycle()
@@ -199,8 +212,8 @@ class Settings(_Group):
     data_dir: str = ""
     project_dir: str = ""
     profile: Profile = "standard"
-    read_only: bool = False
-    paused: bool = False
+    read_only: Switch = False
+    paused: Switch = False
     scope: ScopeSettings = ScopeSettings()
     store: StoreSettings = StoreSettings()
     embedder: EmbedderSettings = EmbedderSettings()
@@ -331,7 +344,7 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _value(name: str, text: str) -> Any:
-    if text[:1] not in "[{":
+    if not text.startswith(("[", "{")):
         return text
     try:
         return json.loads(text)

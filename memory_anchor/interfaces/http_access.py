@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 
 from memory_anchor.errors import MemoryAnchorError, Refused, report
 from memory_anchor.interfaces.callers import log_bug
-from memory_anchor.runtime.wire import PREAMBLE, Preamble
+from memory_anchor.runtime.wire import PREAMBLE, Misread, Preamble, read_only_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -83,7 +84,7 @@ class Guard:
             return
         if account is not None:
             scope["user"] = _user(account)
-        PREAMBLE.set(self._preamble)
+        PREAMBLE.set(self._preamble._replace(read_only=_may_only_read()))
         try:
             await self._app(scope, receive, send)
         except Exception as bug:
@@ -138,6 +139,14 @@ def _user(account: str) -> Any:
     from mcp.server.auth.provider import AccessToken
 
     return AuthenticatedUser(AccessToken(token="", client_id=account, scopes=[], subject=account))
+
+
+def _may_only_read() -> bool | None:
+    # Asked of every request: what the user's file says now holds for it, and what cannot be read forbids writing.
+    try:
+        return read_only_of(os.environ)
+    except Misread:
+        return True
 
 
 def _digest(text: str) -> bytes:

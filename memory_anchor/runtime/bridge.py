@@ -391,16 +391,16 @@ def arguments(argv: Sequence[str]) -> dict[str, str]:
 
 def main(argv: Sequence[str], *, engine: Sequence[str] | None = None) -> int:
     """Run the bridge on this process's stdin and stdout; return the exit code."""
+    nonce = os.urandom(8).hex()
     try:
         os.environ.update(arguments(argv))
+        preamble = wire.own_preamble(os.environ, cwd=os.getcwd(), pid=os.getpid(), nonce=nonce)  # noqa: PTH109
     except ValueError as error:
         print(f"memory-anchor: {error}", file=sys.stderr)
         return 2
     os.umask(0o077)
     sink = os.dup(1)
     os.dup2(2, 1)
-    nonce = os.urandom(8).hex()
-    preamble = wire.own_preamble(os.environ, cwd=os.getcwd(), pid=os.getpid(), nonce=nonce)  # noqa: PTH109
     bridge = Bridge(wire.data_dir(os.environ), preamble, source=_selectable_stdin(), sink=sink, engine=engine)
     try:
         bridge.run()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from memory_anchor.errors import TABLE, DiskFull, MemoryAnchorError, StoreDamaged, WrongEmbedder, report
+from memory_anchor.errors import TABLE, BadInput, DiskFull, MemoryAnchorError, StoreDamaged, WrongEmbedder, report
 from memory_anchor.files import ours
 from memory_anchor.runtime import backup, engine, wire
 
@@ -166,7 +166,10 @@ def _store(settings: Settings, data_dir: Path, serving: bool) -> Iterator[Check]
 
 
 def _asked_of_engine(data_dir: Path) -> list[dict[str, Any]]:
-    own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
+    try:
+        own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
+    except wire.Misread as error:
+        raise BadInput(str(error)) from None
     answer = wire.ask(str(data_dir), "call", own, timeout_s=PROBE_TIMEOUT_S, name="doctor_probe", arguments={})
     if "error" in answer:
         kinds = {held.code: kind for kind, held in TABLE.items()}

@@ -27,6 +27,7 @@ BASE = frozenset(
         "settings",
         "cooccurrence",
         "foreground",
+        "switches",
     }
 )
 """The last group: imports nothing of ours but itself."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.errors import TABLE, MemoryAnchorError, StoreBusy, Unavailable
+from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
 from memory_anchor.interfaces.cli import env_names
 from memory_anchor.runtime import wire
 
@@ -28,8 +28,14 @@ class Failed(MemoryAnchorError):
 
 
 def preamble() -> wire.Preamble:
-    """Return who this command acts for: the terminal's folder, its zone, and no conversation of its own."""
-    own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
+    """Return who this command acts for: the terminal's folder, its zone, and no conversation of its own.
+
+    Raises BadInput: what the environment or the user's file says of it is no value.
+    """
+    try:
+        own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
+    except wire.Misread as error:
+        raise BadInput(str(error)) from None
     return own._replace(client=CLIENT, conversation=os.environ.get("MEMORY_ANCHOR_CONVERSATION", ""))
 
 

@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from memory_anchor.errors import MemoryAnchorError, report
+from memory_anchor.errors import BadInput, MemoryAnchorError, report
 from memory_anchor.interfaces.cli.link import Failed
+from memory_anchor.runtime.wire import Misread
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,6 +35,8 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except MemoryAnchorError as error:
             fail(error)
+        except Misread as error:
+            fail(BadInput(str(error)))
         except BrokenPipeError:  # `memory-anchor export - | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None

@@ -42,7 +42,11 @@ def main(event: str) -> int:
     os.umask(0o077)
     started = time.monotonic()
     payload = _payload(sys.stdin.buffer.read(MAX_STDIN_BYTES + 1))
-    caller = caller_of(os.environ, payload, cwd=_cwd(), pid=os.getpid(), nonce=os.urandom(8).hex())
+    try:
+        caller = caller_of(os.environ, payload, cwd=_cwd(), pid=os.getpid(), nonce=os.urandom(8).hex())
+    except wire.Misread as error:
+        print(f"memory-anchor: {event} goes on without memory ({error})", file=sys.stderr)
+        return 0
     data = wire.data_dir(os.environ)
     try:
         text = deliver(data, caller, event, payload, until=started + WAIT_S.get(event, 1.0))
@@ -84,6 +88,7 @@ def caller_of(env: Mapping[str, str], payload: Mapping[str, Any], *, cwd: str, p
     """Return for whom this hook runs: the payload's session and folder come before the environment's.
 
     After `/clear` or a resume the environment of a long-lived client may still name the old session.
+    Raises wire.Misread: what it says of itself is no value.
     """
     here = str(payload.get("cwd") or cwd)
     own = wire.own_preamble(env, cwd=here, pid=pid, nonce=nonce)
