@@ -7,12 +7,13 @@ what a connection carries. What is not in the store (audit, proposals) is read a
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from memory_anchor import inputs, safety
 from memory_anchor.adapters.payload import from_payload, to_payload
@@ -34,6 +35,7 @@ from memory_anchor.model import (
     Layer,
     Memory,
     Origin,
+    Status,
     Visibility,
     WriteOutcome,
 )
@@ -47,6 +49,7 @@ PATH_MAX = 4_096
 PREVIEW_MAX, PREVIEW_CHARS = 200, 120
 RECORDS_EACH = 40
 """Written versions an audit record names: some 20 kB, a third of what one may be."""
+WAITS_FOR_A_HUMAN = (Status.PENDING, Status.DISPUTED)
 REINDEX_STEP_S = 2.0
 """How long one call works before it says how far it came."""
 FIELDS = frozenset(
@@ -106,7 +109,7 @@ def import_lines(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     for number, text in lines:
         try:
             record = transfer.parsed(number, text)
-            if transfer.is_ours(record):
+            if transfer.is_ours(record) and _is_safe(record):
                 versions.append((number, _checked(number, record, anchor, given.get("projects") or {})))
             else:
                 _count(told, _as_new(core, anchor, number, record))
@@ -119,6 +122,7 @@ def import_lines(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
         versions,
         recording=(lambda _: nullcontext()) if given.get("audited") else partial(_recording, core, anchor),
         on_write=core.upkeep.on_write,
+        refused=partial(_beyond_agents, anchor),
     )
     told["added"], told["skipped"] = len(done.added), told["skipped"] + done.skipped
     failed = sorted([*errors, *done.errors], key=lambda error: error.line)
@@ -135,9 +139,57 @@ def _checked(number: int, record: Json, anchor: MemoryAnchor, projects: Json) ->
     return memory
 
 
+def _beyond_agents(anchor: MemoryAnchor, memory: Memory, current: Memory | None) -> str:
+    """Return why only a human brings in this version, "" for whoever may.
+
+    Where nobody approves yet an import is how a memory moves to another machine, and is taken as it stands. From then
+    on a line may not claim what its caller could not do: speak or pin as a human, reach the whole account, decide what
+    waits for a human, or follow what a human said.
+    """
+    if anchor.actor.caller is Caller.HUMAN or anchor.room.identity.approver() is None:
+        return ""
+    claims = (
+        (memory.origin is Origin.HUMAN or memory.author.startswith(Caller.HUMAN.value), "speaks for a human"),
+        (memory.pinned, "is pinned"),
+        (memory.visibility is Visibility.ACCOUNT, "is for the whole account"),
+        (current is not None and current.status in WAITS_FOR_A_HUMAN, "decides what waits for a human"),
+        (current is not None and (current.origin is Origin.HUMAN or current.pinned), "follows what a human said"),
+    )
+    claim = next((what for holds, what in claims if holds), "")
+    return (
+        f"{memory.version_id} {claim}; a human brings it in: run the import on a terminal with --human" if claim else ""
+    )
+
+
+def _is_safe(record: Json) -> bool:
+    """Return whether no text of a line holds a secret or a private part, as nothing that was stored does."""
+    return all(safety.strip_private(text) == text and not safety.redact(text).kinds for text in _texts(record))
+
+
+def _cleaned(value: Any) -> Any:
+    """Return a value of a line without private parts and secrets, however deep they lie."""
+    if isinstance(value, str):
+        return safety.redact(safety.strip_private(value)).text
+    if isinstance(value, dict):
+        return {name: _cleaned(one) for name, one in value.items()}
+    return [_cleaned(one) for one in value] if isinstance(value, list) else value
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
+
+
 def _as_new(core: Core, anchor: MemoryAnchor, number: int, record: Json) -> WriteOutcome:
     """Store a foreign line as a new write: a human's word, or else a document's, which passes no gate alone."""
     given = {name: value for name, value in record.items() if name in FIELDS and value is not None}
+    given |= {name: _cleaned(value) for name, value in given.items() if name != "content"}
     text, kinds = anchor.made_safe(inputs.content(given.get("content")), f"line {number}: content")
     now, zone = core.clock.now(), anchor.actor.zone
     human = anchor.actor.caller is Caller.HUMAN
@@ -145,7 +197,7 @@ def _as_new(core: Core, anchor: MemoryAnchor, number: int, record: Json) -> Writ
     layer = inputs.layer(given["layer"]) if "layer" in given else LAYER_OF_TYPE[kind]
     shared: Json = {
         "type": kind,
-        "key": safety.redact(inputs.text("key", given.get("key"), most=inputs.KEY_MAX, required=False)).text,
+        "key": inputs.text("key", given.get("key"), most=inputs.KEY_MAX, required=False),
         "tags": inputs.tags(given.get("tags")),
         "importance": inputs.number("importance", given.get("importance", 0.5), least=0, most=1),
         "origin": Origin.HUMAN if human else Origin.DOCUMENT,

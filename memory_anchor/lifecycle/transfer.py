@@ -165,10 +165,12 @@ def merge(
     *,
     recording: Callable[[Sequence[Memory]], AbstractContextManager[None]],
     on_write: Callable[[Sequence[Entry]], None],
+    refused: Callable[[Memory, Memory | None], str],
 ) -> Merged:
     """Add versions (with their line numbers) to what is stored: one atomic batch a collection.
 
-    recording: around the writing of these versions, see `AuditLog`.
+    recording: around the writing of these versions, see `AuditLog`. refused: why the caller may not bring in a version
+    of a memory whose newest version here is `current`, "" when it may.
 
     A version that is stored is skipped; one that contradicts what is stored becomes an error of its line.
     """
@@ -183,6 +185,8 @@ def merge(
                 done.errors.append(LineError(line, f"line {line}: {wrong}"))
             elif memory.version in of_same_id:
                 done.skipped += 1
+            elif wrong := refused(memory, of_same_id[max(of_same_id)] if of_same_id else None):
+                done.errors.append(LineError(line, f"line {line}: {wrong}"))
             else:
                 of_same_id[memory.version] = memory
                 fresh[memory.point_id] = memory
