@@ -20,6 +20,7 @@ from memory_anchor.model import HISTORY, Actor, Constitution, Layer, Memory, Ope
 from memory_anchor.retrieval.context import BuiltContext, ContextBuilder
 from memory_anchor.retrieval.request import SearchRequest
 from memory_anchor.retrieval.routing import asks_how, with_identity, with_operations
+from memory_anchor.safety import cleaned
 from memory_anchor.services import Room, Services
 from memory_anchor.standing import standing
 from memory_anchor.where import OneOf, Where
@@ -48,7 +49,7 @@ class MemoryAnchor(Conversations):
         values = self.services.active.values(self.actor.scope)
         if key is None:
             return values
-        name = inputs.text("key", key, most=inputs.KEY_MAX)
+        name = cleaned(inputs.text("key", key, most=inputs.KEY_MAX)).text
         return {name: values[name]} if name in values else {}
 
     def search_events(

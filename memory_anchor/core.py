@@ -286,7 +286,8 @@ class Core:
     def end_conversation(self, actor: Actor) -> None:
         """Turn what a conversation had in mind into one event; without anything in mind nothing is written."""
         scope = self.anchor(actor).actor.scope
-        self._log_ended(scope, self.services.active.take(scope), actor)
+        with self.services.active.taking(scope) as values:
+            self._log_ended(scope, values, actor)
 
     def has_live_context(self) -> bool:
         return bool(self.services.active.scopes())
@@ -333,7 +334,11 @@ class Core:
         if self._embedding is not None:
             self._embedding.join(STOP_WAIT_S)
         for scope in self.services.active.scopes():
-            self._log_ended(scope, self.services.active.take(scope), Actor(Caller.SYSTEM, scope))
+            try:
+                with self.services.active.taking(scope) as values:
+                    self._log_ended(scope, values, Actor(Caller.SYSTEM, scope))
+            except Exception:  # one conversation must not keep the others, or the store, from being written
+                log.exception("what a conversation had in mind could not be logged")
         self.services.usage.flush()
         self.services.searcher.keep()
         self.services.store.flush()

@@ -1,7 +1,8 @@
 """Checks for everything a caller hands in: one sentence with what, the value and what is allowed.
 
 Front ends pass raw values to `MemoryAnchor`, which calls these; nothing below it sees an unchecked value. Written out
-because schema libraries answer in several lines and quote the text they refuse.
+because schema libraries answer in several lines and quote the text they refuse. What is stored beside a memory's
+content (names, reasons, tags, files) comes out of here `safety.cleaned` as well.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from zoneinfo import ZoneInfo
 
 from memory_anchor.errors import BadInput
 from memory_anchor.model import LAYER_ALIASES, TYPE_ALIASES, Citation, Layer, Locator, MemoryType, Tag
+from memory_anchor.safety import cleaned
 
 CONTENT_MAX = 8_000
 KEY_MAX = 200
@@ -31,6 +33,7 @@ QUERY_MAX = 4_000
 REQUEST_ID_MAX = 200
 TTL_DAYS_MAX = 36_500
 YEARS = (1900, 9000)
+JSON_DEPTH_MAX = 32
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -52,6 +55,11 @@ def text(what: str, value: object, *, most: int, required: bool = True) -> str:
     if len(stripped) > most:
         raise BadInput(f"{what} is {len(stripped)} characters long; allowed are 1 to {most}")
     return stripped
+
+
+def stored(what: str, value: object, *, most: int) -> str:
+    """Return an optional text as it may be stored, "" when nothing is left of it."""
+    return cleaned(text(what, value, most=most, required=False)).text
 
 
 def content(value: object, what: str = "content") -> str:
@@ -113,8 +121,14 @@ def strings(what: str, value: object, *, most: int, each: int) -> tuple[str, ...
     return found
 
 
+def all_stored(what: str, value: object, *, most: int, each: int) -> tuple[str, ...]:
+    """Return a list of texts as they may be stored; one of which nothing is left goes."""
+    found = (cleaned(one).text for one in strings(what, value, most=most, each=each))
+    return tuple(dict.fromkeys(one for one in found if one))
+
+
 def tags(value: object) -> tuple[Tag, ...]:
-    """Return tags from names or {name, weight} mappings."""
+    """Return tags, as they may be stored, from names or {name, weight} mappings."""
     if value is None:
         return ()
     if isinstance(value, str):
@@ -126,12 +140,13 @@ def tags(value: object) -> tuple[Tag, ...]:
         if isinstance(one, Tag):
             one = {"name": one.name, "weight": one.weight}
         if isinstance(one, Mapping):
-            name = text(f"tags[{n}].name", one.get("name"), most=TAG_MAX)
+            name = cleaned(text(f"tags[{n}].name", one.get("name"), most=TAG_MAX)).text
             weight = number(f"tags[{n}].weight", one.get("weight", 1.0), least=0, most=10)
             found[name] = Tag(name, weight)
         else:
-            name = text(f"tags[{n}]", one, most=TAG_MAX)
+            name = cleaned(text(f"tags[{n}]", one, most=TAG_MAX)).text
             found.setdefault(name, Tag(name))
+    found.pop("", None)
     if len(found) > TAGS_MAX:
         raise BadInput(f"tags has {len(found)} entries; allowed are at most {TAGS_MAX}")
     return tuple(found.values())
@@ -177,24 +192,39 @@ def ttl_days(value: object) -> int | None:
 
 
 def json_value(what: str, value: object, *, most_bytes: int) -> str:
-    """Return `value` as compact JSON text of at most `most_bytes` bytes."""
+    """Return `value` as compact JSON text of at most `most_bytes` bytes and `JSON_DEPTH_MAX` levels."""
     try:
         encoded = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         size = len(encoded.encode())
+    except RecursionError:
+        raise BadInput(f"{what} is nested too deep; allowed are {JSON_DEPTH_MAX} levels") from None
     except (TypeError, ValueError):
         raise BadInput(f"{what} is a {type(value).__name__} that is not JSON; allowed is any JSON value") from None
     if size > most_bytes:
         raise BadInput(f"{what} is {size} bytes as JSON; allowed are {most_bytes}")
+    if _deeper(value, JSON_DEPTH_MAX):
+        raise BadInput(f"{what} is nested too deep; allowed are {JSON_DEPTH_MAX} levels")
     return encoded
+
+
+def _deeper(value: object, levels: int) -> bool:
+    """Return whether a JSON value has lists or objects inside each other more than `levels` times."""
+    here = [value]
+    for _ in range(levels + 1):
+        inner = [list(one.values()) if isinstance(one, dict) else one for one in here if isinstance(one, (dict, list))]
+        if not inner:
+            return False
+        here = [one for held in inner for one in held]
+    return True
 
 
 _FILE = re.compile(r"^(?P<path>.+?)(?::(?P<start>\d{1,7})(?:-(?P<end>\d{1,7}))?)?$")
 
 
 def files(value: object, *, observed_at: datetime) -> tuple[Citation, ...]:
-    """Return file citations from `path` or `path:10-20`."""
+    """Return file citations, as they may be stored, from `path` or `path:10-20`."""
     cited = []
-    for one in strings("files", value, most=FILES_MAX, each=FILE_MAX):
+    for one in all_stored("files", value, most=FILES_MAX, each=FILE_MAX):
         match = _FILE.match(one)
         path = match["path"] if match else one
         start = int(match["start"]) if match and match["start"] else None

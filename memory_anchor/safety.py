@@ -1,7 +1,9 @@
 """What must happen to text at the gate: secrets out, private parts out, recalled text fenced.
 
-Three jobs, all pure and quick enough for every write:
+Four jobs, all pure and quick enough for every write:
 
+- `cleaned` is what every text passes that is stored, whatever field it stands in: private parts out (`strip_private`),
+  then secrets (`redact`). `cleaned_value` is the same for JSON, where a key names what its value is.
 - `redact` finds secrets by shape (published key prefixes, PEM, JWT, check digits) and by the word beside them
   (`password=`, `密码是`). Nothing is guessed from entropy alone, because commit hashes, UUIDs and digests are what a
   coding agent's memory is full of. Boundaries are spelled as ASCII classes, never as a word boundary: a Chinese
@@ -19,8 +21,10 @@ quantifier is bounded or possessive (no input makes a pattern slow); redacting o
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from memory_anchor.model import Trust
 from memory_anchor.text.secret_rules import RULES, Span
@@ -137,6 +141,54 @@ def strip_private(text: str) -> str:
     if depth == 0:
         parts.append(text[reached:])
     return "".join(parts)
+
+
+def cleaned(text: str) -> Redacted:
+    """Return the text as it may be stored, without private parts and secrets, and the kinds found.
+
+    >>> cleaned("the db <private>in the cellar</private>: password=hunter2secret")
+    Redacted(text='the db : password=[redacted:password]', kinds=('password',))
+    """
+    return redact(strip_private(text).strip())
+
+
+def cleaned_value(value: Any, key: str = "") -> Any:
+    """Return a JSON value as it may be stored: every key and text cleaned, at any depth, the value's shape kept.
+
+    key: the clean name the value stands under; what is a secret after `key: ` is one here too, a number also.
+
+    >>> cleaned_value({"password": "hunter2secret", "port": 5432})
+    {'password': '[redacted:password]', 'port': 5432}
+    """
+    match value:
+        case dict():
+            made: dict[str, Any] = {}
+            for name, inner in value.items():
+                clean = cleaned(name).text
+                made[_free(clean, made)] = cleaned_value(inner, clean)
+            return made
+        case list():
+            return [cleaned_value(inner, key) for inner in value]
+        case str():
+            return _cleaned_under(key, value)
+        case int() | float() if not isinstance(value, bool):
+            written = json.dumps(value)
+            clean = _cleaned_under(key, written)
+            return value if clean == written else clean
+    return value
+
+
+def _cleaned_under(key: str, text: str) -> str:
+    told, own = f"{key}: " if key else "", cleaned(text)
+    read = redact(f"{told}{own.text}")
+    if read.text.startswith(told):
+        return read.text[len(told) :]
+    return f"[redacted:{read.kinds[0]}]" if read.kinds else own.text
+
+
+def _free(name: str, taken: dict[str, Any]) -> str:
+    """Return the name, numbered where two names became one."""
+    return next(one for n in range(1, len(taken) + 2) if (one := name if n == 1 else f"{name} {n}") not in taken)
 
 
 FENCE_TAG = "recalled-memory"

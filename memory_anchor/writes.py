@@ -32,7 +32,6 @@ from memory_anchor.model import (
     Proposal,
     ProposalAction,
     Status,
-    Tag,
     Visibility,
     WriteMode,
     WriteOutcome,
@@ -96,33 +95,33 @@ class Writes:
     def set_active(self, key: object, value: object, *, ttl_s: object = DEFAULT_TTL_S) -> datetime:
         """Keep one JSON value in mind for this conversation; return when it expires."""
         self.check_writable()
-        name = inputs.text("key", key, most=inputs.KEY_MAX)
+        name = self.made_safe(inputs.text("key", key, most=inputs.KEY_MAX), "key")[0]
         seconds = inputs.integer("ttl_s", ttl_s, least=1, most=SESSION_TTL_S)
-        encoded = inputs.json_value("value", value, most_bytes=VALUE_BYTES_MAX)
-        clean = safety.redact(safety.strip_private(encoded)).text
-        return self.services.active.set(self.actor.scope, name, clean, ttl_s=seconds)
+        given = json.loads(inputs.json_value("value", value, most_bytes=VALUE_BYTES_MAX))
+        encoded = json.dumps(safety.cleaned_value(given, name), ensure_ascii=False, separators=(",", ":"))
+        return self.services.active.set(self.actor.scope, name, encoded, ttl_s=seconds)
 
     def end_session(self, summary: object = None) -> list[WriteOutcome]:
         """Turn L1 and the summary into one L2 event; nothing in mind and no summary means nothing to write."""
         self.check_writable()
         told = inputs.text("summary", summary, most=inputs.CONTENT_MAX, required=False)
         clean, kinds = self.made_safe(told, "summary") if told else ("", ())
-        values = self.services.active.take(self.actor.scope)
-        content = session_text(clean, values)
-        if not content:
-            return []
-        own, _ = self._source(None)
-        draft = EventDraft(
-            content,
-            self.services.clock.now(),
-            type=MemoryType.SUMMARY if clean else MemoryType.EVENT,
-            key="session ended",
-            who=(self.actor.scope.agent,) if self.actor.scope.agent else (),
-            visibility=self._visibility(None),
-            origin=own,
-            redactions=kinds,
-        )
-        return [self.services.events.log(self.actor, draft, self._request("", "end_session", {"content": content}))]
+        with self.services.active.taking(self.actor.scope) as values:
+            content = session_text(clean, values)
+            if not content:
+                return []
+            own, _ = self._source(None)
+            draft = EventDraft(
+                content,
+                self.services.clock.now(),
+                type=MemoryType.SUMMARY if clean else MemoryType.EVENT,
+                key="session ended",
+                who=(self.actor.scope.agent,) if self.actor.scope.agent else (),
+                visibility=self._visibility(None),
+                origin=own,
+                redactions=kinds,
+            )
+            return [self.services.events.log(self.actor, draft, self._request("", "end_session", {"content": content}))]
 
     # --- L2 -------------------------------------------------------------------------------------------------
 
@@ -158,11 +157,11 @@ class Writes:
             content=safe.text,
             when=inputs.instant("when", when, zone=self.actor.zone, now=now) if when is not None else now,
             type=kind,
-            key=_safe_name("key", key, most=inputs.KEY_MAX),
-            where=_safe_name("where", where, most=inputs.NAME_MAX) or None,
-            who=inputs.strings("who", who, most=inputs.PEOPLE_MAX, each=inputs.NAME_MAX),
+            key=inputs.stored("key", key, most=inputs.KEY_MAX),
+            where=inputs.stored("where", where, most=inputs.NAME_MAX) or None,
+            who=inputs.all_stored("who", who, most=inputs.PEOPLE_MAX, each=inputs.NAME_MAX),
             ttl_days=days,
-            tags=_safe_tags(tags),
+            tags=inputs.tags(tags),
             citations=self._cited(files),
             importance=inputs.number("importance", importance, least=0, most=1),
             visibility=self._visibility(visibility),
@@ -225,8 +224,8 @@ class Writes:
         draft = FactDraft(
             content=safe.text,
             type=kind,
-            key=_safe_name("key", key, most=inputs.KEY_MAX),
-            tags=_safe_tags(tags),
+            key=inputs.stored("key", key, most=inputs.KEY_MAX),
+            tags=inputs.tags(tags),
             importance=inputs.number("importance", importance, least=0, most=1),
             confidence=claim,
             visibility=self._visibility(visibility),
@@ -314,7 +313,7 @@ class Writes:
     def forget(self, memory_id: object, reason: object = None) -> WriteOutcome:
         """Archive a memory: out of every search, restorable, nothing erased."""
         self.check_writable()
-        why = _safe_name("reason", reason, most=inputs.REASON_MAX) or "asked to forget"
+        why = inputs.stored("reason", reason, most=inputs.REASON_MAX) or "asked to forget"
         name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
         current = self.services.records.read(name, self.actor.scope)
         if current.status is Status.ARCHIVED:
@@ -402,10 +401,10 @@ class Writes:
         return safe.text, safe.kinds
 
     def _redacted(self, text: str, what: str) -> safety.Redacted:
-        public = safety.strip_private(text).strip()
-        if not public:
+        safe = safety.cleaned(text)
+        if not safe.text:
             raise BadInput(f"{what} is empty once its private part is left out; allowed is text outside <private>")
-        return safety.redact(public)
+        return safe
 
     def _source(self, source: object) -> tuple[Origin, WriteMode]:
         """Return who is behind a write and how it came about; a claim to be human counts only for a human caller.
@@ -431,15 +430,6 @@ class Writes:
     def _request(self, request_id: object, tool: str, asked: Mapping[str, Any]) -> Request | None:
         name = inputs.text("request_id", request_id, most=inputs.REQUEST_ID_MAX, required=False)
         return request_of(self.actor, name, tool, asked)
-
-
-def _safe_tags(value: object) -> tuple[Tag, ...]:
-    """Return checked tags; a secret may stand in a name too."""
-    return tuple(replace(tag, name=safety.redact(tag.name).text) for tag in inputs.tags(value))
-
-
-def _safe_name(name: str, value: object, *, most: int) -> str:
-    return safety.redact(inputs.text(name, value, most=most, required=False)).text
 
 
 def _only(kinds: Sequence[str]) -> str:
@@ -470,13 +460,16 @@ def _asked(draft: FactDraft | EventDraft, when: datetime | None) -> dict[str, An
 
 
 def session_text(summary: str, values: Mapping[str, Any]) -> str:
-    """Return the text of the event that a conversation leaves: the summary, then what was in mind, within bounds."""
+    """Return the text of the event that a conversation leaves: the summary, then what was in mind, within bounds.
+
+    Cleaned as a whole: a name and the value after it may be a secret only together.
+    """
     lines = [summary] if summary else []
     lines += [
         f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for key, value in values.items()
     ]
-    text = "\n".join(lines)
+    text = safety.cleaned("\n".join(lines)).text
     if len(text) > inputs.CONTENT_MAX:
         text = text[: inputs.CONTENT_MAX - 2].rstrip() + " …"
     return text

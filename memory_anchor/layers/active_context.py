@@ -2,14 +2,16 @@
 
 One cachetools TTLCache per conversation keeps the session's limit; a deadline inside each entry keeps `ttl_s`. Bounded
 in conversations, keys and bytes. When a conversation ends, whatever is still alive is handed over once, to become one
-L2 event (strategy 3.1); a crash forgets it, which the strategy calls expected behaviour.
+L2 event (strategy 3.1); where that cannot be written it stays in mind. A crash forgets it, which the strategy calls
+expected behaviour.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -45,11 +47,10 @@ class ActiveContext:
 
     def set(self, scope: Scope, key: str, encoded: str, *, ttl_s: int) -> datetime:
         """Store one JSON text for `ttl_s` seconds; return when it expires. Raises BadInput: too many keys or bytes."""
+        self._make_room(scope)
         now = self._clock.now()
         expires_at = now + timedelta(seconds=min(ttl_s, SESSION_TTL_S))
-        evicted: tuple[Scope, dict[str, Any]] | None = None
         with self._lock:
-            evicted = self._make_room(scope)
             values = self._of.setdefault(_name(scope), (scope, self._new_cache()))[1]
             self._drop_expired(values, now)
             size = sum(len(v.encoded.encode()) for name, v in values.items() if name != key)
@@ -58,8 +59,6 @@ class ActiveContext:
             if size + len(encoded.encode()) > CONVERSATION_BYTES_MAX:
                 raise BadInput(f"active context would hold over {CONVERSATION_BYTES_MAX} bytes; shorten a value")
             values[key] = _Value(encoded, expires_at)
-        if evicted:
-            self._on_evict(*evicted)
         return expires_at
 
     def values(self, scope: Scope) -> dict[str, tuple[Any, datetime]]:
@@ -69,16 +68,26 @@ class ActiveContext:
             if held is None:
                 return {}
             self._drop_expired(held[1], self._clock.now())
-            return {key: (json.loads(v.encoded), v.expires_at) for key, v in held[1].items()}
+            return {key: (_decoded(v.encoded), v.expires_at) for key, v in held[1].items()}
 
-    def take(self, scope: Scope) -> dict[str, Any]:
-        """Return and forget everything alive in this conversation: whoever takes it owns it."""
+    @contextmanager
+    def taking(self, scope: Scope) -> Iterator[dict[str, Any]]:
+        """Yield and forget everything alive in this conversation: whoever takes it owns it.
+
+        Where the body fails, what was taken is in mind again, but for what was set meanwhile.
+        """
         with self._lock:
             held = self._of.pop(_name(scope), None)
-            if held is None:
-                return {}
-            self._drop_expired(held[1], self._clock.now())
-            return {key: json.loads(v.encoded) for key, v in held[1].items()}
+            if held is not None:
+                self._drop_expired(held[1], self._clock.now())
+        try:
+            yield {key: _decoded(v.encoded) for key, v in held[1].items()} if held is not None else {}
+        except BaseException:
+            if held is not None:
+                with self._lock:
+                    now = self._of.setdefault(_name(scope), (scope, self._new_cache()))[1]
+                    now.update({key: value for key, value in held[1].items() if key not in now})
+            raise
 
     def scopes(self) -> list[Scope]:
         """Return the conversations that hold anything alive."""
@@ -92,12 +101,14 @@ class ActiveContext:
     def _new_cache(self) -> TTLCache[str, _Value]:
         return TTLCache(maxsize=KEYS_MAX, ttl=SESSION_TTL_S, timer=lambda: self._clock.now().timestamp())
 
-    def _make_room(self, scope: Scope) -> tuple[Scope, dict[str, Any]] | None:
-        if _name(scope) in self._of or len(self._of) < CONVERSATIONS_MAX:
-            return None
-        oldest = next(iter(self._of))
-        owner, values = self._of.pop(oldest)
-        return owner, {key: json.loads(v.encoded) for key, v in values.items()}
+    def _make_room(self, scope: Scope) -> None:
+        """End the oldest conversation when this one would be one too many."""
+        with self._lock:
+            if _name(scope) in self._of or len(self._of) < CONVERSATIONS_MAX:
+                return
+            oldest = next(iter(self._of.values()))[0]
+        with self.taking(oldest) as values:
+            self._on_evict(oldest, values)
 
     @staticmethod
     def _drop_expired(values: TTLCache[str, _Value], now: datetime) -> None:
@@ -107,3 +118,11 @@ class ActiveContext:
 
 def _name(scope: Scope) -> tuple[str, str, str, str]:
     return (scope.account, scope.project, scope.user, scope.conversation)
+
+
+def _decoded(encoded: str) -> Any:
+    """Return the value; one that cannot be read is given as its text, so that it costs no other value."""
+    try:
+        return json.loads(encoded)
+    except (ValueError, RecursionError):
+        return encoded

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
+from memory_anchor.errors import BadInput, DiskFull
 from memory_anchor.layers.active_context import CONVERSATIONS_MAX, KEYS_MAX
 from memory_anchor.model import Actor, Layer, Scope
 from memory_anchor.testing import ManualClock, ephemeral_core
 from memory_anchor.where import Where
+
+NESTED: Any = []
+for _ in range(200):
+    NESTED = [NESTED]
 
 
 def test_a_value_is_kept_for_its_conversation_alone(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
@@ -104,6 +110,7 @@ def test_a_conversation_that_must_make_room_becomes_an_event(core: Core, agent: 
         ("k", {1, 2}, 60, "value is a set that is not JSON"),
         ("k", float("nan"), 60, "not JSON"),
         ("k", "x" * 20_000, 60, "value is 20002 bytes"),
+        ("k", NESTED, 60, "nested too deep; allowed are 32"),
         ("k", 1, 0, "ttl_s is 0"),
         ("k", 1, 90_000, "ttl_s is 90000"),
     ],
@@ -130,3 +137,108 @@ def test_secrets_do_not_stay_in_mind_either(anchor: MemoryAnchor) -> None:
     anchor.set_active("env", "密码:password=hunter2-Very-Long!")
 
     assert "hunter2" not in str(anchor.active())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kept"),
+    [
+        (
+            "db",
+            {"password": "hunter2secret", "port": 5432},
+            {"password": "[redacted:password]", "port": 5432},
+        ),
+        ("db", {"password": "hunter2secret", "user": "bob"}, {"password": "[redacted:password]", "user": "bob"}),
+        (
+            "db",
+            [{"password": ["hunter2secret"]}, True, None, 0.5],
+            [{"password": ["[redacted:password]"]}, True, None, 0.5],
+        ),
+        ("db", {"password": 20251215}, {"password": "[redacted:password]"}),
+        ("password", "hunter2secret", "[redacted:password]"),
+        ("db", {"ghp_0123456789abcdefghij": 1}, {"[redacted:token]": 1}),
+        ("db", {"a <private>b</private>": "c <private>d", "e": "f"}, {"a": "c", "e": "f"}),
+        ("db", {"x<private>1</private>": 1, "x<private>2</private>": 2}, {"x": 1, "x 2": 2}),
+        (
+            "db",
+            {"hash": "d2c7f7b1", "at": "12:30", "n": 1734264000},
+            {"hash": "d2c7f7b1", "at": "12:30", "n": 1734264000},
+        ),
+    ],
+)
+def test_a_secret_inside_a_value_goes_and_the_rest_of_the_value_stays(
+    anchor: MemoryAnchor, key: str, value: Any, kept: Any
+) -> None:
+    """Rule safety: texts inside a value are cleaned one by one, and what a key names is judged with the key."""
+    anchor.set_active(key, value)
+
+    assert anchor.active(key)[key][0] == kept
+    assert anchor.build_context("what is the db").text
+    (ended,) = anchor.end_session()
+    assert "hunter2" not in anchor.get(ended.id).content
+
+
+def test_a_key_is_found_by_the_name_it_was_set_with(anchor: MemoryAnchor) -> None:
+    """Rule safety: a key is cleaned where it is set and where it is asked for."""
+    anchor.set_active("plan <private>of mine</private>", 1)
+
+    assert anchor.active("plan <private>of mine</private>") == {"plan": anchor.active()["plan"]}
+
+
+def test_a_value_that_cannot_be_read_costs_no_other(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
+    """Rule L1.robust: it is told as its text; readers and the session's end go on."""
+    anchor.set_active("topic", "search")
+    core.services.active.set(core.anchor(agent).actor.scope, "torn", '{"a":', ttl_s=60)
+
+    assert {key: value for key, (value, _) in anchor.active().items()} == {"topic": "search", "torn": '{"a":'}
+    (ended,) = anchor.end_session()
+    assert anchor.get(ended.id).content == 'topic: search\ntorn: {"a":'
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda core, agent: core.anchor(agent).end_session("done"),
+        lambda core, agent: core.end_conversation(agent),
+    ],
+    ids=["end_session", "end_conversation"],
+)
+def test_what_could_not_be_logged_stays_in_mind(
+    core: Core, agent: Actor, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch, end: Callable[[Core, Actor], Any]
+) -> None:
+    """Rule 3.1: L1 is forgotten once its event is written, never before."""
+
+    def full(*_: object) -> None:
+        anchor.set_active("later", 2)
+        raise DiskFull("no room")
+
+    anchor.set_active("topic", "search")
+    with monkeypatch.context() as patched:
+        patched.setattr(core.services.events, "log", full)
+        with pytest.raises(DiskFull):
+            end(core, agent)
+
+    assert {key: value for key, (value, _) in anchor.active().items()} == {"topic": "search", "later": 2}
+    end(core, agent)
+    assert "topic: search" in anchor.search_events()[0].content
+    assert anchor.active() == {}
+
+
+def test_a_conversation_that_cannot_be_logged_keeps_no_other_from_it(
+    tmp_path: Path, agent: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 3.1: closing goes on to the next conversation, and to the store."""
+    store = KeptStore()
+    core = ephemeral_core(tmp_path / "closing", store=store)
+    for name in ("a", "b"):
+        core.anchor(replace(agent, scope=Scope(agent="x", conversation=name))).set_active("topic", name)
+    log = core.services.events.log
+
+    def torn(actor: Actor, *rest: Any) -> Any:
+        if actor.scope.conversation == "a":
+            raise DiskFull("no room")
+        return log(actor, *rest)
+
+    monkeypatch.setattr(core.services.events, "log", torn)
+    core.close()
+
+    assert [event.memory.content for event in store.scan("event_log", Where())[0]] == ["topic: b"]
