@@ -37,6 +37,7 @@ from memory_anchor.model import (
 from memory_anchor.ports import Entry
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import Revision, revise
+from memory_anchor.where import OneOf, Where
 
 SIMILAR_SHOWN = 3
 
@@ -267,11 +268,29 @@ class FactWriter:
     def _supersede(
         self, write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]
     ) -> WriteOutcome:
-        at = self._records.clock.now()
-        new = replace(write.entry.memory, previous_version_id=target.version_id)
-        answer = _against(Outcome.SUPERSEDED, write, new, target, decision.reason, similar)
-        step = self._end(write.actor, target, at, f"superseded by {new.id}", Status.SUPERSEDED, valid_to=at)
-        return self._commit_beside(write, new, step, answer, kind="supersede")
+        """End the target for the new fact, which takes over what speaks against it: a change is no verdict on that."""
+        at, new = self._records.clock.now(), replace(write.entry.memory, previous_version_id=target.version_id)
+        others = self._speaking_against(target)
+        outcome, reason = Outcome.SUPERSEDED, decision.reason
+        if others:
+            new = replace(new, status=Status.DISPUTED, disputes=tuple(other.id for other in others))
+            against = " and ".join(new.disputes)
+            outcome = Outcome.NEEDS_REVIEW
+            reason += f"; {against} speaks against it too, they stand as disputed until `memory-anchor review`"
+        answer = _against(outcome, write, new, target, reason, similar)
+        steps = [self._end(write.actor, target, at, f"superseded by {new.id}", Status.SUPERSEDED, valid_to=at)]
+        for other in others:
+            disputes = tuple(dict.fromkeys(new.id if one == target.id else one for one in other.disputes))
+            why = f"disputed by {new.id}, which superseded {target.id}"
+            steps.append(self._end(write.actor, other, at, why, Status.DISPUTED, disputes=disputes))
+        return self._commit_beside(write, new, steps, answer, kind="supersede")
+
+    def _speaking_against(self, memory: Memory) -> list[Memory]:
+        """Return the live memories with which this one is in dispute."""
+        if memory.status is not Status.DISPUTED or not memory.disputes:
+            return []
+        where = Where((OneOf("id", memory.disputes), OneOf("state", (Status.DISPUTED.value,))))
+        return self._records.store.find(memory.layer.value, where, limit=len(memory.disputes))
 
     def _dispute(self, write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]) -> WriteOutcome:
         new = replace(write.entry.memory, status=Status.DISPUTED, disputes=(target.id,))
@@ -280,20 +299,20 @@ class FactWriter:
         disputes = tuple(dict.fromkeys((*target.disputes, new.id)))
         at, why = self._records.clock.now(), f"disputed by {new.id}"
         step = self._end(write.actor, target, at, why, Status.DISPUTED, disputes=disputes)
-        return self._commit_beside(write, new, step, answer, kind="dispute")
+        return self._commit_beside(write, new, [step], answer, kind="dispute")
 
     def _commit_beside(
-        self, write: _Write, new: Memory, step: Revision, answer: WriteOutcome, *, kind: str
+        self, write: _Write, new: Memory, steps: Sequence[Revision], answer: WriteOutcome, *, kind: str
     ) -> WriteOutcome:
-        """Write a new memory and the next version of the one it speaks against, in one batch and at one instant.
+        """Write a new memory and the next version of each that it speaks against, in one batch and at one instant.
 
         One instant is what makes them one change to undo; the new memory was stamped before it was embedded.
         """
-        at = step.new.recorded_at
+        at = max(step.new.recorded_at for step in steps)
         new = replace(new, recorded_at=at, valid_from=at)
         stored = replace(write.entry, memory=with_receipt(new, write.request, answer))
-        entries = [stored, self._records.revised_entry(step.new, step.closed)]
-        self._records.commit(entries, closed=[step.closed], kind=kind, by=new.author)
+        entries = [stored, *(self._records.revised_entry(step.new, step.closed) for step in steps)]
+        self._records.commit(entries, closed=[step.closed for step in steps], kind=kind, by=new.author)
         return answer
 
     def _end(self, actor: Actor, target: Memory, at: datetime, why: str, status: Status, **changes: Any) -> Revision:
