@@ -22,7 +22,7 @@ from memory_anchor.hooks import Hooks
 from memory_anchor.interfaces.callers import actor_from
 from memory_anchor.model import Actor
 from memory_anchor.runtime import wire
-from memory_anchor.runtime.engine import ROLE, beside
+from memory_anchor.runtime.engine import beside, taken_over
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Profile, Settings
 
@@ -101,16 +101,16 @@ def build(lock: DirectoryLock, settings: Settings | None = None) -> MemoryBacken
 def held(settings: Settings, data: Path) -> Iterator[Core]:
     """Own a data directory for a server of another kind (HTTP), and serve bridges, hooks and commands beside it.
 
-    Never ends by being idle. Raises StoreBusy, and what `build` raises.
+    An engine that owns it is asked to hand over. Never ends by being idle. Raises StoreBusy, and what `build` raises.
     """
-    with DirectoryLock.acquire(data, role=ROLE) as lock:
+
+    def lasting() -> MemoryBackend:
         backend = build(lock, settings)
         backend.idle_exit_s = math.inf
-        try:
-            with beside(lock, backend):
-                yield backend.core
-        finally:
-            backend.close()
+        return backend
+
+    with taken_over(data) as lock, beside(lock, lasting) as backend:
+        yield backend.core
 
 
 def run_in_process(env: dict[str, str] | None = None) -> int:

@@ -25,19 +25,29 @@ from memory_anchor.runtime.threads import one_for_algebra
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from typing import Any, TypeVar
 
     from memory_anchor.runtime.service import Backend
 
+    B = TypeVar("B", bound=Backend)
+
 ROLE = "engine"
+SERVER = "HTTP server"
+"""A server of another kind that is the engine as well: an engine hands over to it, it to nobody."""
+CLAIM_FILE = "run/server.lock"
+"""Locked by a server from before it waits for the data directory until it ends: no engine starts meanwhile."""
+CLAIM_TRIES = 100
+"""An engine holds the claim for an instant, to see whether it is held."""
 SOCKET_FILE = "engine.sock"
 BACKLOG = 128
 LOCK_WAIT_S = 30.0
 """How long a new engine waits for one that is draining; for any other holder it does not wait."""
 LOCK_PAUSE_S = 0.05
+HAND_OVER_PAUSE_S = 0.01
 LOG_FILE = "engine.log"
 LOG_BYTES, LOGS_KEPT = 1_000_000, 3
 STOP_WAIT_S = 30.0
+STOP_ASK_S = 5.0
 SWITCH_S = 0.0005
 """A request passes between some five threads and waits this long for each that computes (Python's default: 5 ms)."""
 
@@ -94,41 +104,57 @@ def _serve(
 
 
 @contextlib.contextmanager
-def beside(lock: DirectoryLock, backend: Backend) -> Iterator[None]:
+def beside(lock: DirectoryLock, make_backend: Callable[[], B]) -> Iterator[B]:
     """Serve bridges, hooks and commands from a thread of this process while the block runs, as its engine would.
 
-    lock: taken as `ROLE`. When the engine's side ends first (`engine stop`), this process is told by SIGTERM; the
-    backend is closed on leaving. To be used in the main thread. Raises OSError: no socket can be had.
+    lock: taken as `ROLE`. make_backend: builds what is served, after the socket listens, so that bridges wait for it;
+    what it made is closed on leaving. When the engine's side ends first (`engine stop`), this process is told by
+    SIGTERM. To be used in the main thread. Raises OSError: no socket can be had. Raises what `make_backend` raises.
     """
     import threading
+    from concurrent.futures import Future
 
     import anyio
 
     from memory_anchor.runtime.service import Service
 
+    built: Future[B] = Future()
+
+    def build() -> B:
+        made = make_backend()
+        built.set_result(made)
+        return made
+
     run = Path(wire.run_dir(str(lock.directory)))
     listener, address = listen(run)
     post = StatePost(run, address)
     post.say("loading")
-    service = Service(lambda: backend, data=lock.directory, listener=listener, post=post)
+    service = Service(build, data=lock.directory, listener=listener, post=post)
     leaving = threading.Event()
 
     def serve() -> None:
         try:
             anyio.run(service.serve)
+        except Exception as error:
+            if built.done():
+                raise
+            built.set_exception(error)
+            return
         finally:
-            if not leaving.is_set():
+            if built.done() and not built.exception() and not leaving.is_set():
                 os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=serve, name="engine", daemon=True)
     before = signal.signal(signal.SIGTERM, _leave)
     thread.start()
     try:
-        yield
+        yield built.result()
     finally:
         leaving.set()
         service.end("the server ends")
         thread.join(STOP_WAIT_S)
+        if built.done() and not built.exception():
+            built.result().close()
         listener.close()
         post.withdraw()
         signal.signal(signal.SIGTERM, before)
@@ -149,21 +175,85 @@ def _memory(lock: DirectoryLock) -> Backend:
 
 
 def _elected(data: Path) -> DirectoryLock | None:
-    """Return the lock, or None when another engine holds it and serves.
+    """Return the lock, or None when another engine holds it and serves, or a server does or is about to.
 
     Raises StoreBusy: something that is no engine holds it. Raises Refused, DiskFull, Unavailable: see `lock`.
     """
     until = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
-            return DirectoryLock.acquire(data, role=ROLE)
+            if not _is_claimed(data):
+                return DirectoryLock.acquire(data, role=ROLE)
         except StoreBusy as error:
             if f"({ROLE}," not in str(error):
                 raise
-            state = wire.read_state(str(data)) or {}
-            if state.get("state") != "draining" or time.monotonic() > until:
-                return None
+        state = wire.read_state(str(data)) or {}
+        if state.get("state") != "draining" or time.monotonic() > until:
+            return None
         time.sleep(LOCK_PAUSE_S)
+
+
+@contextlib.contextmanager
+def taken_over(data: Path, *, wait_s: float = LOCK_WAIT_S) -> Iterator[DirectoryLock]:
+    """Hold the lock for a server that is the engine as well; an engine that holds it is asked to hand over.
+
+    The engine answers what is in work and ends; its bridges wait for the server and resend the rest.
+    Raises StoreBusy: another server, or something that is no engine, holds it, or the engine keeps it for `wait_s`.
+    """
+    with _claimed(data), _left(data, wait_s) as lock:
+        yield lock
+
+
+def _claimed(data: Path) -> DirectoryLock:
+    wire.run_dir(str(data))
+    for _ in range(CLAIM_TRIES):
+        try:
+            return DirectoryLock.acquire(data, role=SERVER, file=CLAIM_FILE)
+        except StoreBusy as error:
+            told, busy = str(error), error
+        if f"({SERVER}," in told:
+            break
+        time.sleep(HAND_OVER_PAUSE_S)
+    raise StoreBusy(
+        f"{told.partition(';')[0]}; nothing was changed. Use the address it printed, or end it with "
+        "`memory-anchor engine stop` and try again."
+    ) from busy
+
+
+def _is_claimed(data: Path) -> bool:
+    """Return whether a server holds the data directory, or waits for an engine to hand it over."""
+    if not (data / CLAIM_FILE).exists():
+        return False
+    try:
+        DirectoryLock.acquire(data, role=ROLE, file=CLAIM_FILE).release()
+    except StoreBusy as error:
+        return f"({SERVER}," in str(error)
+    return False
+
+
+def _left(data: Path, wait_s: float) -> DirectoryLock:
+    until = time.monotonic() + wait_s
+    asked: list[tuple[object, object]] = []
+    while True:
+        try:
+            return DirectoryLock.acquire(data, role=ROLE)
+        except StoreBusy as error:
+            told, busy = str(error), error
+        late = time.monotonic() > until
+        if f"({ROLE}," not in told and (late or not asked):
+            raise busy
+        if late:
+            raise StoreBusy(
+                f"{told.partition(';')[0]} and was not handed over within {wait_s:g} s; nothing was changed. "
+                "Run `memory-anchor engine stop`, then try again."
+            ) from busy
+        state = wire.read_state(str(data)) or {}
+        engine = (state.get("pid"), state.get("started_at"))
+        if engine not in asked and f"pid {engine[0]} (" in told:
+            with contextlib.suppress(OSError):  # it may be about to listen, or ending already
+                wire.ask(str(data), "stop", wire.Preamble(), timeout_s=min(wait_s, STOP_ASK_S))
+                asked.append(engine)
+        time.sleep(HAND_OVER_PAUSE_S)
 
 
 def listen(run: Path) -> tuple[socket.socket, dict[str, Any]]:
@@ -284,7 +374,7 @@ def stop(data: Path, *, wait_s: float = STOP_WAIT_S) -> bool:
     """
     state = wire.read_state(str(data))
     try:
-        wire.ask(str(data), "stop", wire.Preamble(), timeout_s=min(wait_s, 5.0))
+        wire.ask(str(data), "stop", wire.Preamble(), timeout_s=min(wait_s, STOP_ASK_S))
     except ConnectionRefusedError:
         return False
     except FileNotFoundError:

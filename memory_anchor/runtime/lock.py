@@ -59,14 +59,15 @@ class DirectoryLock:
         _HELD.add(self)
 
     @classmethod
-    def acquire(cls, directory: Path, *, role: str) -> DirectoryLock:
+    def acquire(cls, directory: Path, *, role: str, file: str = LOCK_FILE) -> DirectoryLock:
         """Return the lock on `directory`, which is made (0700) when missing; never waits.
 
-        role: what this process is, for the other's message, e.g. "engine".
+        role: what this process is, for the other's message, e.g. "engine". file: inside it, for a lock on something
+        else than the store.
         Raises StoreBusy: another process (or another part of this one) holds it; the message names its pid.
         Raises Refused: the directory may not be written. DiskFull: no room. Unavailable: no locks on this file system.
         """
-        path = directory / LOCK_FILE
+        path = directory / file
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -80,7 +81,7 @@ class DirectoryLock:
             if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
                 raise StoreBusy(
                     f"{directory} is in use by {holder}; nothing was changed. "
-                    "Let it finish, or let both agents use one engine."
+                    "Let it finish, or let agents share one engine: `memory-anchor mcp` without --in-process."
                 ) from error
             raise _refusal(directory, error) from error
         try:

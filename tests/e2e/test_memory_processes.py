@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from agent import Agent
 from conftest import until
@@ -183,6 +185,39 @@ def test_a_bridge_is_served_by_a_running_http_server(home: Home) -> None:
         assert told(agent.tool("get_memory", id=saved["id"]))["content"] == "Served beside HTTP"
         events = told(agent.tool("search_events"))["events"]
         assert ["half done" in event["content"] for event in events] == [True]
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_an_http_server_takes_over_from_a_running_engine(home: Home) -> None:
+    """Rule serve.hand_over: `serve` starts at any time; connected agents lose no call, and no write twice or ever."""
+    quiet, busy = home.agent("c1"), home.agent("c2")
+    before = told(quiet.tool("save_memory", content="Acknowledged before HTTP came"))
+    first = (engine.status(home.data) or {})["pid"]
+    command = [*COMMAND, "serve", "--port", "0"]
+    server = subprocess.Popen(command, env=home.env, cwd=home.project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        written = []
+
+        def serves() -> bool:
+            written.append(told(busy.tool("log_event", content=f"Step {len(written)} while it is handed over"))["id"])
+            state = wire.read_state(str(home.data)) or {}
+            return (state.get("pid"), state.get("state")) == (server.pid, "serving")
+
+        until(serves, "the server serves bridges")
+        assert server.pid != first
+        assert told(quiet.tool("get_memory", id=before["id"]))["content"] == "Acknowledged before HTTP came"
+        written.append(told(busy.tool("log_event", content="Step after it"))["id"])
+        events = told(quiet.tool("search_events", limit=200))["events"]
+        assert sorted(event["id"] for event in events) == sorted(written[-200:])
+        assert (engine.status(home.data) or {})["pid"] == server.pid
+        assert server.stdout is not None
+        base = re.findall(rb"http://127\.0\.0\.1:\d+", server.stdout.readline())[0].decode()
+        assert httpx2.get(f"{base}/v1/health").status_code == 200
+        second = subprocess.run(command, env=home.env, cwd=home.project, capture_output=True, text=True)
+        assert second.returncode == 5
+        assert f"in use by pid {server.pid} (HTTP server" in " ".join(second.stderr.split())
     finally:
         server.kill()
         server.wait()
