@@ -14,6 +14,7 @@ from __future__ import annotations
 import bisect
 import json
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import compress
@@ -26,6 +27,7 @@ from memory_anchor.model import FOUND_STATES, Memory, Tag
 from memory_anchor.ports import DENSE, Entry, Mark, SparseVector
 from memory_anchor.retrieval.centring import Centring, script_of
 from memory_anchor.retrieval.vector_rows import VectorRows
+from memory_anchor.text.hashing import content_hash
 from memory_anchor.text.indexing import embedded_text, searched_words
 from memory_anchor.text.shape import shape_of
 from memory_anchor.text.terms import normal
@@ -38,9 +40,13 @@ if TYPE_CHECKING:
 MAX_ROWS = 250_000
 """Beyond this the mirror starts again from empty; rows come back as they are met."""
 FIRST_ROWS = 1024
+ROWS_OF_A_TEXT = 10
+"""The newest of as many rows with the very same text are candidates: what is told daily leaves room for the rest."""
 FARTHEST_NEXT = 3
 """Sequence numbers further apart than this are not beside each other: what was between is not known here."""
 NONE = -1
+_TEXT_DIGITS = 15
+"""Hexadecimal digits of a text's hash that fit into 64 bits."""
 FORMAT = 1
 """To be raised when a row is derived otherwise, or frozen otherwise."""
 _BY_ROW = (
@@ -56,6 +62,7 @@ _BY_ROW = (
     "_length",
     "_happened",
     "_shape",
+    "_text",
 )
 
 
@@ -131,6 +138,9 @@ class Mirror:
         self._length = np.zeros(FIRST_ROWS, dtype=np.float32)
         self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
         self._shape = np.zeros((FIRST_ROWS, 4), dtype=np.float32)
+        self._text = np.zeros(FIRST_ROWS, dtype=np.int64)
+        self._told: Counter[int] = Counter()
+        self._most_told = 0
         self._counts: dict[str, tuple[NDArray[np.bool_], int, NDArray[np.float32]]] = {}
         self._readable: dict[tuple[str, tuple[str, ...]], NDArray[np.int64]] = {}
 
@@ -194,6 +204,9 @@ class Mirror:
         self._happened[row] = memory.happened_at.timestamp()
         if memory.tags:
             self._tags[row] = memory.tags
+        self._text[row] = text = int((memory.content_hash or content_hash(memory.content))[:_TEXT_DIGITS], 16)
+        self._told[text] += 1
+        self._most_told = max(self._most_told, self._told[text])
         shape = shape_of(memory.content)
         self._shape[row] = (shape.asks, shape.tells_time, shape.tells_number, shape.said)
         if scope.conversation and memory.conversation_seq is not None and memory.is_current:
@@ -225,7 +238,7 @@ class Mirror:
     def _grow(self) -> None:
         for held in self._rows_of.values():
             held.grow()
-        for name in ("_live", "_script", "_project", "_audience", "_collection", "_shape"):
+        for name in ("_live", "_script", "_project", "_audience", "_collection", "_shape", "_text"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         for name in ("_conversation", "_after", "_before", "_group", "_length", "_happened"):
@@ -276,6 +289,8 @@ class Mirror:
             self._grow()
         for name in _BY_ROW:
             getattr(self, name)[:size] = arrays[name]
+        self._told = Counter(self._text[:size].tolist())
+        self._most_told = max(self._told.values(), default=0)
         self._groups = {tuple(who): number for number, who in enumerate(told["groups"])}
         for names, given in zip(self._named(), told["names"], strict=True):
             for name in given:
@@ -391,12 +406,24 @@ class Mirror:
         return self._live[rows] & np.isin(self._audience[rows], allowed)
 
     def readable_in(self, collection: str, audiences: tuple[str, ...]) -> NDArray[np.int64]:
-        """Return every live row of a collection that is for one of these audiences; kept until a write."""
+        """Return the live rows of a collection that are for one of these audiences; kept until a write.
+
+        Of rows with one text the newest `ROWS_OF_A_TEXT`.
+        """
         key = collection, audiences
         if key not in self._readable:
             inside = np.flatnonzero(self._collection[: len(self)] == self._collections.known(collection))
-            self._readable[key] = inside[self.readable(inside, audiences)]
+            self._readable[key] = self._uncrowded(inside[self.readable(inside, audiences)])
         return self._readable[key]
+
+    def _uncrowded(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self._most_told <= ROWS_OF_A_TEXT:
+            return rows
+        texts = self._text[rows]
+        order = np.lexsort((-self._happened[rows], texts))
+        starts = np.flatnonzero(np.diff(texts[order], prepend=-1))
+        place = np.arange(len(rows)) - np.repeat(starts, np.diff(starts, append=len(rows)))
+        return np.sort(rows[order[place < ROWS_OF_A_TEXT]])
 
     def happened(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return when each happened, seconds since 1970."""

@@ -72,6 +72,17 @@ def test_an_event_told_many_times_leaves_room_for_others(bench: Bench) -> None:
     assert len(found) == 3 and {fact.id, event.id} < set(found)
 
 
+def test_an_event_told_every_day_for_a_year_leaves_room_for_others(bench: Bench) -> None:
+    """Rule search.diversity: however often it was told, one text never takes every candidate."""
+    bench.searcher.warm()
+    for number in range(365):
+        bench.event("ran the tests", when=bench.clock.now() - timedelta(days=number))
+    fact = bench.fact("the tests need Docker")
+    event = bench.event("the tests failed because the disk was full", when=bench.clock.now() - timedelta(days=400))
+
+    assert {fact.id, event.id} < set(bench.ask("tests", limit=3))
+
+
 def test_a_fact_is_not_buried_by_what_was_said_around_an_event(bench: Bench) -> None:
     """Rule search.priors: a talk never lifts an unrelated event above the fact that holds the identifier."""
     bench.talk(
