@@ -2,7 +2,8 @@
 
 A record is durable (fsync) before `append` returns, and several processes may append: an OS lock covers reading the
 chain's end and writing behind it. Beside the file a small head file holds how far the chain was acknowledged, so that
-cutting records off the end shows as well. A kill in the middle of a write leaves a torn last line: it was never
+cutting records off the end shows as well: the next append writes a record of the gap first, numbers go on from the
+head, and `verify` names the gap for ever. A kill in the middle of a write leaves a torn last line: it was never
 acknowledged, so it is kept as it is, closed with a line break, and the next record carries its hash; from then on it is
 part of the chain. A write and its record are two files, so a write is noted before and the note removed after: what a
 kill left noted and stored is recorded at the next start (`complete`), marked as recovered. Invariant: any changed byte
@@ -32,11 +33,15 @@ MAX_RECORD_BYTES = 64_000
 START = "0" * 64
 """What the first record names as the one before."""
 TORN = "torn"
+GAP = "gap"
+"""A record that tells of acknowledged ones that were gone: `expected` (None: the head was gone) and `found` numbers."""
 NOTES = "pending"
 """The folder of notes beside the trail: one small file a write in progress."""
 NOTES_MAX = 10_000
 TAIL_BYTES = 8 * 1024 * 1024
 """How far back the trail is read for what a note names: thousands of records, where one was being written."""
+NEEDS_HEAD = 2
+"""Records of a trail that has a head: a kill after the very first one may leave none."""
 _HEAD = re.compile(rb"(\d{12}) ([0-9a-f]{64})\n")
 _HEAD_BYTES = 78
 
@@ -80,8 +85,8 @@ class JsonlAudit:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
                 with os.fdopen(handle, "r+b", buffering=0) as file:
                     end = self._chain_end(file)
-                    if end.torn:
-                        end = self._close_torn(file, end, at)
+                    if end is not self._end:  # a new file to this process, or another one wrote: nothing is assumed
+                        end = self._mended(file, end, at)
                     end = self._write(file, end, kind, what, by=by, at=at)
             except OSError as error:
                 self._end = None
@@ -157,19 +162,33 @@ class JsonlAudit:
         return frozenset((one["id"], one["version"]) for one in versions if {"id", "version"} <= set(one))
 
     def verify(self) -> BrokenLink | None:
-        """Return the first broken link, None when the whole chain holds."""
+        """Return the first broken link, None when the whole chain holds; a recorded gap is one, and told with the next.
+
+        A trail that is gone breaks at its first line when the head says that there was one.
+        """
         with self._lock, self._locked():
-            line, number, hashed, torn = 0, 0, START, b""
+            line, number, hashed, torn, head = 0, 0, START, b"", self._read_head()
+            gap: BrokenLink | None = None
             for line, raw in self._lines():
                 if not raw.endswith(b"\n"):
                     torn = raw
                     break
                 record = _record(raw)
-                why = "it is not a record" if record is None else _wrong(record, raw, number=number + 1, before=hashed)
+                why = "it is not a record" if record is None else _wrong(record, raw, number=number, before=hashed)
                 if record is None or why:
-                    return BrokenLink(line, why)
+                    return _both(gap, BrokenLink(line, why))
+                if record["kind"] == GAP:
+                    gap = gap or BrokenLink(line, _gap_told(record["what"]))
                 number, hashed = record["n"], record["hash"]
-            return self._at_the_end(line - bool(torn), number, hashed)
+                if head is not None and head[0] == number and head[1] != hashed:
+                    return _both(gap, BrokenLink(line, "it is not the record that was acknowledged"))
+            return _both(gap, self._at_the_end(line - bool(torn), number, head))
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """Keep every process from appending while the block copies the trail and its head."""
+        with self._lock, self._locked():
+            yield
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield every readable record, oldest first, without verifying it."""
@@ -196,12 +215,13 @@ class JsonlAudit:
                         if file.write(lines) != len(lines):
                             raise OSError(28, "short write", str(self.path))
                         os.fsync(file.fileno())
-                        end = _End(fresh[-1]["n"], fresh[-1]["hash"], end.size + len(lines))
-                        self._write_head(end.number, end.hashed)
+                        head = self._read_head() or (0 if end.number < NEEDS_HEAD else fresh[-1]["n"], "")
+                        if fresh[-1]["n"] > head[0]:
+                            self._write_head(fresh[-1]["n"], fresh[-1]["hash"])
             except OSError as error:
-                self._end = None
                 raise ours(error, self.path) from error
-            self._end = end
+            finally:
+                self._end = None
             return len(fresh)
 
     def _continuing(self, end: _End, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -211,24 +231,24 @@ class JsonlAudit:
             held.update(
                 {one["n"]: one["hash"] for one in self.records() if one["n"] in held and one["n"] <= end.number}
             )
-        number, hashed = end.number, end.hashed
+        number, hashed, head = end.number, end.hashed, self._read_head() or (0, "")
         fresh = []
         for record in records:
             if record.get("n", 0) <= end.number and held.get(record.get("n")) == record.get("hash"):
                 continue
             raw = _body(record) + b"\n"
-            if end.torn or _record(raw) is None or _wrong(record, raw, number=number + 1, before=hashed):
+            foreign = record.get("n") == head[0] and record.get("hash") != head[1]
+            if foreign or end.torn or _record(raw) is None or _wrong(record, raw, number=number, before=hashed):
                 raise BadInput(f"{self.path} is another trail than the one imported; both are kept apart")
             number, hashed = record["n"], record["hash"]
             fresh.append(record)
         return fresh
 
-    def _at_the_end(self, line: int, number: int, hashed: str) -> BrokenLink | None:
-        head = self._read_head()
+    def _at_the_end(self, line: int, number: int, head: tuple[int, str] | None) -> BrokenLink | None:
         if head is not None and head[0] > number:
             return BrokenLink(line + 1, f"record {number + 1} of {head[0]} acknowledged ones is missing")
-        if head is not None and head[0] == number and head[1] != hashed:
-            return BrokenLink(line, "the last record is not the one acknowledged")
+        if head is None and number >= NEEDS_HEAD:
+            return BrokenLink(line, f"{self._head.name}, which says how far it was acknowledged, is missing")
         return None
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
@@ -253,14 +273,23 @@ class JsonlAudit:
                 return _End(record["n"], record["hash"], size, torn)
         return _End(0, START, size, torn)
 
-    def _close_torn(self, file: Any, end: _End, at: datetime) -> _End:
-        file.write(b"\n")
-        record = _record(end.torn)
-        if record is not None and not _wrong(record, end.torn + b"\n", number=end.number + 1, before=end.hashed):
-            return _End(record["n"], record["hash"], end.size + 1)  # only its line break was missing
-        whole = _End(end.number, end.hashed, end.size + 1)
-        what = {"bytes": len(end.torn), "sha256": hashlib.sha256(end.torn).hexdigest()}
-        return self._write(file, whole, TORN, what, by="system", at=at)
+    def _mended(self, file: Any, end: _End, at: datetime) -> _End:
+        """Close a torn last line, record what of the chain is gone, and return where it goes on."""
+        told: dict[str, Any] = {}
+        if end.torn:
+            file.write(b"\n")
+            record = _record(end.torn)
+            if record is not None and not _wrong(record, end.torn + b"\n", number=end.number, before=end.hashed):
+                end = _End(record["n"], record["hash"], end.size + 1)  # only its line break was missing
+            else:
+                told = {"bytes": len(end.torn), "sha256": hashlib.sha256(end.torn).hexdigest()}
+                end = _End(end.number, end.hashed, end.size + 1)
+        head = self._read_head()
+        if (head is None and end.number >= NEEDS_HEAD) or (head is not None and _is_short(end, head)):
+            told |= {"expected": None if head is None else head[0], "found": end.number}
+            behind = _End(max(end.number, head[0] if head else 0), end.hashed, end.size)
+            return self._write(file, behind, GAP, told, by="system", at=at)
+        return self._write(file, end, TORN, told, by="system", at=at) if told else end
 
     def _write(self, file: Any, end: _End, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> _End:
         record = {
@@ -282,10 +311,13 @@ class JsonlAudit:
         return _End(end.number + 1, hashed, end.size + len(line))
 
     def _write_head(self, number: int, hashed: str) -> None:
-        # In place and without fsync: after a power cut it may lag behind, which `verify` takes as no harm.
+        # In place and, but for a new one, without fsync: after a power cut it may lag behind, which does no harm.
+        is_new = not self._head.exists()
         handle = os.open(self._head, os.O_WRONLY | os.O_CREAT, PRIVATE)
         with os.fdopen(handle, "r+b", buffering=0) as file:
             file.write(b"%012d %s\n" % (number, hashed.encode()))
+            if is_new:
+                os.fsync(file.fileno())
 
     def _read_head(self) -> tuple[int, str] | None:
         try:
@@ -325,9 +357,11 @@ def _record(raw: bytes) -> dict[str, Any] | None:
 
 
 def _wrong(record: Mapping[str, Any], raw: bytes, *, number: int, before: str) -> str:
-    """Return why a record does not continue the chain, "" when it does."""
-    if record["n"] != number:
-        return f"record {record['n']} where {number} was due"
+    """Return why a record does not continue a chain of `number` records, "" when it does."""
+    gone = record["what"].get("expected") if record["kind"] == GAP else None
+    due = max(number, gone if isinstance(gone, int) else 0) + 1
+    if record["n"] != due:
+        return f"record {record['n']} where {due} was due"
     if record["before"] != before:
         return "it does not name the record before"
     bare = {name: value for name, value in record.items() if name != "hash"}
@@ -338,6 +372,26 @@ def _wrong(record: Mapping[str, Any], raw: bytes, *, number: int, before: str) -
     return ""
 
 
+def _is_short(end: _End, head: tuple[int, str]) -> bool:
+    return head[0] > end.number or (head[0] == end.number and head[1] != end.hashed)
+
+
+def _gap_told(what: Mapping[str, Any]) -> str:
+    expected, found = what.get("expected"), what.get("found")
+    if expected is None:
+        return f"after record {found} the head was missing, so that nothing says how many were"
+    if expected == found:
+        return f"record {found} was not the one acknowledged when this was written"
+    return f"{expected} records were acknowledged and {found} were there when this was written"
+
+
+def _both(gap: BrokenLink | None, broken: BrokenLink | None) -> BrokenLink | None:
+    """Return the first of the two; a gap that was recorded does not hide what broke since."""
+    if gap is None or broken is None:
+        return gap or broken
+    return BrokenLink(gap.line, f"{gap.why}; line {broken.line}: {broken.why}")
+
+
 def _accounted(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield numbered lines, leaving out a torn one whose bytes the next record accounts for."""
     held: tuple[int, bytes] | None = None
@@ -345,8 +399,8 @@ def _accounted(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         record = _record(raw)
         if held is not None:
             torn = held[1].removesuffix(b"\n")
-            what = record["what"] if record and record["kind"] == TORN else {}
-            if what != {"bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()}:
+            what = record["what"] if record and record["kind"] in (TORN, GAP) else {}
+            if (what.get("bytes"), what.get("sha256")) != (len(torn), hashlib.sha256(torn).hexdigest()):
                 yield held
             held = None
         if record is None:

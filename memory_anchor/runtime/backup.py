@@ -74,7 +74,8 @@ def create(core: Core, target: Path) -> Json:
         core.services.usage.flush()
         with core.services.records.lock:
             collections = {name: _written(core.services.store, name, parts) for name in COLLECTIONS}
-            _copy_files(core, parts)
+            with core.audit.still():
+                _copy_files(core, parts)
         manifest = {
             "format": FORMAT,
             "version": wire.VERSION,

@@ -324,12 +324,14 @@ def _audit(data_dir: Path) -> Check:
     from memory_anchor.adapters.audit import JsonlAudit
 
     path = data_dir / "audit" / "audit.jsonl"
-    if not path.exists():
+    if not path.parent.exists():
         return Check("audit", "ok", "nothing was written yet")
     try:
         broken = JsonlAudit(path).verify()
     except MemoryAnchorError as error:
         return failed("audit", error)
+    if broken is None and not path.exists():
+        return Check("audit", "ok", "nothing was written yet")
     if broken is None:
         return Check("audit", "ok", "the whole chain holds")
     fix = "compare it with a backup's audit.jsonl; the memories themselves are not touched by this"
