@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
+from math import ceil, floor
 
 from memory_anchor.retrieval import timespans as spans
 from memory_anchor.retrieval.timespans import Span
@@ -17,8 +18,16 @@ RECENT_DAYS = 14
 """What "recently" and "最近" mean when no number is said; it only counts in favour."""
 WHILE_DAYS = 60
 """What "a while ago" and "前段时间" mean; it only counts in favour too."""
-HARD, DATED, VAGUE = 2, 1, 0
-"""Filters; only counts in favour; and is left aside when anything closer is said."""
+HARD, DATED, BARE, VAGUE = 3, 2, 1, 0
+"""Filters; only counts in favour; is left aside when a date is said; and when anything else is."""
+UNLESS_RULE, IF_TOLD = 5, 4
+"""Hard unless the query states a rule, and hard only if it says that something happened; else BARE (`timesaid`)."""
+FEW = (2, 6)
+"""What "a few days ago" and "几天前" span; it only counts in favour as well."""
+PAST_FEW = 3
+"""How far back "the past few days" reaches."""
+HALF, QUARTER_UNIT = 0.5, 0.25
+"""How far to both sides a fraction is meant: "a year and a half ago" is 15 to 21 months."""
 MAX_BACK = 1_000
 """The largest number of units that "N units ago" may name."""
 
@@ -31,11 +40,7 @@ _NUMBERS = {
     "an": 1,
     "couple of": 2,
     "a couple of": 2,
-    "few": 3,
-    "a few": 3,
-    "several": 3,
     "半": 1,
-    "几": 3,
     "两": 2,
 }
 _HAN_DIGITS = {digit: value for value, digit in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
@@ -48,12 +53,17 @@ HAN_PARTS = {"初": 0, "上": 0, "中": 1, "下": 2, "底": 2, "末": 2}
 _OFFSETS = {"last": -1, "past": -1, "previous": -1, "this": 0, "current": 0, "next": 1, "coming": 1}
 _HAN_OFFSETS = {"大前": -3, "前": -2, "昨": -1, "去": -1, "今": 0, "本": 0, "这": 0, "明": 1, "后": 2}
 
-NUMBER = (
-    r"(?P<n>\d{1,4}|a couple of|a few|couple of|few|several|an?|one|two|three|four|five|six|seven|eight|nine|ten|"
-    r"eleven|twelve)"
+_WORDS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+NUMBER = rf"(?P<n>\d{{1,4}}|a couple of|couple of|an?|{_WORDS})"
+_AMOUNT = (
+    r"(?P<n>(?<![\d.,])\d{1,4}(?:\.\d{1,2}|\s?(?:-|–|to|or)\s?\d{1,4})?|half an?|(?:a )?couple of|(?:a )?few|several|"
+    rf"an?|(?:{_WORDS})(?: (?:or|to) (?:{_WORDS})| and a half)?)"
 )
-_HAN_N = r"(?P<n>\d{1,4}|[零〇一二两三四五六七八九十百]+|几|半)"
-HAN_NUMBER = r"\d{1,2}|[一二三四五六七八九十]+"
+_HAN_N = (
+    r"(?P<n>(?<![\d.])\d{1,4}(?:\.\d{1,2}|个半|[多来]|\s*[-~到至]\s*\d{1,4})?|几十?|(?<!个)半|"
+    r"[零〇一二两三四五六七八九十百]{1,8}(?:个半|[多来几]|[到至][一二两三四五六七八九十百]{1,8})?)"
+)
+HAN_NUMBER = r"\d{1,2}|[一二三四五六七八九十]{1,3}"
 MONTH = (
     r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|"
     r"oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b"
@@ -66,8 +76,16 @@ ORDINAL = r"(?:st|nd|rd|th)"
 _UNITS = r"(?P<unit>minutes?|hours?|days?|weeks?|months?|years?)"
 _HAN_UNIT = r"(?P<unit>分钟|个?小时|个?钟头|天|日|个?星期|个?礼拜|周|个?月|年)"
 HAN_WEEK = r"(?:周|星期|礼拜)"
+HOLIDAYS = (
+    (r"(?:元旦|\bnew year['’]s day)", (1, 1, 1)),
+    (r"(?:劳动节|五一(?!二|八))", (5, 1, 5)),
+    (r"(?:国庆(?:节|假期)?)", (10, 1, 7)),
+    (r"(?:圣诞节?|(?:\blast )?\bchristmas)", (12, 24, 3)),
+)
+"""How a holiday is called, and its month, day and number of days."""
 SEASON = r"(?P<season>spring|summer|autumn|fall|winter)"
 _UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365, "天": 1, "日": 1, "周": 7, "星期": 7, "礼拜": 7, "月": 30}
+YEAR_DAYS = 365
 _UNIT_MINUTES = {"minute": 1, "hour": 60, "分": 1, "小时": 60, "钟头": 60}
 
 
@@ -94,6 +112,45 @@ def number(text: str) -> int | None:
     return total + current if lower else None
 
 
+_FEW = re.compile(r"(?:a )?few|several|几", re.IGNORECASE)
+_TO = re.compile(r"\s*(?:-|–|~|\bto\b|\bor\b|到|至)\s*")
+_TWO_DIGITS = re.compile(r"(?P<tens>.*十)?(?P<a>[一二两三四五六七八])(?P<b>[二三四五六七八九])")
+
+
+def says_no_number(amount: str | None) -> bool:
+    """Return whether an amount is no number at all: "a few", "几", "几十"."""
+    return amount is not None and _FEW.match(amount) is not None
+
+
+def amounts(text: str) -> tuple[float, float] | None:
+    """Return the least and the most that an amount of units says.
+
+    >>> amounts("3"), amounts("三四"), amounts("十几"), amounts("一个半"), amounts("2 or 3"), amounts("a few")
+    ((3, 3), (3, 4), (11, 19), (1.5, 1.5), (2, 3), (2, 6))
+    """
+    lower = text.lower()
+    if says_no_number(lower):
+        return (20, 90) if lower == "几十" else FEW
+    if lower[-1:] in "几多来" and (tens := number(lower[:-1])):
+        return tens + (lower[-1] == "几"), tens + 9
+    if two := _TWO_DIGITS.fullmatch(lower):
+        tens, first, last = (number(two[name] or "零") or 0 for name in ("tens", "a", "b"))
+        return (tens + first, tens + last) if first < last else None
+    least, *most = (_amount(part) for part in _TO.split(lower))
+    greatest = most[0] if most else least
+    if least is None or greatest is None or least > greatest:
+        return None
+    return least, greatest
+
+
+def _amount(text: str) -> float | None:
+    """Return one amount, which may be a fraction: "2.5", "one and a half", "一个半"."""
+    if "." in text:
+        return float(text)
+    whole = number(re.sub(r"个半$| and a half$", "", text))
+    return whole if whole is None or text[-1:] not in ("半", "f") or text == "半" else whole + HALF
+
+
 # --- readers -------------------------------------------------------------------------------------------------------
 
 
@@ -103,14 +160,34 @@ def _of_unit(table: dict[str, int], unit: str) -> int:
 
 def _back(found: re.Match[str], now: datetime) -> Span | None:
     """Read N units ago: that day, or the week, month or year that far back; for hours, an hour around it."""
-    count, unit, today = number(found["n"]), found["unit"].lower(), now.date()
-    if count is None or count > MAX_BACK:
+    unit, today = found["unit"].lower(), now.date()
+    said = _said(found)
+    if said is None:
         return None
-    if found["n"] == "半":
-        return _half_back(unit, now)
+    least, most = said
+    if most == HALF and (span := _half_back(unit, now)):
+        return span
     if minutes := _of_unit(_UNIT_MINUTES, unit):
-        return now - timedelta(minutes=minutes * (count + 1)), now - timedelta(minutes=minutes * max(0, count - 1))
-    match _of_unit(_UNIT_DAYS, unit):
+        return now - timedelta(minutes=minutes * (most + 1)), now - timedelta(minutes=minutes * max(0, least - 1))
+    size = _of_unit(_UNIT_DAYS, unit) or YEAR_DAYS
+    if least % 1 or most % 1:
+        far, near = ceil((most + QUARTER_UNIT) * size), floor((least - QUARTER_UNIT) * size)
+        return today - timedelta(days=far), today - timedelta(days=near - 1)
+    return _unit_back(size, int(most), today)[0], _unit_back(size, int(least), today)[1]
+
+
+def _said(found: re.Match[str]) -> tuple[float, float] | None:
+    """Return the least and the most units that a match says, None for what nobody counts in."""
+    text = (found["n"] or "1").lower()
+    said = (HALF, HALF) if text == "半" or text.startswith("half") else amounts(text)
+    if said is None or said[1] > MAX_BACK:
+        return None
+    half = HALF if found.groupdict().get("half") else 0
+    return said[0] + half, said[1] + half
+
+
+def _unit_back(size: int, count: int, today: date) -> Span:
+    match size:
         case 1:
             return spans.day(today - timedelta(days=count))
         case 7:
@@ -123,23 +200,21 @@ def _back(found: re.Match[str], now: datetime) -> Span | None:
 
 def _half_back(unit: str, now: datetime) -> Span | None:
     today = now.date()
-    if "年" in unit:
+    if "年" in unit or "year" in unit:
         return spans.month(today.year, today.month - 6)
-    if "月" in unit:
-        return spans.day(today - timedelta(days=15))
-    return (now - timedelta(hours=1), now) if "时" in unit or "钟" in unit else None
+    return (now - timedelta(hours=1), now) if any(sign in unit for sign in ("时", "钟", "hour")) else None
 
 
 def _within(found: re.Match[str], now: datetime) -> Span | None:
     """Read the last N units, today included."""
-    count, unit, today = number(found["n"] or "1"), found["unit"].lower(), now.date()
-    if count is None or count > MAX_BACK:
+    unit, today, amount = found["unit"].lower(), now.date(), found["n"] or "1"
+    said = _said(found)
+    if said is None:
         return None
+    count = PAST_FEW if _FEW.fullmatch(amount) else said[1]
     if minutes := _of_unit(_UNIT_MINUTES, unit):
         return now - timedelta(minutes=minutes * count), now
-    days = count * (_of_unit(_UNIT_DAYS, unit) or 365)
-    if found["n"] == "半":
-        days //= 2
+    days = int(count * (_of_unit(_UNIT_DAYS, unit) or YEAR_DAYS))
     return today - timedelta(days=days), today + timedelta(days=1)
 
 
@@ -263,10 +338,12 @@ def _month_number(text: str | None) -> int | None:
     return found if found and 1 <= found <= 12 else None
 
 
-def _holiday(month: int, day: int, days: int = 1) -> Reader:
-    def read(_: re.Match[str], now: datetime) -> Span:
-        first = date(now.year, month, day)
-        return spans.day(first if first <= now.date() else first.replace(year=now.year - 1), days)
+def _holiday(month: int, day: int, days: int) -> Reader:
+    def read(found: re.Match[str], now: datetime) -> Span | None:
+        first = date(int(found["year"] or now.year), month, day)
+        if not spans.FIRST_YEAR <= first.year <= spans.LAST_YEAR:
+            return None
+        return spans.day(first if found["year"] or first <= now.date() else first.replace(year=now.year - 1), days)
 
     return read
 
@@ -287,33 +364,38 @@ _LED = (
     r"(?:in|during|since|last|between|from|until|till|before|after|by|through|around|of|back in|early|late|early in|"
     r"late in|mid)[ -](?:the )?"
 )
+_NOT_OF_DATE = (
+    rf"(?! of (?:the (?:week|month|quarter|year)|last|this|(?:the )?{MONTH.replace('?P<month>', '?:')}|\d{{4}}))"
+)
+_HOLIDAY_YEAR = rf"\b(?:,? (?:of |in )?{YEAR}\b(?![-/.]\d))?"
 RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), reader, level)
     for pattern, reader, level in (
         # days and hours
         (r"(?P<which>大前|(?<!大)前)天(?!线)", _han_day, HARD),
-        (r"(?P<which>[昨今])(?:天|日|晚|夜|早|晨)", _han_day, HARD),
+        (r"(?P<which>[昨今])(?:天|日(?!头条|说法|关注|资本|看点|热榜|重现)|晚|夜|早|晨)", _han_day, HARD),
         (r"(?P<which>(?<!光)明|(?<!以|之|然|最|前)后)天", _han_day, DATED),
         (r"\bday before yesterday\b", _days_from(-2), HARD),
         (r"\byesterday\b|\blast night\b", _days_from(-1), HARD),
         (r"\btoday\b|\btonight\b|\bthis (?:morning|afternoon|evening)\b", _days_from(0), HARD),
         (r"\btomorrow\b", _days_from(1), DATED),
         (r"刚才|刚刚|\bjust now\b|\ba moment ago\b", _last_hour, HARD),
-        (rf"{_HAN_N}\s*{_HAN_UNIT}\s*(?:以?前|之前)", _back, HARD),
-        (rf"\b{NUMBER} {_UNITS} ago\b", _back, HARD),
-        (rf"(?:最近|过去|近|这)\s*的?\s*{_HAN_N}\s*{_HAN_UNIT}(?!月|前)", _within, HARD),
-        (rf"{_HAN_N}\s*{_HAN_UNIT}\s*(?:以内|之内|内)(?!存|部|容)", _within, HARD),
-        (rf"\bwithin (?:the )?{NUMBER} {_UNITS}\b", _within, HARD),
-        (rf"\b(?:last|past|previous) {NUMBER} {_UNITS}\b", _within, HARD),
-        (r"\b(?:in|over|during|within) the (?:past|last) (?P<n>)(?P<unit>hour|day)\b", _within, HARD),
-        (r"\b(?:in|over|during|within) the past (?P<n>)(?P<unit>week|month|year)\b", _within, HARD),
+        (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半)?\s*(?:以?前|之前)", _back, UNLESS_RULE),
+        (rf"\b{_AMOUNT} {_UNITS}(?P<half> and a half)? ago\b", _back, UNLESS_RULE),
+        (rf"(?:最近|过去|近|这)\s*的?\s*{_HAN_N}\s*{_HAN_UNIT}(?P<half>半)?(?!月|前)", _within, UNLESS_RULE),
+        (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半)?\s*(?:以内|之内|内)(?!存|部|容)", _within, IF_TOLD),
+        (rf"\bwithin (?:the )?{_AMOUNT} {_UNITS}\b", _within, IF_TOLD),
+        (rf"\b(?:last|past|previous) {_AMOUNT} {_UNITS}\b{_NOT_OF_DATE}", _within, UNLESS_RULE),
+        (r"\b(?:in|over|during|within) the (?:past|last) (?P<n>)(?P<unit>hour|day)\b(?! of)", _within, UNLESS_RULE),
+        (r"\b(?:in|over|during|within) the past (?P<n>)(?P<unit>week|month|year)\b", _within, UNLESS_RULE),
         # weeks
         (rf"(?P<which>上上个?|上个?|下下个?|下个?|本|这个?|这一)\s*{HAN_WEEK}(?!期|报)", _han_week, HARD),
         (r"\bweek before last\b", lambda _, now: spans.week(now.date() - timedelta(weeks=2)), HARD),
-        (rf"(?<![每各]){HAN_WEEK}(?P<weekday>[一二三四五六日天])(?![个次])", _han_weekday, VAGUE),
-        (rf"\b(?P<which>last|this|on|next|coming|past) {_WEEKDAY_SHORT}(?!s\b)", _weekday, HARD),
-        (rf"(?<!every )(?<!each )(?<!black )(?<!good )\b{WEEKDAY}(?P<short>)\b(?!s\b)", _weekday, VAGUE),
-        (r"(?<![上下本这每个])周末(?!模式)|\b(?:over|on|at|during) the weekend\b", _weekend, VAGUE),
+        (rf"(?<![每各]){HAN_WEEK}(?P<weekday>[一二三四五六日天])(?![个次])", _han_weekday, BARE),
+        (rf"\b(?P<which>last|this|next|coming|past) {_WEEKDAY_SHORT}(?!s\b| of\b)", _weekday, HARD),
+        (rf"\b(?P<which>on) {_WEEKDAY_SHORT}(?!s\b)", _weekday, IF_TOLD),
+        (rf"(?<!every )(?<!each )(?<!black )(?<!good )\b{WEEKDAY}(?P<short>)\b(?!s\b)", _weekday, BARE),
+        (r"(?<![上下本这每个])周末(?!模式)|\b(?:over|on|at|during) the weekend\b", _weekend, BARE),
         # months, quarters, seasons, years
         (r"(?P<which>上上个?|上个?|下下个?|下个?|本|这个?)月(?![球亮光饼经])", _han_month, HARD),
         (r"(?P<which>上上个?|上个?|下个?|本|这个?)季度", _han_quarter, HARD),
@@ -321,7 +403,7 @@ RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
         (r"第?(?P<quarter>[一二三四1-4])季度", _quarter, DATED),
         (r"\b(?P<quarter>first|second|third|fourth) quarter\b", _quarter, DATED),
         (rf"\b(?P<which>last|this|past|previous) {SEASON}\b", _season, HARD),
-        (rf"\b(?:in|during) (?:the )?(?P<which>){SEASON}\b", _season, VAGUE),
+        (rf"\b(?:in|during) (?:the )?(?P<which>){SEASON}\b", _season, BARE),
         (r"(?<![以之])(?P<half>[上下])半年", _half, DATED),
         (r"(?<![\d一二三四五六七八九十个上下本这岁])(?P<of>[年月])(?P<part>[初底末])(?!级)", _han_part, HARD),
         (r"(?P<which>[今去明]|(?<![以之目从])前)年(?!级|轮)", _han_year, HARD),
@@ -362,13 +444,15 @@ RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
         (rf"\b{MONTH}\.?,? (?:of )?{YEAR}\b", calendar, DATED),
         (rf"\b{_LED}(?P<at>{MONTH})(?! be\b)", calendar, DATED),
         (rf"\b(?:{_LED}|Q[1-4] |{SEASON} )(?P<at>{YEAR})\b(?![-/.]\d)", calendar, DATED),
-        (r"元旦|\bnew year's day\b", _holiday(1, 1), DATED),
-        (r"劳动节|五一(?!二|八)", _holiday(5, 1, 5), DATED),
-        (r"国庆(?:节|假期)?", _holiday(10, 1, 7), DATED),
-        (r"圣诞节?|\bchristmas\b", _holiday(12, 24, 3), DATED),
+        *((rf"{name}(?:{_HOLIDAY_YEAR})", _holiday(*days), DATED) for name, days in HOLIDAYS),
         # no number said
         (r"前几[天日]|前些(?:天|日子)|\bthe other day\b", _days_until_now(RECENT_DAYS), VAGUE),
         (r"前(?:段|一段|阵|一阵)(?:时间|子)?|\b(?:a|some) (?:while|time) ago\b", _days_until_now(WHILE_DAYS), VAGUE),
-        (r"最近|近期|近来|\brecent(?:ly)?\b|\blately\b", _days_until_now(RECENT_DAYS), VAGUE),
+        (
+            r"最近(?![邻点距公匹]|使用)|近期|近来|(?<!least )(?<!most )\brecent(?:ly)?\b(?! (?:used|opened|viewed)\b)|"
+            r"\blately\b",
+            _days_until_now(RECENT_DAYS),
+            VAGUE,
+        ),
     )
 )

@@ -13,7 +13,7 @@ Span = tuple[date, date]
 """First moment and the moment after the last: dates, or aware datetimes where hours are meant."""
 
 FIRST_YEAR, LAST_YEAR = 1970, 2100
-BEGINNING = date(FIRST_YEAR, 1, 1)
+BEGINNING, END = date(FIRST_YEAR, 1, 1), date(LAST_YEAR + 1, 1, 1)
 WEEK_DAYS = 7
 MONTH_DAYS = (28, 31)
 YEAR_DAYS = (365, 366)
@@ -85,6 +85,11 @@ def day_of(span: Span, number: int) -> Span | None:
 
 def month_of(span: Span, number: int) -> Span | None:
     return month(span[0].year, number) if is_year(span) and 1 <= number <= 12 else None
+
+
+def days_of(span: Span, number: int, first: int, days: int) -> Span | None:
+    """Return `days` days of a year from day `first` of month `number` on; None when the span is no year."""
+    return day(date(span[0].year, number, first), days) if is_year(span) else None
 
 
 def quarter_of(span: Span, number: int) -> Span | None:

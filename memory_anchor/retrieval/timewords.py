@@ -7,9 +7,10 @@ of a second to load.
 
 A rule reads a base ("last month", "2024年"); what stands beside it refines it ("the end of", "夏天"); two of them with
 "to" or "到" between are one range; "since", "before" and their like open it to one side. What hangs on now ("last
-week") is hard: it filters. A calendar date is not: a memory *about* May 2023 may have been told in June, and neither is
-the future or a bare "Friday", so these only count in favour. Of several expressions a hard one counts before others,
-then the first. Ranges are half-open.
+week") is hard: it filters, unless it may be what is asked for (`timesaid`). A calendar date is not: a memory *about*
+May 2023 may have been told in June, and neither is the future or a bare "Friday", so these only count in favour. Of
+several expressions a hard one counts before others, then a date, then a weekday or a duration, then what names no
+number; of equals the first. What is quoted is not read. Ranges are half-open.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from memory_anchor.retrieval import timespans as spans
 from memory_anchor.retrieval.timerules import (
+    BARE,
     DATED,
     HAN_NUMBER,
     HAN_PARTS,
     HAN_WEEK,
     HAN_WEEKDAYS,
     HARD,
+    HOLIDAYS,
+    IF_TOLD,
     MONTH,
     NUMBER,
     ORDINAL,
@@ -41,6 +45,15 @@ from memory_anchor.retrieval.timerules import (
     YEAR,
     calendar,
     number,
+    says_no_number,
+)
+from memory_anchor.retrieval.timesaid import (
+    is_name,
+    joint,
+    states_a_rule,
+    tells_of_the_past,
+    tells_of_the_present,
+    unquoted,
 )
 from memory_anchor.retrieval.timespans import Span
 from memory_anchor.text.terms import terms
@@ -56,8 +69,8 @@ class TimeWords:
     """What a query says about time. start, end: half-open, aware UTC. text: the words themselves.
 
     is_hard: nothing outside is meant. rest: the query asks for something besides the time and that it happened.
-    remaining: the query without the words that hang on now, which no memory repeats; a calendar date and what may be
-    the topic stay in it. Empty when nothing else was said.
+    remaining: the query without the words that filter or are vague, which no memory says of itself; a calendar date and
+    what may be the topic stay in it. Empty when nothing else was said.
     """
 
     start: datetime
@@ -81,7 +94,10 @@ class _Found:
 
     @property
     def hangs_on_now(self) -> bool:
-        return self.level == HARD
+        return self.level in (HARD, VAGUE)
+
+    def is_to_come(self, now: datetime) -> bool:
+        return not isinstance(self.span[0], datetime) and self.span[0] > now.date()
 
 
 def _part_behind(span: Span, found: re.Match[str]) -> Span | None:
@@ -108,6 +124,11 @@ def _beside(span: Span, found: re.Match[str]) -> Span | None:
 
 Refiner = Callable[[Span, re.Match[str]], Span | None]
 
+
+def _holiday_of(days: tuple[int, int, int]) -> Refiner:
+    return lambda span, _: spans.days_of(span, *days)
+
+
 _BEHIND: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), refine)
     for pattern, refine in (
@@ -128,6 +149,7 @@ _BEHIND: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
         ),
         (rf"\s*的?\s*(?P<it>{HAN_NUMBER})\s*[日号]", lambda span, found: spans.day_of(span, number(found["it"]) or 0)),
         (r"\s*的?\s*(?P<it>[上中下])旬|[年月]?(?P<part>[初底末])(?!级)|年(?P<mid>中)", _part_behind),
+        *((rf"\s*的?\s*{name}", _holiday_of(days)) for name, days in HOLIDAYS),
     )
 )
 _BEFORE: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
@@ -163,6 +185,7 @@ _BEFORE: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
             rf"(?:on )?(?:the )?(?P<it>\d{{1,2}}){ORDINAL} of ",
             lambda span, found: spans.day_of(span, int(found["it"])),
         ),
+        *((rf"(?:at |on )?{name}(?:,| of|,? in)? (?:the )?", _holiday_of(days)) for name, days in HOLIDAYS),
     )
 )
 _REFINED_AT_MOST = 3
@@ -171,9 +194,13 @@ _TO = re.compile(r"\s*(?:到|至|~|—|–|-|\bto\b|\buntil\b|\btill\b|\bthrough
 _AND = re.compile(r"\s*\band (?:the )?\Z|\s*和\Z", re.IGNORECASE)
 _BETWEEN = re.compile(r"\b(?:between|from) (?:the )?\Z|[从在自]\Z", re.IGNORECASE)
 _NEXT_MONTH = re.compile(rf"\s*(?:to|and|until|till|through|-|–) {MONTH}(?: {YEAR})?", re.IGNORECASE)
-_SINCE = re.compile(r"(?:\bsince|\bfrom|\bafter|自从?|从)\s*(?:the )?\Z", re.IGNORECASE)
+_SINCE = re.compile(r"(?:\bsince|自从?|从)\s*(?:the )?\Z", re.IGNORECASE)
+_ON = re.compile(r"\s+on(?:wards?)?\b(?=\s*(?:[?.,!]|\Z))|\s+onwards?\b", re.IGNORECASE)
+_AFTER = re.compile(r"\bafter\s*(?:the )?\Z", re.IGNORECASE)
+_AFTER_BEHIND = re.compile(r"\s*(?:之后|以后)")
+_OWNS = re.compile(r"['’]s\b")
 _SINCE_AFTER = re.compile(
-    r"\s*(?:以来|之后|以后|起|到(?:现在|今天|目前)|至今|(?:up )?(?:to|until|till) (?:now|date|today))", re.IGNORECASE
+    r"\s*(?:以来|起|到(?:现在|今天|目前)|至今|(?:up )?(?:to|until|till) (?:now|date|today))", re.IGNORECASE
 )
 _UNTIL_START = re.compile(r"\bbefore\s*(?:the )?\Z", re.IGNORECASE)
 _UNTIL_START_AFTER = re.compile(r"\s*(?:之前|以前)")
@@ -195,10 +222,15 @@ _EDGES = " ,;:，、；：。"
 _GENERIC = frozenset(
     (  # noqa: SIM905 - a word list reads better as prose
         "fix done do did happen finish complet work made make chang log record event thing recent much anyth someth "
-        "everyth new updat progress activ"
+        "everyth new updat progress activ show list tell give summari recap overview work stuff day pleas let see look "
+        "us s get want need know highlight achiev accomplish"
     ).split()
-) | frozenset("么什了的做过些哪我们有发生完成都事情干吗修复改更新记录进展项目")
+) | frozenset("么什了的做过些哪我们有发生完成都事情干啥吗修复改更新记录进展项目")
 """Terms that ask what happened, and for nothing in particular."""
+_HAN_GENERIC = re.compile(
+    r"工作|总结|小结|概括|概述|情况|内容|一下|列出|列举|列表|回顾|汇报|告诉|给我|看看|帮我|请|咱们?|大家|所有|全部|一切|搞定|忙|是"
+)
+"""Whole words that do the same."""
 
 
 def time_range(query: str, *, now: datetime, zone: str) -> TimeWords | None:
@@ -206,9 +238,11 @@ def time_range(query: str, *, now: datetime, zone: str) -> TimeWords | None:
 
     now: aware. zone: the caller's IANA zone, in which days begin; an unknown name counts as UTC.
     """
-    text = query[:MAX_QUERY_CHARS]
+    text = unquoted(query[:MAX_QUERY_CHARS])
     here = now.astimezone(_zone(zone))
-    found = _joined(text, _apart(_expressions(text, here)), here)
+    found = _joined(text, _apart(_outside_names(text, list(_expressions(text, here)))), here)
+    if any(one.is_to_come(here) for one in found) and not tells_of_the_past(text):  # "today and tomorrow" is talk
+        found = [replace(one, level=min(one.level, DATED)) for one in found]
     if found:
         chosen = min(found, key=lambda one: (-one.level, one.first))
         others = [one for one in found if one is not chosen]
@@ -235,9 +269,35 @@ def _expressions(text: str, now: datetime) -> Iterator[_Found]:
             yielded += 1
             groups = match.groupdict()
             first = match.start("at") if groups.get("at") else match.start()
-            if level == HARD and not isinstance(span[0], datetime) and span[0] > now.date():
-                level = DATED  # what is to come was recorded before
-            yield _refined(text, _Found(first, match.end(), span, level, bool(groups.get("year"))))
+            one = _Found(first, match.end(), span, level, bool(groups.get("year")))
+            yield _refined(text, replace(one, level=_level(text, one, groups.get("n"), now)))
+
+
+def _level(text: str, found: _Found, amount: str | None, now: datetime) -> int:
+    """Return how much an expression counts in this query."""
+    if says_no_number(amount):
+        return VAGUE
+    if found.level < HARD:
+        return found.level
+    if found.is_to_come(now):
+        return DATED  # it was recorded before
+    if is_name(text, found.first, found.last):
+        return BARE
+    if found.level == HARD or tells_of_the_past(text):
+        return HARD
+    asks_more = _asks_more(_without(text, [found]))
+    if found.level == IF_TOLD:
+        return BARE if asks_more or tells_of_the_present(text) else HARD
+    return BARE if asks_more and states_a_rule(text, found.last) else HARD
+
+
+def _outside_names(text: str, found: list[_Found]) -> list[_Found]:
+    """Return those that are no part of an identifier; "Monday-Wednesday" are two expressions and none."""
+    return [one for one in found if not any(_is_foreign(at, one, found) for at in joint(text, one.first, one.last))]
+
+
+def _is_foreign(at: int | None, one: _Found, found: list[_Found]) -> bool:
+    return at is not None and not any(other.first <= at <= other.last for other in found if other is not one)
 
 
 def _refined(text: str, found: _Found) -> _Found:
@@ -251,7 +311,7 @@ def _refined(text: str, found: _Found) -> _Found:
 
 def _closer(text: str, found: _Found) -> _Found | None:
     """Return the expression with the nearest refinement taken in, None when nothing fits any more."""
-    if isinstance(found.span[0], datetime) or found.level == VAGUE:  # hours
+    if isinstance(found.span[0], datetime) or found.level in (BARE, VAGUE):  # hours
         return None
     for pattern, refine in _BEHIND:
         match = pattern.match(text, found.last)
@@ -271,7 +331,7 @@ def _safely(refine: Refiner, span: Span, match: re.Match[str]) -> Span | None:
         return None
 
 
-def _apart(found: Iterator[_Found]) -> list[_Found]:
+def _apart(found: list[_Found]) -> list[_Found]:
     """Return those that overlap no longer one, in the order of the text; of equally long ones the first rule's."""
     kept: list[_Found] = []
     for one in sorted(found, key=lambda one: one.first - one.last):
@@ -326,14 +386,18 @@ def _range(one: _Found, other: _Found) -> _Found | None:
 
 
 def _opened(text: str, found: _Found, now: datetime) -> _Found:
-    """Return the expression open to one side where the text says since, before or until."""
+    """Return the expression open to one side where the text says since, after, before or until."""
     before, (start, end) = text[: found.first], found.span
     if found.is_range:
         return found
     if word := _SINCE.search(before):
         return replace(found, first=word.start(), span=_until_now(start, now), level=HARD)
-    if word := _SINCE_AFTER.match(text, found.last):
+    if word := _SINCE_AFTER.match(text, found.last) or _ON.match(text, found.last):
         return replace(found, last=word.end(), span=_until_now(start, now), level=HARD)
+    if word := _AFTER.search(before):
+        return _later(text, replace(found, first=word.start()), now)
+    if word := _AFTER_BEHIND.match(text, found.last):
+        return _later(text, replace(found, last=word.end()), now)
     for pattern, bound in ((_UNTIL_START, start), (_UNTIL_END, end)):
         if word := pattern.search(before):
             return replace(found, first=word.start(), span=(spans.BEGINNING, bound))
@@ -341,6 +405,19 @@ def _opened(text: str, found: _Found, now: datetime) -> _Found:
         if word := pattern.match(text, found.last):
             return replace(found, last=word.end(), span=(spans.BEGINNING, bound))
     return found
+
+
+def _later(text: str, found: _Found, now: datetime) -> _Found:
+    """Return what begins when the expression ends; "after yesterday's meeting" begins with that day.
+
+    What is to come never filters, and a date or weekday only where the query says that something happened.
+    """
+    start, end = found.span
+    begin = start if isinstance(start, datetime) or _OWNS.match(text, found.last) else end
+    if _instant(begin, now) > now:
+        return replace(found, span=(begin, spans.END), level=min(found.level, DATED))
+    is_hard = found.level == HARD or not _asks_more(_without(text, [found])) or tells_of_the_past(text)
+    return replace(found, span=_until_now(begin, now), level=HARD if is_hard else found.level)
 
 
 def _until_now(start: date, now: datetime) -> Span:
@@ -359,12 +436,13 @@ def _words(query: str, found: _Found, others: list[_Found], now: datetime) -> Ti
         return None
     hanging = [one for one in (found, *others) if one.hangs_on_now]
     said = query[found.first : found.last].strip()
-    asked = _without(query, list({found, *hanging}))
-    return TimeWords(start, end, said, found.level == HARD, _asks_more(asked), _without(query, hanging))
+    asks_more = _asks_more(_without(query, list({found, *hanging})))
+    is_habit = found.level == BARE and tells_of_the_present(query)
+    return TimeWords(start, end, said, found.level == HARD, asks_more or is_habit, _without(query, hanging))
 
 
 def _asks_more(text: str) -> bool:
-    return not all(_is_generic(term) for term in terms(text))
+    return not all(_is_generic(term) for term in terms(_HAN_GENERIC.sub(" ", text)))
 
 
 def _is_generic(term: str) -> bool:

@@ -94,7 +94,7 @@ ENGLISH = (
     ("within the last 30 days", "2025-11-17", "2025-12-18"),
     ("during the last couple of days", "2025-12-15", "2025-12-18"),
     ("the past few weeks", "2025-11-26", "2025-12-18"),
-    ("a few days ago", "2025-12-14", "2025-12-15"),
+    ("a few days ago", "2025-12-11", "2025-12-16"),
     ("ten days ago", "2025-12-07", "2025-12-08"),
     ("a week ago", "2025-12-08", "2025-12-15"),
     ("about two months ago", "2025-10-01", "2025-11-01"),
@@ -149,6 +149,12 @@ ENGLISH = (
     ("within a week", "2025-12-10", "2025-12-18"),
     ("from November to February", "2024-11-01", "2025-03-01"),
     ("end of Q2", "2025-05-31", "2025-07-01"),
+    ("Christmas 2023", "2023-12-24", "2023-12-27"),
+    ("at Christmas in 2023", "2023-12-24", "2023-12-27"),
+    ("Christmas last year", "2024-12-24", "2024-12-27"),
+    ("last Christmas", "2024-12-24", "2024-12-27"),
+    ("half a year ago", "2025-06-01", "2025-07-01"),
+    ("the last 3 days of October", "2025-10-01", "2025-11-01"),
 )
 CHINESE = (
     ("上周完成了什么", "2025-12-08", "2025-12-15"),
@@ -165,7 +171,7 @@ CHINESE = (
     ("十天以前", "2025-12-07", "2025-12-08"),
     ("两周前的周三", "2025-12-03", "2025-12-04"),
     ("两个星期前", "2025-12-01", "2025-12-08"),
-    ("半个月前", "2025-12-02", "2025-12-03"),
+    ("半个月前", "2025-11-24", "2025-12-11"),
     ("半年前", "2025-06-01", "2025-07-01"),
     ("一年前", "2024-01-01", "2025-01-01"),
     ("上周五", "2025-12-12", "2025-12-13"),
@@ -238,6 +244,10 @@ CHINESE = (
     ("一个月内", "2025-11-17", "2025-12-18"),
     ("三月初到五月底", "2025-03-01", "2025-06-01"),
     ("截至去年底", "1970-01-01", "2025-01-01"),
+    ("2023年圣诞节", "2023-12-24", "2023-12-27"),
+    ("去年国庆", "2024-10-01", "2024-10-08"),
+    ("最近两三天", "2025-12-14", "2025-12-18"),
+    ("过去一年半", "2024-06-18", "2025-12-18"),
 )
 
 
@@ -330,6 +340,20 @@ def test_hours_are_counted_back_from_now() -> None:
         ("what did we do last week", False),
         ("上周的数据库迁移", True),
         ("today's parser bug", True),
+        ("昨天干了啥", False),
+        ("昨天都做了啥", False),
+        ("昨天的工作总结", False),
+        ("总结一下昨天", False),
+        ("上周的进展", False),
+        ("summary of yesterday", False),
+        ("show me yesterday's events", False),
+        ("List everything from yesterday", False),
+        ("what did I work on yesterday", False),
+        ("recap last week", False),
+        ("work on the router yesterday", True),
+        ("List everything about Redis from yesterday", True),
+        ("昨天的工作流", True),
+        ("上周的合作协议", True),
     ],
 )
 def test_a_query_for_anything_in_a_time_is_told_from_one_for_something(query: str, asks: bool) -> None:
