@@ -38,7 +38,8 @@ class RankingWeights:
     person named in the query took part. asks: taken off what is itself a question. when, number: the query asks for a
     time or a number and the memory tells one. said: times the log of how much the memory says.
     time: the memory lies in a period the query names. tags: at most this for tags that the query names or that occur
-    with those. prior: the most that importance, use and checking may add.
+    with those. layer: a rule or a choice is asked for and the memory is a fact, or what happened and it is an event.
+    prior: the most that importance, use and checking may add.
     rerank: what a reranker's best score adds, where one is set.
     dense_gate, words_gate: unless the best candidate reaches one of them, or both in part (shares of them that add up
     to both_gate), nothing is relevant. dense_floor, words_floor: what each further one must reach. known_person: share
@@ -59,6 +60,7 @@ class RankingWeights:
     said: float = 0.03
     time: float = 0.15
     tags: float = 0.05
+    layer: float = 0.05
     prior: float = 0.03
     rerank: float = 0.5
     dense_gate: float = 0.24

@@ -48,6 +48,20 @@ _ASKS_HOW = re.compile(
     re.IGNORECASE,
 )
 
+_ASKS_RULE = re.compile(
+    r"\b(rules?|polic(y|ies)|conventions?|guidelines?|decisions?|decided? (on|to)|agreed|prefer(s|red|ences?)?|"
+    r"(must|should|may|can) (we|i|one)|(are|is) .{1,30} allowed|who (approves|decides|owns))\b|"
+    r"why (do|did|are) we (use|using|choose|pick|prefer)|"
+    r"规则|规定|规范|约定|决定|决策|选型|偏好|(要不要|应不应该|能不能|可不可以|允许)|为什么(用|选|采用)|谁(批准|负责|审批)",
+    re.IGNORECASE,
+)
+_ASKS_EVENT = re.compile(
+    r"\b(what|when) (did|was|were|has|have)\b|\bwho (did|fixed|broke|said|told|changed|deployed|wrote|reported)\b|"
+    r"\bwhat happened\b|\bwhen .{1,40} (last|first)\b|"
+    r"发生了?什么|(做|干|说|改|讨论|完成)了(什么|啥|哪些)|什么时候|何时|哪天|谁(修|改|说|写|报告)了?",
+    re.IGNORECASE,
+)
+
 # --- signals of identity: what a question asks, and which sentences answer it ---------------------------------------
 
 _END = r"(?=\s*(?:here|really|exactly|again|anyway|吗|呢|啊|呀|吧|嘛)?\s*(?:$|[?!.,;:](?:\s|$)|[？！。，；：]))"
@@ -186,6 +200,12 @@ def asks_identity(query: str) -> bool:
 def asks_how(query: str) -> bool:
     """Return whether a question asks how something is done."""
     return bool(_ASKS_HOW.search(query))
+
+
+def leans_to(query: str) -> Layer | None:
+    """Return the layer that a question points at: rules and choices are L3's, what happened when is L2's."""
+    rule, event = bool(_ASKS_RULE.search(query)), bool(_ASKS_EVENT.search(query))
+    return None if rule == event else Layer.VERIFIED_FACT if rule else Layer.EVENT_LOG
 
 
 def wants(request: SearchRequest, layer: Layer, *, signal: bool) -> bool:

@@ -23,6 +23,7 @@ from memory_anchor.text.terms import is_compound, normal, term_id, terms
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from memory_anchor.model import Layer
     from memory_anchor.ports import Matrix
     from memory_anchor.retrieval.mirror import Mirror, WordScores
     from memory_anchor.retrieval.ranking import RankingWeights, Scores
@@ -39,7 +40,8 @@ _TOGETHER = re.compile(r"\s*(?:,|、|&|\+|and|or|和|与|跟|同)\s*")
 class Question:
     """A query made ready: its script, distinct terms and normalised text, and its raw row once it is embedded.
 
-    using: the named vector that the row may be compared with. tags: how much it wants each tag, 0 to 1.
+    using: the named vector that the row may be compared with. tags: how much it wants each tag, 0 to 1. leans: the
+    layer it points at.
     """
 
     text: str
@@ -50,6 +52,7 @@ class Question:
     row: Matrix | None = None
     using: str = DENSE
     tags: Mapping[str, float] = field(default_factory=dict)
+    leans: Layer | None = None
 
     @classmethod
     def of(cls, text: str, *, script: int, project: str) -> Question:
@@ -132,6 +135,8 @@ def score(
     if question.tags:
         meets = [affinity(tags, question.tags) if tags else 0.0 for tags in mirror.tags(rows)]
         parts["tags"] = np.float32(weights.tags) * np.asarray(meets, dtype=np.float32)
+    if question.leans is not None:
+        parts["layer"] = np.float32(weights.layer) * mirror.within(rows, question.leans.value).astype(np.float32)
     total = np.asarray(sum(parts.values()), dtype=np.float32)
     relevant = ranking.relevant(dense, share, weights, named=named)
     if readers is not None:

@@ -34,6 +34,7 @@ from memory_anchor.retrieval.meaning import Meaning
 from memory_anchor.retrieval.ranking import RankingWeights
 from memory_anchor.retrieval.request import SearchRequest, admits, refusal, where_of
 from memory_anchor.retrieval.reranking import DEADLINE_S, reranked
+from memory_anchor.retrieval.routing import leans_to
 from memory_anchor.retrieval.scoring import Question, Scored
 from memory_anchor.retrieval.timewords import TimeWords
 from memory_anchor.text.indexing import phrase_text
@@ -204,7 +205,8 @@ class Searcher(Index):
         if meant.note:
             notes[meant.note] = bool(self._meaning.embedders)  # without any, words alone are all there is
         wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
-        question = replace(question, row=meant.row, using=meant.using, tags=wanted)
+        leans = None if request.layers else leans_to(text)
+        question = replace(question, row=meant.row, using=meant.using, tags=wanted, leans=leans)
         return Inquiry(actor, request, question, now, period, notes)
 
     def _ranked(self, asked: Inquiry) -> list[Ranked]:
