@@ -74,11 +74,11 @@ def test_golden_questions_are_timed_without_the_cache(anchor: MemoryAnchor, monk
     anchor.search("what listens?")
 
     golden.ask(anchor, ["staging database port"])
-    hits = searcher.cache_counts()[0]
+    hits, once = searcher.cache_counts()[0], embedded.count("staging database port")
     golden.ask(anchor, ["staging database port"])
 
     assert searcher.cache_counts()[0] == hits
-    assert embedded.count("staging database port") == 2
+    assert embedded.count("staging database port") > once
     anchor.search("what listens?")
     assert searcher.cache_counts()[0] == hits + 1
 
