@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 from memory_anchor.errors import BadInput
 from memory_anchor.model import LAYER_ALIASES, TYPE_ALIASES, Citation, Layer, Locator, MemoryType, Tag
-from memory_anchor.safety import cleaned
+from memory_anchor.safety import Redacted, cleaned, only_secrets
 
 CONTENT_MAX = 8_000
 KEY_MAX = 200
@@ -55,6 +55,26 @@ def text(what: str, value: object, *, most: int, required: bool = True) -> str:
     if len(stripped) > most:
         raise BadInput(f"{what} is {len(stripped)} characters long; allowed are 1 to {most}")
     return stripped
+
+
+def public(what: str, text: str) -> Redacted:
+    """Return checked text as it may be stored, and the kinds redacted. Raises BadInput: all of it is private."""
+    safe = cleaned(text)
+    if not safe.text:
+        raise BadInput(f"{what} is empty once its private part is left out; allowed is text outside <private>")
+    return safe
+
+
+def telling(what: str, text: str) -> Redacted:
+    """Return checked text as it may be stored. Raises BadInput: nothing besides placeholders is left."""
+    safe = public(what, text)
+    if only_secrets(safe.text):
+        raise BadInput(f"{what} {only_kinds(safe.kinds)}; nothing was stored")
+    return safe
+
+
+def only_kinds(kinds: Iterable[str]) -> str:
+    return f"says nothing besides what is never stored ({', '.join(kinds)})"
 
 
 def stored(what: str, value: object, *, most: int) -> str:

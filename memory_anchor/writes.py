@@ -7,7 +7,7 @@ hands a checked draft to the layer it belongs to. A repeated request gets its fi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -84,8 +84,8 @@ class Writes:
                     f"from_id {source!r} is in {fact.layer.value}; allowed is a fact (promote the event first)"
                 )
         return self.room.identity.propose(
-            content=self.made_safe(text, "content")[0] if text else "",
-            reason=self.made_safe(inputs.text("reason", reason, most=inputs.REASON_MAX), "reason")[0],
+            content=text,
+            reason=inputs.text("reason", reason, most=inputs.REASON_MAX),
             action=kind,
             entry_id=inputs.text("entry_id", entry_id, most=inputs.NAME_MAX, required=False) or None,
             from_id=source,
@@ -145,7 +145,7 @@ class Writes:
         """Store what happened; by words at once, by meaning as soon as it is embedded."""
         self.check_writable()
         now = self.services.clock.now()
-        safe = self._redacted(inputs.content(content), "content")
+        safe = inputs.public("content", inputs.content(content))
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.EVENT_LOG, safe.kinds)
         days = inputs.ttl_days(ttl_days)
@@ -217,7 +217,7 @@ class Writes:
                 source=source,
                 request_id=request_id,
             )
-        safe = self._redacted(inputs.content(content), "content")
+        safe = inputs.public("content", inputs.content(content))
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
         origin, write_mode = self._source(source)
@@ -369,10 +369,10 @@ class Writes:
 
     def check_writable(self) -> None:
         """Raise Refused: read-only, or paused for everyone but humans."""
-        if self.actor.read_only or self.room.settings.read_only:
-            raise Refused("this connection is read-only; nothing was written")
-        if self.actor.caller is not Caller.HUMAN and self.services.paused():
-            raise Refused("memory is paused; nothing was written (`memory-anchor pause --off` goes on)")
+        check_may_write(
+            read_only=self.actor.read_only or self.room.settings.read_only,
+            paused=self.actor.caller is not Caller.HUMAN and self.services.paused(),
+        )
 
     @property
     def may_write(self) -> bool:
@@ -395,16 +395,8 @@ class Writes:
 
         Raises BadInput: nothing is left.
         """
-        safe = self._redacted(text, what)
-        if safety.only_secrets(safe.text):
-            raise BadInput(f"{what} {_only(safe.kinds)}; nothing was stored")
+        safe = inputs.telling(what, text)
         return safe.text, safe.kinds
-
-    def _redacted(self, text: str, what: str) -> safety.Redacted:
-        safe = safety.cleaned(text)
-        if not safe.text:
-            raise BadInput(f"{what} is empty once its private part is left out; allowed is text outside <private>")
-        return safe
 
     def _source(self, source: object) -> tuple[Origin, WriteMode]:
         """Return who is behind a write and how it came about; a claim to be human counts only for a human caller.
@@ -432,13 +424,17 @@ class Writes:
         return request_of(self.actor, name, tool, asked)
 
 
-def _only(kinds: Sequence[str]) -> str:
-    return f"says nothing besides what is never stored ({', '.join(kinds)})"
+def check_may_write(*, read_only: bool, paused: bool) -> None:
+    """Raise Refused where nothing may be written now."""
+    if read_only:
+        raise Refused("this connection is read-only; nothing was written")
+    if paused:
+        raise Refused("memory is paused; nothing was written (`memory-anchor pause --off` goes on)")
 
 
 def _nothing_left(layer: Layer, kinds: tuple[str, ...]) -> WriteOutcome:
     """Return the answer to a write of which only placeholders would be left."""
-    return WriteOutcome(Outcome.REJECTED, None, layer, None, f"content {_only(kinds)}", redactions=kinds)
+    return WriteOutcome(Outcome.REJECTED, None, layer, None, f"content {inputs.only_kinds(kinds)}", redactions=kinds)
 
 
 def _asked(draft: FactDraft | EventDraft, when: datetime | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import exclusive, ours
-from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX
+from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored, telling
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.layers import constitution_text as splice
 from memory_anchor.layers.approval import (
@@ -178,21 +178,23 @@ class IdentitySchema:
         """Return a new open proposal, or the open one that says the same.
 
         content: 1 to 8,000 characters; not used by a removal. entry_id: what to replace or remove; for an addition the
-        id wanted (made from the content otherwise). from_id: the fact this comes from.
+        id wanted (made from the content otherwise). from_id: the fact this comes from. The file is for Git: every text
+        is cleaned like a memory's.
         Raises BadInput, NotFound (naming the ids there are), Refused (too many open, or the folder is read-only).
         """
         if action is ProposalAction.ADOPT:
             raise BadInput("action is adopt; allowed are add, replace and remove")
-        said = "" if action is ProposalAction.REMOVE else checked_text("content", content, most=CONTENT_MAX)
+        said = "" if action is ProposalAction.REMOVE else _told("content", content, most=CONTENT_MAX)
+        wanted = stored("entry_id", entry_id, most=NAME_MAX) if action is ProposalAction.ADD else entry_id
         proposal = Proposal(
             id="",
             action=action,
             content=said,
-            reason=checked_text("reason", reason, most=REASON_MAX),
-            proposed_by=checked_text("by", by, most=NAME_MAX),
+            reason=_told("reason", reason, most=REASON_MAX),
+            proposed_by=_told("by", by, most=NAME_MAX),
             proposed_at=self._clock.now(),
-            entry_id=target(action, entry_id, said),
-            from_id=checked_text("from_id", from_id, most=NAME_MAX, required=False) or None,
+            entry_id=target(action, wanted, said),
+            from_id=stored("from_id", from_id, most=NAME_MAX) or None,
         )
         with self._lock:
             same = self._in_force.now().document
@@ -304,7 +306,7 @@ class IdentitySchema:
 
         Raises Refused: the passphrase, or it is closed already. NotFound, BadInput.
         """
-        by, why = checked_name(approver), checked_text("reason", reason, most=REASON_MAX)
+        by, why = checked_name(approver), _told("reason", reason, most=REASON_MAX)
         with self._changing():
             filed = self._book.find(proposal_id)
             judged = self._judged(filed, self._keys.known(), self._applied())
@@ -475,6 +477,10 @@ class IdentitySchema:
                 yield
             except OSError as error:
                 raise ours(error, self.path) from error
+
+
+def _told(what: str, value: str, *, most: int) -> str:
+    return telling(what, checked_text(what, value, most=most)).text
 
 
 def _joined(entries: Sequence[ConstitutionEntry]) -> str:

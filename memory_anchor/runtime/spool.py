@@ -1,8 +1,9 @@
 """What a hook could not deliver, kept on disk until an engine takes it in. Standard library only.
 
-One 0600 file a hook under `spool/`, named by time so that they are taken in the order they happened. Delivery is at
-least once: the file goes away after the engine has stored what it holds, and the preamble's nonce makes a second
-taking-in harmless.
+Kept is what the memory reads of a hook and nothing else that the client sent along; what was said is cleaned first, by
+the rules of every write, so that no secret waits on disk. One 0600 file a hook under `spool/`, named by time so that
+they are taken in the order they happened. Delivery is at least once: the file goes away after the engine has stored
+what it holds, and the preamble's nonce makes a second taking-in harmless.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 FOLDER = "spool"
 MAX_FILES = 1000
 MAX_BYTES = 4 << 20
+TEXTS = ("compact_summary", "summary")
+"""What was said; the other fields name things."""
+FIELDS = (*TEXTS, "source", "stop_hook_active", "transcript_path")
+"""What `memory_anchor.hooks` reads of the events that are spooled."""
 
 
 class Spooled:
@@ -37,14 +42,23 @@ class Spooled:
 
 def keep(data: str, preamble: wire.Preamble, event: str, payload: Mapping[str, Any]) -> bool:
     """Write one hook to disk; return whether there was room (at most `MAX_FILES` of `MAX_BYTES`). Raises OSError."""
+    kept = {name: _cleaned(payload[name]) if name in TEXTS else payload[name] for name in FIELDS if name in payload}
     folder = os.path.join(data, FOLDER)  # noqa: PTH118
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-    text = json.dumps({"preamble": preamble.to_json(), "event": event, "payload": payload}, ensure_ascii=False)
+    text = json.dumps({"preamble": preamble.to_json(), "event": event, "payload": kept}, ensure_ascii=False)
     if len(text.encode("utf-8", "replace")) > MAX_BYTES or len(os.listdir(folder)) >= MAX_FILES:  # noqa: PTH208
         return False
     name = f"{time.time_ns():020d}-{os.getpid()}.json"
     wire.write_private(os.path.join(folder, name), text)  # noqa: PTH118
     return True
+
+
+def _cleaned(said: object) -> str:
+    if not said:
+        return ""
+    from memory_anchor.safety import cleaned  # 50 ms, where no agent waits any more
+
+    return cleaned(str(said)).text
 
 
 def waiting(data: Path) -> Iterator[Spooled]:

@@ -138,14 +138,14 @@ def test_the_spool_keeps_order_sets_broken_files_aside_and_is_bounded(
     """Rule hook.spool: oldest first, 0600, at most so many; one bad file stops nothing."""
     caller = wire.Preamble(conversation="c", nonce="n")
     for event in ("a", "b"):
-        assert spool.keep(str(tmp_path), caller, event, {"text": "记忆"})
+        assert spool.keep(str(tmp_path), caller, event, {"summary": "记忆"})
     folder = tmp_path / spool.FOLDER
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in folder.iterdir())
     (folder / "0.json").write_text("{broken")
     found = list(spool.waiting(tmp_path))
     assert [(one.event, one.preamble, one.payload) for one in found] == [
-        ("a", caller, {"text": "记忆"}),
-        ("b", caller, {"text": "记忆"}),
+        ("a", caller, {"summary": "记忆"}),
+        ("b", caller, {"summary": "记忆"}),
     ]
     found[0].done()
     assert sorted(path.suffix for path in folder.iterdir()) == [".bad", ".json"]

@@ -32,8 +32,11 @@ As = Annotated[str, typer.Option("--as", help="Your name in the record; by defau
 ProposalId = Annotated[str, typer.Argument(metavar="ID", help="A proposal, as `constitution list` shows it.")]
 
 
-def make_app(build: Build) -> typer.Typer:
-    """Return the sub-app `constitution`, working on what `build` makes."""
+def make_app(build: Build, check_writable: Callable[[], None] = lambda: None) -> typer.Typer:
+    """Return the sub-app `constitution`, working on what `build` makes.
+
+    check_writable: raises Refused where an agent may write nothing now; what takes the passphrase does not ask it.
+    """
     app = typer.Typer(
         name="constitution",
         help="Read, propose and approve the constitution (L0).",
@@ -42,7 +45,7 @@ def make_app(build: Build) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     _add_reading(app, build)
-    _add_proposing(app, build)
+    _add_proposing(app, build, check_writable)
     _add_approving(app, build)
     return app
 
@@ -93,7 +96,7 @@ def _add_reading(app: typer.Typer, build: Build) -> None:
                 _say(f"{one.public}  {visible(one.name)}")
 
 
-def _add_proposing(app: typer.Typer, build: Build) -> None:
+def _add_proposing(app: typer.Typer, build: Build, check_writable: Callable[[], None]) -> None:
     @app.command()
     def propose(
         content: Annotated[str, typer.Argument(help="The entry's text; not needed to remove one.")] = "",
@@ -106,6 +109,7 @@ def _add_proposing(app: typer.Typer, build: Build) -> None:
     ) -> None:
         """Propose a change. Nothing changes until a human has confirmed it three times."""
         with _reporting(as_json):
+            check_writable()
             schema = build()
             made = schema.propose(
                 content=content, reason=reason, action=action, entry_id=entry_id or None, from_id=from_id or None, by=by

@@ -20,6 +20,7 @@ from rich.table import Table
 from memory_anchor.errors import BadInput
 from memory_anchor.interfaces.cli.link import call, data_dir, preamble
 from memory_anchor.interfaces.cli.output import clipped, err, guarded, out, quiet, show_json
+from memory_anchor.safety import cleaned
 
 if TYPE_CHECKING:
     from memory_anchor.evaluation.questions import Case
@@ -200,7 +201,7 @@ def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: b
 
     folder = runs.folder_of(data_dir())
     if save is not None:
-        checked = golden.checked(save, expects)
+        checked = golden.checked(cleaned(save).text, expects)
         for memory_id in checked.expects:
             call("show", id=memory_id)  # NotFound says which one this memory does not hold
         saved = golden.save(folder, checked.query, checked.expects)
@@ -210,7 +211,7 @@ def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: b
             wanted = ", ".join(saved.expects) or "nothing at all"
             quiet(f"saved; it must be answered by {wanted}")
         return
-    gone = golden.remove(folder, remove or "")
+    gone = golden.remove(folder, cleaned(remove or "").text)
     if as_json:
         show_json({"removed": gone, "questions": len(golden.load(folder))})
     else:

@@ -43,6 +43,19 @@ def data_dir() -> Path:
     return Path(wire.data_dir(os.environ))
 
 
+def check_writable() -> None:
+    """Raise Refused: read-only, or paused; for a command that writes beside the store and so passes no `call`."""
+    from memory_anchor.adapters.projects import place_of
+    from memory_anchor.app import settings_of
+    from memory_anchor.core import project_settings
+    from memory_anchor.writes import check_may_write
+
+    caller, own = preamble(), settings_of(os.environ)
+    here = project_settings(own, place_of(Path(caller.project_dir)).root if caller.project_dir else "")
+    paused = own.paused or (data_dir() / "paused").exists()
+    check_may_write(read_only=bool(caller.read_only) or here.read_only, paused=paused)
+
+
 def call(name: str, /, **arguments: Any) -> dict[str, Any]:
     """Return the answer of one call. Raises our errors, whoever ran it; BadInput: the environment names no setting."""
     env_names.check(os.environ)
