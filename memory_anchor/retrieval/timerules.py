@@ -60,8 +60,8 @@ _AMOUNT = (
     rf"an?|(?:{_WORDS})(?: (?:or|to) (?:{_WORDS})| and a half)?)"
 )
 _HAN_N = (
-    r"(?P<n>(?<![\d.])\d{1,4}(?:\.\d{1,2}|个半|[多来]|\s*[-~到至]\s*\d{1,4})?|几十?|(?<!个)半|"
-    r"[零〇一二两三四五六七八九十百]{1,8}(?:个半|[多来几]|[到至][一二两三四五六七八九十百]{1,8})?)"
+    r"(?P<n>(?<![\d.])\d{1,4}(?:\.\d{1,2}|个[半多]|[多来]|\s*[-~到至]\s*\d{1,4})?|好?几十?|若干|(?<!个)半(?:个多)?|"
+    r"[零〇一二两三四五六七八九十百]{1,8}(?:个[半多]|[多来几]|[到至][一二两三四五六七八九十百]{1,8})?)"
 )
 HAN_NUMBER = r"\d{1,2}|[一二三四五六七八九十]{1,3}"
 MONTH = (
@@ -70,7 +70,8 @@ MONTH = (
 )
 WEEKDAY = r"(?P<weekday>monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
 _WEEKDAY_SHORT = rf"(?:{WEEKDAY}|(?P<short>mon|tues?|wed|thur?s?|fri|sat|sun))\b"
-YEAR = r"(?P<year>(?:19|20)\d\d)"
+_FOUR = r"(?:19|20)\d\d"
+YEAR = rf"(?P<year>{_FOUR})"
 _HAN_YEAR = r"(?P<year>\d{4}|[一二][〇零一二三四五六七八九]{3})\s*年"
 ORDINAL = r"(?:st|nd|rd|th)"
 _UNITS = r"(?P<unit>minutes?|hours?|days?|weeks?|months?|years?)"
@@ -112,7 +113,7 @@ def number(text: str) -> int | None:
     return total + current if lower else None
 
 
-_FEW = re.compile(r"(?:a )?few|several|几", re.IGNORECASE)
+_FEW = re.compile(r"(?:a )?few|several|好?几|若干", re.IGNORECASE)
 _TO = re.compile(r"\s*(?:-|–|~|\bto\b|\bor\b|到|至)\s*")
 _TWO_DIGITS = re.compile(r"(?P<tens>.*十)?(?P<a>[一二两三四五六七八])(?P<b>[二三四五六七八九])")
 
@@ -125,12 +126,18 @@ def says_no_number(amount: str | None) -> bool:
 def amounts(text: str) -> tuple[float, float] | None:
     """Return the least and the most that an amount of units says.
 
-    >>> amounts("3"), amounts("三四"), amounts("十几"), amounts("一个半"), amounts("2 or 3"), amounts("a few")
-    ((3, 3), (3, 4), (11, 19), (1.5, 1.5), (2, 3), (2, 6))
+    >>> amounts("3"), amounts("三四"), amounts("十几"), amounts("一个半"), amounts("一个多"), amounts("a few")
+    ((3, 3), (3, 4), (11, 19), (1.5, 1.5), (1, 2), (2, 6))
     """
     lower = text.lower()
     if says_no_number(lower):
-        return (20, 90) if lower == "几十" else FEW
+        return (20, 90) if lower.endswith("几十") else FEW
+    if lower.startswith("or "):
+        return 1, 2
+    if lower.startswith(("半", "half")):
+        return HALF, 1 if lower.endswith("多") else HALF
+    if lower.endswith("个多"):
+        return (whole, whole + 1) if (whole := number(lower[:-2])) else None
     if lower[-1:] in "几多来" and (tens := number(lower[:-1])):
         return tens + (lower[-1] == "几"), tens + 9
     if two := _TWO_DIGITS.fullmatch(lower):
@@ -178,12 +185,13 @@ def _back(found: re.Match[str], now: datetime) -> Span | None:
 
 def _said(found: re.Match[str]) -> tuple[float, float] | None:
     """Return the least and the most units that a match says, None for what nobody counts in."""
-    text = (found["n"] or "1").lower()
-    said = (HALF, HALF) if text == "半" or text.startswith("half") else amounts(text)
+    said = amounts(found["n"] or "1")
     if said is None or said[1] > MAX_BACK:
         return None
-    half = HALF if found.groupdict().get("half") else 0
-    return said[0] + half, said[1] + half
+    more = found.groupdict().get("half")
+    if more == "多":
+        return said[0], said[1] + 1
+    return (said[0] + HALF, said[1] + HALF) if more else said
 
 
 def _unit_back(size: int, count: int, today: date) -> Span:
@@ -325,6 +333,12 @@ def calendar(found: re.Match[str], now: datetime) -> Span | None:
     return date(year, month, day), date(year, month, last) + timedelta(days=1)
 
 
+def _years(found: re.Match[str], _: datetime) -> Span | None:
+    """Read "2023 to 2024": both years and what lies between."""
+    first, last = int(found["since"]), int(found["year"])
+    return (spans.year(first)[0], spans.year(last)[1]) if first < last else None
+
+
 def _year_number(text: str) -> int:
     return int("".join(str(_HAN_DIGITS.get(sign, sign)) for sign in text))
 
@@ -380,10 +394,11 @@ RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
         (r"\btoday\b|\btonight\b|\bthis (?:morning|afternoon|evening)\b", _days_from(0), HARD),
         (r"\btomorrow\b", _days_from(1), DATED),
         (r"刚才|刚刚|\bjust now\b|\ba moment ago\b", _last_hour, HARD),
-        (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半)?\s*(?:以?前|之前)", _back, UNLESS_RULE),
+        (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?\s*(?:以?前|之前)", _back, UNLESS_RULE),
         (rf"\b{_AMOUNT} {_UNITS}(?P<half> and a half)? ago\b", _back, UNLESS_RULE),
-        (rf"(?:最近|过去|近|这)\s*的?\s*{_HAN_N}\s*{_HAN_UNIT}(?P<half>半)?(?!月|前)", _within, UNLESS_RULE),
-        (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半)?\s*(?:以内|之内|内)(?!存|部|容)", _within, IF_TOLD),
+        (rf"\ban? {_UNITS} (?P<n>or two|or so) ago\b", _back, UNLESS_RULE),
+        (rf"(?:最近|过去|近|这)\s*的?\s*{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?(?!月|前)", _within, UNLESS_RULE),
+        (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?\s*(?:以内|之内|内)(?!存|部|容)", _within, IF_TOLD),
         (rf"\bwithin (?:the )?{_AMOUNT} {_UNITS}\b", _within, IF_TOLD),
         (rf"\b(?:last|past|previous) {_AMOUNT} {_UNITS}\b{_NOT_OF_DATE}", _within, UNLESS_RULE),
         (r"\b(?:in|over|during|within) the (?:past|last) (?P<n>)(?P<unit>hour|day)\b(?! of)", _within, UNLESS_RULE),
@@ -406,7 +421,7 @@ RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
         (rf"\b(?:in|during) (?:the )?(?P<which>){SEASON}\b", _season, BARE),
         (r"(?<![以之])(?P<half>[上下])半年", _half, DATED),
         (r"(?<![\d一二三四五六七八九十个上下本这岁])(?P<of>[年月])(?P<part>[初底末])(?!级)", _han_part, HARD),
-        (r"(?P<which>[今去明]|(?<![以之目从])前)年(?!级|轮)", _han_year, HARD),
+        (r"(?P<which>大前|[今去明]|(?<![以之目从大])前)年(?!级|轮)", _han_year, HARD),
         (
             r"\b(?P<which>this|last|past|previous|current|next) (?P<span>weekend|week|month|quarter|year)\b",
             _english_span,
@@ -443,10 +458,23 @@ RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
         ),
         (rf"\b{MONTH}\.?,? (?:of )?{YEAR}\b", calendar, DATED),
         (rf"\b{_LED}(?P<at>{MONTH})(?! be\b)", calendar, DATED),
-        (rf"\b(?:{_LED}|Q[1-4] |{SEASON} )(?P<at>{YEAR})\b(?![-/.]\d)", calendar, DATED),
+        (
+            rf"\b(?:{_LED}|Q[1-4] |{SEASON} )(?P<at>{YEAR})\b(?![-/.]\d)",
+            calendar,
+            DATED,
+        ),
+        (
+            rf"(?<![\d./-])(?P<since>{_FOUR})\s?(?:to|until|till|through|-|–)\s?{YEAR}(?![\d./-]|\s?年)",
+            _years,
+            DATED,
+        ),
         *((rf"{name}(?:{_HOLIDAY_YEAR})", _holiday(*days), DATED) for name, days in HOLIDAYS),
         # no number said
-        (r"前几[天日]|前些(?:天|日子)|\bthe other day\b", _days_until_now(RECENT_DAYS), VAGUE),
+        (
+            r"前几[天日]|前些(?:天|日子)|(?:(?<![\u4e00-\u9fff])|(?<=[我们]))前两天|\bthe other day\b",
+            _days_until_now(RECENT_DAYS),
+            VAGUE,
+        ),
         (r"前(?:段|一段|阵|一阵)(?:时间|子)?|\b(?:a|some) (?:while|time) ago\b", _days_until_now(WHILE_DAYS), VAGUE),
         (
             r"最近(?![邻点距公匹]|使用)|近期|近来|(?<!least )(?<!most )\brecent(?:ly)?\b(?! (?:used|opened|viewed)\b)|"

@@ -42,11 +42,12 @@ _RULE = re.compile(
 """The query asks what may, must or always does happen."""
 _PRESENT = re.compile(r"\b(?:do|does|don['’]t|doesn['’]t|is|are|what['’]s|happens|could|would|will)\b", re.IGNORECASE)
 _KEEPS = re.compile(
-    r"\b(?:keeps?|retains?|retention|purges?|prunes?|deletes?|archives?|rotates?|expires?|covers?|older than)\b|"
-    r"保留|保存|清理|清除|删除|归档|过期|超过|至少|最多|默认|只(?:看|显示|统计)",
+    r"\b(?:keeps?|kept|retains?|retention|purges?|prunes?|deletes?|archives?|rotates?|expires?|covers?|older than|"
+    r"limits?|threshold|quota|definition|metric)\b|"
+    r"保留|保存|清理|清除|删除|归档|过期|超过|至少|最多|默认|只(?:看|显示|统计)|定义|限制|阈值|上限|锁定|怎么(?:算|统计|设|配)",
     re.IGNORECASE,
 )
-"""What is done to things of some age rather than at some time."""
+"""What is done to things of some age, or counted over some time, rather than at some time."""
 _OF_SOMETHING = re.compile(r"\s+of\b", re.IGNORECASE)
 _SUBJECT = re.compile(
     r"\b(?:[Ww]ho|[Ww]hat|[Ww]e|I|i|[Yy]ou|[Tt]hey|[Hh]e|[Ss]he|[Ii]t|[Ss]omeone|[Aa]nyone|[A-Z][a-z]+|"
@@ -70,6 +71,12 @@ _CALLED = re.compile(
     r"\s*(?:is|是)?\s*[:：]?\s*\Z",
     re.IGNORECASE,
 )
+_LABEL = re.compile(
+    r" (?:view|tab|button|filter|widget|column|field|endpoint|option|flag|page|screen|chart|preset)s?\b|环比|同比|同期|"
+    r"(?<=日)[^\W的了过]{0,4}(?:接口|组件|模块|按钮|字段|页面|视图)",
+    re.IGNORECASE,
+)
+"""What makes the words before it a label: "the last week column", "今日推荐模块"."""
 
 
 def unquoted(text: str) -> str:
@@ -91,8 +98,8 @@ def joint(text: str, first: int, last: int) -> tuple[int | None, int | None]:
 
 
 def is_name(text: str, first: int, last: int) -> bool:
-    """Return whether an expression is what something is called: "the song Yesterday", "口号：告别昨天"."""
-    return bool(_TITLE.search(text[:last]) or _CALLED.search(text[:first]))
+    """Return whether an expression is what a thing is called: "the song Yesterday", "口号：告别昨天", "today view"."""
+    return bool(_TITLE.search(text[:last]) or _CALLED.search(text[:first]) or _LABEL.match(text, last))
 
 
 def tells_of_the_past(text: str) -> bool:

@@ -190,11 +190,11 @@ _BEFORE: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
 )
 _REFINED_AT_MOST = 3
 """Refinements of one expression: "the first Friday" of "the end of" "last month" is as deep as speech goes."""
-_TO = re.compile(r"\s*(?:到|至|~|—|–|-|\bto\b|\buntil\b|\btill\b|\bthrough\b)\s*(?:the )?\Z", re.IGNORECASE)
+_TO = re.compile(r"\s*(?:起?[到至]|~|—|–|-|\bto\b|\buntil\b|\btill\b|\bthrough\b)\s*(?:the )?\Z", re.IGNORECASE)
 _AND = re.compile(r"\s*\band (?:the )?\Z|\s*和\Z", re.IGNORECASE)
 _BETWEEN = re.compile(r"\b(?:between|from) (?:the )?\Z|[从在自]\Z", re.IGNORECASE)
 _NEXT_MONTH = re.compile(rf"\s*(?:to|and|until|till|through|-|–) {MONTH}(?: {YEAR})?", re.IGNORECASE)
-_SINCE = re.compile(r"(?:\bsince|自从?|从)\s*(?:the )?\Z", re.IGNORECASE)
+_SINCE = re.compile(r"(?:\bsince|\bless than|自从?|从)\s*(?:the )?\Z", re.IGNORECASE)
 _ON = re.compile(r"\s+on(?:wards?)?\b(?=\s*(?:[?.,!]|\Z))|\s+onwards?\b", re.IGNORECASE)
 _AFTER = re.compile(r"\bafter\s*(?:the )?\Z", re.IGNORECASE)
 _AFTER_BEHIND = re.compile(r"\s*(?:之后|以后)")
@@ -204,11 +204,11 @@ _SINCE_AFTER = re.compile(
 )
 _UNTIL_START = re.compile(r"\bbefore\s*(?:the )?\Z", re.IGNORECASE)
 _UNTIL_START_AFTER = re.compile(r"\s*(?:之前|以前)")
-_UNTIL_END = re.compile(r"(?:\buntil|\btill|\bup to|截至|截止到?)\s*(?:the )?\Z", re.IGNORECASE)
+_UNTIL_END = re.compile(r"(?:\bmore than|\buntil|\btill|\bup to|截至|截止到?)\s*(?:the )?\Z", re.IGNORECASE)
 _UNTIL_END_AFTER = re.compile(r"\s*为止")
 _OTHER_DATE = re.compile(r"(?<![\d.])\d{1,2}[/.]\d{1,2}[/.](?:19|20)\d\d(?![\d.])")
 _LEADS = re.compile(
-    r"(?:\b(?:in|on|at|over|during|within|from|for|of|by)\s+)?(?:\b(?:the|earlier)\s+)?\Z|(?<![\u4e00-\u9fff])[在于从]\Z",
+    r"(?:\b(?:in|on|at|over|during|within|from|for|of|by)\s+)?(?:\b(?:the|earlier|around|roughly|almost|nearly)\s+)?\Z|(?<![\u4e00-\u9fff])[在于从]\Z",
     re.IGNORECASE,
 )
 _TRAILS = re.compile(

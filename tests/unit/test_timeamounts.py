@@ -46,6 +46,8 @@ def test_a_fraction_is_meant_to_a_quarter_of_its_unit(query: str, first: int, la
         ("3-4 days ago", 3, 4),
         ("three or four days ago", 3, 4),
         ("二十一天前", 21, 21),
+        ("三天多前", 3, 4),
+        ("a day or two ago", 1, 2),
     ],
 )
 def test_an_amount_between_two_numbers_spans_both(query: str, first: int, last: int) -> None:
@@ -56,7 +58,9 @@ def test_an_amount_between_two_numbers_spans_both(query: str, first: int, last: 
     assert ((today - found.start).days, (today - found.end).days + 1) == (last, first)
 
 
-@pytest.mark.parametrize("query", ["a few days ago", "several days ago", "几天前", "几天前路由器改了什么"])
+@pytest.mark.parametrize(
+    "query", ["a few days ago", "several days ago", "几天前", "好几天前", "若干天前", "几天前路由器改了什么"]
+)
 def test_an_amount_without_a_number_spans_some_days_and_never_filters(query: str) -> None:
     """Rule time.few: "a few days ago" is two to six days ago and only counts."""
     found = time_range(query, now=NOW, zone="UTC")
@@ -105,6 +109,21 @@ def test_from_a_time_is_of_that_time(query: str, start: str, is_hard: bool) -> N
     assert found is not None and found.is_hard is is_hard
     assert found.start.date().isoformat() == start
     assert found.end < NOW - timedelta(days=2)
+
+
+@pytest.mark.parametrize(
+    ("query", "start", "end"),
+    [
+        ("一个多月前", "2025-10-01", "2025-12-01"),
+        ("两年多前", "2022-01-01", "2024-01-01"),
+        ("半个多月前", "2025-11-09", "2025-12-11"),
+    ],
+)
+def test_an_amount_and_more_spans_up_to_the_next(query: str, start: str, end: str) -> None:
+    """Rule time.between: 一个多月前 lies between one month ago and two."""
+    found = time_range(query, now=NOW, zone="UTC")
+    assert found is not None and found.is_hard
+    assert (found.start.date().isoformat(), found.end.date().isoformat()) == (start, end)
 
 
 def test_hours_may_be_a_fraction() -> None:

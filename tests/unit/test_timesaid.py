@@ -119,6 +119,9 @@ def test_a_habit_is_something_asked_for(query: str) -> None:
         "保留最近7天的备份",
         "清理30天前的日志",
         "how do we delete logs older than 30 days ago",
+        "how long are logs kept in the last 30 days",
+        "近30天活跃用户的定义",
+        "过去24小时内登录失败3次锁定",
     ],
 )
 def test_a_span_until_now_only_counts_in_a_rule(query: str) -> None:
@@ -196,10 +199,15 @@ def test_a_name_that_begins_with_a_time_word_is_not_read(query: str) -> None:
         "口号：告别昨天，拥抱明天",
         "拥抱明天，告别昨天",
         "compare today and tomorrow",
+        "the last week column",
+        "Today widget color",
+        "why is the last 3 days chart empty",
+        "今日推荐模块",
+        "上月环比",
     ],
 )
 def test_what_something_is_called_never_filters(query: str) -> None:
-    """Rule time.name: a capital within a sentence, a word like "song" before it, or a past beside a future."""
+    """Rule time.name: a capital within a sentence, "song" before it or "column" behind it, a past by a future."""
     assert not filters(query)
 
 
