@@ -38,7 +38,7 @@ from memory_anchor.ingestion.perspective import stated, title
 from memory_anchor.ingestion.reconcile import Relation, relation
 from memory_anchor.ingestion.slots import read
 from memory_anchor.model import MemoryType
-from memory_anchor.safety import instruction_like, only_secrets, redact
+from memory_anchor.safety import cleaned, instruction_like, only_secrets, redact
 from memory_anchor.text.terms import is_chinese
 
 MAX_CANDIDATES = 200
@@ -338,7 +338,8 @@ def _commands(messages: Iterable[Message]) -> list[tuple[str, int]]:
             line = " ".join(map(str, raw)) if isinstance(raw, list) else str(raw)
             match = _COMMAND_HEAD.match(line[:2000])
             if match and len(command := " ".join(match["command"].split())) <= MAX_COMMAND_CHARS:
-                found.append((redact(command).text, message.seq))
+                safe = cleaned(command).text
+                found += [(safe, message.seq)] if safe else []
     return found
 
 

@@ -34,7 +34,7 @@ from memory_anchor.ingestion.prompts import (
 )
 from memory_anchor.model import Trust, WriteMode
 from memory_anchor.ports import LanguageModel
-from memory_anchor.safety import fence, instruction_like, only_secrets, redact
+from memory_anchor.safety import cleaned, fence, instruction_like, only_secrets, redact
 from memory_anchor.text.terms import is_chinese
 
 MAX_ROUNDS = 2
@@ -121,7 +121,7 @@ def _talk(chunk: Sequence[Message]) -> str:
 
 
 def _call(name: str, arguments: object) -> str:
-    return redact(f"{name} {arguments}"[:CALL_CHARS]).text.replace("\n", " ")
+    return cleaned(f"{name} {arguments}"[:CALL_CHARS]).text.replace("\n", " ")
 
 
 def _known(known: Sequence[str]) -> str:
@@ -138,8 +138,8 @@ def _checked(item: Found, chunk: Sequence[Message], style: Style) -> Candidate |
     importance = max(item.importance, item.gap.importance if item.gap else 0.0)
     if not item.wrong_without or importance <= MIN_GAP or instruction_like(item.content):
         return None
-    content, key = redact(_in_person(item.content, style)), redact(item.key)
-    if only_secrets(content.text):
+    content, key = cleaned(_in_person(item.content, style)), cleaned(item.key)
+    if not content.text or only_secrets(content.text):
         return None
     quote = _verbatim(item.quote, item.message, chunk)
     gap = item.gap.model_dump() if item.gap else None
@@ -152,10 +152,10 @@ def _checked(item: Found, chunk: Sequence[Message], style: Style) -> Candidate |
         quote=quote,
         about=item.about,
         seq=item.message if quote else min((message.seq for message in chunk), default=0),
-        tags=tuple(dict.fromkeys(redact(tag).text[:64] for tag in item.tags if tag.strip())),
-        questions=tuple(redact(question).text[:200] for question in item.asked_as if question.strip()),
+        tags=tuple(dict.fromkeys(name[:64] for tag in item.tags if (name := cleaned(tag).text))),
+        questions=tuple(text[:200] for question in item.asked_as if (text := cleaned(question).text)),
         sentiment=item.sentiment,
-        gap={name: redact(value).text if isinstance(value, str) else value for name, value in gap.items()}
+        gap={name: cleaned(value).text if isinstance(value, str) else value for name, value in gap.items()}
         if gap
         else None,
         redactions=content.kinds,

@@ -24,7 +24,13 @@ from memory_anchor.testing import ephemeral_core
 TOKEN = "ghp_" + "0123456789abcdefABCDEF"
 PLANTED = f"lighthouse {TOKEN} <private>cellar</private>"
 NEVER = (TOKEN.encode(), b"cellar", b"hunter2", b"rivate>")
-SAID = [{"role": "user", "content": f"I prefer the lighthouse theme. My lighthouse key is {TOKEN}. <private>cellar"}]
+SAID = [
+    {"role": "user", "content": f"I prefer the lighthouse theme. My lighthouse key is {TOKEN}. <private>cellar"},
+    *(
+        {"role": "assistant", "content": "", "tool_calls": [{"name": "Bash", "arguments": {"command": f"make {said}"}}]}
+        for said in [PLANTED] * 4
+    ),
+]
 IDS = {"event_id", "id", "from_id", "replaces"}
 """Names of memories: anything else is not found."""
 CHOSEN = {"type", "layer", "visibility", "when", "action", "entry_id", "mode", "only", "resolution"}
