@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from memory_anchor.model import Memory, Usage
 from memory_anchor.where import Where
@@ -225,6 +225,15 @@ class Embedder(Protocol):
 
     def available(self) -> bool:
         """Return whether embedding works now without a download or a network; never loads anything heavy."""
+        ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """An embedder that keeps the rows of what it was asked."""
+
+    def forget(self, query: str) -> None:
+        """Let the row of a query go."""
         ...
 
 

@@ -37,6 +37,11 @@ class RememberingEmbedder:
     def queries(self, texts: Sequence[str]) -> Matrix:
         return self._remembered("query", texts, self._inner.queries)
 
+    def forget(self, query: str) -> None:
+        """Let the row of a query go."""
+        with self._lock:
+            self._rows.pop(stable_hash("query", query), None)
+
     def _remembered(self, role: str, texts: Sequence[str], embed: Callable[[Sequence[str]], Matrix]) -> Matrix:
         import numpy as np
 

@@ -90,8 +90,7 @@ def ask(anchor: MemoryAnchor, questions: object) -> dict[str, Any]:
     """Ask the caller's own store; return for each question ids best first, milliseconds, and tokens of the answer.
 
     questions: a list of texts. A time is that of the first search for a text in a process that has searched before: one
-    is asked unmeasured, and what is kept of each is forgotten first, but for rows that an embedder behind an API keeps
-    itself. Raises BadInput.
+    is asked unmeasured, and what is kept of each is forgotten first. Raises BadInput.
     """
     texts = inputs.strings("questions", questions, most=QUESTIONS_MAX, each=inputs.QUERY_MAX)
     answers = []

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 from cachetools import LRUCache
 
 from memory_anchor.errors import Unavailable, WrongEmbedder
-from memory_anchor.ports import DENSE, DENSE_LOCAL
+from memory_anchor.ports import DENSE, DENSE_LOCAL, Remembering
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Embedder, EmbedderIdentity, Matrix
 
-CACHED_QUERIES = 512
 CACHED_DOCUMENTS = 64
 
 
@@ -47,7 +46,6 @@ class Meaning:
         self.prompt: Mapping[str, Embedder] = self.embedders | ({DENSE: prompt} if main and prompt else {})
         """The same, for whoever waits for the row."""
         self._lock = threading.Lock()
-        self._queries: LRUCache[tuple[str, str], Matrix] = LRUCache(CACHED_QUERIES)
         self._documents: LRUCache[str, Matrix] = LRUCache(CACHED_DOCUMENTS)
 
     @property
@@ -71,17 +69,12 @@ class Meaning:
 
     def forget(self, query: str) -> None:
         """Let the rows of a query go: the next time it is asked they are made anew."""
-        with self._lock:
-            for name in self.embedders:
-                self._queries.pop((name, query), None)
+        for embedder in self.embedders.values():
+            if isinstance(embedder, Remembering):
+                embedder.forget(query)
 
     def _query(self, name: str, text: str) -> Matrix:
-        with self._lock:
-            if (name, text) in self._queries:
-                return self._queries[name, text]
         row: Matrix = self.embedders[name].queries([text])[0]
-        with self._lock:
-            self._queries[name, text] = row
         return row
 
     def written(self, text: str) -> tuple[str, Matrix] | None:

@@ -135,7 +135,9 @@ class Searcher(Index):
 
     def forget(self, query: str) -> None:
         """Let go of what is kept of a query, its answers and its rows: the next search for it takes its full time."""
-        self._meaning.forget(query)
+        request = SearchRequest(query)
+        for text in {query, words_of(request, period_of(Actor(), request, self._clock.now()))}:
+            self._meaning.forget(text)
         with self._lock:
             for key in [key for key in self._answers if key[2].query == query]:
                 del self._answers[key]
