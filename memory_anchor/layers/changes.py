@@ -7,7 +7,6 @@ what is shown is all there is.
 from __future__ import annotations
 
 import difflib
-import unicodedata
 
 from memory_anchor.errors import BadInput
 from memory_anchor.inputs import NAME_MAX
@@ -15,6 +14,8 @@ from memory_anchor.inputs import text as checked_text
 from memory_anchor.layers import constitution_text as splice
 from memory_anchor.layers.constitution_text import FILE_NAME
 from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction
+from memory_anchor.terminal import visible as visible
+from memory_anchor.terminal import visible_lines
 
 
 def shown_diff(text: str, proposal: Proposal) -> str:
@@ -24,21 +25,14 @@ def shown_diff(text: str, proposal: Proposal) -> str:
     """
     changed = after(text, proposal)
     lines = difflib.unified_diff(
-        text.splitlines(), changed.splitlines(), f"approved {FILE_NAME}", proposal.id, lineterm=""
+        _lines(text), _lines(changed), f"approved {FILE_NAME}", visible(proposal.id), lineterm=""
     )
-    return visible("\n".join(lines))
+    return visible_lines("\n".join(lines))
 
 
-def visible(text: str) -> str:
-    """Return `text` with control and direction signs spelled out, so that a terminal shows all there is.
-
-    >>> visible("a\\x1b[2Kb")
-    'a\\\\u001b[2Kb'
-    """
-    return "".join(
-        sign if sign in "\n\t" or unicodedata.category(sign) not in ("Cc", "Cf", "Zl", "Zp") else f"\\u{ord(sign):04x}"
-        for sign in text
-    )
+def _lines(text: str) -> list[str]:
+    # Not splitlines: it takes signs away that also part lines, and what is shown must be all there is.
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def after(text: str, proposal: Proposal) -> str:

@@ -28,6 +28,7 @@ BASE = frozenset(
         "cooccurrence",
         "foreground",
         "switches",
+        "terminal",
     }
 )
 """The last group: imports nothing of ours but itself."""

@@ -499,7 +499,7 @@ def test_the_difference_shows_every_sign(desk: Desk) -> None:
     assert "\x1b" not in shown and "\u202e" not in shown and "\u200b" not in shown
     assert "u202e" in shown and "u200b" in shown
     assert [line for line in shown.splitlines() if line.startswith("+ ")] != []
-    assert visible("中文 text\n") == "中文 text\n"
+    assert visible("中文 text\n") == "中文 text⏎"
 
 
 def test_a_proposal_file_is_never_followed_out_of_the_project(desk: Desk, tmp_path: Path) -> None:

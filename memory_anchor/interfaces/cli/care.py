@@ -7,11 +7,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from memory_anchor.errors import BadInput
 from memory_anchor.interfaces.cli.link import call
-from memory_anchor.interfaces.cli.output import err, guarded, memory_table, out, quiet, show_json, show_outcome
+from memory_anchor.interfaces.cli.output import (
+    block,
+    err,
+    guarded,
+    memory_table,
+    out,
+    quiet,
+    show_json,
+    show_outcome,
+    shown,
+)
 from memory_anchor.interfaces.cli.passphrase import ask_passphrase, human_passphrase, passphrase_beside_input
 
 EXTRACT_AT_ONCE = 400
@@ -80,9 +89,9 @@ def _go_through(items: list[dict[str, Any]], passphrase: str) -> None:
     for number, item in enumerate(items, 1):
         memory = item["memory"]
         out.print(f"\n[bold]{number}/{len(items)}[/] [cyan]{memory['id']}[/] [dim]{memory['type']}[/]")
-        out.print(f"  {escape(memory['content'])}")
+        out.print(block(memory["content"], "  "))
         for other in item["against"]:
-            out.print(f"  [yellow]against[/] [cyan]{other['id']}[/] {escape(other['content'])}")
+            out.print(f"  [yellow]against[/] [cyan]{other['id']}[/] {shown(other['content'])}")
         if item["against"]:
             answer = typer.prompt("keep (n)ew, keep (o)ld, (m)erge, (s)kip, (q)uit", default="s").strip().lower()
             chosen = {"n": "keep_new", "o": "keep_old", "m": "merge"}.get(answer[:1])
@@ -91,7 +100,7 @@ def _go_through(items: list[dict[str, Any]], passphrase: str) -> None:
         else:
             answer = typer.prompt("(a)ccept, (e)dit, (r)eject, (s)kip, (q)uit", default="s").strip().lower()
             if answer[:1] == "e":
-                text = typer.prompt("new text", default=memory["content"])
+                text = typer.prompt("new text (empty: as it is)", default=memory["content"], show_default=False)
                 show_outcome(call("edit", id=memory["id"], content=text, passphrase=passphrase), False)
                 answer = "a"
             name = {"a": "accept", "r": "reject"}.get(answer[:1])
@@ -125,11 +134,11 @@ def undo(
         show_json(answer)
         return
     done = "nothing to undo" if not answer["steps"] else "undone" if yes else "would undo"
-    out.print(f"{done}: {escape(answer['what'])}")
+    out.print(f"{done}: {shown(answer['what'])}")
     for step in answer["steps"]:
-        out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{escape(step['reason'])}[/]")
+        out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{shown(step['reason'])}[/]")
     for left in answer["left"]:
-        out.print(f"  [yellow]left alone[/] {left['id']}: {escape(left['reason'])}")
+        out.print(f"  [yellow]left alone[/] {left['id']}: {shown(left['reason'])}")
     if answer["steps"] and not yes:
         quiet("nothing was changed; add --yes to do it")
 
@@ -156,7 +165,7 @@ def purge(
     if not json_:
         doomed = call("purge_preview", ids=named, text=text, passphrase=passphrase)["memories"]
         for memory in doomed:
-            out.print(f"  [cyan]{memory['id']}[/] [dim]{memory['versions']} versions[/] {escape(memory['content'])}")
+            out.print(f"  [cyan]{memory['id']}[/] [dim]{memory['versions']} versions[/] {shown(memory['content'])}")
     if not (json_ or yes) and not typer.confirm("Erase for good? Nothing brings it back", default=False):
         quiet("nothing was erased")
         return
@@ -169,15 +178,15 @@ def purge(
         out.print(f"  {collection}: {', '.join(gone)}")
     for name, many in answer["files"].items():
         if many:
-            out.print(f"  {escape(name)}: {many}")
+            out.print(f"  {shown(name)}: {many}")
     for mention in answer["mentions"]:
-        out.print(f"  [yellow]quotes it, left for you to decide[/] {mention}")
+        out.print(f"  [yellow]quotes it, left for you to decide[/] {shown(mention)}")
     for place in answer["still_in"]:
-        out.print(f"  [yellow]may still hold it, delete it yourself[/] {escape(place)}")
+        out.print(f"  [yellow]may still hold it, delete it yourself[/] {shown(place)}")
     if not answer["clean"]:
         out.print("[red]something was still found afterwards; run it again[/]")
     for place in answer["out_of_reach"]:
-        out.print(f"  [dim]out of reach: {escape(place)}[/]")
+        out.print(f"  [dim]out of reach: {shown(place)}[/]")
 
 
 def _text_to_purge(given: list[str]) -> str:
@@ -229,7 +238,9 @@ def extract(
         return
     for answer in answers:
         for one in answer.get("candidates", ()):
-            out.print(f"[cyan]{one['type']}[/] {escape(one['content'])} [dim]{one['about']}, {one['confidence']}[/]")
+            out.print(
+                f"[cyan]{one['type']}[/] {shown(one['content'])} [dim]{shown(one['about'])}, {one['confidence']}[/]"
+            )
         for one in answer.get("outcomes", ()):
             show_outcome(one, False)
         for note in answer.get("notes", ()):
@@ -247,8 +258,8 @@ def stats(at: At = None, json_: Json = False) -> None:
         return
     for name, value in answer.items():
         if isinstance(value, dict):
-            shown = ", ".join(f"{key} {count}" for key, count in value.items() if count)
-            out.print(f"[dim]{name}:[/] {escape(shown or 'none')}")
+            told = ", ".join(f"{key} {count}" for key, count in value.items() if count)
+            out.print(f"[dim]{name}:[/] {shown(told or 'none')}")
         elif not isinstance(value, list):
             out.print(f"[dim]{name}:[/] {value}")
 
@@ -278,7 +289,7 @@ def jobs_list(json_: Json = False) -> None:
         due = " [yellow]due[/]" if job["due"] else ""
         out.print(f"[cyan]{job['name']}[/]{due} [dim]{job['about']}[/]")
         if job["runs"] or job["failures"]:
-            failed = f", {job['failures']} failed ({job['last_failure']})" if job["failures"] else ""
+            failed = f", {job['failures']} failed ({shown(job['last_failure'])})" if job["failures"] else ""
             out.print(
                 f"  [dim]last {job['last_at'] or 'never'}; {job['runs']} runs, {job['changed']} changed{failed}[/]"
             )
@@ -299,9 +310,9 @@ def jobs_run(
     done = f"would change {len(answer['planned'])}" if dry_run else f"{answer['changed']} changed"
     out.print(f"{answer['job']}: {done}{', more is left' if answer['left'] else ''}")
     if told := ", ".join(f"{name.replace('_', ' ')} {count:g}" for name, count in answer["counts"].items()):
-        out.print(f"  [dim]{escape(told)}[/]")
+        out.print(f"  [dim]{shown(told)}[/]")
     for step in answer["planned"]:
-        out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{escape(step['reason'])}[/]")
+        out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{shown(step['reason'])}[/]")
     for note in answer["notes"]:
         quiet(note)
 

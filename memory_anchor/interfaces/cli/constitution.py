@@ -80,7 +80,7 @@ def _add_reading(app: typer.Typer, build: Build) -> None:
             for one in found:
                 _say(f"{_line(one)}: {visible(one.reason)}")
             for sentence in wrong:
-                _say(sentence, error=True)
+                _say(visible(sentence), error=True)
             if not found:
                 _say("no open proposals" if not everything else "no proposals")
 

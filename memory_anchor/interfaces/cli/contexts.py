@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.interfaces.cli.link import call
-from memory_anchor.interfaces.cli.output import clipped, guarded, out, quiet, show_json
+from memory_anchor.interfaces.cli.output import clipped, guarded, out, quiet, show_json, shown
 
 STDIN = "-"
 PROMPT_BYTES_MAX = 64 * 1024 * 1024
@@ -77,7 +77,7 @@ def _show_report(report: dict[str, Any]) -> None:
     for section in report["sections"]:
         out.print(f"{section['part']:<7} {section['name']:<24} {section['tokens']:>6}")
     for decision in report["decisions"]:
-        out.print(f"[yellow]{decision['action']}[/] {escape(clipped(str(decision.get('reason', ''))))}")
+        out.print(f"[yellow]{shown(decision['action'])}[/] {shown(clipped(str(decision.get('reason', ''))))}")
 
 
 def read_prompt(source: str) -> dict[str, Any]:

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import typer
-from rich.markup import escape
 
 from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.interfaces.cli.link import call, data_dir, preamble
-from memory_anchor.interfaces.cli.output import err, guarded, out, quiet, show_json
+from memory_anchor.interfaces.cli.output import err, guarded, out, quiet, show_json, shown
 from memory_anchor.interfaces.cli.passphrase import ask_passphrase, human_passphrase
 from memory_anchor.interfaces.cli.session import Ticker, session
 
@@ -112,9 +111,9 @@ def import_(
         if done.rejected:
             quiet("  text that no export of ours vouches for needs a human: run it on a terminal with --human")
         for note in done.notes:
-            out.print(f"  [yellow]{escape(note)}[/]")
+            out.print(f"  [yellow]{shown(note)}[/]")
     for error in done.errors[:ERRORS_SHOWN]:
-        err.print(f"[bold red]error:[/] {escape(error['message'])}")
+        err.print(f"[bold red]error:[/] {shown(error['message'])}")
     if done.failed > ERRORS_SHOWN:
         err.print(f"[dim]and {done.failed - ERRORS_SHOWN} more lines[/]")
     if done.failed:
@@ -154,7 +153,7 @@ def reindex(
     else:
         quiet(f"done; vectors are of {told['embedder'] or 'no embedder'}")
         if told["set"]:
-            out.print(f"now set {escape(told['set'])} in your settings, or the engine will refuse the store")
+            out.print(f"now set {shown(told['set'])} in your settings, or the engine will refuse the store")
 
 
 @guarded
@@ -245,9 +244,9 @@ def doctor(
         checks.append(check)
         if not json_:
             mark = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]"}[check.state]
-            out.print(f"{mark} [bold]{escape(check.name)}[/] {escape(check.told)}")
+            out.print(f"{mark} [bold]{shown(check.name)}[/] {shown(check.told)}")
             if check.fix:
-                out.print(f"    [dim]next:[/] {escape(check.fix)}")
+                out.print(f"    [dim]next:[/] {shown(check.fix)}")
     code = examine.exit_code(checks)
     if json_:
         show_json({"ok": code == 0, "checks": [asdict(check) for check in checks]})
@@ -281,7 +280,7 @@ def _fetched(yes: bool, as_json: bool) -> None:
             question = f"Download {model.model} from {SOURCE} into {model.folder}, for {model.setting}?"
             if not yes and not (sys.stdin.isatty() and typer.confirm(question, default=False, err=True)):
                 raise Refused(f"{model.model} was not downloaded; say yes on a terminal, or give --yes")
-            err.print(f"[dim]· fetching {escape(model.model)} from {SOURCE}[/]")
+            err.print(f"[dim]· fetching {shown(model.model)} from {SOURCE}[/]")
             model.fetch()
         told.append({"model": model.model, "folder": str(model.folder), "was_here": model.is_here})
         if not as_json:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from memory_anchor.errors import BadInput
 from memory_anchor.interfaces.cli.link import call
 from memory_anchor.interfaces.cli.output import (
+    block,
     clipped,
     guarded,
     memory_table,
@@ -20,6 +20,7 @@ from memory_anchor.interfaces.cli.output import (
     quiet,
     show_json,
     show_outcome,
+    shown,
 )
 from memory_anchor.interfaces.cli.passphrase import human_passphrase
 
@@ -70,12 +71,12 @@ def search(
         return
     for snippet in answer["snippets"]:
         when = str(snippet.get("when", ""))[:16].replace("T", " ")
-        status = "" if snippet.get("status", "active") == "active" else f" [yellow]{snippet['status']}[/]"
+        status = "" if snippet.get("status", "active") == "active" else f" [yellow]{shown(snippet['status'])}[/]"
         about = f"{snippet['layer']} {snippet['type']} {when}"
-        out.print(f"[cyan]{snippet['id']}[/] {snippet['score']:.3f} [dim]{about}[/]{status}")
-        out.print(f"  {escape(clipped(snippet['text'], 1000))}")
+        out.print(f"[cyan]{snippet['id']}[/] {snippet['score']:.3f} [dim]{shown(about)}[/]{status}")
+        out.print(f"  {shown(clipped(snippet['text'], 1000))}")
         for name, value in (snippet.get("signals") or {}).items():
-            out.print(f"    [dim]{name}:[/] {escape(json.dumps(value, ensure_ascii=False))}")
+            out.print(f"    [dim]{name}:[/] {shown(json.dumps(value, ensure_ascii=False))}")
     if not answer["snippets"]:
         quiet("nothing relevant is remembered")
     for note in answer.get("notes", ()):
@@ -95,7 +96,7 @@ def why_not(
         show_json(answer)
         return
     for reason in answer["reasons"]:
-        out.print(f"- {escape(reason)}")
+        out.print(f"- {shown(reason)}")
 
 
 @guarded
@@ -204,10 +205,11 @@ def show(
     if json_:
         show_json({"memory": memory})
         return
-    out.print(escape(memory.pop("content")))
+    out.print(block(memory.pop("content")))
     for name, value in memory.items():
-        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        out.print(f"  [dim]{name}:[/] {escape(shown)}")
+        out.print(
+            f"  [dim]{name}:[/] {shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}"
+        )
 
 
 @guarded
@@ -223,14 +225,14 @@ def history(
         return
     told = ""
     for step in answer["steps"]:
-        out.print(f"[cyan]{step['version_id']}[/] [dim]{step['at']}[/] {escape(step['by'])}: {escape(step['why'])}")
+        out.print(f"[cyan]{step['version_id']}[/] [dim]{step['at']}[/] {shown(step['by'])}: {shown(step['why'])}")
         if story and step["version_id"].partition("@")[0] != told:
             told = step["version_id"].partition("@")[0]
-            out.print(f"    {escape(clipped(step['content']))}")
+            out.print(f"    {shown(clipped(step['content']))}")
         for name, (before, after) in step["changes"].items():
-            out.print(f"    {name}: {escape(str(before))} -> {escape(str(after))}")
+            out.print(f"    {name}: {shown(before)} -> {shown(after)}")
         for line in step["diff"]:
-            out.print(f"    {escape(line)}")
+            out.print(f"    {shown(line)}")
 
 
 @guarded
