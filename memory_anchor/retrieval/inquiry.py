@@ -53,11 +53,11 @@ def within(request: SearchRequest, period: TimeWords) -> SearchRequest:
 
 
 def words_of(request: SearchRequest, period: TimeWords | None) -> str:
-    """Return what is looked for: the query, less the words that have become a filter.
+    """Return what is looked for: the query, less the words that hang on now.
 
     "4 days ago" stands in no memory, and would count against all of them.
     """
-    return period.remaining if period is not None and period.is_hard and period.rest else request.query
+    return period.remaining if period is not None and period.rest and period.remaining else request.query
 
 
 def tells_of(memory: Memory, period: TimeWords) -> bool:
