@@ -296,6 +296,10 @@ def _validated(merged: Mapping[str, Any], origins: Mapping[str, str]) -> Setting
         raise BadInput(
             f"gate.pending is {settings.gate.pending}; allowed is at most gate.active ({settings.gate.active})"
         )
+    store = settings.store
+    if store.kind == "qdrant" and bool(store.url) == bool(store.path):
+        given = "both" if store.url else "neither"
+        raise BadInput(f"store.kind is qdrant and {given} of store.url and store.path is set; exactly one is allowed")
     return settings
 
 

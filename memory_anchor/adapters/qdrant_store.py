@@ -25,6 +25,7 @@ from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import MOVING, from_payload, mark_of, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.errors import DiskFull, MemoryAnchorError, Refused, StoreBusy, StoreDamaged, Unavailable
+from memory_anchor.files import ours
 from memory_anchor.model import COLLECTIONS, Memory, Usage
 from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
 from memory_anchor.where import INDEXED_FIELDS, Where
@@ -69,7 +70,10 @@ class QdrantStore:
                 return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
             if self._path == ":memory:":
                 return QdrantClient(":memory:")
-            return QdrantClient(path=self._path, force_disable_check_same_thread=True)
+            try:
+                return QdrantClient(path=self._path, force_disable_check_same_thread=True)
+            except OSError as error:
+                raise ours(error, Path(str(self._path))) from error
 
     # --- collections -------------------------------------------------------------------------------------------------
 

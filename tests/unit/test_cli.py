@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import Result
+from typer.testing import CliRunner, Result
 
 from memory_anchor.interfaces.cli.app import app
 from memory_anchor.testing import ManualClock
@@ -275,3 +275,20 @@ def test_a_secret_alone_is_turned_away_in_one_sentence(run: Run) -> None:
         assert secret not in shown.output
 
     assert answer(run("list", "--json"))["memories"] == []
+
+
+@pytest.mark.parametrize(("place", "code"), [("nowhere", 2), ("file", 2), ("full", 5)])
+def test_a_project_that_cannot_be_set_up_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, code: int
+) -> None:
+    """Rule exit-codes: a folder that is none is bad input; one that takes no file is said to."""
+    (tmp_path / "file").touch()
+    (tmp_path / "full" / "constitution.yaml").mkdir(parents=True)
+    (tmp_path / "full" / ".ai").touch()
+    monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("MEMORY_ANCHOR_PROJECT_DIR", str(tmp_path / place))
+
+    done = CliRunner().invoke(app, ["init"])
+
+    assert done.exit_code == code
+    assert done.stderr.count("\n") == 1 and str(tmp_path / place) in done.stderr

@@ -43,6 +43,11 @@ def test_later_sources_win_and_every_value_says_where_it_came_from(tmp_path: Pat
         ({"MEMORY_ANCHOR_CONFLICTS__POLICY__FACT": "newest"}, "setting 'conflicts.policy.fact' in environment is"),
         ({"MEMORY_ANCHOR_CONFLICTS__POLICY__EVENT": "keep_new"}, "conflicts.policy.event"),
         ({"MEMORY_ANCHOR_BUDGET": "{broken"}, "starts like JSON"),
+        ({"MEMORY_ANCHOR_STORE__KIND": "qdrant"}, "neither of store.url and store.path is set"),
+        (
+            {"MEMORY_ANCHOR_STORE__KIND": "qdrant", "MEMORY_ANCHOR_STORE": '{"url": "http://q", "path": "/q"}'},
+            "both of store.url and store.path is set",
+        ),
     ],
 )
 def test_a_wrong_name_or_value_is_an_error_wherever_it_stands(env: dict[str, str], sentence: str) -> None:

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from memory_anchor.errors import Unavailable
-from memory_anchor.files import make_private
+from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.files import make_private, ours
 from memory_anchor.interfaces.cli.link import data_dir, preamble
 from memory_anchor.interfaces.cli.output import clipped, err, guarded, out, quiet, show_json
 from memory_anchor.layers.identity_schema import IdentitySchema
@@ -83,19 +83,24 @@ def init(
 
     schema = identity()
     root = Path(preamble().project_dir or Path.cwd())
+    if not root.is_dir():
+        raise BadInput(f"project folder {root} is no folder; allowed is one that exists")
     made = []
-    constitution = root / "constitution.yaml"
-    if not constitution.exists():
-        constitution.write_text(STARTER, encoding="utf-8")
-        made.append("constitution.yaml")
-    operations = root / ".ai" / "operations"
-    if not operations.exists():
-        operations.mkdir(parents=True)
-        (operations / "README.md").write_text(
-            "# Operations\n\nOne file per task: how it is done here. Agents find these by name and by passage.\n",
-            encoding="utf-8",
-        )
-        made.append(".ai/operations/README.md")
+    try:
+        constitution = root / "constitution.yaml"
+        if not constitution.exists():
+            constitution.write_text(STARTER, encoding="utf-8")
+            made.append("constitution.yaml")
+        operations = root / ".ai" / "operations"
+        if not operations.exists():
+            operations.mkdir(parents=True)
+            (operations / "README.md").write_text(
+                "# Operations\n\nOne file per task: how it is done here. Agents find these by name and by passage.\n",
+                encoding="utf-8",
+            )
+            made.append(".ai/operations/README.md")
+    except OSError as error:
+        raise ours(error, Path(error.filename or root)) from error
     answer = init_constitution(schema, approver=approver, as_json=json_)
     if json_:
         show_json({**answer, "made": made, "project_dir": str(root)})
