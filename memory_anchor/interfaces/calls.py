@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from memory_anchor import inputs
@@ -294,15 +295,20 @@ def purge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
     if anchor.actor.caller is not Caller.HUMAN:
         raise Refused("purge erases for good and is for humans: run `memory-anchor purge` on a terminal")
+    folders = (alias.removeprefix("path:") for one in core.projects.all().values() for alias in one)
+    left = purging.LeftToHumans(core.data_dir, [Path(folder) for folder in folders if folder.startswith("/")])
     kinds: Json = {
         "caller": anchor.actor.caller,
         "at": core.clock.now(),
         "by": anchor.author,
         "holders": (
+            left,
+            purging.InMind(core.services.active),
             *purging.beside_store(core.data_dir),
             backup.KnownBackups(core.data_dir),
             purging.Cache("what searches remember", core.services.searcher.invalidate),
             purging.Cache("which tags occur together", core.forget_tags),
+            purging.Cache("what was said last", core.services.events.forget),
         ),
     }
     ids, text = inputs.strings("ids", given.get("ids"), most=100, each=inputs.NAME_MAX), given.get("text")
@@ -314,7 +320,8 @@ def purge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
         done = purging.purge_ids(core.upkeep, ids, **kinds)
     else:
         done = purging.purge_text(core.upkeep, str(text), **kinds)
-    told = {**asdict(done), "versions": done.versions, "still_in": backup.out_of_reach(core.data_dir)}
+    still_in = [*left.found, *backup.out_of_reach(core.data_dir)]
+    told = {**asdict(done), "versions": done.versions, "still_in": still_in}
     answer: Json = json.loads(json.dumps(told, default=str))
     return answer
 

@@ -89,6 +89,19 @@ class ActiveContext:
                     now.update({key: value for key, value in held[1].items() if key not in now})
             raise
 
+    def drop(self, matches: Callable[[str, str], bool]) -> int:
+        """Forget every value whose key and JSON text match, in all conversations; return how many there were."""
+        with self._lock:
+            held = [
+                (values, key)
+                for _, values in self._of.values()
+                for key, one in values.items()
+                if matches(key, one.encoded)
+            ]
+            for values, key in held:
+                values.pop(key, None)
+            return len(held)
+
     def scopes(self) -> list[Scope]:
         """Return the conversations that hold anything alive."""
         now = self._clock.now()

@@ -96,6 +96,11 @@ class EventLog:
             self._last[_conversation(actor.scope)] = (seq, before)
             return outcomes
 
+    def forget(self) -> None:
+        """Forget what was said last in every conversation; the store tells it anew."""
+        with self._records.lock:
+            self._last.clear()
+
     def now(self) -> datetime:
         """Return the instant at which an event logged now happened."""
         return self._records.clock.now()

@@ -1,8 +1,9 @@
 """Purge erases for good, and says what it could not reach. Only a human may ask; everything else archives.
 
 What goes: every version of the named memories, or of all that contain a text, in every collection; then whatever the
-product made of them (digests that quote them are erased, the neighbours' search context is emptied); then the files
-named by the caller: the spool, context reports, backups. The store's `erase` sees to its own log, where deleted text
+product made of them (digests that quote them are erased, the neighbours' search context is emptied); then the holders
+named by the caller: what conversations have in mind, the spool, context reports, backups. What only humans change is
+searched and named: proposals, the constitution, how-tos. The store's `erase` sees to its own log, where deleted text
 would survive. Order: files first, the store last, so that a purge cut short leaves the ids that let it be repeated.
 Afterwards everything is looked through once more; the certificate says whether anything was still found, and what is
 out of reach (Git history, exports, a provider's logs). Certificate and audit hold ids and counts, never the text.
@@ -15,9 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import yaml
 
 from memory_anchor.errors import BadInput, NotFound, Refused
+from memory_anchor.layers.active_context import ActiveContext
+from memory_anchor.layers.constitution_text import FILE_NAME
+from memory_anchor.layers.proposals import FOLDER as PROPOSALS
 from memory_anchor.lifecycle.digest import opening
 from memory_anchor.lifecycle.upkeep import Upkeep
 from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
@@ -35,8 +41,11 @@ LEAST_QUOTE = 16
 PAGE = 500
 EVERYTHING = Where()
 CONTEXT_OPENING = 80
+OPERATIONS = PROPOSALS.parent / "operations"
+IDENTITY = "identity"
+_Yaml = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 OUT_OF_REACH = (
-    "Git history of the project, where an approved constitution or an operation file quoted it",
+    "Git history of the project, where a proposal, an approved constitution or an operation file quoted it",
     "exports and copies of backups that were made elsewhere",
     "reasons that were given with earlier writes, in the append-only audit record",
     "logs of an embedding or model provider, if one was set up",
@@ -91,7 +100,7 @@ class WholeFile:
     def erase(self, matches: Callable[[str], bool]) -> int:
         if not self.path.is_file():
             return 0
-        if not matches(unescaped(self.path.read_text(encoding="utf-8", errors="surrogateescape"))):
+        if not matches(readings(self.path)):
             return 0
         self.path.unlink()
         return 1
@@ -108,6 +117,56 @@ class Cache:
         del matches
         self.clear()
         return 0
+
+
+@dataclass(frozen=True, slots=True)
+class InMind:
+    """What conversations have in mind: the values that hold the text are dropped, the others stay."""
+
+    active: ActiveContext
+    name: str = "active context"
+
+    def erase(self, matches: Callable[[str], bool]) -> int:
+        return self.active.drop(lambda key, encoded: matches(key) or matches(unescaped(encoded)))
+
+
+class LeftToHumans:
+    """Files that only humans change: looked through and named in `found`, never written."""
+
+    name = "left to humans"
+
+    def __init__(self, data_dir: Path, projects: Iterable[Path]) -> None:
+        """projects: the folders whose constitution, proposals and how-tos are looked through."""
+        self._identity = data_dir / IDENTITY
+        self._projects = tuple(projects)
+        self.found: tuple[str, ...] = ()
+
+    def erase(self, matches: Callable[[str], bool]) -> int:
+        """Look anew; return 0, for nothing is erased."""
+        homes = sorted(self._identity.iterdir()) if self._identity.is_dir() else []
+        found = [
+            str(path) for root in (*self._projects, *homes) for path in _own_files(root) if _may_hold(path, matches)
+        ]
+        for home in homes:
+            own = set(_own_files(home))
+            if any(_may_hold(path, matches) for path in home.rglob("*") if path.is_file() and path not in own):
+                found.append(f"{home} (approved texts; propose a change and keep the folder)")
+        self.found = tuple(dict.fromkeys(found))
+        return 0
+
+
+def _may_hold(path: Path, matches: Callable[[str], bool]) -> bool:
+    """Return whether a file matches; one that cannot be read may."""
+    try:
+        return matches(readings(path))
+    except OSError:
+        return True
+
+
+def _own_files(root: Path) -> list[Path]:
+    """Return the files of a project that people write and agents propose."""
+    found = [root / FILE_NAME, *sorted((root / PROPOSALS).glob("*.yaml")), *sorted((root / OPERATIONS).rglob("*"))]
+    return [path for path in found if path.is_file()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +188,15 @@ class Certificate:
 
 
 def beside_store(data_dir: Path) -> tuple[Holder, ...]:
-    """Return what else in a data directory may hold a memory's text: waiting hooks, reports, counts, backups."""
+    """Return what else in a data directory may hold a memory's text: waiting hooks, reports, counts, copies."""
     found: list[Holder] = []
-    for folder, files in (("spool", "*"), ("contexts", "*"), ("jobs", "*"), ("evaluations", "run-*.json")):
+    for folder, files in (
+        ("spool", "*"),
+        ("contexts", "*"),
+        ("jobs", "*"),
+        ("evaluations", "run-*.json"),
+        ("imported/proposals", "*/*.yaml"),
+    ):
         if (data_dir / folder).is_dir():
             found += [WholeFile(path) for path in sorted((data_dir / folder).glob(files)) if path.is_file()]
     for folder in ("backups", "evaluations"):
@@ -141,11 +206,38 @@ def beside_store(data_dir: Path) -> tuple[Holder, ...]:
 
 
 def unescaped(line: str) -> str:
-    """Return a line together with its JSON reading, so that an escaped text is recognised too."""
+    """Return a line together with its JSON reading and the texts in it, so that an escaped text is recognised too."""
     try:
-        return line + "\n" + json.dumps(json.loads(line), ensure_ascii=False)
-    except ValueError:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
         return line
+    return "\n".join([line, json.dumps(value, ensure_ascii=False), *_texts(value)])
+
+
+def readings(path: Path) -> str:
+    """Return a file's text as it stands and as it reads: JSON and YAML escape, indent and fold a text."""
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    if path.suffix != ".yaml":
+        return unescaped(text)
+    try:
+        return "\n".join([text, *_texts(yaml.load(text, Loader=_Yaml))])  # noqa: S506 - strings only, no objects
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return text
+
+
+def _texts(value: Any) -> list[str]:
+    """Return every text inside a value once, names included; an alias is followed once."""
+    found: list[str] = []
+    seen: set[int] = set()
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, (dict, list)) and id(one) not in seen:
+            seen.add(id(one))
+            left += [*one, *one.values()] if isinstance(one, dict) else one
+    return found
 
 
 def all_text(memory: Memory) -> str:

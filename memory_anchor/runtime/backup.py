@@ -30,6 +30,7 @@ from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import make_private, ours, write_whole
 from memory_anchor.lifecycle.leases import RUNNER_FILE
+from memory_anchor.lifecycle.purge import readings, unescaped
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.runtime import wire
@@ -404,7 +405,7 @@ def _without(file: Path, matches: Callable[[str], bool]) -> int:
         manifest = unpacked(file, parts)
         gone = sum(_thinned(path, manifest, matches) for path in sorted((parts / "memories").glob("*.jsonl")))
         for path in sorted((parts / "files").rglob("*")):
-            if path.is_file() and path.parent.name != "audit" and matches(path.read_text("utf-8", "replace")):
+            if path.is_file() and path.parent.name != "audit" and matches(readings(path)):
                 path.unlink()
                 gone += 1
         if gone:
@@ -422,7 +423,7 @@ def _thinned(path: Path, manifest: Json, matches: Callable[[str], bool]) -> int:
 
     with path.open("rb") as stored:
         lines = list(stored)
-    kept = [line for line in lines if not matches(json.dumps(json.loads(line), ensure_ascii=False))]
+    kept = [line for line in lines if not matches(unescaped(line.decode()))]
     if len(kept) == len(lines):
         return 0
     path.write_bytes(b"".join(kept))

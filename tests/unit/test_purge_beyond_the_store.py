@@ -1,0 +1,153 @@
+"""Purge reaches what lies beside the store, in memory and on disk, and names what only humans change."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.core import Core
+from memory_anchor.interfaces import calls
+from memory_anchor.layers import proposals
+from memory_anchor.lifecycle.purge import readings, unescaped
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.runtime import backup
+from memory_anchor.runtime.wire import Preamble
+
+Purge = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def purge(core: Core, project: Path, monkeypatch: pytest.MonkeyPatch) -> Purge:
+    """Purge as a human whose passphrase was right; what is given is what `memory-anchor purge` sends."""
+    monkeypatch.setattr(core, "as_human", lambda actor, _: replace(actor, caller=Caller.HUMAN))
+    caller = Preamble(project_dir=str(project), cwd=str(project))
+    return lambda **given: calls.run(core, caller, "purge", {"passphrase": "right", **given})
+
+
+def test_what_conversations_have_in_mind_is_dropped(
+    core: Core, agent: Actor, anchor: MemoryAnchor, purge: Purge
+) -> None:
+    """Rule purge.everywhere: a value, or a key, that holds the text goes in every conversation; the others stay."""
+    other = core.anchor(replace(agent, scope=Scope(agent="codex", conversation="another")))
+    anchor.set_active("plan", "plan for the atlantis rollout")
+    anchor.set_active("deep", {"steps": ["first", {"then": 'the "atlantis"\nrollout'}]})
+    anchor.set_active("next", "something else")
+    other.set_active("atlantis", 1)
+    anchor.log_event("atlantis rollout planned")
+
+    told = purge(text="atlantis")
+
+    assert (told["versions"], told["files"]["active context"], told["clean"]) == (1, 3, True)
+    assert list(anchor.active()) == ["next"]
+    assert other.active() == {}
+    (ended,) = anchor.end_session()
+    assert anchor.get(ended.id).content == "next: something else"
+
+
+def test_a_value_that_quotes_an_erased_memory_is_dropped(anchor: MemoryAnchor, purge: Purge) -> None:
+    """Rule purge.everywhere: by id too, what repeats a memory's words or names it goes."""
+    text = 'the "atlantis" rollout\nbegins in May'
+    event = anchor.log_event(text).id
+    anchor.set_active("quote", {"said": f"they told me: {text}"})
+    anchor.set_active("named", [event])
+    anchor.set_active("next", "something else")
+
+    assert purge(ids=[event])["files"]["active context"] == 2
+    assert list(anchor.active()) == ["next"]
+
+
+def test_what_is_logged_next_is_not_indexed_with_what_was_erased(anchor: MemoryAnchor, purge: Purge) -> None:
+    """Rule purge.everywhere: an event's search context is the event before it, as the store has it now."""
+    anchor.log_event("atlantis rollout planned")
+    purge(text="atlantis")
+
+    after = anchor.get(anchor.log_event("lunch").id)
+
+    assert "atlantis" not in after.context
+
+
+@pytest.mark.parametrize("by", ["text", "ids"])
+def test_a_proposal_that_quotes_it_is_named_and_left_to_humans(
+    anchor: MemoryAnchor, project: Path, purge: Purge, by: str
+) -> None:
+    """Rule purge.told: a proposal is a file in Git that humans decide about; purge says where it lies."""
+    text = "The atlantis rollout waits for a signature of the board, whatever the calendar says, and not before May."
+    fact = anchor.save_memory(text).id
+    quoting = anchor.propose(f"# Rollouts\n\n{text} \nAsk first.", "asked for")
+    anchor.propose("Test before you push.", "asked for")
+    path = project / proposals.FOLDER / f"{quoting.id}.yaml"
+
+    told = purge(**({"text": text} if by == "text" else {"ids": [fact]}))
+
+    assert told["still_in"] == [str(path)]
+    assert path.exists()
+    path.unlink()
+    assert purge(text=text)["still_in"] == []
+
+
+def test_how_tos_and_the_constitution_that_quote_it_are_named(
+    core: Core, anchor: MemoryAnchor, project: Path, purge: Purge
+) -> None:
+    """Rule purge.told: what developers and approvers keep is searched, also what is sealed outside the project."""
+    anchor.constitution()
+    (project / "constitution.yaml").write_text(
+        'version: 1\nentries:\n  - {id: a, content: "atl\\x61ntis", priority: 0}\n'
+    )
+    (project / ".ai" / "operations").mkdir(parents=True)
+    (project / ".ai" / "operations" / "rollout.md").write_text("# atlantis\n")
+    home = core.data_dir / "identity" / anchor.room.project_id
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "000001.json").write_text(json.dumps({"text": "the\natlantis"}))
+
+    told = purge(text="atlantis")["still_in"]
+
+    assert told[:2] == [str(project / "constitution.yaml"), str(project / ".ai" / "operations" / "rollout.md")]
+    assert told[2].startswith(f"{home} (approved texts")
+    assert len(told) == 3
+
+
+def test_imported_proposals_go_with_the_rest_of_the_data_directory(core: Core, purge: Purge) -> None:
+    """Rule purge.everywhere: a copy that an import keeps aside is nobody's decision."""
+    kept = core.data_dir / "imported" / "proposals" / "other" / "p-0123456789.yaml"
+    kept.parent.mkdir(parents=True)
+    kept.write_text('content: "the atlantis\\\n  \\ rollout"\n')
+
+    purge(text="the atlantis rollout")
+
+    assert not kept.exists()
+
+
+def test_a_text_of_several_lines_goes_out_of_backups_too(
+    core: Core, anchor: MemoryAnchor, purge: Purge, tmp_path: Path
+) -> None:
+    """Rule purge.backups: a chunk of a backup is JSON, where a line break is written otherwise."""
+    anchor.log_event('the "atlantis"\nrollout')
+    anchor.save_memory("something else")
+    backup.create(core, tmp_path / "b.tar.gz")
+
+    told = purge(text='"atlantis"\nrollout')
+
+    assert told["files"]["known backups"] == 1
+    with tarfile.open(tmp_path / "b.tar.gz") as packed:
+        packed.extractall(tmp_path / "parts", filter="data")
+    assert not [path for path in (tmp_path / "parts").rglob("*") if path.is_file() and b"rollout" in path.read_bytes()]
+
+
+def test_a_text_is_recognised_however_a_file_writes_it(tmp_path: Path) -> None:
+    """Rule purge.everywhere: JSON and YAML escape, indent and fold; an alias that repeats itself ends."""
+    text = 'one "two"\nthree 三'
+    assert text in unescaped(json.dumps({"a": [{text: 1}]}))
+    assert text in unescaped(json.dumps({"a": [{"b": text}]}, ensure_ascii=False))
+    (tmp_path / "block.yaml").write_text('a: |-\n  one "two"\n  three 三\n', encoding="utf-8")
+    (tmp_path / "loop.yaml").write_text("a: &a [*a, *a, atlantis]\n")
+    (tmp_path / "torn.yaml").write_text("a: [atlantis\n")
+    assert text in readings(tmp_path / "block.yaml")
+    assert "atlantis" in readings(tmp_path / "loop.yaml")
+    assert "atlantis" in readings(tmp_path / "torn.yaml")
