@@ -388,7 +388,7 @@ class KnownBackups:
         self._data_dir = data_dir
 
     def erase(self, matches: Callable[[str], bool]) -> int:
-        """Erase matching versions, and whole other files that match; return how many there were."""
+        """Erase matching versions and search contexts, and whole other files that match; return how many there were."""
         return sum(_without(Path(one["file"]), matches) for one in known(self._data_dir) if Path(one["file"]).is_file())
 
 
@@ -418,16 +418,22 @@ def _without(file: Path, matches: Callable[[str], bool]) -> int:
 
 
 def _thinned(path: Path, manifest: Json, matches: Callable[[str], bool]) -> int:
-    """Rewrite one chunk without the versions that match, and count them out of the manifest."""
+    """Rewrite one chunk without what matches, count the versions out of the manifest, return how many were changed.
+
+    As in the store, a version that matches by its search context alone stays, without that and its vectors.
+    """
     import numpy as np
 
     with path.open("rb") as stored:
         lines = list(stored)
-    kept = [line for line in lines if not matches(unescaped(line.decode()))]
-    if len(kept) == len(lines):
+    clean = [_without_match(line, matches) for line in lines]
+    kept = [line for line in clean if line]
+    changed = sum(line != was for line, was in zip(clean, lines, strict=True))
+    if not changed:
         return 0
     path.write_bytes(b"".join(kept))
-    left = {from_payload(json.loads(line)).point_id for line in kept}
+    whole = [line for line, was in zip(clean, lines, strict=True) if line == was]
+    left = {from_payload(json.loads(line)).point_id for line in whole}
     with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
         held = {key: arrays[key] for key in arrays.files}
     for key in [key for key in held if key.startswith("points|")]:
@@ -437,4 +443,16 @@ def _thinned(path: Path, manifest: Json, matches: Callable[[str], bool]) -> int:
     with path.with_suffix(".npz").open("wb") as file:
         np.savez(file, **held)
     manifest["collections"][path.name.rpartition("-")[0]]["versions"] -= len(lines) - len(kept)
-    return len(lines) - len(kept)
+    return changed
+
+
+def _without_match(line: bytes, matches: Callable[[str], bool]) -> bytes:
+    """Return a version's line as it may stay in a backup, empty when it may not."""
+    if not matches(unescaped(line.decode())):
+        return line
+    payload = json.loads(line)
+    if payload.pop("context", ""):
+        bare = json.dumps(payload, ensure_ascii=False) + "\n"
+        if not matches(unescaped(bare)):
+            return bare.encode()
+    return b""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from memory_anchor.anchor import MemoryAnchor
@@ -127,17 +128,23 @@ def test_imported_proposals_go_with_the_rest_of_the_data_directory(core: Core, p
 def test_a_text_of_several_lines_goes_out_of_backups_too(
     core: Core, anchor: MemoryAnchor, purge: Purge, tmp_path: Path
 ) -> None:
-    """Rule purge.backups: a chunk of a backup is JSON, where a line break is written otherwise."""
+    """Rule purge.backups: a chunk of a backup is JSON, where a line break is written otherwise; a neighbour stays."""
     anchor.log_event('the "atlantis"\nrollout')
-    anchor.save_memory("something else")
+    beside = anchor.log_event("something else").id
+    core.services.searcher.embed_pending(9)
     backup.create(core, tmp_path / "b.tar.gz")
 
     told = purge(text='"atlantis"\nrollout')
 
-    assert told["files"]["known backups"] == 1
+    assert (told["files"]["known backups"], told["emptied"]) == (2, [f"{beside}@1"])
     with tarfile.open(tmp_path / "b.tar.gz") as packed:
         packed.extractall(tmp_path / "parts", filter="data")
     assert not [path for path in (tmp_path / "parts").rglob("*") if path.is_file() and b"rollout" in path.read_bytes()]
+    (line,) = (tmp_path / "parts" / "memories" / "event_log-000000.jsonl").read_text().splitlines()
+    assert (json.loads(line)["id"], json.loads(line).get("context", "")) == (beside, "")
+    assert json.loads((tmp_path / "parts" / backup.MANIFEST).read_text())["collections"]["event_log"]["versions"] == 1
+    with np.load(tmp_path / "parts" / "memories" / "event_log-000000.npz") as arrays:
+        assert {name: len(arrays[name]) for name in arrays.files} == {"points|dense": 0, "rows|dense": 0}
 
 
 def test_a_text_is_recognised_however_a_file_writes_it(tmp_path: Path) -> None:
