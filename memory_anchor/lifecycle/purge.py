@@ -211,7 +211,7 @@ def unescaped(line: str) -> str:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return line
-    return "\n".join([line, json.dumps(value, ensure_ascii=False), *_texts(value)])
+    return "\n".join([line, json.dumps(value, ensure_ascii=False), *texts_in(value)])
 
 
 def readings(path: Path) -> str:
@@ -220,12 +220,12 @@ def readings(path: Path) -> str:
     if path.suffix != ".yaml":
         return unescaped(text)
     try:
-        return "\n".join([text, *_texts(yaml.load(text, Loader=_Yaml))])  # noqa: S506 - strings only, no objects
+        return "\n".join([text, *texts_in(yaml.load(text, Loader=_Yaml))])  # noqa: S506 - strings only, no objects
     except (yaml.YAMLError, RecursionError, ValueError):
         return text
 
 
-def _texts(value: Any) -> list[str]:
+def texts_in(value: Any) -> list[str]:
     """Return every text inside a value once, names included; an alias is followed once."""
     found: list[str] = []
     seen: set[int] = set()

@@ -30,7 +30,7 @@ from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import make_private, ours, write_whole
 from memory_anchor.lifecycle.leases import RUNNER_FILE
-from memory_anchor.lifecycle.purge import readings, unescaped
+from memory_anchor.lifecycle.purge import readings, texts_in
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.runtime import wire
@@ -448,11 +448,14 @@ def _thinned(path: Path, manifest: Json, matches: Callable[[str], bool]) -> int:
 
 def _without_match(line: bytes, matches: Callable[[str], bool]) -> bytes:
     """Return a version's line as it may stay in a backup, empty when it may not."""
-    if not matches(unescaped(line.decode())):
-        return line
     payload = json.loads(line)
-    if payload.pop("context", ""):
-        bare = json.dumps(payload, ensure_ascii=False) + "\n"
-        if not matches(unescaped(bare)):
-            return bare.encode()
+    if not matches(_said(payload)):
+        return line
+    if payload.pop("context", "") and not matches(_said(payload)):
+        return (json.dumps(payload, ensure_ascii=False) + "\n").encode()
     return b""
+
+
+def _said(payload: Json) -> str:
+    """Return a version's texts with its own id quoted: one that only refers to what is erased by id stays."""
+    return "\n".join([f'"{payload["id"]}"', *texts_in(payload)])

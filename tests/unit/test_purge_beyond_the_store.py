@@ -147,6 +147,24 @@ def test_a_text_of_several_lines_goes_out_of_backups_too(
         assert {name: len(arrays[name]) for name in arrays.files} == {"points|dense": 0, "rows|dense": 0}
 
 
+def test_what_only_refers_to_an_erased_memory_stays_in_backups(
+    core: Core, anchor: MemoryAnchor, purge: Purge, tmp_path: Path
+) -> None:
+    """Rule purge.backups: a fact that cites an erased event is kept in a backup, as it is in the store."""
+    event = anchor.log_event("the atlantis rollout was planned by the board today").id
+    fact = anchor.promote(event, content="Rollouts are planned by the board.").id
+    backup.create(core, tmp_path / "b.tar.gz")
+
+    told = purge(ids=[event])
+
+    assert anchor.get(fact).citations[0].ref == event
+    assert (told["files"]["known backups"], told["versions"]) == (2, 2)
+    with tarfile.open(tmp_path / "b.tar.gz") as packed:
+        packed.extractall(tmp_path / "parts", filter="data")
+    kept = (tmp_path / "parts" / "memories" / "verified_fact-000000.jsonl").read_text()
+    assert json.loads(kept)["id"] == fact
+
+
 def test_a_text_is_recognised_however_a_file_writes_it(tmp_path: Path) -> None:
     """Rule purge.everywhere: JSON and YAML escape, indent and fold; an alias that repeats itself ends."""
     text = 'one "two"\nthree 三'
