@@ -17,7 +17,7 @@ from memory_anchor.settings import AgentLifecycle, LifecycleSettings, RetrievalS
 def searching(chosen: RetrievalSettings) -> dict[str, Any]:
     """Return the options of `Searcher` that the settings decide."""
     return {
-        "weights": RankingWeights.of(chosen.weights),
+        "weights": RankingWeights.of({str(name): weight for name, weight in chosen.weights.items()}),
         "conversation": chosen.conversation,
         "fold_duplicates": chosen.fold_duplicates,
         "priors": chosen.priors,

@@ -10,13 +10,13 @@ or model calls go.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_serializer
 from pydantic_core import PydanticCustomError
 
 from memory_anchor.errors import BadInput
@@ -28,6 +28,16 @@ ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_F
 PROJECT_FILE = "memory-anchor.yaml"
 PROJECT_MAY_SET = frozenset({"profile", "budget", "gate", "collections"})
 MAX_SETTINGS_BYTES = 256 * 1024
+TOKENS = "http.tokens"
+SECRETS = ("store.api_key", "embedder.api_key", "llm.api_key", TOKENS)
+"""Settings that no message and no list shows; of `TOKENS` the names are the secrets."""
+TOKEN_SHOWN, TOKEN_LONG = 4, 12
+VALUE_SHOWN = 80
+SHAPES = {
+    **dict.fromkeys(("model_type", "dict_type", "mapping_type"), "allowed is a mapping of names to values"),
+    **dict.fromkeys(("tuple_type", "list_type"), "allowed is a list"),
+}
+"""Kind of a wrong value -> what is allowed, where pydantic names a class."""
 
 Profile = Literal["minimal", "standard", "full", "compat"]
 FactType = Literal[
@@ -47,8 +57,16 @@ Switch = Annotated[bool, BeforeValidator(_switched)]
 """On or off, in the words that bridge and commands take as well."""
 
 
+Weight = Literal[
+    "dense", "words", "next", "near", "answers", "conversation", "talk", "name", "asks", "when", "number", "said",
+    "time", "tags", "layer", "prior", "rerank", "dense_gate", "words_gate", "both_gate", "dense_floor", "words_floor",
+    "known_person",
+]  # fmt: skip
+"""Names in `retrieval.weights`; `retrieval.ranking` says what each counts."""
+
+
 class _Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ScopeSettings(_Group):
@@ -135,7 +153,7 @@ class LifecycleSettings(_Group):
     forget_below: float = Field(20.0, ge=0, le=100)
     policy: Literal["priority_decay", "reflection_summary", "lru", "random_drop", "hybrid"] = "hybrid"
     activation: Literal["seed", "act_r", "linear"] = "act_r"
-    forget_facts: tuple[str, ...] = ()
+    forget_facts: tuple[FactType, ...] = ()
     confidence_half_life_days: float = Field(365.0, gt=0)
     idle_conversation_s: int = Field(1800, ge=1)
 
@@ -147,7 +165,7 @@ class RetrievalSettings(_Group):
     conversation: Switch = True
     fold_duplicates: Switch = True
     lens: float = Field(0.0, ge=0, le=1)
-    weights: Mapping[str, float] = Field(default_factory=dict)
+    weights: Mapping[Weight, Annotated[float, Field(ge=0, le=2)]] = Field(default_factory=dict)
     reranker: Literal["none", "fastembed", "llm"] = "none"
     reranker_path: str = ""
     reranker_deadline_s: float = Field(1.5, gt=0, le=30)
@@ -200,8 +218,13 @@ class CollectionSettings(_Group):
 class HttpSettings(_Group):
     host: str = "127.0.0.1"
     port: int = Field(8377, ge=0, le=65_535)
-    tokens: Mapping[str, str] = Field(default_factory=dict)
-    """Bearer token -> account."""
+    tokens: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """Bearer token -> account. As JSON, which is what is shown and kept, tokens are masked."""
+
+    @field_serializer("tokens", when_used="json")
+    def _masked(self, tokens: Mapping[str, str]) -> dict[str, str]:
+        names = masked_tokens(tokens)
+        return {names[token]: account for token, account in tokens.items()}
 
 
 class EngineSettings(_Group):
@@ -260,7 +283,19 @@ def load_settings(
         _merge(merged, own, f"{project_dir / PROJECT_FILE}", origins)
     _merge(merged, _from_env(env), "environment", origins)
     _merge(merged, dict(arguments or {}), "argument", origins)
-    return Loaded(_validated(merged, origins), origins)
+    settings = _validated(merged, origins)
+    names = {f"{TOKENS}.{token}": f"{TOKENS}.{shown}" for token, shown in masked_tokens(settings.http.tokens).items()}
+    return Loaded(settings, {names.get(name, name): origin for name, origin in origins.items()})
+
+
+def masked_tokens(tokens: Iterable[str]) -> dict[str, str]:
+    """Return token -> what may be shown of it: its first signs when it is long, and no two alike."""
+    shown: dict[str, str] = {}
+    for token in tokens:
+        head = f"{token[:TOKEN_SHOWN]}…" if len(token) >= TOKEN_LONG else "…"
+        alike = sum(name.partition(" ")[0] == head for name in shown.values())
+        shown[token] = f"{head} {alike + 1}" if alike else head
+    return shown
 
 
 def with_project_file(settings: Settings, project_dir: Path) -> Settings:
@@ -279,19 +314,7 @@ def _validated(merged: Mapping[str, Any], origins: Mapping[str, str]) -> Setting
     try:
         settings = Settings.model_validate(merged)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        source = next(
-            (origin for key, origin in origins.items() if key.startswith(name) or name.startswith(f"{key}.")),
-            "settings",
-        )
-        if first["type"] == "extra_forbidden":
-            known = ", ".join(sorted(_names_beside(first["loc"])))
-            raise BadInput(f"unknown setting {name!r} in {source}; known here: {known}") from None
-        value = "(hidden)" if "key" in name or "token" in name else repr(first.get("input"))[:80]
-        raise BadInput(
-            f"setting {name!r} in {source} is {value}; {first['msg'][0].lower()}{first['msg'][1:]}"
-        ) from None
+        raise BadInput(_told(error.errors()[0], origins)) from None
     if settings.gate.pending > settings.gate.active:
         raise BadInput(
             f"gate.pending is {settings.gate.pending}; allowed is at most gate.active ({settings.gate.active})"
@@ -301,6 +324,33 @@ def _validated(merged: Mapping[str, Any], origins: Mapping[str, str]) -> Setting
         given = "both" if store.url else "neither"
         raise BadInput(f"store.kind is qdrant and {given} of store.url and store.path is set; exactly one is allowed")
     return settings
+
+
+def _told(error: Any, origins: Mapping[str, str]) -> str:
+    """Return what is wrong with a setting in one sentence, without a secret."""
+    parts = [str(part) for part in error["loc"] if part != "[key]"]
+    name = ".".join(parts)
+    source = next(
+        (origin for key, origin in origins.items() if key.startswith(name) or name.startswith(f"{key}.")),
+        "settings",
+    )
+    if name.startswith(f"{TOKENS}."):
+        token = name.removeprefix(f"{TOKENS}.")
+        name = f"{TOKENS}.{masked_tokens([token])[token]}"
+    if error["type"] == "extra_forbidden":
+        known = ", ".join(sorted(_names_beside(error["loc"])))
+        return f"unknown setting {name!r} in {source}; known here: {known}"
+    if error["loc"][-1] == "[key]" and "expected" in error.get("ctx", {}):
+        return f"unknown setting {name!r} in {source}; known here: {error['ctx']['expected']}"
+    given = error.get("input")
+    if any(name == secret or name.startswith(f"{secret}.") for secret in SECRETS):
+        value = "(hidden)"
+    elif isinstance(given, (Mapping, list)) and any(secret.startswith(f"{name}.") for secret in SECRETS):
+        value = f"a {type(given).__name__}"  # it may hold one
+    else:
+        value = repr(given)[:VALUE_SHOWN]
+    allowed = SHAPES.get(error["type"]) or error["msg"].partition(", unable")[0].replace("Input should", "it should")
+    return f"setting {name!r} in {source} is {value}; {allowed[0].lower()}{allowed[1:]}"
 
 
 def _names_beside(location: tuple[int | str, ...]) -> list[str]:
@@ -313,13 +363,34 @@ def _names_beside(location: tuple[int | str, ...]) -> list[str]:
     return list(getattr(model, "model_fields", Settings.model_fields))
 
 
+class _Doubled(Exception):
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+
+
+class _EachOnce(yaml.SafeLoader):
+    """Takes no name twice in one mapping; YAML itself would keep the last one silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for at, (key, _) in enumerate(node.value):
+            if isinstance(key, yaml.ScalarNode) and key.value in names[:at]:
+                raise _Doubled(key.start_mark.line + 1)
+        return super().construct_mapping(node, deep)
+
+
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     if path.stat().st_size > MAX_SETTINGS_BYTES:
         raise BadInput(f"settings file {path} is {path.stat().st_size} bytes; allowed are {MAX_SETTINGS_BYTES}")
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        value = yaml.load(path.read_text(encoding="utf-8"), _EachOnce)  # noqa: S506 - a safe loader
+    except OSError as error:
+        raise BadInput(f"settings file {path} cannot be read ({error.strerror}); mend it or move it away") from None
+    except _Doubled as error:
+        raise BadInput(f"settings file {path} says at line {error.line} what it said before; keep one") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         at = f" at line {line + 1}" if line is not None else ""
@@ -341,7 +412,8 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
         for parent in parents:
             inner = at.setdefault(parent, {})
             if not isinstance(inner, dict):
-                raise BadInput(f"environment variable {name} goes below {parent!r}, which another variable sets whole")
+                shown = _variable_shown(name)
+                raise BadInput(f"environment variable {shown} goes below another variable, which sets the whole")
             at = inner
         at[last] = _value(name, text)
     return nested
@@ -354,8 +426,13 @@ def _value(name: str, text: str) -> Any:
         return json.loads(text)
     except ValueError:
         raise BadInput(
-            f"environment variable {name} starts like JSON and is not; allowed is JSON or plain text"
+            f"environment variable {_variable_shown(name)} starts like JSON and is not; allowed is JSON or plain text"
         ) from None
+
+
+def _variable_shown(name: str) -> str:
+    head = f"{ENV_PREFIX}{TOKENS.upper().replace('.', '__')}__"
+    return f"{head}…" if name.upper().startswith(head) else name
 
 
 def _merge(

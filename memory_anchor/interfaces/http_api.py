@@ -202,6 +202,8 @@ def _add_errors(app: FastAPI) -> None:
 def _sentence(errors: Sequence[Any]) -> str:
     """Return the first complaint about a body in one sentence, without the value: it may be a prompt."""
     first = errors[0]
+    if first["type"] == "json_invalid":
+        return f"the body is no JSON (see its character {first['loc'][-1]}); allowed is a JSON object"
     where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
     if first["type"] == "missing":
         return f"{where} is missing; see /openapi.json for what is required"

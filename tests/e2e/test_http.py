@@ -267,6 +267,15 @@ def test_a_lone_surrogate_in_a_prompt_is_bad_input_and_no_bug(served: Served, wh
     assert "nicode" in answer.json()["message"]
 
 
+@pytest.mark.parametrize(("body", "sentence"), [(b'{"account_id": ', "character 15"), (b"[1", "no JSON"), (b"", "")])
+def test_a_body_that_is_no_json_is_one_sentence(served: Served, body: bytes, sentence: str) -> None:
+    """Failure table: what, and what is allowed."""
+    headers = {**LOCAL, "Content-Type": "application/json"}
+    answer = served.ask("POST", "/v1/context", headers=headers, content=body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_input")
+    assert sentence in answer.json()["message"] and "cannot be taken" not in answer.json()["message"]
+
+
 def test_a_body_too_large_is_refused_before_it_is_parsed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     size = http_api.BODY_BYTES_MAX + 1
     answer = served.ask(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from typer.testing import CliRunner
 
 from memory_anchor.errors import BadInput
-from memory_anchor.settings import load_settings, with_project_file
+from memory_anchor.interfaces.cli.app import app
+from memory_anchor.retrieval.ranking import RankingWeights
+from memory_anchor.settings import Settings, Weight, load_settings, with_project_file
 
 
 def test_later_sources_win_and_every_value_says_where_it_came_from(tmp_path: Path) -> None:
@@ -44,6 +50,19 @@ def test_later_sources_win_and_every_value_says_where_it_came_from(tmp_path: Pat
         ({"MEMORY_ANCHOR_CONFLICTS__POLICY__EVENT": "keep_new"}, "conflicts.policy.event"),
         ({"MEMORY_ANCHOR_BUDGET": "{broken"}, "starts like JSON"),
         ({"MEMORY_ANCHOR_STORE__KIND": "qdrant"}, "neither of store.url and store.path is set"),
+        (
+            {"MEMORY_ANCHOR_BUDGET__FACTS": ""},
+            "'budget.facts' in environment is ''; it should be a valid integer",
+        ),
+        ({"MEMORY_ANCHOR_BUDGET": "5"}, "allowed is a mapping of names to values"),
+        ({"MEMORY_ANCHOR_GATE__ACTIVE": "nan"}, "finite number"),
+        ({"MEMORY_ANCHOR_LIFECYCLE__CONFIDENCE_HALF_LIFE_DAYS": "inf"}, "finite number"),
+        ({"MEMORY_ANCHOR_LIFECYCLE__FORGET_FACTS": '["bogus"]'}, "is 'bogus'; it should be 'decision'"),
+        ({"MEMORY_ANCHOR_LIFECYCLE__FORGET_FACTS": "fact"}, "is 'fact'; allowed is a list"),
+        ({"MEMORY_ANCHOR_RETRIEVAL__WEIGHTS": '{"x": 1}'}, "unknown setting 'retrieval.weights.x'"),
+        ({"MEMORY_ANCHOR_RETRIEVAL__WEIGHTS": '{"dense": 3}'}, "setting 'retrieval.weights.dense' in environment is 3"),
+        ({"MEMORY_ANCHOR_LLM__MONTHLY_TOKENS": "-1"}, "is '-1'; it should be greater than or equal to 0"),
+        ({"MEMORY_ANCHOR_CONFLICTS__POLICY": '{"nosuch": "keep_new"}'}, "unknown setting 'conflicts.policy.nosuch'"),
         (
             {"MEMORY_ANCHOR_STORE__KIND": "qdrant", "MEMORY_ANCHOR_STORE": '{"url": "http://q", "path": "/q"}'},
             "both of store.url and store.path is set",
@@ -114,3 +133,76 @@ def test_a_secret_is_not_shown_in_an_error() -> None:
         load_settings(env={"MEMORY_ANCHOR_LLM__API_KEY": "[1, 2]"}, user_file=None)
 
     assert "(hidden)" in str(refused.value)
+
+
+TOKEN = "supersecrettoken123456"
+TOKENS = {TOKEN: "acc", "supersecrettoken654321": "other", "short": "third"}
+
+
+@pytest.mark.parametrize("source", ["environment", "file"])
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_bearer_token_is_shown_by_its_first_signs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], source: str
+) -> None:
+    """Rule safety: of the tokens the names are the secrets; whose they are and where they come from is shown."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "config.yaml"
+    file.write_text(f"http: {{tokens: {json.dumps(TOKENS)}}}\n" if source == "file" else "")
+    monkeypatch.setenv("MEMORY_ANCHOR_CONFIG_FILE", str(file))
+    if source == "environment":
+        monkeypatch.setenv("MEMORY_ANCHOR_HTTP__TOKENS", json.dumps(TOKENS))
+
+    done = CliRunner().invoke(app, ["config", *options])
+
+    assert done.exit_code == 0
+    assert not [token for token in TOKENS if token in done.output]
+    if options:
+        rows = {row["name"]: row for row in json.loads(done.stdout)["settings"]}
+        assert [rows[f"http.tokens.{name}"]["value"] for name in ("supe…", "supe… 2", "…")] == list(TOKENS.values())
+        assert rows["http.tokens.supe…"]["origin"] == (str(file) if source == "file" else source)
+    else:
+        assert "http.tokens.supe… = acc" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"HTTP__TOKENS": f'{{"{TOKEN}": 5}}'},
+        {"HTTP__TOKENS": TOKEN},
+        {"HTTP__TOKENS": f'{{"{TOKEN}":'},
+        {"HTTP": f'["{TOKEN}"]'},
+        {f"HTTP__TOKENS__{TOKEN}": "{"},
+        {f"HTTP__TOKENS__{TOKEN}": "acc", f"HTTP__TOKENS__{TOKEN}__X": "acc"},
+        {"STORE__API_KEY": f'["{TOKEN}"]'},
+        {"LLM": f'["{TOKEN}"]'},
+    ],
+)
+def test_no_error_quotes_a_token_or_a_key(env: dict[str, str]) -> None:
+    """Rule safety: whatever is wrong with them."""
+    with pytest.raises(BadInput) as refused:
+        load_settings(env={f"MEMORY_ANCHOR_{name}": value for name, value in env.items()}, user_file=None)
+
+    assert TOKEN not in str(refused.value)
+
+
+def test_settings_are_never_printed_with_their_tokens() -> None:
+    """Rule safety: neither as JSON, which runs of `eval` keep, nor in a bug's traceback."""
+    settings = Settings.model_validate({"http": {"tokens": TOKENS}})
+
+    assert TOKEN not in settings.model_dump_json() + repr(settings)
+    assert settings.model_dump()["http"]["tokens"] == TOKENS
+
+
+@pytest.mark.parametrize("text", ["profile: full\nprofile: minimal\n", "a: 1\nbudget: {facts: 1, facts: 2}\n"])
+def test_a_file_that_says_a_thing_twice_is_refused(tmp_path: Path, text: str) -> None:
+    """Rule settings.file: YAML alone would keep the last one silently."""
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+
+    with pytest.raises(BadInput, match="at line 2 what it said before"):
+        load_settings(env={}, user_file=file)
+
+
+def test_the_weights_are_those_of_the_ranking() -> None:
+    """Rule settings.names: kept beside the settings so that a wrong one is refused where settings are read."""
+    assert set(get_args(Weight)) == {item.name for item in fields(RankingWeights)}
