@@ -88,6 +88,7 @@ RULES = (
             "test_active_context::test_nothing_of_it_is_written_to_the_store",
             "test_active_context::test_keys_are_bounded",
             "test_active_context::test_a_conversation_that_must_make_room_becomes_an_event",
+            "test_active_context::test_a_value_that_cannot_be_read_costs_no_other",
         ),
     ),
     Rule(
@@ -170,6 +171,8 @@ RULES = (
             "test_active_context::test_ending_the_session_turns_it_into_one_event",
             "test_active_context::test_a_client_that_goes_away_leaves_its_context_as_an_event",
             "test_active_context::test_closing_the_process_keeps_what_was_in_mind",
+            "test_active_context::test_what_could_not_be_logged_stays_in_mind",
+            "test_active_context::test_a_conversation_that_cannot_be_logged_keeps_no_other_from_it",
             "test_hooks::test_the_end_of_a_session_turns_active_context_into_one_event",
             "test_memory_processes::test_a_closed_bridge_ends_its_conversation",
             "test_mcp::test_a_client_that_goes_away_leaves_what_it_had_in_mind_as_one_event",
