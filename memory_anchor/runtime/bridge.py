@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 
-from memory_anchor.runtime import handshake, launch, wire
+from memory_anchor.runtime import env_names, handshake, launch, wire
 from memory_anchor.runtime.relay import INVALID_REQUEST, Relay, error_line
 
 TYPE_CHECKING = False
@@ -394,6 +394,8 @@ def main(argv: Sequence[str], *, engine: Sequence[str] | None = None) -> int:
     nonce = os.urandom(8).hex()
     try:
         os.environ.update(arguments(argv))
+        if unknown := env_names.refusal(os.environ):
+            raise ValueError(unknown)
         preamble = wire.own_preamble(os.environ, cwd=os.getcwd(), pid=os.getpid(), nonce=nonce)  # noqa: PTH109
     except ValueError as error:
         print(f"memory-anchor: {error}", file=sys.stderr)

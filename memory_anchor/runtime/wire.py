@@ -212,13 +212,13 @@ def read_only_of(env: Mapping[str, str]) -> bool | None:
 
     None when neither says so; the engine's own settings then decide. Raises Misread: a word that says neither.
     """
-    given = env.get(READ_ONLY_NAME)
-    if given is None:
+    words = [value for name, value in env.items() if name.upper() == READ_ONLY_NAME]  # settings take any case
+    if not words:
         return True if _file_is_read_only(env) else None
     try:
-        return switched(given)
+        return True in [switched(word) for word in words]
     except ValueError as error:
-        raise Misread(f"setting {READ_ONLY!r} in environment is {given[:80]!r}; {error}") from None
+        raise Misread(f"setting {READ_ONLY!r} in environment is {words[-1][:80]!r}; {error}") from None
 
 
 def _file_is_read_only(env: Mapping[str, str]) -> bool:

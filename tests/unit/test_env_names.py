@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from subprocess import run
 from typing import get_args
 
@@ -11,10 +12,10 @@ import pytest
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
-from memory_anchor.interfaces.cli import env_names
+from memory_anchor.errors import BadInput
 from memory_anchor.interfaces.cli.app import app
-from memory_anchor.runtime import wire
-from memory_anchor.settings import ENV_ONLY, ENV_PREFIX, Settings
+from memory_anchor.runtime import env_names, wire
+from memory_anchor.settings import ENV_ONLY, ENV_PREFIX, Settings, load_settings
 
 
 def groups(model: type[BaseModel], at: str = "") -> Iterator[tuple[str, set[str]]]:
@@ -56,20 +57,79 @@ def test_a_mistyped_setting_is_refused_with_and_without_an_engine(
     assert "environment" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["RETRIEVAL__LENS", "AGENTS__CODEX__ENABLED", "CONVERSATION", "LIFECYCLE__POLICY"])
-def test_a_known_setting_is_passed_without_reading_it(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Rule settings.names: the engine goes by its own settings, so a command beside it reads none."""
+@pytest.mark.parametrize("name", ["RETRIEVAL__BOGUS", "BOGUS", "BOGUS__X", "AGENTS__CODEX__BOGUS", "STORE__KINDS"])
+def test_the_table_says_what_the_settings_say(name: str) -> None:
+    """Rule settings.names: one sentence for one mistake."""
+    env = {f"MEMORY_ANCHOR_{name}": "1"}
+    with pytest.raises(BadInput) as refused:
+        load_settings(env=env, user_file=None)
+
+    assert env_names.refusal(env) == str(refused.value)
+
+
+def test_a_token_below_a_mistyped_name_is_not_shown() -> None:
+    """Rule safety: of the tokens the names are the secrets."""
+    told = env_names.refusal({"MEMORY_ANCHOR_HTTP__TOKENS__SUPERSECRET__X": "acc"})
+
+    assert "http.tokens" in told and "supersecret" not in told
+
+
+@pytest.mark.parametrize("engine", [True, False])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("STORE__KIND", "mongo"), ("GATE__ACTIVE", "nan"), ("GATE__ACTIVE", "banana"), ("BUDGET__FACTS", "")),
+        *(("LIFECYCLE__FORGET_FACTS", '["bogus"]'), ("RETRIEVAL__WEIGHTS", '{"x":1}'), ("PROFILE", "huge")),
+        *(("READ_ONLY", "maybe"), ("read_only", "maybe"), ("SCOPE__AGENT", "{x"), ("STORE__KIND", "qdrant")),
+        *(("GATE__PENDING", "0.99"), ("PAUSED", "2"), ("HTTP__PORT", "70000"), ("HTTP__TOKENS", '{"secret":5}')),
+    ],
+)
+def test_a_wrong_value_is_refused_with_and_without_an_engine(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, engine: bool
+) -> None:
+    """Rule settings.values: one sentence and exit code 2, and no engine is asked."""
+    asked = []
+    if engine:
+        monkeypatch.setattr(wire, "ask", lambda *_, **given: asked.append(given) or {"result": {"memories": []}})
+    monkeypatch.setenv(f"MEMORY_ANCHOR_{name}", value)
+
+    done = CliRunner().invoke(app, ["list", "--json"])
+
+    assert (done.exit_code, asked) == (2, []), done.output
+    assert done.stderr.count("error:") == 1
+
+
+def test_a_value_is_judged_together_with_the_users_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rule settings.values: what the file says may be what makes it right."""
     monkeypatch.setattr(wire, "ask", lambda *_, **__: {"result": {"memories": []}})
-    monkeypatch.setenv(f"MEMORY_ANCHOR_{name}", "0")
+    (tmp_path / "config.yaml").write_text("store: {url: http://localhost:6333}\n")
+    monkeypatch.setenv("MEMORY_ANCHOR_CONFIG_FILE", str(tmp_path / "config.yaml"))
+    monkeypatch.setenv("MEMORY_ANCHOR_STORE__KIND", "qdrant")
 
     assert CliRunner().invoke(app, ["list", "--json"]).exit_code == 0
 
 
-def test_checking_names_loads_no_settings() -> None:
-    """Rule settings.names: what a command needs to start stays as small as it was."""
+def test_where_things_are_and_who_asks_is_checked_without_the_settings() -> None:
+    """Rule settings.names: what most commands need to start stays as small as it was."""
+    env = {
+        "MEMORY_ANCHOR_DATA_DIR": "/d",
+        "MEMORY_ANCHOR_SCOPE__AGENT": "a",
+        "MEMORY_ANCHOR_READ_ONLY": "1",
+        "MEMORY_ANCHOR_CONVERSATION": "c",
+    }
     code = (
-        "import sys; from memory_anchor.interfaces.cli import env_names\n"
-        "env_names.check({'MEMORY_ANCHOR_RETRIEVAL__LENS': '0.1'}); print('memory_anchor.settings' in sys.modules)"
+        "import sys; from memory_anchor.runtime import env_names\n"
+        f"env_names.check({env!r}); print('memory_anchor.settings' in sys.modules)"
     )
 
     assert run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_a_bridge_refuses_a_mistyped_setting(tmp_path: Path) -> None:
+    """Rule settings.names: one sentence on stderr, exit code 2, nothing on stdout; no engine is started."""
+    env = {"HOME": str(tmp_path), "MEMORY_ANCHOR_DATA_DIR": str(tmp_path / "data"), "MEMORY_ANCHOR_FOO": "huge"}
+    done = run([sys.executable, "-m", "memory_anchor", "mcp"], input="", env=env, capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "unknown setting 'foo' in environment" in done.stderr
+    assert not (tmp_path / "data").exists()

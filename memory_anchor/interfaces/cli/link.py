@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
-from memory_anchor.interfaces.cli import env_names
-from memory_anchor.runtime import wire
+from memory_anchor.runtime import env_names, wire
 
 CALL_TIMEOUT_S = 600.0
 CLIENT = "cli"
@@ -57,7 +56,7 @@ def check_writable() -> None:
 
 
 def call(name: str, /, **arguments: Any) -> dict[str, Any]:
-    """Return the answer of one call. Raises our errors, whoever ran it; BadInput: the environment names no setting."""
+    """Return the answer of one call. Raises our errors, whoever ran it; BadInput: a wrong setting."""
     env_names.check(os.environ)
     given = {key: value for key, value in arguments.items() if value is not None}
     answer = _ask_engine(name, given)
