@@ -48,7 +48,7 @@ class MemoryBackend:
 
         settings = self.core.anchor(self._actor(preamble)).room.settings
         profile = _profile(preamble.profile) if preamble.profile else settings.profile
-        read_only = settings.read_only if preamble.read_only is None else preamble.read_only
+        read_only = settings.read_only or bool(preamble.read_only)
         with self._building:
             if (profile, read_only) not in self._servers:
                 made = build_server(self.core, profile=profile, read_only=read_only)
