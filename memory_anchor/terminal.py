@@ -2,11 +2,12 @@
 
 A terminal obeys escape signs, an editor reorders direction signs, and signs without width are not seen at all, so that
 a human would decide about another text than the one that is stored. Whatever is shown to a human passes here; JSON
-stays exact.
+stays exact, by its own escapes.
 """
 
 from __future__ import annotations
 
+import json
 import unicodedata
 
 SPELLED_OUT = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -29,6 +30,16 @@ def visible_lines(text: str) -> str:
     """Return `text` with its lines as they are; only for where a line of it cannot pass for one of ours."""
     text = text.replace("\r\n", "\n")
     return "".join(sign if sign.isascii() and sign.isprintable() else _spelled(sign) for sign in text)
+
+
+def visible_json(text: str) -> str:
+    """Return a JSON text that says exactly the same, with those signs as JSON's own escapes.
+
+    >>> visible_json('"a\u202eb"')
+    '"a\\u202eb"'
+    """
+    odd = {ord(sign): json.dumps(sign)[1:-1] for sign in set(text) if sign != "\n" and _spelled(sign) != sign}
+    return text.translate(odd) if odd else text
 
 
 def _spelled(sign: str) -> str:

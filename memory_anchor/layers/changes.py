@@ -14,8 +14,7 @@ from memory_anchor.inputs import text as checked_text
 from memory_anchor.layers import constitution_text as splice
 from memory_anchor.layers.constitution_text import FILE_NAME
 from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction
-from memory_anchor.terminal import visible as visible
-from memory_anchor.terminal import visible_lines
+from memory_anchor.terminal import visible, visible_lines
 
 
 def shown_diff(text: str, proposal: Proposal) -> str:

@@ -17,9 +17,9 @@ from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.layers import approval
 from memory_anchor.layers import constitution_text as splice
-from memory_anchor.layers.changes import visible
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
+from memory_anchor.terminal import visible
 from memory_anchor.testing import ManualClock
 
 PASS = "correct horse battery"

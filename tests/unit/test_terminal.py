@@ -23,7 +23,7 @@ from memory_anchor.interfaces.cli.output import Terminal
 from memory_anchor.layers import approval
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.model import ProposalAction
-from memory_anchor.terminal import visible, visible_lines
+from memory_anchor.terminal import visible, visible_json, visible_lines
 from memory_anchor.testing import ManualClock
 
 Run = Callable[..., Result]
@@ -120,11 +120,14 @@ def test_no_command_prints_a_stored_sign_that_a_terminal_obeys(
 
 
 def test_as_json_the_text_is_exact(run: Run) -> None:
-    """Rule terminal: programs get what is stored."""
+    """Rule terminal: programs get what is stored, and a terminal that shows it obeys nothing."""
     stored = json.loads(run("add", PLANTED, "--json").stdout)
 
-    assert json.loads(run("show", stored["id"], "--json").stdout)["memory"]["content"] == PLANTED
-    assert json.loads(run("list", "--json").stdout)["memories"][0]["content"] == PLANTED
+    shown, listed = run("show", stored["id"], "--json").stdout, run("list", "--json").stdout
+
+    assert json.loads(shown)["memory"]["content"] == PLANTED
+    assert json.loads(listed)["memories"][0]["content"] == PLANTED
+    assert harmful(shown) | harmful(listed) == set()
 
 
 @pytest.fixture
@@ -178,6 +181,12 @@ def test_nothing_is_lost_and_nothing_is_hidden(text: str) -> None:
     assert not {unicodedata.category(sign) for sign in once.replace("\t", "")} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
     assert visible(once) == once
     assert visible_lines(text).count("\n") == text.count("\n")
+
+
+@given(st.text(), st.sampled_from([None, 2]))
+def test_json_says_exactly_the_same(text: str, indent: int | None) -> None:
+    """Law: only how it is written changes."""
+    assert json.loads(visible_json(json.dumps({text: [text]}, ensure_ascii=False, indent=indent))) == {text: [text]}
 
 
 def test_a_console_spells_out_what_a_command_forgot(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,10 +19,10 @@ import typer
 
 from memory_anchor.errors import MemoryAnchorError, Refused, report
 from memory_anchor.layers.approval import MIN_PASSPHRASE, REQUIRED_CONFIRMATIONS
-from memory_anchor.layers.changes import visible
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.layers.proposals import answer
 from memory_anchor.model import Constitution, Proposal, ProposalAction, ProposalStatus
+from memory_anchor.terminal import visible, visible_json, visible_lines
 
 Build = Callable[[], IdentitySchema]
 """Makes the schema from the settings; called once a command, so `--help` costs nothing."""
@@ -60,7 +60,7 @@ def _add_reading(app: typer.Typer, build: Build) -> None:
         with _reporting(as_json):
             schema = build()
             if yaml:
-                sys.stdout.write(schema.text())
+                sys.stdout.write(visible_lines(schema.text()) if sys.stdout.isatty() else schema.text())
                 return
             _show(schema.load(), as_json=as_json)
 
@@ -303,7 +303,7 @@ def _say(text: str, *, error: bool = False) -> None:
 
 
 def _print_json(value: object) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False)) + "\n")
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from rich.text import Text
 from memory_anchor.errors import BadInput, MemoryAnchorError, report
 from memory_anchor.interfaces.cli.link import Failed
 from memory_anchor.runtime.wire import Misread
-from memory_anchor.terminal import visible, visible_lines
+from memory_anchor.terminal import visible, visible_json, visible_lines
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,7 +76,7 @@ def fail(error: MemoryAnchorError) -> NoReturn:
 
 
 def show_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False, indent=2)) + "\n")
 
 
 def show_outcome(answer: Mapping[str, Any], as_json: bool) -> None:
