@@ -33,6 +33,7 @@ RULES = (
         (
             "test_facts::test_a_write_to_the_wrong_layer_names_the_right_way",
             "test_proposals::test_made_up_copied_and_repeated_confirmations_do_not_count",
+            "test_transfer::test_a_line_claims_nothing_that_its_caller_could_not_do",
         ),
     ),
     Rule(

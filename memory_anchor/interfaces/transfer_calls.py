@@ -13,7 +13,6 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from memory_anchor import inputs, safety
 from memory_anchor.adapters.payload import from_payload, to_payload
@@ -166,15 +165,6 @@ def _is_safe(record: Json) -> bool:
     return all(safety.strip_private(text) == text and not safety.redact(text).kinds for text in _texts(record))
 
 
-def _cleaned(value: Any) -> Any:
-    """Return a value of a line without private parts and secrets, however deep they lie."""
-    if isinstance(value, str):
-        return safety.redact(safety.strip_private(value)).text
-    if isinstance(value, dict):
-        return {name: _cleaned(one) for name, one in value.items()}
-    return [_cleaned(one) for one in value] if isinstance(value, list) else value
-
-
 def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
@@ -189,7 +179,7 @@ def _texts(value: object) -> Iterator[str]:
 def _as_new(core: Core, anchor: MemoryAnchor, number: int, record: Json) -> WriteOutcome:
     """Store a foreign line as a new write: a human's word, or else a document's, which passes no gate alone."""
     given = {name: value for name, value in record.items() if name in FIELDS and value is not None}
-    given |= {name: _cleaned(value) for name, value in given.items() if name != "content"}
+    given |= {name: safety.cleaned_value(value) for name, value in given.items() if name != "content"}
     text, kinds = anchor.made_safe(inputs.content(given.get("content")), f"line {number}: content")
     now, zone = core.clock.now(), anchor.actor.zone
     human = anchor.actor.caller is Caller.HUMAN

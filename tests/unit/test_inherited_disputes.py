@@ -36,7 +36,7 @@ def disputed_pair(core: Core, first: MemoryAnchor, agent: Actor) -> tuple[Memory
 def test_what_replaces_one_side_stands_against_the_other(
     core: Core, agent: Actor, human: MemoryAnchor, whose: str, by_name: bool
 ) -> None:
-    """Red line: contradictions are never silent, and nobody but a human displaces what a human said."""
+    """Rule conflicts: contradictions are never silent, and nobody but a human displaces what a human said."""
     anchor = core.anchor(agent)
     kept, replaced = disputed_pair(core, human if whose == "human" else anchor, agent)
 

@@ -225,7 +225,7 @@ def _change(machine: Machine, other: Searcher, known: list[Memory], change: str,
 
 
 def test_what_is_written_while_the_start_goes_on_is_found() -> None:
-    """Red line: an acknowledged write is found, whatever the process was doing."""
+    """Rule writes: an acknowledged write is found, whatever the process was doing."""
     machine = Machine()
     old = machine.life(*(f"{topic}, note {number}" for number in range(3) for topic in TOPICS))
     searcher = machine.process()
@@ -258,7 +258,7 @@ def test_a_search_that_has_begun_goes_on_with_the_rows_it_knows() -> None:
 
 
 def test_a_snapshot_is_taken_once() -> None:
-    """Red line: after a kill the store is read, and nothing older is trusted."""
+    """Rule search.derived: after a kill the store is read, and nothing older is trusted."""
     machine = Machine()
     machine.life("the gateway listens on port 8443")
     killed = machine.process()
