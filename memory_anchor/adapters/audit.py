@@ -322,8 +322,10 @@ class JsonlAudit:
     def _read_head(self) -> tuple[int, str] | None:
         try:
             match = _HEAD.fullmatch(self._head.read_bytes()[:_HEAD_BYTES])
-        except OSError:
+        except FileNotFoundError:
             return None
+        except OSError as error:
+            raise ours(error, self._head) from error
         return (int(match[1]), match[2].decode()) if match else None
 
     @contextlib.contextmanager

@@ -9,7 +9,7 @@ from threading import Event, Thread
 import pytest
 
 from memory_anchor.adapters.audit import GAP, JsonlAudit
-from memory_anchor.errors import BadInput
+from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.runtime import doctor
 
 AT = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
@@ -164,3 +164,17 @@ def test_nobody_appends_while_a_copy_is_made(tmp_path: Path) -> None:
         assert not done.wait(0.1)
     writer.join(10)
     assert done.is_set()
+
+
+def test_a_head_that_cannot_be_read_is_no_gap(tmp_path: Path) -> None:
+    """Bad input: one of our errors, and nothing is written that would say there was a gap."""
+    audit = filled(tmp_path / "audit" / "audit.jsonl")
+    head, before = tmp_path / "audit" / "audit.jsonl.head", audit.path.read_bytes()
+    head.unlink()
+    head.mkdir()
+
+    with pytest.raises(MemoryAnchorError, match="cannot be used"):
+        JsonlAudit(audit.path).append("memory.added", {"id": "later"}, by="agent", at=AT)
+
+    assert audit.path.read_bytes() == before
+    assert doctor._audit(tmp_path).state == "failed"
