@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ class SnapshotFile:
                 arrays = {name: stored[name] for name in stored.files}
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
             log.warning("%s could not be read (%s); the store is read instead", self._path.name, error)
             arrays = {}
         self.drop()

@@ -13,6 +13,7 @@ as long, since embedding and a single engine query keep both of them busy.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.model import Layer
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import Hit
+from memory_anchor.retrieval.mirror import ROWS_OF_A_TEXT
 from memory_anchor.retrieval.request import where_of
 from memory_anchor.retrieval.vector_rows import least
 from memory_anchor.text.terms import phrases, query_terms
@@ -28,15 +30,19 @@ from memory_anchor.text.terms import phrases, query_terms
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from memory_anchor.model import Memory
     from memory_anchor.ports import Matrix, MemoryStore
     from memory_anchor.retrieval.inquiry import Inquiry
     from memory_anchor.retrieval.mirror import Mirror, WordScores
     from memory_anchor.retrieval.request import SearchRequest
+    from memory_anchor.where import Where
 
 CANDIDATES = 80
 """Hits a channel and a collection: 64, 120, 200 and 400 measured the same (docs/retrieval.md)."""
 QUOTED = 1000
 """Hits by words for a query that quotes: its phrase may stand in one of many memories with the same words."""
+LISTED_MAX = 2_000
+"""Memories of a period that are looked through for different ones."""
 WRITTEN_HERE = ("edge", "dict")
 """Kinds of store that no other process writes to."""
 
@@ -67,8 +73,7 @@ def asked(store: MemoryStore, asked: Inquiry, row: Matrix | None) -> dict[str, s
         try:
             hits: list[Hit] = []
             if asked.lists:
-                found = store.find(name, where, limit=CANDIDATES, order_by=newest, descending=True)
-                hits = [Hit(one.point_id, 0.0) for one in found]
+                hits = [Hit(one.point_id, 0.0) for one in _newest(store, name, where, newest, asked.request.limit)]
             else:
                 if row is not None:
                     hits += store.nearest(name, row, where, limit=CANDIDATES, using=asked.question.using)
@@ -79,6 +84,23 @@ def asked(store: MemoryStore, asked: Inquiry, row: Matrix | None) -> dict[str, s
             continue
         points.update((hit.point_id, name) for hit in hits)
     return points
+
+
+def _newest(store: MemoryStore, name: str, where: Where, by: str, wanted: int) -> list[Memory]:
+    """Return the newest of a period, so many that as many different texts as asked for are among them."""
+    depth = CANDIDATES
+    while True:
+        found = store.find(name, where, limit=depth, order_by=by, descending=True)
+        told = Counter[str]()
+        kept = [one for one in found if _counted(told, one.content) <= ROWS_OF_A_TEXT]
+        if len(told) >= wanted or len(found) < depth or depth >= LISTED_MAX:
+            return kept
+        depth *= 5
+
+
+def _counted(told: Counter[str], text: str) -> int:
+    told[text] += 1
+    return told[text]
 
 
 def _depth(request: SearchRequest) -> int:

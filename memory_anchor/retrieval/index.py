@@ -34,6 +34,8 @@ WARM_PAGE = 100
 """Memories read in one go: about 10 ms in which a search waits."""
 MARKS_PAGE = 1000
 """The same where only what may move of each is read."""
+WORTH_TAKING = 0.7
+"""Share of a snapshot that must still hold: what does not takes room in memory until the store is read anew."""
 KEPT_FROM = 2000
 """Versions from which the mirror is worth a file; fewer are read in 0.3 s."""
 
@@ -52,6 +54,7 @@ class Index:
         self._snapshot = snapshot
         self._mirror = Mirror(meaning.identities)
         self._lock = threading.RLock()
+        self._warming = threading.Lock()
         self._generation = 0
         self._is_cold = True
         self._written_meanwhile: set[str] | None = None
@@ -105,19 +108,19 @@ class Index:
         What the last process kept is taken first: then only what has changed since is read. The mirror is whole
         afterwards, unless it was emptied meanwhile. A page is older than what was written since.
         """
-        with self._lock:
-            era, self._written_meanwhile = self._mirror.era, set()
-        try:
-            thawed = self._thawed()
-            if thawed is None:
-                read = sum(self._read_all(layer.value, era) for layer in SEARCHED)
-            else:
-                read = self._caught_up(thawed, era)
+        with self._warming:  # one at a time: what was written meanwhile is one reading's to know
             with self._lock:
-                self._mirror.is_whole = self._mirror.era == era
-        finally:
-            with self._lock:
-                self._written_meanwhile = None
+                era, self._written_meanwhile = self._mirror.era, set()
+            try:
+                thawed = self._thawed()
+                read = self._caught_up(thawed, era) if thawed is not None else None
+                if read is None:
+                    read = sum(self._read_all(layer.value, era) for layer in SEARCHED)
+                with self._lock:
+                    self._mirror.is_whole = self._mirror.era == era
+            finally:
+                with self._lock:
+                    self._written_meanwhile = None
         return read
 
     def _read_all(self, collection: str, era: int) -> int:
@@ -166,8 +169,10 @@ class Index:
             return None
         return mirror
 
-    def _caught_up(self, thawed: Mirror, era: int) -> int:
+    def _caught_up(self, thawed: Mirror, era: int) -> int | None:
         """Put a thawed mirror in place, confirmed by the store, and read what it lacks; return how many were seen.
+
+        None: too much of it is old, and the store is better read anew.
 
         The store has the last word on each version: one that it does not show is not found, one that is new, or
         has a vector now, is read, and so is what was written or met meanwhile.
@@ -182,7 +187,8 @@ class Index:
                 seen += len(marks)
                 if after is None:
                     break
-        thawed.relearn()
+        if thawed.settle() < WORTH_TAKING * len(thawed):
+            return None
         with self._lock:
             if self._mirror.era != era:
                 return seen

@@ -27,7 +27,7 @@ from memory_anchor.model import FOUND_STATES, Memory, Tag
 from memory_anchor.ports import DENSE, Entry, Mark, SparseVector
 from memory_anchor.retrieval.centring import Centring, script_of
 from memory_anchor.retrieval.vector_rows import VectorRows
-from memory_anchor.text.hashing import content_hash
+from memory_anchor.text.hashing import stable_hash
 from memory_anchor.text.indexing import embedded_text, searched_words
 from memory_anchor.text.shape import shape_of
 from memory_anchor.text.terms import normal
@@ -100,6 +100,13 @@ class WordScores:
     conversations: NDArray[np.float32]
     idf: NDArray[np.float64]
     known: NDArray[np.bool_]
+
+
+def _text_of(memory: Memory) -> int:
+    """Return one number for all that is searched of a memory: what is told again is the same in everything."""
+    cited = (citation.ref for citation in memory.citations)
+    about = (memory.key, memory.where or "", "|".join(memory.who), "|".join(tag.name for tag in memory.tags), *cited)
+    return int(stable_hash(memory.content, *about)[:_TEXT_DIGITS], 16)
 
 
 class Mirror:
@@ -204,7 +211,7 @@ class Mirror:
         self._happened[row] = memory.happened_at.timestamp()
         if memory.tags:
             self._tags[row] = memory.tags
-        self._text[row] = text = int((memory.content_hash or content_hash(memory.content))[:_TEXT_DIGITS], 16)
+        self._text[row] = text = _text_of(memory)
         self._told[text] += 1
         self._most_told = max(self._most_told, self._told[text])
         shape = shape_of(memory.content)
@@ -307,6 +314,7 @@ class Mirror:
             start = f"{name}."
             held.thaw({part.removeprefix(start): arrays[part] for part in arrays if part.startswith(start)}, size)
         self._live[:size] = False
+        self._confirmed = np.zeros(size, dtype=bool)
 
     def _made_for(self) -> dict[str, Any]:
         return {"format": FORMAT, "vectors": {name: asdict(identity) for name, identity in self._identities.items()}}
@@ -322,15 +330,28 @@ class Mirror:
         complete = rows >= 0
         for held in self._rows_of.values():
             complete &= held.embedded(rows)
+        self._confirmed[rows[complete]] = True
         self._live[rows[complete]] = [mark.state in FOUND_STATES for mark in compress(marks, complete)]
         self._audience[rows[complete]] = [self._audiences.id(mark.audience) for mark in compress(marks, complete)]
         return list(compress(known, ~complete))
 
-    def relearn(self) -> None:
-        """Let the means learn from what is found now, and from nothing else."""
+    def settle(self) -> int:
+        """Let go of what was not confirmed: the means learn from what is found, and talks close around the rest.
+
+        Return how many were confirmed.
+        """
         rows = np.arange(len(self))
         for held in self._rows_of.values():
             held.count(rows, self._live[rows], self._script[rows])
+        left = np.flatnonzero(~self._confirmed)
+        for number in np.unique(self._conversation[left][self._conversation[left] >= 0]).tolist():
+            talk, self._talks[number] = self._talks[number], []
+            inside = [row for _, row in talk]
+            self._after[inside] = self._before[inside] = self._conversation[inside] = NONE
+            for place, row in talk:
+                if self._confirmed[row]:
+                    self._join(row, number, place)
+        return int(self._confirmed.sum())
 
     # --- reading ---------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from memory_anchor.retrieval.centring import script_of
 from memory_anchor.retrieval.index import Index
 from memory_anchor.retrieval.inquiry import Inquiry, Notes, elsewhere, is_outside, period_of, tells_of, words_of
 from memory_anchor.retrieval.meaning import Meaning
+from memory_anchor.retrieval.mirror import ROWS_OF_A_TEXT
 from memory_anchor.retrieval.ranking import RankingWeights
 from memory_anchor.retrieval.request import SearchRequest, admits, refusal, where_of
 from memory_anchor.retrieval.reranking import DEADLINE_S, reranked
@@ -213,19 +214,13 @@ class Searcher(Index):
 
     def _ranked(self, asked: Inquiry) -> list[Ranked]:
         """Return what is found, in order and ready to be shown."""
-        mirror, rows, words = self._candidates(asked)
-        if not len(rows):
+        scored, found = self._scored(asked)
+        if scored is None or not len(found):
             return []
         request = asked.request
-        with self._lock:
-            talks = self._conversation and request.as_of is None
-            readers = audiences_of(asked.actor.scope) if talks else None
-            scored = scoring.score(
-                mirror, asked.question, rows, words, weights=self._weights, readers=readers, period=asked.period
-            )
-            if asked.lists:
-                scored = scoring.listed(scored, events=mirror.within(scored.rows, Layer.EVENT_LOG.value))
-            ties = -mirror.happened(scored.rows).astype(np.int64)
+        if asked.lists:
+            scored = scoring.listed(scored, events=scored.mirror.within(scored.rows, Layer.EVENT_LOG.value))
+        ties = -scored.mirror.happened(scored.rows).astype(np.int64)
         order = ranking.best_first(scored.total, ties)
         order = order[scored.relevant[order]]
         if phrases(request.query):
@@ -240,23 +235,39 @@ class Searcher(Index):
                 asked.notes[note] = True
         return self._with_disputed(asked, ranked)
 
-    def _candidates(self, asked: Inquiry) -> tuple[Mirror, NDArray[np.int64], WordScores]:
-        """Return a mirror, its rows found by meaning or by words, every filter applied, and the words' scores."""
-        question = asked.question
+    def _scored(self, asked: Inquiry, also: Memory | None = None) -> tuple[Scored | None, NDArray[np.int64]]:
+        """Return the scores of what is found by meaning or by words, every filter applied, and the rows found.
+
+        also: a memory that is scored whether it is found or not. Scores None: nothing to score. A row's place and its
+        words are taken under one lock, or a write between them would give rows that the words do not know.
+        """
+        mirror = self._filled({also.point_id: also.layer.value} if also is not None else {})
         if asked.request.is_open and self._store.kind in candidates.WRITTEN_HERE:
             with self._lock:
-                mirror = self._mirror
                 if mirror.is_whole:
-                    words = mirror.words(question.term_ids, question.project)
-                    return mirror, candidates.held(mirror, asked, words), words
-        points = candidates.asked(self._store, asked, None if question.row is None else self._aimed(question))
-        mirror = self._filled(points)
+                    words = mirror.words(asked.question.term_ids, asked.question.project)
+                    return self._score(asked, mirror, candidates.held(mirror, asked, words), words, also)
+        points = candidates.asked(self._store, asked, None if asked.question.row is None else self._aimed(asked))
+        self._filled(points, mirror)
         with self._lock:
-            words = mirror.words(question.term_ids, question.project)
-            return mirror, np.sort(mirror.rows(list(points))), words
+            words = mirror.words(asked.question.term_ids, asked.question.project)
+            return self._score(asked, mirror, np.sort(mirror.rows(list(points))), words, also)
 
-    def _aimed(self, question: Question) -> Matrix:
+    def _score(
+        self, asked: Inquiry, mirror: Mirror, found: NDArray[np.int64], words: WordScores, also: Memory | None
+    ) -> tuple[Scored | None, NDArray[np.int64]]:
+        rows = found if also is None else np.union1d(found, mirror.rows([also.point_id]))
+        if not len(rows):
+            return None, found
+        talks = self._conversation and asked.request.as_of is None
+        readers = audiences_of(asked.actor.scope) if talks else None
+        weights, period = self._weights, asked.period
+        scored = scoring.score(mirror, asked.question, rows, words, weights=weights, readers=readers, period=period)
+        return scored, found
+
+    def _aimed(self, asked: Inquiry) -> Matrix:
         """Return the query row less its mean: the engine's raw cosine then orders almost as the centred one does."""
+        question = asked.question
         assert question.row is not None  # noqa: S101 - the caller looked
         with self._lock:
             centring = self._mirror.centring(question.using)
@@ -267,11 +278,10 @@ class Searcher(Index):
         read: list[Ranked] = []
         kept: list[Ranked] = []
         page = asked.request.limit + SPARE
-        for start in range(0, len(order), page):
-            read += self._read(asked, scored, order[start : start + page])
+        while len(order) and len(kept) < asked.request.limit:
+            read += self._read(asked, scored, order[:page])
             kept = self._arranged(sorted(read, key=lambda one: -one.score), scored, asked.question)
-            if len(kept) >= asked.request.limit:
-                break
+            order, page = order[page:], 2 * page
         return kept
 
     def _read(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
@@ -368,16 +378,9 @@ class Searcher(Index):
         answer = self._answer(actor, request, now, notes)
         asked = self._inquiry(actor, request, now, notes)
         period = asked.period
-        mirror, rows, words = self._candidates(asked)
-        self._filled({memory.point_id: memory.layer.value}, mirror)
-        with self._lock:
-            own = int(mirror.rows([memory.point_id])[0])
-            is_candidate = own in rows
-            rows = rows if is_candidate else np.append(rows, own)
-            readers = audiences_of(actor.scope) if self._conversation else None
-            scored = scoring.score(
-                mirror, asked.question, rows, words, weights=self._weights, readers=readers, period=period
-            )
+        scored, found = self._scored(asked, also=memory)
+        assert scored is not None  # noqa: S101 - this memory is in it
+        own = int(scored.mirror.rows([memory.point_id])[0])
         place = int(np.flatnonzero(scored.rows == own)[0])
         signals = scoring.signals(scored, [place], self._weights)[place]
         if any(one.id == memory.id for one in answer.snippets):
@@ -397,12 +400,19 @@ class Searcher(Index):
             reason = f"it lies outside of {period.text!r}, which the query names"
         elif not all(holds(phrase_text(memory), phrase) for phrase in phrases(request.query)):
             reason = "it does not hold the quoted words"
-        elif not is_candidate:
+        elif own not in found and self._is_crowded_out(actor, scored.mirror, own, memory):
+            reason = f"the newest {ROWS_OF_A_TEXT} that say the very same stand for it"
+        elif own not in found:
             reason = f"neither meaning nor words bring it among the first {candidates.CANDIDATES}"
         else:
             reason = "it is not relevant enough in meaning or in words"
         rank = rank or 1 + int((scored.total > scored.total[place]).sum())
         return {"found": False, "reason": reason, "rank": rank, "signals": signals}
+
+    def _is_crowded_out(self, actor: Actor, mirror: Mirror, row: int, memory: Memory) -> bool:
+        readers = tuple(sorted(audiences_of(actor.scope)))
+        with self._lock:
+            return mirror.is_whole and row not in mirror.readable_in(memory.layer.value, readers)
 
     # --- similar memories ------------------------------------------------------------------------------------------
 

@@ -84,6 +84,27 @@ def test_an_event_told_every_day_for_a_year_leaves_room_for_others() -> None:
     assert event.id in bench.ask("ran the tests", limit=3)
 
 
+def test_the_same_words_about_others_are_another_memory(bench: Bench) -> None:
+    """Rule search.diversity: who and where tell events apart, however often their text was told."""
+    bench.searcher.warm()
+    toms = bench.event("deployed successfully", who=("Tom",), where="staging")
+    for _ in range(12):
+        bench.event("deployed successfully", who=("Anna",), where="production")
+
+    assert toms.id in bench.ask("Tom staging")
+
+
+def test_a_day_of_heartbeats_shows_what_else_happened(bench: Bench) -> None:
+    """Rule search.time: a period is looked through for different events."""
+    others = [bench.event(f"step {number} of the release") for number in range(4)]
+    for _ in range(150):
+        bench.event("gateway heartbeat received")
+
+    found = bench.ask("what happened today", limit=10)
+
+    assert {event.id for event in others} < set(found) and len(found) == 5
+
+
 def test_a_fact_is_not_buried_by_what_was_said_around_an_event(bench: Bench) -> None:
     """Rule search.priors: a talk never lifts an unrelated event above the fact that holds the identifier."""
     bench.talk(
@@ -131,6 +152,24 @@ def test_why_not_counts_what_the_answer_would_show(bench: Bench) -> None:
 
     assert not told["found"] and told["rank"] == 4
     assert told["reason"] == "3 others rank above it and 2 are shown"
+
+
+def test_why_not_answers_before_the_store_was_read(bench: Bench) -> None:
+    """Rule search.why_not: a memory that the search did not meet has its reason too."""
+    facts = [bench.fact(f"lunch number {number} was fine") for number in range(90)]
+    cold = Searcher(bench.store, bench.embedder, bench.clock, cache_ttl_s=0)
+
+    told = cold.why_not(ACTOR, SearchRequest("invoice export"), facts[0])
+
+    assert not told["found"] and told["reason"]
+
+
+def test_why_not_names_those_that_stand_for_an_older_one(bench: Bench) -> None:
+    """Rule search.why_not: the eleventh of one text is no candidate."""
+    bench.searcher.warm()
+    told = [bench.event("ran the tests", when=bench.clock.now() - timedelta(days=n)) for n in range(12)]
+
+    assert "very same" in bench.searcher.why_not(ACTOR, SearchRequest("tests"), told[-1])["reason"]
 
 
 def test_why_not_of_a_duplicate_names_the_one_that_is_shown(bench: Bench) -> None:
