@@ -35,14 +35,16 @@ from memory_anchor.ingestion.extraction_rules import (
 )
 from memory_anchor.ingestion.messages import Message, fold, plain, recalled
 from memory_anchor.ingestion.perspective import stated, title
-from memory_anchor.ingestion.reconcile import Relation, relation
-from memory_anchor.ingestion.slots import read
+from memory_anchor.ingestion.reconcile import SAID_AGAIN, Relation, relation
+from memory_anchor.ingestion.slots import contrast, read
 from memory_anchor.model import MemoryType
 from memory_anchor.safety import cleaned, instruction_like, only_secrets, redact
 from memory_anchor.text.terms import is_chinese
 
 MAX_CANDIDATES = 200
 """Of one conversation; the most important are kept, in the order they were said."""
+MAX_COMPARED = 25
+"""Earlier candidates of a conversation that a new one is compared with: those that share the most words with it."""
 MAX_SENTENCES = 400
 """Of one message."""
 MIN_CHARS, MAX_CHARS = 6, 500
@@ -405,7 +407,7 @@ def shared_words(one: str, other: str) -> float:
 
 
 def _latest_word(candidates: Iterable[Candidate], similarity: Similarity) -> list[Candidate]:
-    """Return the candidates without repeats; of two that contradict each other the one said later stands."""
+    """Return the candidates without repeats, and without what a later one of the same owner ended."""
     kept: list[Candidate] = []
     seen: set[str] = set()
     for candidate in sorted(candidates, key=lambda candidate: candidate.seq):
@@ -415,19 +417,38 @@ def _latest_word(candidates: Iterable[Candidate], similarity: Similarity) -> lis
         seen.add(folded)
         words = read(candidate.content).content
         repeated = False
-        for place in range(len(kept) - 1, max(-1, len(kept) - 1 - MAX_CANDIDATES), -1):
+        for place in _closest(words, kept):
             earlier = kept[place]
-            if not words & read(earlier.content).content:
-                continue
             kind, _ = relation(earlier.content, candidate.content, similarity(earlier.content, candidate.content))
             if kind is Relation.DUPLICATE and "tool-calls" not in candidate.tags:
                 repeated = True
                 break
-            if kind is Relation.CONFLICT and earlier.about == candidate.about:
+            if kind is Relation.CONFLICT and earlier.about == candidate.about and _ended(earlier, candidate):
                 del kept[place]
         if not repeated:
             kept.append(candidate)
     return kept
+
+
+def _closest(words: frozenset[str], kept: Sequence[Candidate]) -> list[int]:
+    """Return the places of the candidates to compare with, latest first: few, since a comparison costs the most."""
+    places = range(max(0, len(kept) - MAX_CANDIDATES), len(kept))
+    shared = [(len(words & read(kept[place].content).content), place) for place in places]
+    best = sorted((pair for pair in shared if pair[0]), reverse=True)[:MAX_COMPARED]
+    return sorted((place for _, place in best), reverse=True)
+
+
+def _ended(earlier: Candidate, later: Candidate) -> bool:
+    """Return whether of two contradicting candidates the later one alone stands; else reconcile sees both.
+
+    It says that something changed, or it gives the same subject another number or value. The quote is asked too, since
+    an opening "actually" is no part of the content.
+    """
+    after = read(later.content)
+    if after.changed or read(later.quote).changed:
+        return True
+    seen = contrast(read(earlier.content), after)
+    return seen.value or ((seen.numbers or seen.opposites) and seen.overlap >= SAID_AGAIN)
 
 
 def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity) -> Candidate | None:

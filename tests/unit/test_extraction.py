@@ -222,6 +222,35 @@ def test_of_two_contradictions_in_one_conversation_the_later_stands() -> None:
     assert [candidate.content for candidate in found] == ["User prefers light mode in the editor."]
 
 
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("We use port 8080.", "Actually, we use port 9090."),
+        ("We use port 8080.", "We use port 9090."),
+        ("I live in Paris.", "I live in Berlin."),
+        ("We use PostgreSQL.", "We no longer use PostgreSQL."),
+        ("我喜欢喝茶。", "我现在不喜欢喝茶了。"),
+    ],
+)
+def test_the_later_word_ends_the_earlier_where_it_says_so_or_gives_another_value(earlier: str, later: str) -> None:
+    """Rule: a change that is said, or another number or value of the same subject, leaves the later word alone."""
+    assert [candidate.quote for candidate in extract_by_rules(said(earlier, "Thanks!", later))] == [later]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("我们决定账本用 PostgreSQL。", "我们决定消息队列用 Kafka。"),
+        ("I prefer dark mode.", "I prefer tabs over spaces."),
+        ("We decided to use Postgres.", "We decided to use Kafka."),
+        ("My favourite coffee is a flat white.", "I always drink tea."),
+    ],
+)
+def test_what_was_said_earlier_stays_where_nothing_says_that_it_changed(earlier: str, later: str) -> None:
+    """Rule: two decisions or preferences side by side are both kept; reconcile decides what contradicts."""
+    assert [candidate.quote for candidate in extract_by_rules(said(earlier, later))] == [earlier, later]
+
+
 def test_secrets_are_redacted_in_every_text_of_a_candidate() -> None:
     found = one("Remember that the staging password is hunter2x, port 8080.")
     assert found.redactions == ("password",)
@@ -264,6 +293,14 @@ def test_persons_are_changed_word_by_word() -> None:
         "User's name is Ada and they live here with their dog."
     )
     assert stated("I've moved; call me Bo.", about="user", speaker="user") == "User has moved; call them Bo."
+
+
+def test_a_conversation_of_many_decisions_is_read_fast() -> None:
+    """Rule: 200 turns a second also where every turn resembles every other and all are kept."""
+    talk = said(*(f"We decided to use Tool{number} for service{number * 7}." for number in range(300)))
+    started = time.process_time()
+    assert len(extract_by_rules(talk)) == 200
+    assert len(talk) / (time.process_time() - started) >= 200
 
 
 def test_long_conversations_are_read_fast() -> None:

@@ -41,6 +41,18 @@ def test_replaying_a_conversation_adds_nothing(anchor: MemoryAnchor) -> None:
     assert [(m.id, m.version, m.content) for m in Curation(anchor).listing()] == before
 
 
+def test_what_was_decided_side_by_side_is_proposed_side_by_side(anchor: MemoryAnchor) -> None:
+    """Rule extraction: what was said earlier in a conversation reaches the gate too, and once."""
+    talk = [{"role": "user", "content": text} for text in ("我们决定账本用 PostgreSQL。", "我们决定消息队列用 Kafka。")]
+
+    done, _ = anchor.remember_conversation(talk)
+    before = [(m.id, m.version, m.content) for m in Curation(anchor).listing()]
+    anchor.remember_conversation(talk)
+
+    assert [one.quote for one in done] == [turn["content"] for turn in talk]
+    assert [(m.id, m.version, m.content) for m in Curation(anchor).listing()] == before
+
+
 def test_recalled_memories_in_a_conversation_are_not_extracted_again(core: Core, anchor: MemoryAnchor) -> None:
     """Rule loop: what was recalled and pasted in never becomes new memory."""
     anchor.remember_conversation(TALK)
