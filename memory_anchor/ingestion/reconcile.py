@@ -101,7 +101,8 @@ def relation(
     weak = weak or (seen.counted and cosine >= thresholds.same)
     if (seen.strong or weak or says_new) and shares and near:
         return Relation.CONFLICT, after.changed
-    if (cosine >= thresholds.same and not seen.other_quantity) or (seen.agrees and cosine >= thresholds.agreeing):
+    repeat = (cosine >= thresholds.same and not seen.other_quantity) or (seen.agrees and cosine >= thresholds.agreeing)
+    if repeat and not seen.other_rule:
         return Relation.DUPLICATE, False
     return (Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED), False
 

@@ -118,8 +118,20 @@ OPPOSITES = tuple(
     )
 )
 """Words that exclude each other in one slot, both languages side by side."""
-NO_AGREEMENT = frozenset(("likes", "loves", "喜欢", "wife", "after", "before", "office"))
-"""Sides that agree in nothing by being named twice: two likes may be of two things, a wife's of two habits."""
+NO_AGREEMENT = frozenset(
+    _words("likes loves 喜欢 wife after before office always 总是 never 从不 forbidden 禁止 required 必填")
+)
+"""Sides that agree in nothing by being named twice: two likes may be of two things, two prohibitions of two deeds."""
+RULE = re.compile(
+    r"^(?:please )?(?:always|never|avoid|do not|don['’]t)(?![a-z])|(?<![a-z])must(?![a-z])"
+    r"|^(?:不要|禁止|避免|不得|严禁|别|务必|一律)|必须"
+)
+"""What makes a statement a rule: it orders or forbids."""
+RULE_WORDS = re.compile(
+    r"(?<![a-z])(?:please|always|never|avoid|must|not|don['’]t)(?![a-z])|不要|禁止|避免|不得|严禁|务必|一律|必须"
+)
+RULE_SHARED = 0.67
+"""Share of their words, orders left out, from which two rules with a word of their own each can be one rule."""
 ASIDES = tuple(
     tuple(frozenset(member.split("=")) for member in line.split("|"))
     for line in (

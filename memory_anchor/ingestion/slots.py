@@ -39,6 +39,9 @@ from memory_anchor.ingestion.slot_words import (
     PLACED,
     PREDICATE,
     PRONOUNS,
+    RULE,
+    RULE_SHARED,
+    RULE_WORDS,
     SINGLE,
     STOPS,
     VERBS,
@@ -89,9 +92,10 @@ class Contrast:
     overlap: share of the shorter one's content terms that the other has, 0 to 1. wording: 0 to 1, how far both run in
     parallel. agrees: they share a number with its unit, or the same side of a pair of opposites. other_subject: they
     are parallel but speak of different things. other_quantity: both state quantities, none in common. counted: some
-    unit differs in number. The flags from `numbers` on speak for a contradiction. numbers: the same quantity differs.
-    denied: one denies or replaces what the other says. swapped: names stand in each other's place. span: one stretch
-    of words is all the difference. value: the same subject and single-valued predicate end in something else.
+    unit differs in number. other_rule: both are rules, about different things. The flags from `numbers` on speak for
+    a contradiction. numbers: the same quantity differs. denied: one denies or replaces what the other says. swapped:
+    names stand in each other's place. span: one stretch of words is all the difference. value: the same subject and
+    single-valued predicate end in something else.
     """
 
     overlap: float
@@ -100,6 +104,7 @@ class Contrast:
     other_subject: bool
     other_quantity: bool
     counted: bool
+    other_rule: bool
     numbers: bool
     opposites: bool
     denied: bool
@@ -271,6 +276,16 @@ def _other_subject(old: Reading, new: Reading, swaps: Sequence[tuple[str, int, i
     return False
 
 
+def _other_rule(old: Reading, new: Reading) -> bool:
+    """Return whether both are rules, each with words of its own and too few in common to be one rule."""
+    if not (RULE.search(old.folded) and RULE.search(new.folded)):
+        return False
+    mine, theirs = (_stems(RULE_WORDS.sub(" ", reading.folded)) for reading in (old, new))
+    common = len(mine & theirs)
+    shorter = min(len(mine), len(theirs))
+    return common < shorter and common < RULE_SHARED * shorter
+
+
 def _denies(reading: Reading) -> bool:
     return reading.denied or bool(reading.refused)
 
@@ -355,6 +370,7 @@ def contrast(old: Reading, new: Reading) -> Contrast:
         other_subject=elsewhere and not reworded,
         other_quantity=_countable(old) and _countable(new) and not shared,
         counted=bool(units),
+        other_rule=not shared and _other_rule(old, new),
         numbers=bool(units & CALENDAR) or (bool(units) and _named_overlap(old, new) >= COUNTED_IN),
         opposites=_opposed(old, new),
         denied=not _both_negative(old, new)

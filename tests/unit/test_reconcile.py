@@ -236,3 +236,21 @@ def test_quantities_are_read_in_one_spelling(text: str, held: set[tuple[str, str
 def test_what_a_statement_denies_counts_and_places_is_read(old: str, new: str, cosine: float, kind: Relation) -> None:
     """Rule: units, implied denials, places, turned sentences and what a number stands for, in both languages."""
     assert relation(old, new, cosine)[0] is kind
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cosine", "kind"),
+    [
+        ("Never commit secrets to the repository.", "Never mock the database.", 0.81, Relation.RELATED),
+        ("Never edit generated protobuf files by hand.", "Never log customer emails.", 0.72, Relation.RELATED),
+        ("Do not use global variables.", "Do not hardcode URLs.", 0.75, Relation.RELATED),
+        ("不要直接提交到主分支。", "不要强推发布分支。", 0.73, Relation.RELATED),
+        ("时间戳必须用 UTC。", "合并前必须压缩提交。", 0.7, Relation.RELATED),
+        ("Run make lint before pushing.", "Before pushing, run make lint.", 0.97, Relation.DUPLICATE),
+        ("Never push to main directly.", "Do not push directly to main.", 0.84, Relation.DUPLICATE),
+        ("Always write tests.", "Never write tests.", 0.72, Relation.CONFLICT),
+    ],
+)
+def test_two_rules_are_one_only_where_they_share_their_words(old: str, new: str, cosine: float, kind: Relation) -> None:
+    """Rule: to order or forbid two things is no agreement, so a rule is a repeat only by what it is about."""
+    assert relation(old, new, cosine)[0] is kind
