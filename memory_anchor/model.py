@@ -293,7 +293,8 @@ class Memory:
     importance, confidence: 0 to 1. priority: 0 to 200. sentiment: -1 to 1. Times are aware UTC.
     valid_*: when it was true. recorded_*: when it was believed (`None` in `*_to` is an open end).
     first_recorded_at: when version 1 was recorded (None in version 1 itself). corroborated_at: when another source last
-    said the same. written_in: the conversation that wrote this version; `scope.conversation` stays the first.
+    said the same. content_at: when this very text was written (None: with this version). written_in: the conversation
+    that wrote this version; `scope.conversation` stays the first.
     context: neighbouring text that helps to find it; questions: what it would be asked for. Both are searched, never
     shown as the memory's text.
     """
@@ -325,6 +326,7 @@ class Memory:
     conversation_seq: int | None = None
     half_life_days: float | None = None
     first_recorded_at: datetime | None = None
+    content_at: datetime | None = None
     corroborated_at: datetime | None = None
     citations: tuple[Citation, ...] = ()
     # L2 only
@@ -366,9 +368,14 @@ class Memory:
         return audience(self.scope, self.visibility)
 
     @property
+    def told_at(self) -> datetime:
+        """When this text was written: a later version that only pins, tags or marks it does not make it news."""
+        return self.content_at or self.recorded_at
+
+    @property
     def happened_at(self) -> datetime:
-        """When the thing was: an event's `when`, else when it was recorded."""
-        return self.when or self.recorded_at
+        """When the thing was: an event's `when`, else when it was told."""
+        return self.when or self.told_at
 
     @property
     def learned_at(self) -> datetime:

@@ -65,7 +65,7 @@ _OPTIONAL_TEXTS: Mapping[str, str | None] = {
 }
 """Texts that are left out while they hold their default."""
 _OPTIONAL_NUMBERS = ("sentiment", "conversation_seq", "half_life_days", "ttl_days")
-_OPTIONAL_TIMES = ("when", "expires_at", "first_recorded_at", "corroborated_at")
+_OPTIONAL_TIMES = ("when", "expires_at", "first_recorded_at", "content_at", "corroborated_at")
 _OPTIONAL_LISTS = ("who", "questions", "disputes")
 
 
@@ -248,6 +248,7 @@ def _decode(payload: Mapping[str, Any]) -> Memory:
         conversation_seq=ask("conversation_seq"),
         half_life_days=ask("half_life_days"),
         first_recorded_at=_time(text) if (text := ask("first_recorded_at")) else None,
+        content_at=_time(text) if (text := ask("content_at")) else None,
         corroborated_at=_time(text) if (text := ask("corroborated_at")) else None,
         citations=tuple(map(_citation, cited)) if (cited := ask("citations")) else (),
         when=_time(text) if (text := ask("when")) else None,

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, Status
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.versions import was_found
-from memory_anchor.where import Between, Condition, OneOf, StartsWith, Where
+from memory_anchor.where import AnyOf, Between, Condition, OneOf, StartsWith, Where
 
 SEARCHED = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
 """The layers a search reads from the store; L0 is preloaded, L1 looked up, L4 matched on its own."""
@@ -79,9 +79,21 @@ def where_of(actor: Actor, request: SearchRequest, layer: Layer) -> Where:
     if request.where:
         conditions.append(StartsWith("where", request.where))
     if request.since is not None or request.until is not None:
-        instant = "when" if layer is Layer.EVENT_LOG else "recorded_at"
-        conditions.append(Between(instant, at_least=request.since, below=request.until))
+        conditions.append(_told_between(layer, request.since, request.until))
     return Where(tuple(conditions), tuple(excluded))
+
+
+def _told_between(layer: Layer, since: datetime | None, until: datetime | None) -> Condition:
+    """Return what holds for everything told in a period, and for some more: `admits` decides.
+
+    A version that only pins or marks a text is younger than the text; both of its times are stored.
+    """
+    if layer is Layer.EVENT_LOG:
+        return Between("when", at_least=since, below=until)
+    if until is None:
+        return Between("recorded_at", at_least=since)
+    revised = Where((Between("recorded_at", at_least=since), Between("content_at", below=until)))
+    return AnyOf((Where((Between("recorded_at", at_least=since, below=until),)), revised))
 
 
 def refusal(actor: Actor, request: SearchRequest, memory: Memory, *, now: datetime) -> str:
@@ -117,7 +129,7 @@ def admits(actor: Actor, request: SearchRequest, memory: Memory, *, now: datetim
         had_expired = memory.expires_at is not None and memory.expires_at <= request.as_of
         if memory.recorded_at > request.as_of or is_closed or is_hidden or had_expired:
             return False
-    instant = (memory.when or memory.recorded_at) if memory.layer is Layer.EVENT_LOG else memory.recorded_at
+    instant = memory.happened_at if memory.layer is Layer.EVENT_LOG else memory.told_at
     return (
         (not request.types or memory.type in request.types)
         and (not request.tags or any(tag.name in request.tags for tag in memory.tags))

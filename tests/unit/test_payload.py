@@ -98,6 +98,7 @@ MEMORY_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "conversation_seq": some(LINE),
     "half_life_days": some(st.floats(0.1, 10_000)),
     "first_recorded_at": some(INSTANT),
+    "content_at": some(INSTANT),
     "corroborated_at": some(INSTANT),
     "citations": several(CITATION),
     "when": some(INSTANT),

@@ -1,0 +1,57 @@
+"""When a fact was told: its text's time, whatever was noted about it since."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.core import Core
+from memory_anchor.curation import Curation
+from memory_anchor.model import Actor
+from memory_anchor.testing import ManualClock
+
+FACT = "We chose PostgreSQL for the ledger"
+
+
+@pytest.fixture
+def anchor(core: Core, agent: Actor) -> MemoryAnchor:
+    return core.anchor(agent)
+
+
+def found(anchor: MemoryAnchor, query: str, **period: Any) -> list[str]:
+    return [one.id for one in anchor.search(query, **period).snippets]
+
+
+@pytest.mark.parametrize("note", ["pin", "a night"])
+def test_what_is_noted_about_a_fact_does_not_make_it_news(
+    core: Core, anchor: MemoryAnchor, clock: ManualClock, note: str
+) -> None:
+    """Rule search.time: since, until and "today" go by when the text was written."""
+    fact = anchor.save_memory(FACT, type="decision").id
+    clock.advance(days=400)
+    before = clock.now() - timedelta(days=1)
+    if note == "pin":
+        Curation(anchor).pin(fact)
+    else:
+        core.scheduler.run("mark_to_verify", clock.now())
+    assert anchor.get(fact).version == 2
+
+    assert found(anchor, "PostgreSQL ledger", until=before.isoformat()) == [fact]
+    assert found(anchor, "PostgreSQL ledger", since=before.isoformat()) == []
+    assert found(anchor, "what did we decide today") == []
+    shown = anchor.search("PostgreSQL ledger").snippets[0]
+    assert shown.when is not None and shown.when < before
+
+
+def test_a_text_that_was_changed_today_is_todays(anchor: MemoryAnchor, clock: ManualClock) -> None:
+    """Rule search.time: an edit is news."""
+    fact = anchor.save_memory(FACT, type="decision").id
+    clock.advance(days=400)
+    since = clock.now() - timedelta(days=1)
+    Curation(anchor).edit(fact, "We chose SQLite for the ledger")
+
+    assert found(anchor, "which database has the ledger", since=since.isoformat()) == [fact]
+    assert found(anchor, "which database has the ledger", until=since.isoformat()) == []
