@@ -327,12 +327,13 @@ class Mirror:
         self._moved()
         known = {mark.point_id: self.row_of.get(mark.point_id, NONE) for mark in marks}
         rows = np.fromiter(known.values(), dtype=np.int64, count=len(marks))
-        complete = rows >= 0
+        here = rows >= 0
+        complete = here.copy()
         for held in self._rows_of.values():
             complete &= held.embedded(rows)
-        self._confirmed[rows[complete]] = True
-        self._live[rows[complete]] = [mark.state in FOUND_STATES for mark in compress(marks, complete)]
-        self._audience[rows[complete]] = [self._audiences.id(mark.audience) for mark in compress(marks, complete)]
+        self._confirmed[rows[here]] = True
+        self._live[rows[here]] = [mark.state in FOUND_STATES for mark in compress(marks, here)]
+        self._audience[rows[here]] = [self._audiences.id(mark.audience) for mark in compress(marks, here)]
         return list(compress(known, ~complete))
 
     def settle(self) -> int:
