@@ -20,15 +20,21 @@ from itertools import pairwise
 from typing import Any
 
 from memory_anchor.ingestion.extraction_rules import (
+    BROKEN,
     CUES,
     ERRAND,
+    FIRST_PERSON,
     GLAD,
     MOMENT,
+    ONE_PERSON,
     QUESTION,
+    QUOTATION,
+    REPORT,
     RIVALS,
     SMALL_TALK,
     SORRY,
     SUPPOSED,
+    TASK,
     WHICH,
     About,
     Cue,
@@ -130,19 +136,56 @@ def _first_round(messages: Iterable[Message]) -> list[Candidate]:
     for message in messages:
         if message.role not in {"user", "assistant"} or not message.content:
             continue
-        for sentence in sentences(plain(message)):
-            candidate = _from_sentence(sentence, message)
+        text = plain(message).lstrip()
+        task = TASK.match(text)
+        if task and _brings_text(text, task.end()):
+            continue
+        others = FIRST_PERSON if REPORT.match(text) else ONE_PERSON if task else None
+        quoted = [match.span() for match in QUOTATION.finditer(text)]
+        at = 0
+        for sentence in sentences(text):
+            at = max(text.find(sentence, at), at)
+            inside = [(start - at, end - at) for start, end in quoted if start < at + len(sentence) and end > at]
+            candidate = _from_sentence(sentence, message, others, inside)
             if candidate is not None:
                 found.append(candidate)
     return found
 
 
-def _from_sentence(sentence: str, message: Message) -> Candidate | None:
-    """Return the candidate of one sentence, or None where no cue fits or it fails its questions."""
+def _brings_text(text: str, start: int) -> bool:
+    """Return whether a colon behind a task's head says that what follows is the text to work on."""
+    line = text[start - 1 :].partition("\n")[0]
+    return re.search(r"[:：](?=\s|[^\x00-\x7f]|$)", line) is not None
+
+
+def _own(
+    cue: Cue, sentence: str, others: re.Pattern[str] | None, quoted: Sequence[tuple[int, int]]
+) -> re.Match[str] | None:
+    """Return where the cue fits in the speaker's own words: the "I" of a quotation or a report is somebody else's."""
+    match = cue.pattern.search(sentence)
+    if match is None or not (others or quoted):
+        return match
+    for match in cue.pattern.finditer(sentence):
+        borrowed = (others and others.search(match.group())) or (
+            FIRST_PERSON.search(match.group()) and any(start <= match.start() < end for start, end in quoted)
+        )
+        if not borrowed:
+            return match
+    return None
+
+
+def _from_sentence(
+    sentence: str, message: Message, others: re.Pattern[str] | None, quoted: Sequence[tuple[int, int]]
+) -> Candidate | None:
+    """Return the candidate of one sentence, or None where no cue fits or it fails its questions.
+
+    others: the persons that stand for somebody else in this message. quoted: (start, end) of quotations.
+    """
     if not MIN_CHARS <= len(sentence) <= MAX_CHARS or not _GATE.search(sentence) or SMALL_TALK.match(sentence):
         return None
+    speaks = message.role
     cue, match = next(
-        ((cue, match) for cue in CUES if message.role in cue.speakers and (match := cue.pattern.search(sentence))),
+        ((cue, match) for cue in CUES if speaks in cue.speakers and (match := _own(cue, sentence, others, quoted))),
         (None, None),
     )
     if cue is None or match is None:
@@ -219,6 +262,8 @@ def self_questions(sentence: str, kind: MemoryType, *, said: str = "") -> tuple[
     said: the sentence as it is stored, from which the questions take their words.
     """
     if QUESTION.search(sentence) or ERRAND.match(sentence) or SUPPOSED.search(sentence) or MOMENT.search(sentence):
+        return ()
+    if kind is MemoryType.FACT and BROKEN.search(sentence):
         return ()
     chinese = is_chinese(sentence)
     topic = _topic(said or sentence, chinese=chinese)

@@ -90,7 +90,7 @@ CUES: tuple[Cue, ...] = (
         "rule",
     ),
     _cue(
-        rf"^(?:please |also |and |so |but |,)*(?:always|never|don['’]t ever|do not ever|make sure (?:to"
+        rf"^(?:please |also |and |so |but |,)*(?:always|never(?! mind)|don['’]t ever|do not ever|make sure (?:to"
         rf"|you) always|you (?:should|must) (?:always|never)){_END}",
         MemoryType.INSTRUCTION,
         "project",
@@ -170,7 +170,7 @@ CUES: tuple[Cue, ...] = (
     ),
     _cue(
         rf"{_I} (?:always|usually|typically|normally|never|often|no longer|don['’]t|do not|stopped|quit"
-        rf"|gave up) (?:use|drink|eat|work|write|run|wear|read|watch|go|take|using|drinking|eating|smoking"
+        rf"|gave up) (?:use|drink|eat|work|write|run|wear|read|watch|go|take|say|using|drinking|eating|smoking"
         rf"|working|smoke|drive){_END}",
         MemoryType.PREFERENCE,
         "user",
@@ -350,9 +350,14 @@ QUESTION = re.compile(
     r"[?？]\s*$|^(?:what|which|who|whom|whose|when|where|why|how|is|are|am|was|were|do|does|did|can|could"
     r"|would|will|should|shall|may|have|has)(?:n['’]t)? (?:i|you|we|they|he|she|it|the|this|that|there|these"
     r"|those|my|your|our|to|much|many|about)(?![a-z])|(?:吗|呢|么)\s*$|^(?:为什么|怎么|如何|什么|哪个|哪里"
-    r"|能不能|可不可以|是不是|有没有|要不要)",
+    r"|能不能|可不可以|是不是|有没有|要不要)"
+    r"|^(?:and |so |but )?(?:which|what|who|whose)(?![a-z’'])[^.!。！]*$"
+    r"|(?:^|[,;:] )(?:which|what|when|where|how)(?: \w+){0,2} (?:do|does|did|should|shall|will|can|is|are)"
+    r" (?:we|i|it|they|you|the|our|my|this)(?![a-z])[^.!。！]*$"
+    r"|(?:(?<!没)(?<!没有)(?<!无论)(?<!不管)什么(?!都|也|的)|哪(?!怕|[个里种些儿]?[都也]))[^。！.!；]*$",
     re.I,
 )
+"""Asked, also where the mark is left out: a word that asks, in a sentence that nothing closes."""
 MOMENT = re.compile(
     r"(?<![a-z])(?:right now|at the moment|for now|just now|this time|in a (?:sec|minute|moment)|wait"
     r"|hold on|brb|one sec|real quick|this (?:file|line|function|error|diff|output|test|one|message|commit"
@@ -364,10 +369,22 @@ MOMENT = re.compile(
 )
 SUPPOSED = re.compile(
     r"(?<![a-z])(?:if i|if we|if you|maybe|perhaps|might|probably|not sure|i guess|i think so|what if|suppose"
-    r"|imagine|let['’]s say|hypothetically|could be|wonder|for example|e\.g\.)(?![a-z])|如果|假如|假设|也许"
-    r"|可能|大概|好像|或许|万一|比如|例如|不确定|说不定|是否",
+    r"|imagine|let['’]s say|hypothetically|could be|wonder|for example|e\.g\.|undecided"
+    r"|(?:have|has)(?:n['’]t| not)(?: \w+){0,2}? (?:decided|settled|chosen|agreed|picked)|yet to (?:decide|choose|pick)"
+    r"|not(?: yet)? (?:decided|settled|agreed))(?![a-z])|如果|假如|假设|也许"
+    r"|可能|大概|好像|或许|万一|比如|例如|不确定|说不定|是否"
+    r"|(?:没有?|尚未)(?:最终|完全|真正)?(?:决定|选定|敲定|确定|想好|商量好|定(?![义制时位期点向]))",
     re.I,
 )
+"""Supposed, or not decided yet."""
+BROKEN = re.compile(
+    r"(?<![a-z])(?:(?:is|are|was|were|went|['’]s|keeps?)(?: \w+){0,2}? (?:broken|down|failing|crashing|stuck|offline)"
+    r"|(?:build|ci|pipeline|tests?|suite|checks?|main|master|branch)(?: \w+)? (?:is|are)(?: \w+)? red)"
+    r"(?: (?:again|now|today|on \w+))?\s*(?:[.,;!]|$)|(?<![a-z])again[.!]*$"
+    r"|(?:挂了|挂掉了|报错了?|有问题|崩了|坏了|不通过)[。.！!，,]*$",
+    re.I,
+)
+"""How something is doing at the moment; a fact is what still holds tomorrow."""
 ERRAND = re.compile(
     r"^(?:please |now |then |ok(?:ay)?,? |and |also |next,? |so )*(?:can|could|would|will) you"
     r"|^(?:i(?:['’]d| would) (?:like|love) (?:you )?to|i (?:want|need) (?:you )?to (?!always|never)"
@@ -391,6 +408,24 @@ WHICH = re.compile(
     r"|喜欢.{0,12}还是|用.{0,12}还是",
     re.I,
 )
+
+FIRST_PERSON = re.compile(r"(?<![a-z])(?:i|my|we|our)(?![a-z])|我", re.I)
+ONE_PERSON = re.compile(r"(?<![a-z])(?:i|my)(?![a-z])|我(?!们)", re.I)
+QUOTATION = re.compile(r"“[^“”]{1,2000}”|「[^「」]{1,2000}」|『[^『』]{1,2000}』|(?<!\w)\"(?=\S)[^\"]{1,2000}\"(?!\w)")
+REPORT = re.compile(
+    r"(?!(?:as |like )?(?:i|we)(?![a-z])|我们?的?(?:想|要|再|也|意思是|是|刚才|之前)?(?:说|原话))"
+    r"(?:\S.{0,40}(?<![a-z])(?:wrote|says?|said)|\S.{0,20}(?:邮件|原话|[说写]道?))[:：]"
+    r"|(?:from|subject|发件人|主题)[:：]",
+    re.I,
+)
+"""How a message opens that tells what somebody else said."""
+TASK = re.compile(
+    r"(?:please |can you |could you )?(?:translate|proofread|rephrase|paraphrase|rewrite|summari[sz]e|fix the typo"
+    r"|write an?)(?![a-z])"
+    r"|[^。！？\n:：]{0,12}(?:翻译|润色|改写)(?:成|为|一下|下面|以下|这|[:：，,]|$)|[^。！？\n:：]{0,6}总结(?:一下|下面|以下)",
+    re.I | re.M,
+)
+"""How a message opens that brings text to work on."""
 
 RIVALS: tuple[tuple[str, ...], ...] = (
     ("npm", "pnpm", "yarn", "bun"),

@@ -149,13 +149,19 @@ _NOISE_LINE = re.compile(
     r"|(?:INFO|DEBUG|WARN(?:ING)?|ERROR|FATAL|TRACE)[\s:\]]|import \w|from \w+ import|def \w+\("
     r"|class \w+[(:]|(?:const|let|var|return|public|private|func|fn) .*[;{(=])"
 )
+_INDENTED = re.compile(r"(?: {4}|\t)\s*(?![-*•·]\s|\d{1,2}[.)、]\s)\S")
+_SIGNED = re.compile(r"[+-]")
+_HUNK = re.compile(r"^(?:@@ |diff --git)", re.M)
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
 _BLOB = re.compile(r"[A-Za-z0-9+/=_-]{120,}")
 JUNK_SHARE = 0.05
 
 
 def plain(message: Message) -> str:
-    """Return what may be learned from of a message's text: lines of prose, "" when there are none."""
+    """Return what may be learned from of a message's text: lines of prose, "" when there are none.
+
+    Among several lines an indented one is code, unless it is a bullet.
+    """
     text = message.content[:READ_CHARS]
     if len(_CONTROL.findall(text)) > JUNK_SHARE * len(text):
         return ""
@@ -163,7 +169,30 @@ def plain(message: Message) -> str:
     if "```" in text or "~~~" in text:
         text = _CODE.sub("\n", text)
     text = _BLOB.sub(" ", _CONTROL.sub("", text))
-    return "\n".join(line for line in text.splitlines() if not _NOISE_LINE.match(line))
+    lines = text.splitlines()
+    if len(lines) > 1:
+        changed = _diff_lines(lines, whole=_HUNK.search(text) is not None)
+        lines = [line for at, line in enumerate(lines) if at not in changed and not _INDENTED.match(line)]
+    return "\n".join(line for line in lines if not _NOISE_LINE.match(line))
+
+
+def _diff_lines(lines: Sequence[str], *, whole: bool) -> frozenset[int]:
+    """Return the places of lines that a diff adds or takes away; a list with one kind of bullet is no diff.
+
+    whole: a hunk's head stands in the text, so every signed line belongs to a diff.
+    """
+    found: set[int] = set()
+    block: list[int] = []
+    for at, line in enumerate((*lines, "")):
+        if _SIGNED.match(line):
+            block.append(at)
+        elif not (block and line.startswith(" ")):
+            signs = {lines[place][0] for place in block}
+            bare = any(lines[place][1:2].strip() for place in block)
+            if whole or len(signs) > 1 or (len(block) > 1 and bare):
+                found.update(block)
+            block = []
+    return frozenset(found)
 
 
 def recalled(messages: Iterable[Message]) -> str:
