@@ -100,7 +100,7 @@ def relation(
     # The surer the vectors are that it is one thing, the fewer words must say which quantity of it differs.
     weak = weak or (seen.counted and cosine >= thresholds.same)
     if (seen.strong or weak or says_new) and shares and near:
-        return Relation.CONFLICT, after.changed
+        return Relation.CONFLICT, seen.news
     repeat = (cosine >= thresholds.same and not seen.other_quantity) or (seen.agrees and cosine >= thresholds.agreeing)
     if repeat and not seen.other_rule:
         return Relation.DUPLICATE, False

@@ -47,6 +47,12 @@ CHANGE = re.compile(
     r"|最近(?:开始|才|又|不)"
 )
 """Words by which a statement says itself that something changed; only these let rules supersede."""
+CHANGED_TO = re.compile(
+    r"(?<![a-z])(?:now|(?:moved?|switch(?:ed|ing)?|chang(?:ed|ing)|migrat(?:ed|ing)|renamed|raised|lowered|increased"
+    r"|reduced|decreased|postponed|rescheduled)(?: \w+){0,4}? to)(?![a-z])"
+    r"|现在|[改迁换搬](?:移|名)?[到为成]|(?:提高|降低|增加|减少|推迟|延期|提前|调整?|扩大|缩短)[到为至]"
+)
+"""Verbs of change as far as what follows is the new value: said again with another value, they change it again."""
 
 DENY = re.compile(
     r"(?<![a-z])(?:not|no|never|none|without|cannot|nor|neither|no longer|stopped|quit|stop|avoid"
@@ -166,6 +172,7 @@ PLACED = re.compile(
     r"|(?:已经?)?(?:搬|迁|移居)(?:家)?[到去至]了?|定居在?|住在"
 )
 """Ways to say where something is now; moving somewhere and living there state one slot."""
+NUMERAL = re.compile(r"[0-9零一二两三四五六七八九十百千万]")
 COPULAS = frozenset(("is", "are", "was", "were", "是"))
 PRONOUNS = frozenset("我你他她它")
 SINGLE = re.compile(

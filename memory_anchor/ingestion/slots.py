@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
+from itertools import takewhile
 
 from memory_anchor.ingestion.quantities import Number, numbers
 from memory_anchor.ingestion.slot_words import (
@@ -24,6 +25,7 @@ from memory_anchor.ingestion.slot_words import (
     ASIDES,
     BOUND,
     CHANGE,
+    CHANGED_TO,
     CJK,
     CLAUSE,
     CONTRAST,
@@ -35,6 +37,7 @@ from memory_anchor.ingestion.slot_words import (
     NAME,
     NO_AGREEMENT,
     NOT_A_NAME,
+    NUMERAL,
     OPPOSITES,
     PLACED,
     PREDICATE,
@@ -95,7 +98,7 @@ class Contrast:
     unit differs in number. other_rule: both are rules, about different things. The flags from `numbers` on speak for
     a contradiction. numbers: the same quantity differs. denied: one denies or replaces what the other says. swapped:
     names stand in each other's place. span: one stretch of words is all the difference. value: the same subject and
-    single-valued predicate end in something else.
+    single-valued predicate end in something else. news: the new one says of its own that something changed.
     """
 
     overlap: float
@@ -111,6 +114,7 @@ class Contrast:
     swapped: bool
     span: bool
     value: bool
+    news: bool
 
     @property
     def strong(self) -> bool:
@@ -286,6 +290,30 @@ def _other_rule(old: Reading, new: Reading) -> bool:
     return common < shorter and common < RULE_SHARED * shorter
 
 
+def _change_words(folded: str) -> frozenset[str]:
+    """Return the words of change it holds, each by its first word, in Chinese by its first character."""
+    found = (match.group() for match in CHANGE.finditer(folded))
+    return frozenset(word.split()[0] if word.isascii() else word[0] for word in found)
+
+
+def _news(old: Reading, new: Reading, edits: Sequence[tuple[str, int, int, int, int]]) -> bool:
+    """Return whether a statement about a change is a further change beside one that is about a change too.
+
+    A change word both hold may be about two things, or none (changed files, the left column). It is news where the new
+    one ends what the old one says, and where all that differs is a number or follows the same verb as its new value.
+    """
+    if _change_words(new.folded) - _change_words(old.folded) or new.refused & old.asserted:
+        return True
+    if len(edits) != 1:
+        return False
+    _, i, j, k, m = edits[0]
+    exchanged = (*old.tokens[i:j], *new.tokens[k:m])
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(old.folded, new.folded, strict=False))
+    same_until = "".join(character for character, _ in alike)
+    counts = bool(_differing_units(old, new)) and all(NUMERAL.match(token) for token in exchanged)
+    return counts or CHANGED_TO.search(same_until) is not None
+
+
 def _denies(reading: Reading) -> bool:
     return reading.denied or bool(reading.refused)
 
@@ -361,7 +389,7 @@ def contrast(old: Reading, new: Reading) -> Contrast:
     overlap = len(old.content & new.content) / (min(len(old.content), len(new.content)) or 1)
     just_aside = one_stretch and swaps[0][2] - swaps[0][1] <= ASIDE_TOKENS
     other_aside = _other_aside(old, new)
-    reworded = new.changed or _denies(old) != _denies(new) or (other_aside and just_aside)
+    reworded = (new.changed and not old.changed) or _denies(old) != _denies(new) or (other_aside and just_aside)
     elsewhere = other_aside or (wording >= ALIKE and _other_subject(old, new, swaps))
     return Contrast(
         overlap=overlap,
@@ -384,4 +412,5 @@ def contrast(old: Reading, new: Reading) -> Contrast:
         and not _same_meaning(old, new, swaps)
         and not _kind_differs(old, new, swaps[0]),
         value=_other_value(old, new, matcher),
+        news=new.changed and (not old.changed or _news(old, new, edits)),
     )

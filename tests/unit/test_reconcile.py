@@ -254,3 +254,51 @@ def test_what_a_statement_denies_counts_and_places_is_read(old: str, new: str, c
 def test_two_rules_are_one_only_where_they_share_their_words(old: str, new: str, cosine: float, kind: Relation) -> None:
     """Rule: to order or forbid two things is no agreement, so a rule is a repeat only by what it is about."""
     assert relation(old, new, cosine)[0] is kind
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cosine"),
+    [
+        ("The left column shows totals.", "The left column shows names.", 0.76),
+        ("Changed files are linted.", "Changed files are formatted.", 0.8),
+        ("取消按钮是灰色的。", "取消按钮是右对齐的。", 0.77),
+        ("数据库迁移必须可回滚。", "数据库迁移必须幂等。", 0.77),
+        ("We upgraded Django to 5.1.", "We upgraded Celery to 5.4.", 0.62),
+        ("用 GitHub Actions 替换了 Jenkins。", "用 OpenSearch 替换了 Elasticsearch。", 0.76),
+        ("We no longer use Jenkins.", "We no longer use Docker.", 0.8),
+    ],
+)
+def test_a_change_word_that_both_hold_supersedes_nothing(old: str, new: str, cosine: float) -> None:
+    """Rule: a change word is news only where the old statement does not hold it too."""
+    assert decide(fact(new), [(fact(old, "old"), cosine)]).outcome is not Outcome.SUPERSEDED
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cosine"),
+    [
+        ("The user service moved to Go.", "The mail service moved to Rust.", 0.58),
+        ("The search page now uses React.", "The checkout page now uses Vue.", 0.63),
+        ("用户服务改用 Go 写。", "邮件服务改用 Rust 写。", 0.6),
+    ],
+)
+def test_two_subjects_that_changed_are_two_facts(old: str, new: str, cosine: float) -> None:
+    """Rule: where both statements tell of a change, another subject is another slot."""
+    assert decide(fact(new), [(fact(old, "old"), cosine)]).outcome is Outcome.ADDED
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cosine"),
+    [
+        ("Standup moved to 10:00.", "Standup moved to 11:00.", 0.85),
+        ("站会改到十点了。", "站会改到十一点了。", 0.96),
+        ("User moved to Munich.", "User moved to Hamburg.", 0.73),
+        ("The default branch is now main.", "The default branch is now trunk.", 0.84),
+        ("We upgraded Django to 5.1.", "We upgraded Django to 5.2.", 0.91),
+        ("上传上限提高到 5 MB。", "上传上限提高到 10 MB。", 0.91),
+        ("Docs moved from Confluence to Notion.", "Docs moved from Notion to GitBook.", 0.8),
+        ("The upload limit was raised to 5 MB.", "The upload limit was lowered to 2 MB.", 0.71),
+    ],
+)
+def test_what_changed_once_more_is_superseded(old: str, new: str, cosine: float) -> None:
+    """Rule: the same verb of change with another value, another number, or what it ends named is a further change."""
+    assert decide(fact(new), [(fact(old, "old"), cosine)]).outcome is Outcome.SUPERSEDED
