@@ -382,11 +382,37 @@ _NOT_OF_DATE = (
     rf"(?! of (?:the (?:week|month|quarter|year)|last|this|(?:the )?{MONTH.replace('?P<month>', '?:')}|\d{{4}}))"
 )
 _HOLIDAY_YEAR = rf"\b(?:,? (?:of |in )?{YEAR}\b(?![-/.]\d))?"
+# Chinese writes no spaces: a sign that begins or ends a time word may belong to the word beside it.
+INSIDE = (
+    r"内(?!存(?![入款])|部(?!署)|容(?!器)|网(?!络)|核(?![对实验销查])|建(?![立成设议好])|测(?![试算评])|联(?![系络合])|"
+    r"购(?![买入置])|审(?![核批查计理])|控(?!制)|[置嵌外层涵幕蒙陆])"
+)
+"""内 that ends an amount, and begins no 内存 or 内网; 3天内部署 is within three days."""
+_WITHIN = rf"(?:以内|之内|{INSIDE}|里面(?![试板积包条料向部具])|里(?![程约面]))"
+_NOT_FRONT = r"(?!端(?![口点午]|到端)|台(?![风账湾式机])|[缀沿]|往(?!来)|后(?:对比|比较|差|变化|的))"
+"""What makes 前 behind an amount the beginning of 前端 or 前缀; 3天前后端 and 3天前端口 are three days ago."""
+_FRONT = r"(?:端|[台后缀沿往景期言排几\d一二三四五六七八九十百]|置(?!顶)|任(?!务))"
+"""The same behind 最近7天, which is no time ago: 最近7天前十名, 最近7天前端口."""
+_OWN = (
+    r"(?<!(?<![完达形生变组改换写当])成)(?<!(?<![这那怎同])样)(?<!(?<!发)版)(?<!(?<![作今昨假节])日)"
+    r"(?<!(?<![论推公])文)(?<!(?<!视)剧)(?<![脚基原副])(?<!笔记)本"
+)
+"""本 that ends no 成本, 样本, 版本 or 日本; 完成本周任务 and 发版本周 are of this week."""
+_UPPER = r"(?<!马)(?<!(?<!最)[早晚])(?<!(?<![所可])以)(?!(?<=[线网])上[周月][会边年活报度均])上"
+"""上 that ends no 晚上, 马上, 以上 or 线上; 所以上周 and 最晚上周 are of last week."""
+_FORMER = r"(?<!(?<![项题栏曲节科])目)(?<!(?<![所可])以)(?<![提之当大])前"
+"""前 that ends no 目前, 以前, 提前, 之前 or 当前; 项目前天 and 所以前天 are of a day."""
+_NOT_WEEKLY = r"(?!期(?![间末])|报(?!错(?!误)|[销警名修告])|边(?![界缘])|刊(?![登发])|年庆|转(?:率|天数))"
+NOT_WEEKDAY = (
+    r"(?!(?<=日)(?:志(?!愿)|程(?!序)|常(?![规见用])|报(?![名错销警告价修])|本(?![来地人机想该应周月])|活(?!动)|期(?![末中间])|"
+    r"元(?![旦宵])|[均历语])|(?<=天)[气猫津]|(?<=一)(?:[致键]|系列|切(?![换到流回分割])))"
+)
+"""What makes 日, 天 and 一 behind 周 no day of the week: 上周日志, 本周天气, 上周一致性."""
 RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), reader, level)
     for pattern, reader, level in (
         # days and hours
-        (r"(?P<which>大前|(?<!大)前)天(?!线)", _han_day, HARD),
+        (rf"(?P<which>大前|{_FORMER})天(?!线)", _han_day, HARD),
         (r"(?P<which>[昨今])(?:天|日(?!头条|说法|关注|资本|看点|热榜|重现)|晚|夜|早|晨)", _han_day, HARD),
         (r"(?P<which>(?<!光)明|(?<!以|之|然|最|前)后)天", _han_day, DATED),
         (r"\bday before yesterday\b", _days_from(-2), HARD),
@@ -394,26 +420,39 @@ RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
         (r"\btoday\b|\btonight\b|\bthis (?:morning|afternoon|evening)\b", _days_from(0), HARD),
         (r"\btomorrow\b", _days_from(1), DATED),
         (r"刚才|刚刚|\bjust now\b|\ba moment ago\b", _last_hour, HARD),
-        (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?\s*(?:以?前|之前)", _back, UNLESS_RULE),
+        (
+            rf"(?:最近|过去|(?<![附靠])近|这)\s*的?\s*{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?(?!月|前(?!{_FRONT}))"
+            rf"(?:\s*{_WITHIN})?",
+            _within,
+            UNLESS_RULE,
+        ),  # before the next, for of 这两天 and 两天前 in 这两天前后端 the first is meant
+        (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?\s*(?:以前|之前|前{_NOT_FRONT})", _back, UNLESS_RULE),
         (rf"\b{_AMOUNT} {_UNITS}(?P<half> and a half)? ago\b", _back, UNLESS_RULE),
         (rf"\ban? {_UNITS} (?P<n>or two|or so) ago\b", _back, UNLESS_RULE),
-        (rf"(?:最近|过去|近|这)\s*的?\s*{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?(?!月|前)", _within, UNLESS_RULE),
-        (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?\s*(?:以内|之内|内)(?!存|部|容)", _within, IF_TOLD),
+        (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?\s*(?:以内|之内|{INSIDE})", _within, IF_TOLD),
         (rf"\bwithin (?:the )?{_AMOUNT} {_UNITS}\b", _within, IF_TOLD),
         (rf"\b(?:last|past|previous) {_AMOUNT} {_UNITS}\b{_NOT_OF_DATE}", _within, UNLESS_RULE),
         (r"\b(?:in|over|during|within) the (?:past|last) (?P<n>)(?P<unit>hour|day)\b(?! of)", _within, UNLESS_RULE),
         (r"\b(?:in|over|during|within) the past (?P<n>)(?P<unit>week|month|year)\b", _within, UNLESS_RULE),
         # weeks
-        (rf"(?P<which>上上个?|上个?|下下个?|下个?|本|这个?|这一)\s*{HAN_WEEK}(?!期|报)", _han_week, HARD),
+        (
+            rf"(?P<which>{_UPPER}上?个?|下下个?|下个?|{_OWN}|这个?|这一)\s*{HAN_WEEK}{_NOT_WEEKLY}",
+            _han_week,
+            HARD,
+        ),
         (r"\bweek before last\b", lambda _, now: spans.week(now.date() - timedelta(weeks=2)), HARD),
-        (rf"(?<![每各]){HAN_WEEK}(?P<weekday>[一二三四五六日天])(?![个次])", _han_weekday, BARE),
+        (rf"(?<![每各]){HAN_WEEK}(?P<weekday>[一二三四五六日天])(?![个次]){NOT_WEEKDAY}", _han_weekday, BARE),
         (rf"\b(?P<which>last|this|next|coming|past) {_WEEKDAY_SHORT}(?!s\b| of\b)", _weekday, HARD),
         (rf"\b(?P<which>on) {_WEEKDAY_SHORT}(?!s\b)", _weekday, IF_TOLD),
         (rf"(?<!every )(?<!each )(?<!black )(?<!good )\b{WEEKDAY}(?P<short>)\b(?!s\b)", _weekday, BARE),
-        (r"(?<![上下本这每个])周末(?!模式)|\b(?:over|on|at|during) the weekend\b", _weekend, BARE),
+        (r"(?<![下这每个])周末(?!模式)|\b(?:over|on|at|during) the weekend\b", _weekend, BARE),
         # months, quarters, seasons, years
-        (r"(?P<which>上上个?|上个?|下下个?|下个?|本|这个?)月(?![球亮光饼经])", _han_month, HARD),
-        (r"(?P<which>上上个?|上个?|下个?|本|这个?)季度", _han_quarter, HARD),
+        (
+            rf"(?P<which>{_UPPER}上?个?|下下个?|下个?|{_OWN}|这个?)月(?![球亮光饼]|经(?![费营济理手过办]))",
+            _han_month,
+            HARD,
+        ),
+        (rf"(?P<which>{_UPPER}上?个?|下个?|{_OWN}|这个?)季度", _han_quarter, HARD),
         (r"\bQ(?P<quarter>[1-4])(?![a-z\d_.\-])", _quarter, DATED),
         (r"第?(?P<quarter>[一二三四1-4])季度", _quarter, DATED),
         (r"\b(?P<quarter>first|second|third|fourth) quarter\b", _quarter, DATED),
@@ -421,7 +460,7 @@ RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
         (rf"\b(?:in|during) (?:the )?(?P<which>){SEASON}\b", _season, BARE),
         (r"(?<![以之])(?P<half>[上下])半年", _half, DATED),
         (r"(?<![\d一二三四五六七八九十个上下本这岁])(?P<of>[年月])(?P<part>[初底末])(?!级)", _han_part, HARD),
-        (r"(?P<which>大前|[今去明]|(?<![以之目从大])前)年(?!级|轮)", _han_year, HARD),
+        (rf"(?P<which>大前|[今去明]|(?<!从){_FORMER})年(?![级轮轻龄])", _han_year, HARD),
         (
             r"\b(?P<which>this|last|past|previous|current|next) (?P<span>weekend|week|month|quarter|year)\b",
             _english_span,

@@ -33,6 +33,7 @@ from memory_anchor.retrieval.timerules import (
     HOLIDAYS,
     IF_TOLD,
     MONTH,
+    NOT_WEEKDAY,
     NUMBER,
     ORDINAL,
     ORDINALS,
@@ -133,7 +134,8 @@ _BEHIND: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), refine)
     for pattern, refine in (
         (
-            rf"(?:\s*的?\s*{HAN_WEEK}|(?<=[周期拜]))(?P<it>[一二三四五六日天])(?![个次些直共起样般定人条项件位])",
+            rf"(?:\s*的?\s*{HAN_WEEK}|(?<=[周期拜]))(?P<it>[一二三四五六日天])(?![个次些直共起样般定人条项件位])"
+            rf"{NOT_WEEKDAY}",
             lambda span, found: spans.weekday_of(span, HAN_WEEKDAYS[found["it"]]),
         ),
         (r"(?:\s*的?\s*周末|(?<=周)末)", lambda span, _: spans.weekend_of(span)),
@@ -213,10 +215,12 @@ _LEADS = re.compile(
 )
 _TRAILS = re.compile(
     r"(?:\s*(?:morning|afternoon|evening|night|so far)\b)?(?:['’]s\b)?"
-    r"(?:上午|下午|中午|早上|晚上|凌晨)?(?:以来|之内|以内|期间|里面?|内)?的?",
+    r"(?:凌晨|[上中下]午(?![饭餐茶班休睡觉市场])|[早晚]上(?![线架班传课门车岗任新海]|报(?![错警名])|市(?!场)))?"
+    r"(?:以来|之内|以内|期间|(?:里面?|内)(?=[的做干完发改有都我谁哪]|\W|\Z))?"
+    r"(?:的(?![士哥]|确(?![认定诊立保])|黎波里))?",
     re.IGNORECASE,
 )
-"""What only leads to a time word, and what only follows it."""
+"""What only leads to a time word, and what only follows it and begins no other word: 昨天内存, 昨天晚上线, 昨天的士."""
 _LOOSE = re.compile(r"\s+([?!,.;:？！，。；：])")
 _EDGES = " ,;:，、；：。"
 _GENERIC = frozenset(
