@@ -425,7 +425,7 @@ RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
             rf"(?:\s*{_WITHIN})?",
             _within,
             UNLESS_RULE,
-        ),  # before the next, for of 这两天 and 两天前 in 这两天前后端 the first is meant
+        ),  # before the next: of 这两天 and 两天前, equally long in 这两天前后端, the first rule's is kept
         (rf"{_HAN_N}\s*{_HAN_UNIT}(?P<half>半|多)?\s*(?:以前|之前|前{_NOT_FRONT})", _back, UNLESS_RULE),
         (rf"\b{_AMOUNT} {_UNITS}(?P<half> and a half)? ago\b", _back, UNLESS_RULE),
         (rf"\ban? {_UNITS} (?P<n>or two|or so) ago\b", _back, UNLESS_RULE),
