@@ -27,6 +27,7 @@ from memory_anchor.ingestion.extraction_rules import (
     GLAD,
     MOMENT,
     ONE_PERSON,
+    PASSING,
     QUESTION,
     QUOTATION,
     REPORT,
@@ -49,7 +50,7 @@ from memory_anchor.text.terms import is_chinese
 
 MAX_CANDIDATES = 200
 """Of one conversation; the most important are kept, in the order they were said."""
-MAX_COMPARED = 25
+MAX_COMPARED = 8
 """Earlier candidates of a conversation that a new one is compared with: those that share the most words with it."""
 MAX_SENTENCES = 400
 """Of one message."""
@@ -119,8 +120,8 @@ _GATE = re.compile(
     r"(?<![a-z])(?:i|i['’](?:m|ve|d|ll)|my|we|we['’](?:ve|re|ll)|our|your|you['’]?re|always|never|from now"
     r"|going forward|remember|note|keep|use|please|let['’]s"
     r"|decision|the|this|root|fixed|turn(?:s|ed)|to|before|stop|avoid|as a rule|in (?:the )?future"
-    r"|for (?:the|future)|don['’]t|make|whenever|every time)(?![a-z])"
-    r"|[我你请记别帮麻以从总始一务千绝永不每统就最方决结根问错故崩原修解发部上测构回评迁提合推先本这该整项仓服后前数接应流团集分版生办例周站截预客]",
+    r"|for (?:the|future)|don['’]t|do not|must|mustn['’]t|all|every|each|any|make|whenever|every time)(?![a-z])"
+    r"|[我你请记别帮麻以从总始一务千绝永不每统就最方决结根问错故崩原修解发部上测构回评迁提合推先本这该整项仓服后前数接应流团集分版生办例周站截预客不必禁严]",
     re.I,
 )
 
@@ -163,7 +164,9 @@ def _own(
 ) -> re.Match[str] | None:
     """Return where the cue fits in the speaker's own words: the "I" of a quotation or a report is somebody else's."""
     match = cue.pattern.search(sentence)
-    if match is None or not (others or quoted):
+    if match is None or (cue.plain and PASSING.search(sentence)):
+        return None
+    if not (others or quoted):
         return match
     for match in cue.pattern.finditer(sentence):
         borrowed = (others and others.search(match.group())) or (

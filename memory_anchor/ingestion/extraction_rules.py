@@ -19,7 +19,10 @@ About = Literal["user", "agent", "project"]
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """One shape. speakers: who may say it. strip: what of the match is no part of the memory (`remember that`)."""
+    """One shape. speakers: who may say it. strip: what of the match is no part of the memory (`remember that`).
+
+    plain: an order that nothing but its wording makes a rule, so no word of the moment (`PASSING`) may stand in it.
+    """
 
     pattern: re.Pattern[str]
     type: MemoryType
@@ -29,6 +32,7 @@ class Cue:
     tag: str
     speakers: frozenset[str] = frozenset({"user"})
     strip: bool = False
+    plain: bool = False
 
 
 def _cue(
@@ -40,9 +44,10 @@ def _cue(
     *,
     anyone: bool = False,
     strip: bool = False,
+    plain: bool = False,
 ) -> Cue:
     speakers = frozenset({"user", "assistant"}) if anyone else frozenset({"user"})
-    return Cue(re.compile(pattern, re.I), kind, about, *weight, tag, speakers, strip)
+    return Cue(re.compile(pattern, re.I), kind, about, *weight, tag, speakers, strip, plain)
 
 
 _I = r"(?<![a-z'’])i"
@@ -286,6 +291,49 @@ CUES: tuple[Cue, ...] = (
         (0.6, 0.9),
         "workflow",
     ),
+    # plain rules: one that speaks of all or of a limit is surer than an order, which waits for review
+    _cue(
+        r"^(?:please |also |and |so |but |,)*(?:(?:all|every|each|any) (?!(?:you|we|i|of|that|this|the|time)(?![a-z]))"
+        r"(?:[\w/-]+ ){1,4}?(?:must|needs?|should|ha(?:s|ve) to|requires?)(?: not| never| always)? \w"
+        r"|(?!(?:it|there|this|that|he|she|they|i)(?![a-z]))(?:[\w/-]+ ){1,4}?must(?: not|n['’]t) \w"
+        r"|must not \w+ \S|keep .{2,60} (?:under|below|within|at most|less than|shorter than) )",
+        MemoryType.INSTRUCTION,
+        "project",
+        (0.7, 0.9),
+        "rule",
+        plain=True,
+    ),
+    _cue(
+        r"^(?:请|大家)?(?:禁止|严禁|不准|不得|不许)\S|(?<![我不])(?<!是否)必须(?!的)|一律(?!平等)|(?:不要|别|不得|不能|不应该?)超过"
+        r"|^(?:请|大家)?(?:只|都)?用.{1,30}[,，、]\s*(?:别|不要|不)用",
+        MemoryType.INSTRUCTION,
+        "project",
+        (0.7, 0.9),
+        "rule",
+        plain=True,
+    ),
+    _cue(
+        r"^(?:please |also |and |so |but |,)*(?:(?:do not|don['’]t) (?!(?:worry|forget|know|think|mind|bother|panic"
+        r"|hesitate|stop|be|you|we|i|they|need|have|get|give|feel|see|want|like|understand|care|even|let)(?![a-z]))"
+        r"\w+ \S"
+        r"|keep (?!(?:going|it|on|trying|me|us|up|in|calm|an|at|that|this|\w+ing)(?![a-z]))[^\s;]+ \w"
+        r"|use (?!(?:the|an?|your|strict|it|that)(?![a-z]))[^\s:;]+(?:[ .!]|$)"
+        r"|use (?:the|an?) .{2,60} (?:for|in|when) )",
+        MemoryType.INSTRUCTION,
+        "project",
+        (0.6, 0.85),
+        "rule",
+        plain=True,
+    ),
+    _cue(
+        r"^(?:请|大家)?(?:不要|别(?![的人名处墅扭致称提]))"
+        r"(?!担心|着急|急|客气|紧张|停|忘|管|怕|误会|生气|问|说|紧|闹|走|了|动[。!！]|动$)[^\s，,。]{1,2}\s?\S",
+        MemoryType.INSTRUCTION,
+        "project",
+        (0.6, 0.85),
+        "rule",
+        plain=True,
+    ),
     # facts about the project
     _cue(
         rf"{_EN}(?:we(?:['’]re| are)? (?:now |currently |still |also |only |no longer |all )?(?:use|using"
@@ -367,6 +415,14 @@ MOMENT = re.compile(
     r"|看看?|改)(?:这个|那个|这样|那样|它)[。！!]?$",
     re.I,
 )
+PASSING = re.compile(
+    r"(?<![a-z])(?:now|these|those|today|tonight|tomorrow|yet|first|then|next|again|until|just|here|above|below"
+    r"|other|previous|current|currently|anymore|for a (?:moment|while|bit)|this(?! (?:project|repo|repository|codebase"
+    r"|team)(?![a-z]))|(?:it|them|that|one)(?=[.,;!]|$))(?![a-z])"
+    r"|(?<![优预事首])先|这(?!个?(?:项目|仓库|团队))|那|暂时|现在|今天|明天|刚|它|上面|下面|目前|我(?!们)|吧[。！!]*$|了[。！!]*$",
+    re.I,
+)
+"""Words by which an order is for the moment or for the thing at hand, and no rule."""
 SUPPOSED = re.compile(
     r"(?<![a-z])(?:if i|if we|if you|maybe|perhaps|might|probably|not sure|i guess|i think so|what if|suppose"
     r"|imagine|let['’]s say|hypothetically|could be|wonder|for example|e\.g\.|undecided"

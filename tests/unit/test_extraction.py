@@ -147,6 +147,53 @@ def test_what_fails_its_own_questions_is_dropped(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "confidence"),
+    [
+        ("Every endpoint needs authentication.", 0.9),
+        ("Please keep functions under 40 lines.", 0.9),
+        ("Functions must not exceed 40 lines.", 0.9),
+        ("函数不要超过 40 行。", 0.9),
+        ("新代码一律放 src/v2。", 0.9),
+        ("禁止直接推送 main 分支。", 0.9),
+        ("用 pnpm,别用 npm。", 0.9),
+        ("Do not touch the legacy folder.", 0.85),
+        ("Use snake_case for Python.", 0.85),
+        ("不要动 legacy 目录。", 0.85),
+        ("别在 main 上直接提交。", 0.85),
+    ],
+)
+def test_a_plain_order_is_a_rule(text: str, confidence: float) -> None:
+    """Rule: a rule needs no "always"; an order that speaks of no limit and not of all waits for review."""
+    found = one(text)
+    assert (found.type, found.about, found.confidence) == (MemoryType.INSTRUCTION, "project", confidence)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Do not run the tests now",
+        "Do not commit yet.",
+        "Please use the other file for this change",
+        "Use the existing helper.",
+        "use std::collections::HashMap;",
+        "Keep going please",
+        "Don't worry about it.",
+        "It must be a bug in the parser.",
+        "All tests should pass now.",
+        "先不要提交",
+        "这次不要改测试。",
+        "暂时不要合并。",
+        "别急，慢慢来",
+        "别的方案也可以试试",
+        "我必须走了，再见",
+    ],
+)
+def test_an_order_of_the_moment_is_no_rule(text: str) -> None:
+    """Rule: words of the moment, the thing at hand, and turns of speech make no rule."""
+    assert extract_by_rules(said(text)) == []
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "老王的邮件:\n我喜欢 Java。我住在北京。",
