@@ -89,10 +89,13 @@ def relation(
         return _across_languages(seen, cosine, thresholds), after.changed
     if seen.other_subject:
         return Relation.RELATED, False
+    # What holds many values is contradicted only by a number, an opposite, a denial or a change.
+    if seen.listed and not (seen.counted or seen.opposites or seen.denied or seen.news):
+        return (Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED), False
     explicit = after.changed and (seen.numbers or seen.denied or seen.swapped)
     shares = seen.overlap >= (thresholds.explicit_overlap if explicit else thresholds.overlap)
     alike = cosine >= thresholds.same and seen.overlap >= SAID_AGAIN
-    says_new = after.changed and alike and not seen.agrees
+    says_new = after.changed and alike and not (seen.agrees or seen.other_rule)
     near = cosine >= (thresholds.explicit if after.changed and seen.denied else thresholds.contradicting)
     # One exchanged stretch may be a synonym: a shared number and a high cosine say so.
     reworded = seen.agrees and cosine >= thresholds.reworded

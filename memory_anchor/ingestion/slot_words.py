@@ -181,6 +181,16 @@ SINGLE = re.compile(
     r"|[是在由住位属]"
 )
 """Predicates that hold one value at a time: another value in the same place is a contradiction."""
+MANY = re.compile(
+    r"^(?:please )?(?:always|never|avoid|do not|don['’]t|no)(?![a-z])"
+    r"|^(?:不要|禁止|避免|不得|严禁|别)|里(?:不要|不能|禁止)"
+    r"|(?<![a-z])(?:supports?|needs?|requires?|reads?|writes?|publish(?:es)?|stores|consumes|imports?|includes?"
+    r"|allergic)(?![a-z])"
+    r"|支持|需要|都要|过敏|写入|发布到|读取"
+)
+"""Predicates and rules that hold many values at a time: another one beside the first contradicts nothing."""
+ONLY = re.compile(r"(?<![a-z])(?:only|exactly|solely|just)(?![a-z])|只|仅|唯一")
+"""What makes a value the single one, whatever the predicate."""
 EXCLUSIVE = re.compile(
     r"(?<![a-z])(?:owners?|owns?|leads?|maintain(?:s|er)|responsible|in charge|manages|manager of"
     r"|approves?|on call|boss|cto|ceo|head of)(?![a-z])|负责|主管|批准|审批|值班|队长|组长|总监"

@@ -34,10 +34,12 @@ from memory_anchor.ingestion.slot_words import (
     EXCLUSIVE,
     FROM,
     IMPLIED,
+    MANY,
     NAME,
     NO_AGREEMENT,
     NOT_A_NAME,
     NUMERAL,
+    ONLY,
     OPPOSITES,
     PLACED,
     PREDICATE,
@@ -95,10 +97,11 @@ class Contrast:
     overlap: share of the shorter one's content terms that the other has, 0 to 1. wording: 0 to 1, how far both run in
     parallel. agrees: they share a number with its unit, or the same side of a pair of opposites. other_subject: they
     are parallel but speak of different things. other_quantity: both state quantities, none in common. counted: some
-    unit differs in number. other_rule: both are rules, about different things. The flags from `numbers` on speak for
-    a contradiction. numbers: the same quantity differs. denied: one denies or replaces what the other says. swapped:
-    names stand in each other's place. span: one stretch of words is all the difference. value: the same subject and
-    single-valued predicate end in something else. news: the new one says of its own that something changed.
+    unit differs in number. other_rule: both are rules, about different things. listed: they differ in one value of a
+    predicate that holds many. The flags from `numbers` on speak for a contradiction. numbers: the same quantity
+    differs. denied: one denies or replaces what the other says. swapped: names stand in each other's place. span: one
+    stretch of words is all the difference. value: the same subject and single-valued predicate end in something else.
+    news: the new one says of its own that something changed.
     """
 
     overlap: float
@@ -108,6 +111,7 @@ class Contrast:
     other_quantity: bool
     counted: bool
     other_rule: bool
+    listed: bool
     numbers: bool
     opposites: bool
     denied: bool
@@ -314,6 +318,20 @@ def _news(old: Reading, new: Reading, edits: Sequence[tuple[str, int, int, int, 
     return counts or CHANGED_TO.search(same_until) is not None
 
 
+def _same_word(old: Reading, new: Reading, swap: tuple[str, int, int, int, int]) -> bool:
+    """Return whether the exchanged words only inflect each other, or only order: never push, do not push."""
+    _, i, j, k, m = swap
+    gone, come = (
+        RULE_WORDS.sub("", (" " if "".join(tokens).isascii() else "").join(tokens)).strip()
+        for tokens in (old.tokens[i:j], new.tokens[k:m])
+    )
+    return not (gone and come) or bool(_stems(gone) and _stems(gone) == _stems(come))
+
+
+def _hold_many(old: Reading, new: Reading) -> bool:
+    return all(MANY.search(one.folded) and not ONLY.search(one.folded) for one in (old, new))
+
+
 def _denies(reading: Reading) -> bool:
     return reading.denied or bool(reading.refused)
 
@@ -387,6 +405,8 @@ def contrast(old: Reading, new: Reading) -> Contrast:
     one_stretch = len(edits) == 1 and len(swaps) == 1
     units = _differing_units(old, new)
     overlap = len(old.content & new.content) / (min(len(old.content), len(new.content)) or 1)
+    swapped = max(overlap, wording) >= SWAPPED_IN and _names_swapped(old, new)
+    exchanged = one_stretch and not _same_meaning(old, new, swaps) and not _same_word(old, new, swaps[0])
     just_aside = one_stretch and swaps[0][2] - swaps[0][1] <= ASIDE_TOKENS
     other_aside = _other_aside(old, new)
     reworded = (new.changed and not old.changed) or _denies(old) != _denies(new) or (other_aside and just_aside)
@@ -398,6 +418,7 @@ def contrast(old: Reading, new: Reading) -> Contrast:
         other_subject=elsewhere and not reworded,
         other_quantity=_countable(old) and _countable(new) and not shared,
         counted=bool(units),
+        listed=_hold_many(old, new) and (swapped or (exchanged and wording >= SWAPPED_IN)),
         other_rule=not shared and _other_rule(old, new),
         numbers=bool(units & CALENDAR) or (bool(units) and _named_overlap(old, new) >= COUNTED_IN),
         opposites=_opposed(old, new),
@@ -406,11 +427,8 @@ def contrast(old: Reading, new: Reading) -> Contrast:
             bool(old.refused & new.asserted or new.refused & old.asserted)
             or (_denies(old) != _denies(new) and max(overlap, wording) >= ALIKE)
         ),
-        swapped=max(overlap, wording) >= SWAPPED_IN and _names_swapped(old, new),
-        span=wording >= PARALLEL
-        and one_stretch
-        and not _same_meaning(old, new, swaps)
-        and not _kind_differs(old, new, swaps[0]),
+        swapped=swapped,
+        span=exchanged and wording >= PARALLEL and not _kind_differs(old, new, swaps[0]),
         value=_other_value(old, new, matcher),
         news=new.changed and (not old.changed or _news(old, new, edits)),
     )

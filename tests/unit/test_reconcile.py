@@ -302,3 +302,31 @@ def test_two_subjects_that_changed_are_two_facts(old: str, new: str, cosine: flo
 def test_what_changed_once_more_is_superseded(old: str, new: str, cosine: float) -> None:
     """Rule: the same verb of change with another value, another number, or what it ends named is a further change."""
     assert decide(fact(new), [(fact(old, "old"), cosine)]).outcome is Outcome.SUPERSEDED
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cosine", "kind"),
+    [
+        ("The app supports Chrome.", "The app supports Firefox.", 0.78, Relation.RELATED),
+        ("The API supports JSON.", "The API supports gzip compression.", 0.67, Relation.RELATED),
+        ("Every endpoint needs authentication.", "Every endpoint needs rate limiting.", 0.68, Relation.RELATED),
+        ("Anna is allergic to peanuts.", "Anna is allergic to penicillin.", 0.85, Relation.RELATED),
+        ("Never log passwords.", "Never log customer emails.", 0.84, Relation.RELATED),
+        ("Avoid wildcard imports.", "Avoid circular imports.", 0.9, Relation.RELATED),
+        ("支付支持微信。", "支付支持支付宝。", 0.86, Relation.RELATED),
+        ("每个接口都要鉴权。", "每个接口都要限流。", 0.72, Relation.RELATED),
+        ("用户对花生过敏。", "用户对青霉素过敏。", 0.78, Relation.RELATED),
+        ("订单服务把事件发布到 Kafka。", "订单服务把数据写入 PostgreSQL。", 0.64, Relation.RELATED),
+        ("The API supports PNG only.", "The API supports GIF only.", 0.83, Relation.CONFLICT),
+        ("The API supports JSON.", "The API no longer supports JSON.", 0.69, Relation.CONFLICT),
+        ("The release needs two approvals.", "The release needs three approvals.", 0.77, Relation.CONFLICT),
+        ("The release is on May 12.", "The release is on May 19.", 0.7, Relation.CONFLICT),
+        ("Passwords must be hashed with bcrypt.", "Passwords must be hashed with argon2.", 0.68, Relation.CONFLICT),
+        ("Never push to main.", "Do not push to main.", 0.84, Relation.DUPLICATE),
+    ],
+)
+def test_what_holds_many_values_is_not_contradicted_by_another(
+    old: str, new: str, cosine: float, kind: Relation
+) -> None:
+    """Rule: what holds many is contradicted only by a number, an opposite, a denial or a change."""
+    assert relation(old, new, cosine)[0] is kind
