@@ -12,7 +12,7 @@ agent act once more. Nobody can be asked when a session ends: SessionEnd only ob
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from cachetools import LRUCache
 from memory_anchor import inputs
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.curation import Curation
+from memory_anchor.ingestion.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
 from memory_anchor.ingestion.transcripts import read_transcript
 from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, RetrievedSnippet, Trust, WriteMode
 from memory_anchor.retrieval.context import trust_of
@@ -49,7 +50,7 @@ SUMMARY_PARTS = 4
 CONVERSATIONS_KEPT = 500
 
 TRANSCRIPT_MESSAGES = 400
-"""The newest messages of a transcript that are learned from; what came before was there at an earlier compaction."""
+"""The newest messages of user and agent that are learned from; what came before was there at an earlier compaction."""
 LEARNS_AT = {"Stop": "per-turn", "SessionEnd": "session-end"}
 UNATTENDED = ("ghostwriter", "factual")
 """Modes in which the transcript is read without the agent."""
@@ -116,16 +117,15 @@ class Hooks:
         if not path or not self._learns(anchor, event):
             return 0
         read, _ = read_transcript(Path(path))
-        said = [{"role": one.role, "content": one.content} for one in read if one.role in ("user", "assistant")]
-        if len(said) < chosen.min_turns:
+        if sum(map(_spoken, read)) < chosen.min_turns:
             return 0
         mode = chosen.mode if chosen.mode in UNATTENDED else WriteMode.FACTUAL.value
-        done, _ = anchor.remember_conversation(said[-TRANSCRIPT_MESSAGES:], mode=mode)
+        done, _ = anchor.remember_conversation(_newest(read), mode=mode)
         return len(done)
 
     def _learns(self, anchor: MemoryAnchor, event: str) -> bool:
         chosen = anchor.own.extraction
-        if not anchor.own.enabled or (chosen.trigger == "manual" and chosen.mode != "tool-call"):
+        if not anchor.own.enabled or chosen.trigger == "manual":
             return False
         return event == "PreCompact" or (chosen.mode in UNATTENDED and LEARNS_AT.get(event) == chosen.trigger)
 
@@ -173,6 +173,29 @@ class Hooks:
     def _forget(self, anchor: MemoryAnchor) -> None:
         with self._lock:
             self._told.pop(_conversation(anchor), None)
+
+
+def _spoken(message: Message) -> bool:
+    return message.role in ("user", "assistant") and bool(message.content.strip())
+
+
+def _newest(read: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return the newest messages of a transcript, with the tool calls and answers between them, to be learned from.
+
+    A message is cut where extraction stops reading it. Of what tools answered only our own are read, to know what was
+    recalled; an answer whose call was left out is left out too.
+    """
+    spoken = [place for place, message in enumerate(read) if _spoken(message)][-TRANSCRIPT_MESSAGES:]
+    kept: list[dict[str, Any]] = []
+    called = ours = False
+    for message in read[max(spoken[0] if spoken else 0, len(read) - MAX_MESSAGES) :]:
+        if message.tool_calls:
+            called, ours = True, any(MEMORY_TOOLS.search(call.name) for call in message.tool_calls)
+        if message.role != "tool" or called:
+            text = message.content[:READ_CHARS] if message.role != "tool" or ours else ""
+            calls = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
+            kept.append({"role": message.role, "content": text, "tool_calls": calls})
+    return kept
 
 
 def session_start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> str:

@@ -162,5 +162,6 @@ class Rememberer:
         return self._facts.save(actor, fact, request, gate=gate)
 
     def _episodes(self, messages: Sequence[Message]) -> list[Episode]:
-        rows = self._rows([message.content for message in messages]) if len(messages) <= EMBEDDED_MAX else None
+        said = [message.content if message.role != "tool" else "" for message in messages]
+        rows = self._rows(said) if len(messages) <= EMBEDDED_MAX else None
         return [Episode(0, len(messages), "end")] if rows is None else episodes(messages, rows)

@@ -147,7 +147,7 @@ def test_a_collection_cannot_pose_as_another_audience() -> None:
 
 LEARNS = {
     ("tool-call", "session-end"): {"PreCompact"},
-    ("tool-call", "manual"): {"PreCompact"},
+    ("tool-call", "manual"): set(),
     ("first-person", "per-turn"): {"PreCompact"},
     ("first-person", "manual"): set(),
     ("factual", "per-turn"): {"PreCompact", "Stop"},

@@ -135,7 +135,7 @@ def test_the_end_of_a_session_turns_active_context_into_one_event(core: Core) ->
     assert hooks.answer(here, "SomethingNew", {}) == ""
 
 
-def transcript(folder: Path, *turns: tuple[str, str]) -> dict[str, str]:
+def transcript(folder: Path, *turns: tuple[str, object]) -> dict[str, str]:
     file = folder / "transcript.jsonl"
     lines = [{"type": role, "message": {"role": role, "content": text}} for role, text in turns]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -158,6 +158,34 @@ def test_before_a_compaction_durable_facts_are_taken_from_the_transcript_once(co
     assert Hooks().behind(here, "PreCompact", {}) == 0
     with pytest.raises(NotFound):
         Hooks().behind(here, "PreCompact", {"transcript_path": str(tmp_path / "gone.jsonl")})
+
+
+def test_what_the_tool_calls_of_a_transcript_show_is_learned(core: Core, tmp_path: Path) -> None:
+    """Rule hook.compact: calls are read like in any conversation, and what our own tools answered is no news."""
+    ran = ("assistant", [{"type": "tool_use", "name": "Bash", "input": {"command": "make check-all"}}])
+    answered = ("user", [{"type": "tool_result", "content": "ok " * 100_000}])
+    asked = ("assistant", [{"type": "tool_use", "name": "mcp__memory-anchor__search_memory", "input": {}}])
+    recalled = ("user", [{"type": "tool_result", "content": "We decided to use Postgres."}])
+    told = transcript(
+        tmp_path,
+        answered,
+        ("user", "We decided to use Postgres."),
+        ("assistant", "Understood."),
+        *[ran, answered] * 3,
+        asked,
+        recalled,
+    )
+    here = anchor(core)
+    assert Hooks().behind(here, "PreCompact", told) == 1
+    assert Hooks().behind(here, "PreCompact", told) <= 1
+    assert ["make check-all" in memory.content for memory in Curation(here).listing()] == [True]
+
+
+def test_only_what_was_said_counts_towards_the_least_turns(core: Core, tmp_path: Path) -> None:
+    """Rule agents.extraction.min_turns: tool calls and their answers are no turns."""
+    ran = ("assistant", [{"type": "tool_use", "name": "Bash", "input": {"command": "ls"}}])
+    told = transcript(tmp_path, ("user", "We decided to use Postgres."), *[ran] * 5)
+    assert Hooks().behind(anchor(core), "PreCompact", told) == 0
 
 
 # --- the process -------------------------------------------------------------------------------------------------
