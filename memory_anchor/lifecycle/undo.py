@@ -166,11 +166,11 @@ def _plan(
         if not undone(current):
             left[memory_id] = LeftAlone(memory_id, current.author, f"changed since, in version {current.version}")
             continue
-        if not human and (current.pinned or current.origin is Origin.HUMAN or current.author.startswith(HUMAN_AUTHOR)):
+        target = _before(versions, undone)
+        if not human and _is_a_humans(versions, target):
             why = "only a human takes back what a human wrote or pinned"
             left[memory_id] = LeftAlone(memory_id, current.author, why)
             continue
-        target = _before(versions, undone)
         if target is None and current.status is Status.ARCHIVED:
             continue
         if target is None or not same_meaning(target, current):
@@ -186,6 +186,32 @@ def _plan(
                 author = steps.pop(name).current.author
                 left[name] = LeftAlone(name, author, f"goes back only together with {kept}, which is left alone")
     return UndoPlan(what, tuple(steps.values()), tuple(left[name] for name in sorted(left)), cut)
+
+
+def _is_a_humans(versions: Sequence[Memory], target: Memory | None) -> bool:
+    """Return whether going back to `target` takes back what a human wrote, or touches what a human pinned.
+
+    Of what a human wrote, an agent's own pin is all that an agent may take back.
+    """
+    current = versions[-1]
+    gone = versions[versions.index(target) + 1 :] if target is not None else versions
+    if any(version.author.startswith(HUMAN_AUTHOR) for version in gone):
+        return True
+    if current.pinned and _pinned_by(versions).startswith(HUMAN_AUTHOR):
+        return True
+    if current.origin is not Origin.HUMAN:
+        return False
+    return target is None or not same_meaning(replace(target, pinned=current.pinned), current)
+
+
+def _pinned_by(versions: Sequence[Memory]) -> str:
+    """Return the author of the version that turned on the pin the last one has."""
+    author = versions[-1].author
+    for version in reversed(versions):
+        if not version.pinned:
+            break
+        author = version.author
+    return author
 
 
 def _deeds(stories: Mapping[str, Sequence[Memory]], undone: Callable[[Memory], bool]) -> list[tuple[str, ...]]:

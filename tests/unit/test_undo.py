@@ -11,7 +11,7 @@ from timekit import T0, a_memory, current, day, put, upkeep
 from memory_anchor.lifecycle import undo
 from memory_anchor.lifecycle.history import versions_of
 from memory_anchor.lifecycle.upkeep import Change, write
-from memory_anchor.model import FOUND_STATES, MemoryType, Scope, Status, Visibility
+from memory_anchor.model import FOUND_STATES, MemoryType, Origin, Scope, Status, Visibility
 from memory_anchor.versions import meaning_of, revise
 
 READER = Scope()
@@ -148,13 +148,47 @@ def test_an_agent_takes_back_nothing_that_a_human_wrote_or_pinned():
     put(up, a_memory("edited", "v1"), a_memory("pinned", "v1", scope=Scope(conversation="c")), a_memory("own", "v1"))
     for name, author in (("edited", "human:me"), ("own", "agent:a")):
         change(up, name, day(1), author, "c", content="v2")
-    change(up, "pinned", day(1), "agent:a", "c", pinned=True)
+    change(up, "pinned", day(1), "human:me", "c", pinned=True)
 
     plan = undo.plan_conversation(up, "c", READER)
 
     assert [p.id for p in plan.preview()] == ["own"]
     assert [left.id for left in plan.left] == ["edited", "pinned"]
     assert len(undo.plan_conversation(up, "c", READER, human=True).steps) == 3
+
+
+def test_an_agent_takes_back_its_own_pin_and_not_a_humans():
+    """Rule: who pinned decides; an agent's later edit makes a human's pin no agent's."""
+    up = upkeep()
+    put(up, a_memory("own"), a_memory("theirs"), a_memory("written", origin=Origin.HUMAN, author="human:me"))
+    for name in ("own", "written"):
+        change(up, name, day(1), pinned=True)
+    change(up, "theirs", day(1), "human:me", pinned=True)
+    change(up, "theirs", day(2), content="v2")
+
+    assert [left.id for left in undo.plan_last(up, READER).left] == ["theirs"]
+    plan = undo.plan_agent(up, "a", day(1), READER)
+    undo.apply(up, plan, at=day(3), author="agent:a")
+
+    assert [left.id for left in plan.left] == ["theirs"]
+    assert {name: memory.pinned for name, memory in current(up).items()} == {
+        "own": False,
+        "theirs": True,
+        "written": False,
+    }
+
+
+def test_an_agent_takes_back_no_version_of_a_human_below_its_own():
+    """Rule: an agent's pin on top of a human's words does not make the words the agent's."""
+    up = upkeep()
+    put(up, a_memory("edited", "v1"), a_memory("made", scope=Scope(conversation="c"), author="human:me"))
+    change(up, "edited", day(1), "human:me", "c", content="v2")
+    for name in ("edited", "made"):
+        change(up, name, day(2), "agent:a", "c", pinned=True)
+
+    plan = undo.plan_conversation(up, "c", READER)
+
+    assert (plan.steps, [left.id for left in plan.left]) == ((), ["edited", "made"])
 
 
 def test_nothing_written_yet_is_nothing_to_undo():
