@@ -42,7 +42,7 @@ from memory_anchor.ingestion.extraction_rules import (
 )
 from memory_anchor.ingestion.messages import Message, fold, plain, recalled
 from memory_anchor.ingestion.perspective import stated, title
-from memory_anchor.ingestion.reconcile import SAID_AGAIN, Relation, relation
+from memory_anchor.ingestion.reconcile import Relation, relation
 from memory_anchor.ingestion.slots import contrast, read
 from memory_anchor.model import MemoryType
 from memory_anchor.safety import cleaned, instruction_like, only_secrets, redact
@@ -496,7 +496,7 @@ def _ended(earlier: Candidate, later: Candidate) -> bool:
     if after.changed or read(later.quote).changed:
         return True
     seen = contrast(read(earlier.content), after)
-    return seen.value or ((seen.numbers or seen.opposites) and seen.overlap >= SAID_AGAIN)
+    return seen.value or (seen.span and (seen.numbers or seen.opposites))
 
 
 def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity) -> Candidate | None:

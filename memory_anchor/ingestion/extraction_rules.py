@@ -402,7 +402,7 @@ QUESTION = re.compile(
     r"|^(?:and |so |but )?(?:which|what|who|whose)(?![a-z’'])[^.!。！]*$"
     r"|(?:^|[,;:] )(?:which|what|when|where|how)(?: \w+){0,2} (?:do|does|did|should|shall|will|can|is|are)"
     r" (?:we|i|it|they|you|the|our|my|this)(?![a-z])[^.!。！]*$"
-    r"|(?:(?<!没)(?<!没有)(?<!无论)(?<!不管)什么(?!都|也|的)|哪(?!怕|[个里种些儿]?[都也]))[^。！.!；]*$",
+    r"|(?:(?<!没)(?<!没有)(?<!无论)(?<!不管)什么(?!(?:都|也)(?!行|可以|好|成)|的)|哪(?!怕|[个里种些儿]?[都也]))[^。！.!；]*$",
     re.I,
 )
 """Asked, also where the mark is left out: a word that asks, in a sentence that nothing closes."""
@@ -417,9 +417,11 @@ MOMENT = re.compile(
 )
 PASSING = re.compile(
     r"(?<![a-z])(?:now|these|those|today|tonight|tomorrow|yet|first|then|next|again|until|just|here|above|below"
-    r"|other|previous|current|currently|anymore|for a (?:moment|while|bit)|this(?! (?:project|repo|repository|codebase"
+    r"|other|else|both|option|previous|current|currently|anymore|for a (?:moment|while|bit)"
+    r"|this(?! (?:project|repo|repository|codebase"
     r"|team)(?![a-z]))|(?:it|them|that|one)(?=[.,;!]|$))(?![a-z])"
-    r"|(?<![优预事首])先|这(?!个?(?:项目|仓库|团队))|那|暂时|现在|今天|明天|刚|它|上面|下面|目前|我(?!们)|吧[。！!]*$|了[。！!]*$",
+    r"|(?<![优预事首])先|这(?!个?(?:项目|仓库|团队))|那|别的|其[他它]|暂时|现在|今天|明天"
+    r"|刚|它|上面|下面|目前|我(?!们)|吧[。！!]*$|了[。！!]*$",
     re.I,
 )
 """Words by which an order is for the moment or for the thing at hand, and no rule."""
@@ -436,7 +438,7 @@ SUPPOSED = re.compile(
 BROKEN = re.compile(
     r"(?<![a-z])(?:(?:is|are|was|were|went|['’]s|keeps?)(?: \w+){0,2}? (?:broken|down|failing|crashing|stuck|offline)"
     r"|(?:build|ci|pipeline|tests?|suite|checks?|main|master|branch)(?: \w+)? (?:is|are)(?: \w+)? red)"
-    r"(?: (?:again|now|today|on \w+))?\s*(?:[.,;!]|$)|(?<![a-z])again[.!]*$"
+    r"(?: (?:again|now|today|on \w+))?\s*(?:[.,;!]|$| (?:because|since|due))|(?<![a-z])again[.!]*$"
     r"|(?:挂了|挂掉了|报错了?|有问题|崩了|坏了|不通过)[。.！!，,]*$",
     re.I,
 )
@@ -470,7 +472,7 @@ ONE_PERSON = re.compile(r"(?<![a-z])(?:i|my)(?![a-z])|我(?!们)", re.I)
 QUOTATION = re.compile(r"“[^“”]{1,2000}”|「[^「」]{1,2000}」|『[^『』]{1,2000}』|(?<!\w)\"(?=\S)[^\"]{1,2000}\"(?!\w)")
 REPORT = re.compile(
     r"(?!(?:as |like )?(?:i|we)(?![a-z])|我们?的?(?:想|要|再|也|意思是|是|刚才|之前)?(?:说|原话))"
-    r"(?:\S.{0,40}(?<![a-z])(?:wrote|says?|said)|\S.{0,20}(?:邮件|原话|[说写]道?))[:：]"
+    r"(?:\S.{0,40}(?<![a-z])(?:wrote|says?|said)|\S.{0,20}(?:邮件|原话|说道?|写道))[:：]"
     r"|(?:from|subject|发件人|主题)[:：]",
     re.I,
 )

@@ -138,6 +138,8 @@ def test_what_is_worth_keeping_is_kept_as_a_statement(text: str, kind: MemoryTyp
         "We haven't decided which database to use.",
         "The build is broken.",
         "The tests are failing again.",
+        "The server is down because of a typo.",
+        "我们用什么都可以",
         "我们的测试又挂了。",
     ],
 )
@@ -175,6 +177,8 @@ def test_a_plain_order_is_a_rule(text: str, confidence: float) -> None:
         "Do not commit yet.",
         "Please use the other file for this change",
         "Use the existing helper.",
+        "Don't change anything else.",
+        "不要改别的地方。",
         "use std::collections::HashMap;",
         "Keep going please",
         "Don't worry about it.",
@@ -352,6 +356,8 @@ def test_the_later_word_ends_the_earlier_where_it_says_so_or_gives_another_value
         ("I prefer dark mode.", "I prefer tabs over spaces."),
         ("We decided to use Postgres.", "We decided to use Kafka."),
         ("My favourite coffee is a flat white.", "I always drink tea."),
+        ("我们决定周一发布。", "我们决定周五开会。"),
+        ("Our service 1 listens on port 8080.", "Our service 2 listens on port 8081."),
     ],
 )
 def test_what_was_said_earlier_stays_where_nothing_says_that_it_changed(earlier: str, later: str) -> None:
