@@ -95,7 +95,9 @@ def relation(
     explicit = after.changed and (seen.numbers or seen.denied or seen.swapped)
     shares = seen.overlap >= (thresholds.explicit_overlap if explicit else thresholds.overlap)
     alike = cosine >= thresholds.same and seen.overlap >= SAID_AGAIN
-    says_new = after.changed and alike and not (seen.agrees or seen.other_rule)
+    # A change that both tell of, or a new one that says more than "now".
+    tells = seen.renews if seen.news else after.changed
+    says_new = tells and alike and not (seen.agrees or seen.other_rule)
     near = cosine >= (thresholds.explicit if after.changed and seen.denied else thresholds.contradicting)
     # One exchanged stretch may be a synonym: a shared number and a high cosine say so.
     reworded = seen.agrees and cosine >= thresholds.reworded
@@ -105,7 +107,9 @@ def relation(
     if (seen.strong or weak or says_new) and shares and near:
         return Relation.CONFLICT, seen.news
     repeat = (cosine >= thresholds.same and not seen.other_quantity) or (seen.agrees and cosine >= thresholds.agreeing)
-    if repeat and not seen.other_rule:
+    if repeat and seen.renamed and not (seen.agrees or seen.other_rule):
+        return Relation.CONFLICT, True
+    if repeat and not (seen.other_rule or seen.renews):
         return Relation.DUPLICATE, False
     return (Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED), False
 

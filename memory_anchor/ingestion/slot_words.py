@@ -38,7 +38,7 @@ CHANGE = re.compile(
     r"|november|december|spring|summer|autumn|monday|(?:19|20)\d\d)"
     r"|rather than|became|has become|(?:has|have|had|was|were) (?:been |now )?turned o(?:n|ff)|forgotten"
     r"|divorced|deprecated|retired|superseded|updated to|(?:user|he|she|i) (?:is|am) done with|back to)(?![a-z])"
-    r"|(?:昨天|上周|上个?月|去年)[^，。]{1,12}了|不再|改用|改为|改成|改由|改到|改存|改喝|改吃|改在|换成"
+    r"|(?:昨天|上周|上个?月|去年)[^，。]{1,12}了|不再|改名|改用|改为|改成|改由|改到|改存|改喝|改吃|改在|换成"
     r"|换到|换了|换为|搬到|搬去|搬家|搬了|迁移|迁到"
     r"|升级|降级|现在|如今|目前已|从现在起|以后|今后"
     r"|已经不|已不|已停|已弃|停用|弃用|废弃|取消|推迟|提前到|延期|提高到|降低到|调整|增加到|减少到|扩大到"
@@ -50,9 +50,11 @@ CHANGE = re.compile(
 CHANGED_TO = re.compile(
     r"(?<![a-z])(?:now|(?:moved?|switch(?:ed|ing)?|chang(?:ed|ing)|migrat(?:ed|ing)|renamed|raised|lowered|increased"
     r"|reduced|decreased|postponed|rescheduled)(?: \w+){0,4}? to)(?![a-z])"
-    r"|现在|[改迁换搬](?:移|名)?[到为成]|(?:提高|降低|增加|减少|推迟|延期|提前|调整?|扩大|缩短)[到为至]"
+    r"|现在|[改迁换搬](?:移|名)?[到为成叫]|(?:提高|降低|增加|减少|推迟|延期|提前|调整?|扩大|缩短)[到为至]"
 )
 """Verbs of change as far as what follows is the new value: said again with another value, they change it again."""
+NOW = re.compile(r"(?<![a-z])(?:now|currently)(?![a-z])|现在|如今|目前")
+"""What says when and nothing else: alone beside the same words it repeats them."""
 
 DENY = re.compile(
     r"(?<![a-z])(?:not|no|never|none|without|cannot|nor|neither|no longer|stopped|quit|stop|avoid"
@@ -164,7 +166,7 @@ PREDICATE = re.compile(
     r"|starts?|ends?|opens?|closes?|happens?|contains?|holds?"
     r"|returns?|does|did|do|got|gets?|became|becomes|made|makes|eats?|drinks?|writes?|wrote|built|builds"
     r"|sends?|keeps?)(?![a-z])"
-    r"|[是在有用对由每喜偏必需要住会能支开关保采最跑存放做养吃喝说写设属位来去上装选学教买卖打怕爱恨讨搬换改]"
+    r"|[是在有用对由每喜偏必需要住会能支开关保采最跑存放做养吃喝说写设属位来去上装选学教买卖打怕爱恨讨搬换改叫]"
 )
 PLACED = re.compile(
     r"(?<![a-z])(?:(?:is|are|was|were|has|have|had) )?(?:moved|relocated|moving) to(?![a-z])"
@@ -178,13 +180,13 @@ PRONOUNS = frozenset("我你他她它")
 SINGLE = re.compile(
     r"(?:is|are|was|were|lives?|works?|located|stored|kept|hosted|deployed|written|built|scheduled|called"
     r"|named|born|caused)"
-    r"|[是在由住位属]"
+    r"|[是在由住位属叫]"
 )
 """Predicates that hold one value at a time: another value in the same place is a contradiction."""
 MANY = re.compile(
     r"^(?:please )?(?:always|never|avoid|do not|don['’]t|no)(?![a-z])"
     r"|^(?:不要|禁止|避免|不得|严禁|别)|里(?:不要|不能|禁止)"
-    r"|(?<![a-z])(?:supports?|needs?|requires?|reads?|writes?|publish(?:es)?|stores|consumes|imports?|includes?"
+    r"|(?<![a-z])(?:supports?|needs?|requires?|reads|writes|publishes|stores|consumes|imports|includes?"
     r"|allergic)(?![a-z])"
     r"|支持|需要|都要|过敏|写入|发布到|读取"
 )

@@ -38,6 +38,7 @@ from memory_anchor.ingestion.slot_words import (
     NAME,
     NO_AGREEMENT,
     NOT_A_NAME,
+    NOW,
     NUMERAL,
     ONLY,
     OPPOSITES,
@@ -101,7 +102,8 @@ class Contrast:
     predicate that holds many. The flags from `numbers` on speak for a contradiction. numbers: the same quantity
     differs. denied: one denies or replaces what the other says. swapped: names stand in each other's place. span: one
     stretch of words is all the difference. value: the same subject and single-valued predicate end in something else.
-    news: the new one says of its own that something changed.
+    news: the new one says of its own that something changed. renews: and says more with it than that it is so now.
+    renamed: and what was, or was called, or lived somewhere, was renamed or moved.
     """
 
     overlap: float
@@ -119,6 +121,8 @@ class Contrast:
     span: bool
     value: bool
     news: bool
+    renews: bool
+    renamed: bool
 
     @property
     def strong(self) -> bool:
@@ -332,6 +336,17 @@ def _hold_many(old: Reading, new: Reading) -> bool:
     return all(MANY.search(one.folded) and not ONLY.search(one.folded) for one in (old, new))
 
 
+def _renamed(old: Reading, new: Reading) -> bool:
+    """Return whether a subject that is, is called or lives somewhere is said to be renamed or moved to something else.
+
+    The longer subject may say more. "Now" is no such verb: what something now does ends nothing that it is.
+    """
+    words = min(old.subject, new.subject)
+    single = SINGLE.fullmatch(old.predicate) is not None
+    changed = CHANGED_TO.search(NOW.sub(" ", new.folded)) is not None
+    return single and changed and bool(new.predicate) and old.tokens[:words] == new.tokens[:words]
+
+
 def _denies(reading: Reading) -> bool:
     return reading.denied or bool(reading.refused)
 
@@ -411,6 +426,8 @@ def contrast(old: Reading, new: Reading) -> Contrast:
     other_aside = _other_aside(old, new)
     reworded = (new.changed and not old.changed) or _denies(old) != _denies(new) or (other_aside and just_aside)
     elsewhere = other_aside or (wording >= ALIKE and _other_subject(old, new, swaps))
+    news = new.changed and (not old.changed or _news(old, new, edits))
+    renews = news and bool(_stems(NOW.sub(" ", new.folded)) - old.content)
     return Contrast(
         overlap=overlap,
         wording=wording,
@@ -430,5 +447,7 @@ def contrast(old: Reading, new: Reading) -> Contrast:
         swapped=swapped,
         span=exchanged and wording >= PARALLEL and not _kind_differs(old, new, swaps[0]),
         value=_other_value(old, new, matcher),
-        news=new.changed and (not old.changed or _news(old, new, edits)),
+        news=news,
+        renews=renews,
+        renamed=renews and _renamed(old, new),
     )

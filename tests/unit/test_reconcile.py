@@ -330,3 +330,22 @@ def test_what_holds_many_values_is_not_contradicted_by_another(
 ) -> None:
     """Rule: what holds many is contradicted only by a number, an opposite, a denial or a change."""
     assert relation(old, new, cosine)[0] is kind
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cosine", "outcome"),
+    [
+        ("The repository is called payment-core.", "The repository was renamed to billing-core.", 0.76, "superseded"),
+        ("仓库名叫 payment-core。", "仓库改名为 billing-core。", 0.77, "superseded"),
+        ("项目叫猎鹰。", "项目改名叫鱼鹰了。", 0.74, "superseded"),
+        ("默认分支是 master。", "默认分支改名为 main 了。", 0.64, "superseded"),
+        ("5 月 12 日发布。", "发布推迟到 5 月 19 日。", 0.63, "added"),
+        ("小敏喝咖啡不加糖不加奶。", "小敏不再喝咖啡，改喝茶了。", 0.82, "added"),
+        ("The API is rate limited.", "The API now supports PATCH.", 0.7, "added"),
+        ("We use uv.", "Now we use uv.", 0.92, "skipped"),
+        ("我们用 uv。", "现在我们用 uv。", 0.89, "skipped"),
+    ],
+)
+def test_a_change_is_no_repeat_of_what_it_changes(old: str, new: str, cosine: float, outcome: str) -> None:
+    """Rule: a new word of change is never skipped, unless it only says "now" of what is stored already."""
+    assert decide(fact(new), [(fact(old, "old"), cosine)]).outcome == outcome
