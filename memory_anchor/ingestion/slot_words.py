@@ -38,7 +38,7 @@ CHANGE = re.compile(
     r"|november|december|spring|summer|autumn|monday|(?:19|20)\d\d)"
     r"|rather than|became|has become|(?:has|have|had|was|were) (?:been |now )?turned o(?:n|ff)|forgotten"
     r"|divorced|deprecated|retired|superseded|updated to|(?:user|he|she|i) (?:is|am) done with|back to)(?![a-z])"
-    r"|(?:昨天|上周|上个?月|去年)[^，。]{1,12}了|不再|改名|改用|改为|改成|改由|改到|改存|改喝|改吃|改在|换成"
+    r"|(?:昨天|上周|上个?月|去年)[^，。]{1,12}了|不再|改名|移到|改用|改为|改成|改由|改到|改存|改喝|改吃|改在|换成"
     r"|换到|换了|换为|搬到|搬去|搬家|搬了|迁移|迁到"
     r"|升级|降级|现在|如今|目前已|从现在起|以后|今后"
     r"|已经不|已不|已停|已弃|停用|弃用|废弃|取消|推迟|提前到|延期|提高到|降低到|调整|增加到|减少到|扩大到"
