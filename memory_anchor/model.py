@@ -1,8 +1,7 @@
 """Every domain type: frozen values, no I/O, no clock.
 
-A memory has a stable `id` and an integer `version`; each version is stored once and its content never changes. The
-`usage` part (access counts) and the bookkeeping of a version (state, recorded_to) are the only things that move. The
-five layers and the type-to-layer map follow the strategy document, sections 1, 2 and 4.2.
+A memory has a stable `id` and an integer `version`; each version is stored once and its content never changes: only
+`usage` (access counts) and bookkeeping (state, recorded_to) move. Layers and types: strategy document, 1, 2 and 4.2.
 """
 
 from __future__ import annotations
@@ -290,13 +289,12 @@ RECEIPTS_KEPT = 16
 class Memory:
     """One version of one memory (L2, L3 or an L0 supplement).
 
-    importance, confidence: 0 to 1. priority: 0 to 200. sentiment: -1 to 1. Times are aware UTC.
-    valid_*: when it was true. recorded_*: when it was believed (`None` in `*_to` is an open end).
-    first_recorded_at: when version 1 was recorded (None in version 1 itself). corroborated_at: when another source last
-    said the same. content_at: when this very text was written (None: with this version). written_in: the conversation
-    that wrote this version; `scope.conversation` stays the first.
-    context: neighbouring text that helps to find it; questions: what it would be asked for. Both are searched, never
-    shown as the memory's text.
+    importance, confidence: 0 to 1. priority: 0 to 200. sentiment: -1 to 1. Times are aware UTC. valid_*: when it was
+    true. recorded_*: when it was believed (`None` in `*_to` is an open end). first_recorded_at: when version 1 was
+    recorded (None in version 1). content_at: when this very text was written (None: with this version).
+    corroborated_at: when another source last said the same. written_in: the conversation that wrote this version;
+    `scope.conversation` stays the first. context: neighbouring text that helps to find it; questions: what it would be
+    asked for. Both are searched, never shown as the memory's text.
     """
 
     id: str
@@ -369,7 +367,7 @@ class Memory:
 
     @property
     def told_at(self) -> datetime:
-        """When this text was written: a later version that only pins, tags or marks it does not make it news."""
+        """When this text was written: pinning or marking it is no news."""
         return self.content_at or self.recorded_at
 
     @property
