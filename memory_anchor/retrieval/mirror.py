@@ -405,8 +405,7 @@ class Mirror:
 
     def without_row(self, using: str = DENSE) -> int:
         """Return how many live rows have no vector of this embedder."""
-        live = np.flatnonzero(self._live[: len(self)])
-        return int(np.count_nonzero(~self._rows_of[using].embedded(live)))
+        return self._rows_of[using].lacking(self._live[: len(self)])
 
     def conversations(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the talk number of each row (a conversation on one day), -1 outside any."""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore, Reranker, Snapshot
     from memory_anchor.retrieval.mirror import Mirror, WordScores
 
-SPARE = 8
+SPARE = 4
 """Memories read beyond the limit, for priors, folding and the last check."""
 ASKS_ABOUT_PHRASE = 2
 """Terms beside a quoted phrase from which a query asks about it rather than for it."""
