@@ -212,28 +212,28 @@ class EdgeStore:
     def scan(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
     ) -> tuple[list[Entry], str | None]:
-        import qdrant_edge as edge
-
-        request = edge.ScrollRequest(
-            offset=after, limit=page, filter=self._filter(where), with_payload=True, with_vector=with_vectors
-        )
-        records, following = self._collections[collection].read(lambda shard: shard.scroll(request))
-        return [_entry(record, with_vectors) for record in records], None if following is None else str(following)
+        records, following = self._page(collection, where, page, after, with_payload=True, with_vectors=with_vectors)
+        return [_entry(record, with_vectors) for record in records], following
 
     def marks(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None
     ) -> tuple[list[Mark], str | None]:
         import qdrant_edge as edge
 
+        moving = edge.PayloadSelector.Include(list(MOVING))
+        records, following = self._page(collection, where, page, after, with_payload=moving, with_vectors=False)
+        return [mark_of(str(one.id), one.payload) for one in records], following
+
+    def _page(
+        self, collection: str, where: Where, page: int, after: str | None, *, with_payload: Any, with_vectors: bool
+    ) -> tuple[list[Any], str | None]:
+        import qdrant_edge as edge
+
         request = edge.ScrollRequest(
-            offset=after,
-            limit=page,
-            filter=self._filter(where),
-            with_payload=edge.PayloadSelector.Include(list(MOVING)),
-            with_vector=False,
+            offset=after, limit=page, filter=self._filter(where), with_payload=with_payload, with_vector=with_vectors
         )
         records, following = self._collections[collection].read(lambda shard: shard.scroll(request))
-        return [mark_of(str(one.id), one.payload) for one in records], None if following is None else str(following)
+        return records, None if following is None else str(following)
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
         import qdrant_edge as edge

@@ -246,31 +246,35 @@ class QdrantStore:
     def scan(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
     ) -> tuple[list[Entry], str | None]:
-        with self._call() as client:
-            records, following = client.scroll(
-                collection,
-                scroll_filter=self._filter(where),
-                limit=page,
-                offset=after,
-                with_payload=True,
-                with_vectors=with_vectors,
-            )
-        return [_entry(record, with_vectors) for record in records], None if following is None else str(following)
+        records, following = self._page(collection, where, page, after, with_payload=True, with_vectors=with_vectors)
+        return [_entry(record, with_vectors) for record in records], following
 
     def marks(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None
     ) -> tuple[list[Mark], str | None]:
+        records, following = self._page(collection, where, page, after, with_payload=list(MOVING), with_vectors=False)
+        return [mark_of(str(one.id), one.payload or {}) for one in records], following
+
+    def _page(
+        self,
+        collection: str,
+        where: Where,
+        page: int,
+        after: str | None,
+        *,
+        with_payload: bool | list[str],
+        with_vectors: bool,
+    ) -> tuple[list[Any], str | None]:
         with self._call() as client:
             records, following = client.scroll(
                 collection,
                 scroll_filter=self._filter(where),
                 limit=page,
                 offset=after,
-                with_payload=list(MOVING),
-                with_vectors=False,
+                with_payload=with_payload,
+                with_vectors=with_vectors,
             )
-        found = [mark_of(str(one.id), one.payload or {}) for one in records]
-        return found, None if following is None else str(following)
+        return records, None if following is None else str(following)
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
         embedders = self._embedders[collection]

@@ -30,7 +30,7 @@ from memory_anchor.text.terms import phrases, query_terms
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.model import Memory
+    from memory_anchor.model import Actor, Memory
     from memory_anchor.ports import Matrix, MemoryStore
     from memory_anchor.retrieval.inquiry import Inquiry
     from memory_anchor.retrieval.mirror import Mirror, WordScores
@@ -47,10 +47,15 @@ WRITTEN_HERE = ("edge", "dict")
 """Kinds of store that no other process writes to."""
 
 
-def held(mirror: Mirror, asked: Inquiry, words: WordScores) -> NDArray[np.int64]:
+def readers_of(actor: Actor) -> tuple[str, ...]:
+    """Return the audiences an actor belongs to, as `Mirror.readable_in` wants them."""
+    return tuple(sorted(audiences_of(actor.scope)))
+
+
+def held(mirror: Mirror, inquiry: Inquiry, words: WordScores) -> NDArray[np.int64]:
     """Return the rows of a whole mirror that an open request finds, sorted."""
-    request, question = asked.request, asked.question
-    readers = tuple(sorted(audiences_of(asked.actor.scope)))
+    request, question = inquiry.request, inquiry.question
+    readers = readers_of(inquiry.actor)
     groups = [mirror.readable_in(layer.value, readers) for layer in request.searched()]
     found = [group[words.scores[group] > 0] for group in groups]
     found = [rows[least(-words.scores[rows], _depth(request))] for rows in found]
@@ -59,28 +64,28 @@ def held(mirror: Mirror, asked: Inquiry, words: WordScores) -> NDArray[np.int64]
     return np.unique(np.concatenate(found))
 
 
-def asked(store: MemoryStore, asked: Inquiry, row: Matrix | None) -> dict[str, str]:
+def asked(store: MemoryStore, inquiry: Inquiry, row: Matrix | None) -> dict[str, str]:
     """Return point id -> collection of everything the engine finds. row: what is near, None for words alone.
 
     A sentence for each layer that failed goes into the notes: the next search may do better.
     """
-    request = asked.request
-    words = query_terms(asked.question.text)
+    request = inquiry.request
+    words = query_terms(inquiry.question.text)
     points: dict[str, str] = {}
     for layer in request.searched():
-        name, where = layer.value, where_of(asked.actor, request, layer)
+        name, where = layer.value, where_of(inquiry.actor, request, layer)
         newest = "when" if layer is Layer.EVENT_LOG else "recorded_at"
         try:
             hits: list[Hit] = []
-            if asked.lists:
-                hits = [Hit(one.point_id, 0.0) for one in _newest(store, name, where, newest, asked.request.limit)]
+            if inquiry.lists:
+                hits = [Hit(one.point_id, 0.0) for one in _newest(store, name, where, newest, inquiry.request.limit)]
             else:
                 if row is not None:
-                    hits += store.nearest(name, row, where, limit=CANDIDATES, using=asked.question.using)
+                    hits += store.nearest(name, row, where, limit=CANDIDATES, using=inquiry.question.using)
                 if words.indices:
                     hits += store.matching(name, words, where, limit=_depth(request))
         except MemoryAnchorError as error:
-            asked.notes[f"{name} was skipped: {error}"] = True
+            inquiry.notes[f"{name} was skipped: {error}"] = True
             continue
         points.update((hit.point_id, name) for hit in hits)
     return points
@@ -92,15 +97,14 @@ def _newest(store: MemoryStore, name: str, where: Where, by: str, wanted: int) -
     while True:
         found = store.find(name, where, limit=depth, order_by=by, descending=True)
         told = Counter[str]()
-        kept = [one for one in found if _counted(told, one.content) <= ROWS_OF_A_TEXT]
+        kept = []
+        for one in found:
+            told[one.content] += 1
+            if told[one.content] <= ROWS_OF_A_TEXT:
+                kept.append(one)
         if len(told) >= wanted or len(found) < depth or depth >= LISTED_MAX:
             return kept
         depth *= 5
-
-
-def _counted(told: Counter[str], text: str) -> int:
-    told[text] += 1
-    return told[text]
 
 
 def _depth(request: SearchRequest) -> int:

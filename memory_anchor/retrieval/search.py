@@ -410,9 +410,8 @@ class Searcher(Index):
         return {"found": False, "reason": reason, "rank": rank, "signals": signals}
 
     def _is_crowded_out(self, actor: Actor, mirror: Mirror, row: int, memory: Memory) -> bool:
-        readers = tuple(sorted(audiences_of(actor.scope)))
         with self._lock:
-            return mirror.is_whole and row not in mirror.readable_in(memory.layer.value, readers)
+            return mirror.is_whole and row not in mirror.readable_in(memory.layer.value, candidates.readers_of(actor))
 
     # --- similar memories ------------------------------------------------------------------------------------------
 
