@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "memory_anchor"
-LINES_MAX = 540
+LINES_MAX = 600
 BASE = frozenset(
     {
         "model",
@@ -131,7 +131,7 @@ def test_heavy_packages_are_imported_late(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_file_is_read_in_one_sitting(path: Path) -> None:
-    """Rule size: about 500 lines at most."""
+    """Rule size: at most 600 lines."""
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES_MAX
 
 
