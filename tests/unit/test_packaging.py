@@ -1,0 +1,62 @@
+"""What is imported is declared, and what developers install is what was locked."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def normalised(name: str) -> str:
+    """Return a distribution's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def declared() -> set[str]:
+    names = (re.match(r"[A-Za-z0-9._-]+", line) for line in PROJECT["project"]["dependencies"])
+    return {normalised(found.group()) for found in names if found}
+
+
+def imported() -> set[str]:
+    """Return the top-level packages that any module of ours imports, the standard library and ourselves left out."""
+    names: set[str] = set()
+    for path in (ROOT / "memory_anchor").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names.update(alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                names.add(node.module.split(".")[0])
+    return names - set(sys.stdlib_module_names) - {"memory_anchor"}
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    """Rule packaging: nothing works only because another package happens to bring it."""
+    owners = importlib.metadata.packages_distributions()
+    missing = {
+        name: owners.get(name, [])
+        for name in imported()
+        if not {normalised(owner) for owner in owners.get(name, [])} & declared()
+    }
+
+    assert not missing
+
+
+def test_the_lock_holds_every_declared_package_once_with_its_hash() -> None:
+    """Rule packaging: developers and CI install the same versions; users get the ranges."""
+    lines = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8").splitlines()
+    locked = [normalised(found.group(1)) for line in lines if (found := re.match(r"([A-Za-z0-9._-]+)==", line))]
+
+    assert declared() <= set(locked)
+    assert all("--hash=sha256:" in lines[at + 1] for at, line in enumerate(lines) if re.match(r"[A-Za-z0-9]", line))
+    assert "://" not in "\n".join(lines), "the lock names no host"
+
+
+def test_the_engine_is_pinned_exactly() -> None:
+    """Rule packaging: the embedded engine's file format is tested for one version."""
+    assert "qdrant-edge-py==0.9.0" in PROJECT["project"]["dependencies"]
