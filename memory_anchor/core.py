@@ -142,7 +142,7 @@ class Core:
         self._embedding: threading.Thread | None = None
         self.reports = ContextReports(data_dir / "contexts", now=clock.now, new_id=ids.new)
         self._circuit = Circuit(time.monotonic)
-        self.foreground = Foreground()
+        self.foreground = Foreground(time.monotonic)
         self.nearness = Nearness(local or embedder, self._wake.set)
         tags = TagNeighbours(lambda: load_state(data_dir / "jobs", TAG_STATE))
         activation = options.activation(settings.lifecycle)

@@ -11,7 +11,7 @@ down and never stops it. Rejected: priorities of the operating system, which do 
 from __future__ import annotations
 
 import threading
-import time
+from collections.abc import Callable
 from types import TracebackType
 
 PATIENCE_S = 0.2
@@ -21,10 +21,15 @@ QUIET_S = 0.03
 
 
 class Foreground:
-    """How many requests are in work, and since when none is. Thread-safe; `with foreground:` around each."""
+    """How many requests are in work, and since when none is. Thread-safe; `with foreground:` around each.
 
-    def __init__(self, *, patience_s: float = PATIENCE_S, quiet_s: float = QUIET_S) -> None:
-        self._patience_s, self._quiet_s = patience_s, quiet_s
+    monotonic: seconds that never go back.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float], *, patience_s: float = PATIENCE_S, quiet_s: float = QUIET_S
+    ) -> None:
+        self._monotonic, self._patience_s, self._quiet_s = monotonic, patience_s, quiet_s
         self._inside = 0
         self._idle_since = -quiet_s
         self._idle = threading.Condition()
@@ -39,14 +44,14 @@ class Foreground:
         with self._idle:
             self._inside -= 1
             if not self._inside:
-                self._idle_since = time.monotonic()
+                self._idle_since = self._monotonic()
                 self._idle.notify_all()
 
     def let_pass(self) -> None:
         """Return when nobody has asked for `quiet_s`, or after `patience_s`. Never asked while a lock is held."""
-        until = time.monotonic() + self._patience_s
+        until = self._monotonic() + self._patience_s
         with self._idle:
-            while (left := until - (now := time.monotonic())) > 0:
+            while (left := until - (now := self._monotonic())) > 0:
                 quiet = self._idle_since + self._quiet_s - now
                 if not self._inside and quiet <= 0:
                     return

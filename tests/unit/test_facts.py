@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from memory_anchor import options
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, NotFound, Refused, VersionConflict
-from memory_anchor.layers.gate import Gate
 from memory_anchor.model import Actor, Caller, Layer, Origin, Outcome, Scope, Status, Visibility
+from memory_anchor.settings import Settings
 
 
 def human(core: Core, agent: Actor) -> MemoryAnchor:
@@ -57,8 +58,13 @@ def test_a_claim_counts_only_as_far_as_its_origin(anchor: MemoryAnchor) -> None:
     ],
 )
 def test_every_origin_has_its_cap(origin: Origin, quoted: bool, cap: float) -> None:
-    """Rule L3.caps: human 1.0, agent 0.95, quoted 0.9, extracted 0.85, document 0.69 (never passes alone)."""
-    verdict = Gate().judge(1.0, origin=origin, caller=Caller.AGENT, visibility=Visibility.PROJECT, quoted=quoted)
+    """Rule L3.caps: human 1.0, agent 0.95, quoted 0.9, extracted 0.85, document 0.69 (never passes alone).
+
+    The gate is the one that a process makes of its settings, where nobody set anything.
+    """
+    gate = options.gate(Settings())
+
+    verdict = gate.judge(1.0, origin=origin, caller=Caller.AGENT, visibility=Visibility.PROJECT, quoted=quoted)
 
     assert verdict.confidence == cap
 

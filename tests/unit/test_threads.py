@@ -34,4 +34,4 @@ def tasks(**environment: str) -> int:
 def test_a_product_starts_no_thread_that_would_spin_beside_the_next_embedding() -> None:
     """Rule hot path: numpy's algebra has one thread, and the number the user sets stays."""
     assert tasks() == 1
-    assert tasks(OPENBLAS_NUM_THREADS="2") == min(2, os.cpu_count() or 1)
+    assert tasks(OPENBLAS_NUM_THREADS="2") == min(2, len(os.sched_getaffinity(0)))
