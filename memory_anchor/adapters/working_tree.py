@@ -1,6 +1,8 @@
 """The files of one project as citations name them: read only, inside the project, of bounded size.
 
-A citation's path was written by an agent, so it is resolved with its links and refused when it leaves the project.
+A citation's path was written by an agent and the tree by whoever made the repository. A path is resolved with its
+links, refused when it leaves the project or enters `.git`, and what it resolved to is opened without following any link
+(`beneath`): nothing that is swapped in between leads out.
 
 Where a file went that is not there any more, Git says best: the renames not committed yet, then those of the last
 commit that touched the old path. Else it may be a file of the same name elsewhere, or one that Git does not know yet;
@@ -19,6 +21,7 @@ from pathlib import Path, PurePosixPath
 
 from cachetools import TTLCache
 
+from memory_anchor import beneath
 from memory_anchor.adapters import git
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
@@ -44,21 +47,15 @@ class WorkingTree:
     def stamp(self, ref: str) -> str | None:
         """Return modification time, size and inode of the file; None when it is not a readable file inside."""
         path = self._inside(ref)
-        try:
-            if path is None or not path.is_file():
-                return None
-            seen = path.stat()
-        except OSError:
-            return None
-        return f"{seen.st_mtime_ns}:{seen.st_size}:{seen.st_ino}"
+        seen = beneath.status(self._root, path) if path is not None else None
+        return f"{seen.st_mtime_ns}:{seen.st_size}:{seen.st_ino}" if seen is not None else None
 
     def text(self, ref: str) -> str | None:
         """Return the file's text; None when it is not there, too large or not UTF-8."""
         path = self._inside(ref)
         try:
-            if path is None or not path.is_file() or path.stat().st_size > FILE_BYTES_MAX:
-                return None
-            return path.read_text(encoding="utf-8")
+            content = beneath.read(self._root, path, most_bytes=FILE_BYTES_MAX) if path is not None else None
+            return content.decode("utf-8") if content is not None else None
         except (OSError, UnicodeDecodeError):
             return None
 
@@ -122,14 +119,18 @@ class WorkingTree:
         )
         yield from islice((one for one in (listed or "").split("\0") if one), ELSEWHERE_MAX)
 
-    def _inside(self, ref: str) -> Path | None:
+    def _inside(self, ref: str) -> PurePosixPath | None:
+        """Return where below the root a path leads, None when it leads out of the project or is Git's own."""
         if not ref or "\x00" in ref:
             return None
         try:
             path = (self._root / ref).resolve()
         except (OSError, RuntimeError):  # a loop of links
             return None
-        return path if path.is_relative_to(self._root) else None
+        if not path.is_relative_to(self._root):
+            return None
+        inside = PurePosixPath(path.relative_to(self._root).as_posix())
+        return None if any(part.lower() == ".git" for part in inside.parts) else inside
 
 
 def _renames(listed: str | None) -> dict[str, str]:

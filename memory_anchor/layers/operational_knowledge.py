@@ -4,6 +4,9 @@ Markdown is cut at headings into passages, YAML and JSON are taken whole; a ques
 passages by the same terms as every search, with the passage's rarity in this folder, and by meaning, which is what
 finds a passage in the other language. Nothing is copied into the store: Git is the record, and files are read again
 when their time or size changes. Read-only for agents.
+
+Whoever wrote the repository wrote these files. They are read without following a link (`beneath`), and a file that
+cannot be read as text is left out and named by `problems`: one bad file never ends a search.
 """
 
 from __future__ import annotations
@@ -14,18 +17,27 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from memory_anchor import beneath
+from memory_anchor.beneath import Seen
 from memory_anchor.errors import NotFound
 from memory_anchor.model import OperationPassage
 from memory_anchor.text.terms import is_chinese, terms
 
-FOLDER = Path(".ai") / "operations"
+FOLDER = PurePosixPath(".ai/operations")
 SUFFIXES = frozenset({".md", ".markdown", ".yaml", ".yml", ".json", ".txt"})
 FILES_MAX = 200
 FILE_BYTES_MAX = 256 * 1024
+FOLDER_BYTES_MAX = 4 * 1024 * 1024
+"""Of all files together: what is cut into passages while somebody's first search waits."""
+NAMES_MAX = 2_000
+DEPTH_MAX = 8
+"""Names below the folder that are looked at, and folders below each other."""
+PROBLEMS_MAX = 50
 PASSAGE_CHARS = 1_600
+TITLE_CHARS = 200
 NAME_WEIGHT = 2.0
 """A term in the file's name or title counts this much more than one in the text."""
 FLOOR = 0.12
@@ -52,7 +64,7 @@ MEANT_MAX = 500
 AT_ONCE = 4
 """Passages embedded while a question waits; the rest is embedded behind."""
 
-_HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*#*$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[^\S\n]+(\S.*)$", re.MULTILINE)
 _MARKS = re.compile(r"^#{1,6}\s.*$|^[\s>*+-]+", re.MULTILINE)
 
 
@@ -75,14 +87,29 @@ class _Passage:
     """Whether its file begins with it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One file as it was read last. wrong: why none of it counts, else ""."""
+
+    seen: Seen
+    text: str = ""
+    passages: tuple[_Passage, ...] = ()
+    wrong: str = ""
+
+    @property
+    def inside(self) -> PurePosixPath:
+        """Its path below the folder of operations."""
+        return PurePosixPath(self.seen.ref).relative_to(FOLDER)
+
+
 class OperationalKnowledge:
     def __init__(self, project_dir: Path | None, meaning: Meaning | None = None) -> None:
-        self._folder = project_dir / FOLDER if project_dir else None
         self._root = project_dir
         self._meaning = meaning
         self._lock = threading.Lock()
-        self._stamp: tuple[tuple[str, int, int], ...] | None = None
-        self._passages: tuple[_Passage, ...] = ()
+        self._files: dict[str, _File] = {}
+        """By path below the project."""
+        self._problems: tuple[str, ...] = ()
 
     def find(self, task: str, *, limit: int, waits: bool = False) -> list[OperationPassage]:
         """Return the passages that say how to do `task`, best first, at most one a heading; empty when none fits.
@@ -120,72 +147,120 @@ class OperationalKnowledge:
 
     def read(self, name: str) -> OperationPassage:
         """Return one whole file by its name (with or without suffix). Raises NotFound with the names there are."""
-        files = self._files()
-        for path in files:
-            relative = path.relative_to(self._folder or path).as_posix()
-            if name in (relative, path.stem, str(Path(relative).with_suffix(""))):
-                text = _text_of(path)
-                return OperationPassage(path.stem, self._shown(path), _title(text, path), text, 1.0)
-        known = ", ".join(sorted(p.stem for p in files)) or "none"
-        raise NotFound(f"no operation {name!r} under {FOLDER.as_posix()}; there are: {known}")
+        files = self._current_files()
+        for file in files:
+            if name in (str(file.inside), file.inside.stem, str(file.inside.with_suffix(""))):
+                stem = file.inside.stem
+                return OperationPassage(stem, file.seen.ref, _title(file.text, stem), file.text, 1.0)
+        known = ", ".join(sorted(file.inside.stem for file in files)) or "none"
+        raise NotFound(f"no operation {name!r} under {FOLDER}; there are: {known}")
 
     def names(self) -> list[str]:
         return sorted({passage.name for passage in self._current()})
 
-    def _current(self) -> tuple[_Passage, ...]:
-        files = self._files()
-        stamp = tuple((str(path), (s := path.stat()).st_mtime_ns, s.st_size) for path in files)
+    def problems(self) -> tuple[str, ...]:
+        """Return one sentence for each file or link of the folder that is left out, at most `PROBLEMS_MAX`."""
+        self._current_files()
         with self._lock:
-            if stamp != self._stamp:
-                self._passages = tuple(passage for path in files for passage in self._cut(path))
-                self._stamp = stamp
-            return self._passages
+            return self._problems
 
-    def _files(self) -> list[Path]:
-        if self._folder is None or not self._folder.is_dir():
+    def _current(self) -> tuple[_Passage, ...]:
+        return tuple(passage for file in self._current_files() for passage in file.passages)
+
+    def _current_files(self) -> list[_File]:
+        """Return the files that can be read, in order; those that changed are read again."""
+        if self._root is None:
             return []
-        inside = self._folder.resolve()
-        return sorted(
-            path
-            for path in self._folder.rglob("*")
-            if path.suffix.lower() in SUFFIXES
-            and path.is_file()
-            and path.resolve().is_relative_to(inside)  # a link out of the folder is not ours to read
-            and path.stat().st_size <= FILE_BYTES_MAX
-        )[:FILES_MAX]
+        kept: dict[str, _File] = {}
+        wrong: list[str] = []
+        room = FOLDER_BYTES_MAX
+        with self._lock:
+            for seen in self._seen(self._root, wrong):
+                misfit = _misfit(seen, len(kept), room)
+                file = self._files.get(seen.ref)
+                if misfit:
+                    file = _File(seen, wrong=misfit)
+                elif file is None or file.seen != seen or file.wrong:
+                    file = self._read(self._root, seen)
+                room -= seen.size  # also of those that are no text: they were read
+                if file.wrong:
+                    wrong.append(f"{ascii(seen.ref)[1:-1]} is left out: {file.wrong}")
+                else:
+                    kept[seen.ref] = file
+            self._files, self._problems = kept, tuple(wrong[:PROBLEMS_MAX])
+            return list(kept.values())
 
-    def _cut(self, path: Path) -> list[_Passage]:
-        text = _text_of(path)
-        name = path.stem
-        whole = _title(text, path)
-        is_markdown = path.suffix.lower() in (".md", ".markdown")
-        pieces = list(_sections(text, whole)) if is_markdown else [(whole, text)]
-        named = frozenset(terms(f"{name.replace('_', ' ')} {whole}"))
-        return [
-            _Passage(
-                name=name,
-                path=self._shown(path),
-                title=title,
-                text=part,
-                bag=Counter(terms(f"{title}\n{part}")),
-                named=named | set(terms(title)),
-                meant=_meant(whole, title, part),
-                opens=place == 0,
-            )
-            for place, (title, part) in enumerate((title, part) for title, piece in pieces for part in _windows(piece))
-        ]
+    @staticmethod
+    def _seen(root: Path, wrong: list[str]) -> list[Seen]:
+        """Return the names that may be operations; what keeps the folder itself from being read goes to `wrong`."""
+        try:
+            found = list(beneath.walked(root, FOLDER, most=NAMES_MAX, depth=DEPTH_MAX))
+        except OSError as error:
+            wrong.append(f"{FOLDER} is left out: {error.strerror}")
+            return []
+        if len(found) >= NAMES_MAX:
+            wrong.append(f"{FOLDER} holds more than {NAMES_MAX} names; the others are left out")
+        return [seen for seen in found if seen.wrong or PurePosixPath(seen.ref).suffix.lower() in SUFFIXES]
 
-    def _shown(self, path: Path) -> str:
-        return path.relative_to(self._root).as_posix() if self._root else path.as_posix()
+    @staticmethod
+    def _read(root: Path, seen: Seen) -> _File:
+        try:
+            content = beneath.read(root, seen.ref, most_bytes=FILE_BYTES_MAX)
+        except OSError as error:
+            return _File(seen, wrong=f"it cannot be read ({error.strerror})")
+        if content is None:
+            return _File(seen, wrong="it went away while it was read")
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            return _File(seen, wrong=f"byte {error.start} is not UTF-8; save it as UTF-8")
+        if "\0" in text:
+            return _File(seen, wrong="it is binary")
+        return _File(seen, text, tuple(_cut(seen.ref, text)))
 
 
-def _text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+def _misfit(seen: Seen, files: int, room: int) -> str:
+    """Return why a file is not read at all, "" for one that is."""
+    if seen.wrong:
+        return seen.wrong
+    if not seen.ref.isprintable():
+        return "its name holds signs that cannot be shown; rename it"
+    if seen.size > FILE_BYTES_MAX:
+        return f"it has {seen.size} bytes; allowed are {FILE_BYTES_MAX}"
+    if files >= FILES_MAX:
+        return f"there are more than {FILES_MAX} files"
+    return f"all files together have more than {FOLDER_BYTES_MAX} bytes" if seen.size > room else ""
 
 
-def _title(text: str, path: Path) -> str:
+def _cut(ref: str, text: str) -> Iterator[_Passage]:
+    path = PurePosixPath(ref)
+    name, whole = path.stem, _title(text, path.stem)
+    is_markdown = path.suffix.lower() in (".md", ".markdown")
+    pieces = list(_sections(text, whole)) if is_markdown else [(whole, text)]
+    named = frozenset(terms(f"{name.replace('_', ' ')} {whole}"))
+    parts = ((title, part) for title, piece in pieces for part in _windows(piece))
+    for place, (title, part) in enumerate(parts):
+        yield _Passage(
+            name=name,
+            path=ref,
+            title=title,
+            text=part,
+            bag=Counter(terms(f"{title}\n{part}")),
+            named=named | set(terms(title)),
+            meant=_meant(whole, title, part),
+            opens=place == 0,
+        )
+
+
+def _title(text: str, stem: str) -> str:
     head = _HEADING.search(text)
-    return head[2] if head else path.stem.replace("_", " ")
+    return _said(head) if head else stem.replace("_", " ")
+
+
+def _said(head: re.Match[str]) -> str:
+    """Return a heading's text, cut to what a title may be, without the marks that may close it."""
+    said = head[1].rstrip()
+    return (said.rstrip("#").rstrip() or said)[:TITLE_CHARS]
 
 
 def _sections(text: str, title: str) -> Iterator[tuple[str, str]]:
@@ -193,12 +268,13 @@ def _sections(text: str, title: str) -> Iterator[tuple[str, str]]:
     heads = list(_HEADING.finditer(text))
     yield title, text[: heads[0].start()] if heads else text
     begin = None
-    for head, after in zip(heads, [*heads[1:], None], strict=True):
+    for place, head in enumerate(heads):
+        after = heads[place + 1] if place + 1 < len(heads) else None
         begin = head.start() if begin is None else begin
         end = after.start() if after else len(text)
         if after and not text[head.end() : end].strip():
             continue
-        yield head[2], text[begin:end]
+        yield _said(head), text[begin:end]
         begin = None
 
 
@@ -221,9 +297,10 @@ def _answering(task: str, near: Mapping[str, float]) -> set[str]:
 
 
 def _windows(piece: str) -> list[str]:
-    """Return a piece whole, or in parts of at most PASSAGE_CHARS cut at line ends; empty pieces vanish."""
+    """Return a piece whole, or in parts of at most PASSAGE_CHARS, cut at line ends where it can; empty ones vanish."""
     parts, held = [], ""
-    for line in piece.strip().splitlines(keepends=True):
+    lines = piece.strip().splitlines(keepends=True)
+    for line in (whole[at : at + PASSAGE_CHARS] for whole in lines for at in range(0, len(whole), PASSAGE_CHARS)):
         if held and len(held) + len(line) > PASSAGE_CHARS:
             parts.append(held.strip())
             held = ""

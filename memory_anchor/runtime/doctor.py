@@ -66,6 +66,7 @@ def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator
     if audit:
         yield _audit(data_dir)
     yield _constitution()
+    yield from _operations()
     yield from _clients(env)
 
 
@@ -354,6 +355,21 @@ def _constitution() -> Check:
     if served.warnings:
         return Check("constitution", "warning", served.warnings[0], "memory-anchor constitution show")
     return Check("constitution", "ok", told)
+
+
+def _operations() -> Iterator[Check]:
+    """Yield each file of `.ai/operations` that is left out, or that all of them are read."""
+    from memory_anchor.adapters.projects import place_of
+    from memory_anchor.interfaces.cli.link import preamble
+    from memory_anchor.layers.operational_knowledge import FOLDER, OperationalKnowledge
+
+    here = preamble().project_dir
+    operations = OperationalKnowledge(Path(place_of(Path(here)).root) if here else None)
+    left_out = operations.problems()
+    for problem in left_out:
+        yield Check("operations", "warning", problem, "mend that file, or take it out of the folder")
+    if not left_out:
+        yield Check("operations", "ok", f"{len(operations.names())} files in {FOLDER}")
 
 
 def _clients(env: Mapping[str, str]) -> Iterator[Check]:

@@ -24,6 +24,7 @@ BASE = frozenset(
         "versions",
         "inputs",
         "files",
+        "beneath",
         "settings",
         "cooccurrence",
         "foreground",

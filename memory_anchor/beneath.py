@@ -1,0 +1,316 @@
+"""Files below one folder that somebody else filled: no link is followed, nothing outside is touched, nothing waits.
+
+A repository is an archive of a stranger until its owner says otherwise, and any name in it may be a link to the
+user's keys, a pipe that nobody writes to, or a file of any size. Each part of a path is opened below the one before it
+(`openat` with `O_NOFOLLOW`), so that nothing can be swapped between a check and its use. Rejected: resolving the path
+and comparing, which looks at one file and opens another. Where the system has no `openat` (Windows) the path is
+resolved and compared after all; docs/security.md says so.
+
+`root` itself may be reached through links: it is the caller's own word. What lies below it is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath, PurePosixPath
+
+from memory_anchor.errors import Refused
+from memory_anchor.files import SHARED, ours
+
+PARTS_MAX = 64
+"""Folders between `root` and a file."""
+_AT = os.open in os.supports_dir_fd and os.scandir in os.supports_fd and hasattr(os, "O_NOFOLLOW")
+_COMMON = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _COMMON
+_FILE = os.O_RDONLY | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0) | _COMMON
+LINK = "it is a link, or lies behind one, and links are not followed"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One name found by `walked`. ref: its path below the root. wrong: why it is not a file to read, else ""."""
+
+    ref: str
+    mtime_ns: int
+    size: int
+    inode: int
+    wrong: str = ""
+
+
+def read(root: Path, ref: PurePath | str, *, most_bytes: int) -> bytes | None:
+    """Return the bytes of a regular file below `root`, None when there is none.
+
+    Raises OSError: a link, no regular file, not readable, or more than `most_bytes`. Never waits.
+    """
+    try:
+        handle = _opened(root, ref)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    with os.fdopen(handle, "rb") as file:
+        _checked(handle, ref, most_bytes)
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it holds more than {most_bytes} bytes", str(ref))
+    return content
+
+
+def status(root: Path, ref: PurePath | str) -> os.stat_result | None:
+    """Return the status of a regular file below `root`; None when there is none, or only behind a link."""
+    try:
+        handle = _opened(root, ref)
+    except OSError:
+        return None
+    try:
+        seen = os.fstat(handle)
+    finally:
+        os.close(handle)
+    return seen if stat.S_ISREG(seen.st_mode) else None
+
+
+def walked(root: Path, folder: PurePath | str, *, most: int, depth: int) -> Iterator[Seen]:
+    """Yield every name below a folder in order, links and other oddities with what is wrong, at most `most` names.
+
+    depth: how many folders down. Nothing is yielded where there is no such folder.
+    Raises OSError: `folder` is a link or cannot be listed.
+    """
+    parts = _parts(folder)
+    try:
+        at = _descended(root, parts)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    left = [most]
+    with _closing(at):
+        yield from _below(at, PurePosixPath(*parts).as_posix() if parts else "", left, depth)
+
+
+def write(root: Path, ref: PurePath | str, content: bytes, *, mode: int = SHARED) -> None:
+    """Replace a file below `root`, all of it or not at all, durable on return; missing folders are made.
+
+    An existing file keeps its mode. Raises Refused: the file or a folder above it is a link; nothing was written.
+    """
+    path = root / ref
+    *above, name = _parts(ref)
+    beside = f".{name[:40]}.{os.getpid()}.{threading.get_ident()}.tmp"
+    try:
+        at = _descended(root, above, make=True)
+        with _closing(at):
+            kept = _mode_there(at, name)
+            handle = _at(at, beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON, mode)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    if kept is not None and hasattr(os, "fchmod"):
+                        os.fchmod(file.fileno(), kept)
+                    os.fsync(file.fileno())
+                _replace(at, beside, name)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    _unlink(at, beside)
+                raise
+            _sync(at)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise Refused(f"{path} was not written: {LINK}; put a file or folder of its own there") from None
+        raise ours(error, path) from error
+
+
+def make_folder(root: Path, ref: PurePath | str) -> bool:
+    """Make a folder below `root` with those above it; return whether it was missing. Raises as `write`."""
+    path, parts = root / ref, _parts(ref)
+    try:
+        at = _descended(root, parts[:-1], make=True)
+        with _closing(at):
+            made = _mkdir(at, parts[-1])
+            _closed(_folder_at(at, parts[-1]))
+            return made
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise Refused(f"{path} was not made: {LINK}; put a folder of its own there") from None
+        raise ours(error, path) from error
+
+
+# --- one part at a time ----------------------------------------------------------------------------------------------
+
+Place = int | str
+"""An open folder's descriptor; where there is no `openat`, its path."""
+
+
+def _parts(ref: PurePath | str) -> list[str]:
+    said = os.fspath(ref).replace(os.sep, "/")
+    parts = [part for part in said.split("/") if part not in ("", ".")]
+    if said.startswith("/") or "\0" in said or ".." in parts or len(parts) > PARTS_MAX or Path(said).drive:
+        raise OSError(errno.EINVAL, "it is not a path below its folder", said)
+    return parts
+
+
+def _opened(root: Path, ref: PurePath | str) -> int:
+    *above, name = _parts(ref) or [""]
+    at = _descended(root, above)
+    with _closing(at):
+        try:
+            return _at(at, name, _FILE)
+        except OSError as error:
+            raise _told(error, at, name) from None
+
+
+def _descended(root: Path, parts: list[str], *, make: bool = False) -> Place:
+    at: Place = os.open(root, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)) if _AT else os.path.realpath(root)
+    for part in parts:
+        try:
+            if make:
+                _mkdir(at, part)
+            below = _folder_at(at, part)
+        finally:
+            _closed(at)
+        at = below
+    return at
+
+
+def _folder_at(at: Place, name: str) -> Place:
+    if not isinstance(at, int):
+        return _plain(at, name)
+    try:
+        return os.open(name, _FOLDER, dir_fd=at)
+    except OSError as error:
+        raise _told(error, at, name) from None
+
+
+def _at(at: Place, name: str, flags: int, mode: int = 0o600) -> int:
+    if isinstance(at, int):
+        return os.open(name, flags, mode, dir_fd=at)
+    return os.open(_plain(at, name), flags, mode)
+
+
+def _plain(folder: str, name: str) -> str:
+    """Return the path of a name in a folder. Raises OSError: it is a link of any kind."""
+    path = os.path.join(folder, name)  # noqa: PTH118
+    if os.path.normcase(os.path.realpath(path)) != os.path.normcase(path):
+        raise OSError(errno.ELOOP, LINK, path)
+    return path
+
+
+def _told(error: OSError, at: Place, name: str) -> OSError:
+    """Return the error; a link is told as one, whatever the system calls it."""
+    if isinstance(at, int) and error.errno in (errno.ENOTDIR, errno.EMLINK, errno.ELOOP):
+        with contextlib.suppress(OSError):
+            if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+                return OSError(errno.ELOOP, LINK, name)
+    return error
+
+
+def _checked(handle: int, ref: PurePath | str, most_bytes: int) -> None:
+    seen = os.fstat(handle)
+    if not stat.S_ISREG(seen.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(ref))
+    if seen.st_size > most_bytes:
+        raise OSError(errno.EFBIG, f"it holds more than {most_bytes} bytes", str(ref))
+
+
+def _below(at: Place, ref: str, left: list[int], depth: int) -> Iterator[Seen]:
+    names = []
+    with os.scandir(at) as entries:  # read to its bound before it is sorted: a folder may hold a million names
+        for entry in entries:
+            if left[0] <= 0:
+                break
+            left[0] -= 1
+            names.append(entry.name)
+    for name in sorted(names):
+        path = f"{ref}/{name}" if ref else name
+        try:
+            seen = _seen(at, name)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            yield Seen(path, 0, 0, 0, _why(error))
+            continue
+        wrong = ""
+        if stat.S_ISDIR(seen.st_mode):
+            if depth <= 1:
+                yield Seen(path, 0, 0, 0, "it lies too many folders down")
+                continue
+            try:
+                below = _folder_at(at, name)
+            except OSError as error:
+                yield Seen(path, 0, 0, 0, _why(error))
+                continue
+            with _closing(below):
+                yield from _below(below, path, left, depth - 1)
+            continue
+        if stat.S_ISLNK(seen.st_mode):
+            wrong = LINK
+        elif not stat.S_ISREG(seen.st_mode):
+            wrong = "it is not a regular file"
+        yield Seen(path, seen.st_mtime_ns, seen.st_size, seen.st_ino, wrong)
+
+
+def _seen(at: Place, name: str) -> os.stat_result:
+    if isinstance(at, int):
+        return os.stat(name, dir_fd=at, follow_symlinks=False)
+    return Path(_plain(at, name)).lstat()
+
+
+def _why(error: OSError) -> str:
+    return LINK if error.errno == errno.ELOOP else f"it cannot be read ({error.strerror})"
+
+
+def _mode_there(at: Place, name: str) -> int | None:
+    """Return the permissions of the file that is there. Raises OSError: it is a link."""
+    try:
+        seen = _seen(at, name)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(seen.st_mode):
+        raise OSError(errno.ELOOP, LINK, name)
+    return stat.S_IMODE(seen.st_mode) if stat.S_ISREG(seen.st_mode) else None
+
+
+def _mkdir(at: Place, name: str) -> bool:
+    try:
+        if isinstance(at, int):
+            os.mkdir(name, dir_fd=at)
+        else:
+            os.mkdir(os.path.join(at, name))  # noqa: PTH102, PTH118
+    except FileExistsError:
+        return False
+    _sync(at)
+    return True
+
+
+def _replace(at: Place, old: str, new: str) -> None:
+    if isinstance(at, int):
+        os.replace(old, new, src_dir_fd=at, dst_dir_fd=at)
+    else:
+        os.replace(os.path.join(at, old), os.path.join(at, new))  # noqa: PTH105, PTH118
+
+
+def _unlink(at: Place, name: str) -> None:
+    if isinstance(at, int):
+        os.unlink(name, dir_fd=at)
+    else:
+        os.unlink(os.path.join(at, name))  # noqa: PTH108, PTH118
+
+
+def _sync(at: Place) -> None:
+    if isinstance(at, int):
+        with contextlib.suppress(OSError):
+            os.fsync(at)
+
+
+def _closed(at: Place) -> None:
+    if isinstance(at, int):
+        os.close(at)
+
+
+@contextlib.contextmanager
+def _closing(at: Place) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _closed(at)
