@@ -23,6 +23,7 @@ from memory_anchor.interfaces.callers import actor_from
 from memory_anchor.model import Actor
 from memory_anchor.runtime import wire
 from memory_anchor.runtime.engine import beside, taken_over
+from memory_anchor.runtime.environment import CONFIG_FILE, governed, own_file
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Profile, Settings
 
@@ -125,8 +126,10 @@ def run_in_process(env: dict[str, str] | None = None) -> int:
     environment = dict(os.environ) if env is None else env
     os.umask(0o077)
     own = wire.own_preamble(environment, cwd=str(Path.cwd()), pid=os.getpid(), nonce=os.urandom(8).hex())
-    with DirectoryLock.acquire(Path(wire.data_dir(environment)), role=IN_PROCESS) as lock:
-        backend = build(lock)
+    data = wire.data_dir(environment)
+    settings = settings_of(_for_this_client(environment, data))
+    with DirectoryLock.acquire(Path(data), role=IN_PROCESS) as lock:
+        backend = build(lock, settings)
         try:
             anyio.run(serve_stdio, backend, own)
         except KeyboardInterrupt:
@@ -134,6 +137,20 @@ def run_in_process(env: dict[str, str] | None = None) -> int:
         finally:
             backend.close()
     return 0
+
+
+def _for_this_client(env: dict[str, str], data: str) -> dict[str, str]:
+    """Return the environment without what a client's configuration may not set in the user's own data directory.
+
+    This process serves one project, so its profile, scope and budgets count; a directory of its own is its own affair.
+    """
+    own = own_file(env, data)
+    if not own:
+        return env
+    dropped = governed(env)
+    if dropped:
+        log.warning("not taken from the environment: %s; see %s", ", ".join(sorted(dropped)), own)
+    return {name: value for name, value in env.items() if name not in dropped} | {CONFIG_FILE: own}
 
 
 def _profile(name: str) -> Profile:

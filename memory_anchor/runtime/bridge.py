@@ -15,8 +15,9 @@ import select
 import socket
 import sys
 import time
+from contextlib import suppress
 
-from memory_anchor.runtime import env_names, handshake, launch, wire
+from memory_anchor.runtime import env_names, environment, handshake, launch, wire
 from memory_anchor.runtime.relay import INVALID_REQUEST, Relay, error_line
 
 TYPE_CHECKING = False
@@ -47,6 +48,7 @@ LAST_ANSWERS_S = 5.0
 """How long after the agent closed stdin its last requests may still be answered."""
 FAILURE_FRESH_S = 5.0
 """An engine may leave its reason and be connected to before its socket closes; older reasons are another engine's."""
+PART_ASK_S = 0.5
 TICK_S = 1.0
 MAX_BACKLOG_BYTES = 64 << 20
 """With this much unsent to a slow engine, the agent's lines stay in its own pipe."""
@@ -93,6 +95,7 @@ class Bridge:
         self._resting = False  # no engine wanted until the agent asks something
         self._next_try = 0.0
         self._read_file = False
+        self._parted: tuple[int, float] | None = None  # the engine asked to hand over for its settings, and when
 
     def run(self) -> None:
         """Pump until the agent closes its stdin and its last requests are answered."""
@@ -157,12 +160,31 @@ class Bridge:
             link.close()
             self._give_up(now, "its socket belongs to another user")
             return
+        if environment.disagrees(self._state, os.environ, self.data):
+            link.close()
+            self._part(now)
+            return
         link.setblocking(False)
         self._link = link
         self._linked_at, self._linked_epoch, self._heard_at = now, time.time(), now
         self._asked_at = None
         self._heard.clear()
         self._unsent[:] = wire.greeting("mcp", self.preamble, self._state)
+
+    def _part(self, now: float) -> None:
+        """Ask an engine that took settings which this bridge does not bring to hand over to one that leaves them."""
+        self._answer_from_file()
+        self._started_at = None
+        pid = _pid(self._state)
+        if self._parted is None or self._parted[0] != pid:
+            self._parted = (pid, now)
+            self._note("the engine took settings from another project's environment; it hands over to one without them")
+        elif now - self._parted[1] > START_WAIT_S:
+            self._give_up(now, "it holds settings of another project's environment; run `memory-anchor engine stop`")
+            return
+        self._next_try = now + POLL_SLOW_S
+        with suppress(OSError):  # it loads, or ends already: asked again until it has gone
+            wire.ask(self.data, "stop", wire.Preamble(), timeout_s=PART_ASK_S)
 
     def _engine_is_foreign(self, link: socket.socket) -> bool:
         uid = wire.peer_uid(link)
@@ -403,12 +425,23 @@ def main(argv: Sequence[str], *, engine: Sequence[str] | None = None) -> int:
     os.umask(0o077)
     sink = os.dup(1)
     os.dup2(2, 1)
-    bridge = Bridge(wire.data_dir(os.environ), preamble, source=_selectable_stdin(), sink=sink, engine=engine)
+    data = wire.data_dir(os.environ)
+    _note_environment(data, preamble.project_dir)
+    bridge = Bridge(data, preamble, source=_selectable_stdin(), sink=sink, engine=engine)
     try:
         bridge.run()
     except (KeyboardInterrupt, BrokenPipeError):
         return 130
     return 0
+
+
+def _note_environment(data: str, project: str) -> None:
+    """Keep what this project brings, and say once which of its variables no shared engine takes."""
+    with suppress(OSError):  # whoever starts the engine meets the same trouble and says so
+        environment.note(os.environ, data, project)
+    left = environment.taken(os.environ, data)
+    if left.left:
+        print(f"memory-anchor: not taken from the environment: {', '.join(left.left)}; {left.reason}", file=sys.stderr)
 
 
 def _selectable_stdin() -> int | socket.socket:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from memory_anchor.errors import TABLE, BadInput, DiskFull, MemoryAnchorError, StoreDamaged, WrongEmbedder, report
 from memory_anchor.files import ours
-from memory_anchor.runtime import backup, engine, wire
+from memory_anchor.runtime import backup, engine, environment, wire
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
@@ -57,6 +57,7 @@ def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator
     yield from _packages()
     settings, finding = _settings(env)
     yield finding
+    yield from _environment(env, data_dir)
     yield _directory(data_dir)
     yield _room(data_dir, (settings.store.reserve_mb if settings is not None else 64) << 20)
     serving = engine.status(data_dir)
@@ -111,6 +112,13 @@ def _settings(env: Mapping[str, str]) -> tuple[Settings | None, Check]:
     except MemoryAnchorError as error:
         return None, failed("settings", error, "correct it; `memory-anchor config` shows every setting and its origin")
     return settings, Check("settings", "ok", f"{settings.store.kind} store, embedder {settings.embedder.kind}")
+
+
+def _environment(env: Mapping[str, str], data_dir: Path) -> Iterator[Check]:
+    left = environment.taken(env, str(data_dir))
+    if left.left:
+        told = f"no shared engine takes {', '.join(left.left)}: {left.reason}"
+        yield Check("environment", "warning", told, "write what is meant into your settings file, or unset it")
 
 
 def _directory(data_dir: Path) -> Check:

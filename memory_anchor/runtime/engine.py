@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from memory_anchor.errors import MemoryAnchorError, StoreBusy, report
-from memory_anchor.runtime import wire
+from memory_anchor.runtime import environment, wire
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.runtime.threads import one_for_algebra
 
@@ -75,7 +75,7 @@ def main(make_backend: Callable[[DirectoryLock], Backend] | None = None, *, deta
         except OSError as error:
             leave_failure(run, error)
             return 1
-        post = StatePost(run, address)
+        post = StatePost(run, address, took=environment.digests(environment.governed(os.environ)))
         post.say("loading")
         try:
             return _serve(data, lock, listener, post, make_backend)
@@ -298,11 +298,15 @@ def socket_path(run: Path) -> Path:
 
 
 class StatePost:
-    """The state file of this engine: written by the holder of the lock alone."""
+    """The state file of this engine: written by the holder of the lock alone.
 
-    def __init__(self, run: Path, address: dict[str, Any]) -> None:
+    took: the settings that came from its environment, as digests; none for a server that a human started.
+    """
+
+    def __init__(self, run: Path, address: dict[str, Any], *, took: dict[str, str] | None = None) -> None:
         self.run = run
         self.address = address
+        self.took = took or {}
         self.started_at = time.time()
 
     def say(self, state: str) -> None:
@@ -314,6 +318,7 @@ class StatePost:
             "state": state,
             "address": self.address,
             "started_at": self.started_at,
+            "took": self.took,
         }
         wire.write_private(str(self.run / wire.STATE_FILE), json.dumps(told))
         if state == "serving":

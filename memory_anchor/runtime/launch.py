@@ -1,8 +1,9 @@
 """Start an engine, and end one that hangs. Standard library only.
 
 The engine is started as its own session and forks once more by itself, so that it is nobody's child: a client that
-ends its whole process tree ends its bridge and no one else's memory. It is given the data directory and the user's own
-settings, and nothing that says for whom it was started: project, profile and conversation come with each connection.
+ends its whole process tree ends its bridge and no one else's memory. It is given the data directory and such settings
+as hold for all whom it serves (`environment`), and nothing that says for whom it was started: project, profile and
+conversation come with each connection.
 """
 
 from __future__ import annotations
@@ -10,22 +11,13 @@ from __future__ import annotations
 import os
 import sys
 
-from memory_anchor.runtime import wire
+from memory_anchor.runtime import environment, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-NOT_INHERITED = ("MEMORY_ANCHOR_PROJECT_DIR", "MEMORY_ANCHOR_PROFILE", "MEMORY_ANCHOR_READ_ONLY")
-NOT_INHERITED_PREFIXES = (
-    "CLAUDE",
-    "CODEX",
-    "GEMINI_CLI",
-    "CURSOR",
-    "VSCODE",
-    "MEMORY_ANCHOR_SCOPE__",
-    "MEMORY_ANCHOR_BUDGET__",
-)
+NOT_INHERITED_PREFIXES = ("CLAUDE", "CODEX", "GEMINI_CLI", "CURSOR", "VSCODE", environment.PREFIX)
 STDERR_LOG = "engine-stderr.log"
 MAX_STDERR_BYTES = 256 * 1024
 SIGKILL = 9
@@ -38,12 +30,9 @@ def engine_command() -> list[str]:
 
 
 def engine_environment(env: Mapping[str, str], data: str) -> dict[str, str]:
-    """Return the environment of an engine for `data`: the user's, less everything that belongs to one caller."""
-    kept = {
-        name: value
-        for name, value in env.items()
-        if name not in NOT_INHERITED and not name.startswith(NOT_INHERITED_PREFIXES)
-    }
+    """Return the environment of an engine for `data`: the user's, less what belongs to one caller or one project."""
+    kept = {name: value for name, value in env.items() if not name.startswith(NOT_INHERITED_PREFIXES)}
+    kept |= environment.taken(env, data).env
     kept["MEMORY_ANCHOR_DATA_DIR"] = data
     if os.path.basename(PACKAGE_ROOT) not in ("site-packages", "dist-packages"):  # noqa: PTH119
         kept["PYTHONPATH"] = os.pathsep.join([PACKAGE_ROOT, *filter(None, [env.get("PYTHONPATH")])])

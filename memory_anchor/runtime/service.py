@@ -262,8 +262,8 @@ class Service:
             case "ping" | "status":
                 await _say(writer, self._status())
             case "stop":
+                self._end("asked to stop")  # also when whoever asked has not waited for the answer
                 await _say(writer, self._status())
-                self._end("asked to stop")
             case "hook":
                 answer = await self._hook(preamble, line)
                 await _say(writer, answer)

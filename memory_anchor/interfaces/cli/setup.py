@@ -190,19 +190,24 @@ def _serve(host: str | None, port: int | None) -> None:
 def config(json_: Json = False) -> None:
     """Show every setting, its value and where it came from."""
     from memory_anchor.app import loaded_settings
+    from memory_anchor.runtime import environment
 
+    left = environment.taken(os.environ, str(data_dir()))
     loaded = loaded_settings(os.environ, preamble().project_dir)
     rows = [
         {"name": name, "value": value, "origin": loaded.origins.get(name, "default")}
         for name, value in _flat(loaded.settings.model_dump(mode="json"))
     ]
     if json_:
-        show_json({"settings": rows, "data_dir": str(data_dir()), "user_file": wire.user_config_file(os.environ)})
+        told = {"data_dir": str(data_dir()), "user_file": wire.user_config_file(os.environ)}
+        show_json({"settings": rows, **told, "not_taken_by_engines": left.left})
         return
     for row in rows:
         origin = "" if row["origin"] == "default" else f" [cyan]{escape(row['origin'])}[/]"
         out.print(f"{row['name']} = {escape(str(row['value']))}{origin}")
     quiet(f"data directory {data_dir()}; your file {wire.user_config_file(os.environ)}")
+    if left.left:
+        quiet(f"for this command alone, not for a shared engine: {', '.join(left.left)}; {left.reason}")
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

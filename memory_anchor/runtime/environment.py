@@ -1,0 +1,166 @@
+"""Which settings an engine may take from the environment of whoever starts it. Standard library only.
+
+One engine serves every project, and a bridge's environment comes from a client's configuration, which a cloned
+repository can bring along: taken as it is, one project would lower the gate and name the language model for all others.
+Two kinds of data directory are told apart:
+
+- The user's own: the platform's folder, or the one that the user's file names. Settings come from that file alone. The
+  file is found without `MEMORY_ANCHOR_CONFIG_FILE` and noted in the directory at its first use, so that another
+  HOME or XDG_CONFIG_HOME does not lead to another file.
+- One that only an environment names (a check, a second memory). A variable counts there while every project that uses
+  the directory brings it with the same value; a project that brings another one takes it away from all.
+
+What belongs to one caller travels in its preamble instead: project, scope, profile, budget, and rights, which only
+become narrower. Invariant: a bridge is never served by an engine that took a setting which this bridge does not bring.
+Rejected: the first starter's environment for all (an attacker may be first) and environments per connection (store,
+embedder and model exist once in a process).
+Noted are names and digests, never values: an API key may be one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import namedtuple
+
+from memory_anchor.runtime import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+PREFIX = "MEMORY_ANCHOR_"
+CONFIG_FILE = "MEMORY_ANCHOR_CONFIG_FILE"
+DATA_DIR = "MEMORY_ANCHOR_DATA_DIR"
+OF_ONE_CALLER = (
+    "MEMORY_ANCHOR_PROJECT_DIR",
+    "MEMORY_ANCHOR_PROFILE",
+    "MEMORY_ANCHOR_READ_ONLY",
+    "MEMORY_ANCHOR_CONVERSATION",
+    "MEMORY_ANCHOR_PASSPHRASE_FILE",
+)
+OF_ONE_CALLER_PREFIXES = ("MEMORY_ANCHOR_SCOPE__", "MEMORY_ANCHOR_BUDGET__")
+NOTES_FILE = "environments.json"
+MAX_PROJECTS = 500
+DIGEST_CHARS = 24
+
+_Fields = namedtuple("_Fields", "env left reason")
+
+
+class Taken(_Fields):
+    """env: the variables an engine takes. left: names that are set and not taken, reason: why, "" when none is left."""
+
+    __slots__ = ()
+
+
+def taken(env: Mapping[str, str], data: str) -> Taken:
+    """Return which `MEMORY_ANCHOR_` variables of `env` an engine for `data` takes. Notes nothing."""
+    brought, notes = _brought(env), _notes(data)
+    if own := own_file(env, data):
+        left = sorted(name for name, value in brought.items() if not (name == CONFIG_FILE and value == own))
+        why = f"an engine for {data} takes them from {own} alone" if left else ""
+        return Taken({CONFIG_FILE: own}, left, why)
+    mine = digests(brought)
+    agreed = {
+        name: value
+        for name, value in brought.items()
+        if all(other.get(name) == mine[name] for other in _projects(notes).values())
+    }
+    left = sorted(set(brought) - set(agreed))
+    why = f"projects that share {data} do not all bring the same; say it in {wire.user_config_file(env)}"
+    if CONFIG_FILE in left:
+        agreed[CONFIG_FILE] = os.devnull
+        why = f"projects that share {data} do not all bring the same"
+    return Taken(agreed, left, why if left else "")
+
+
+def note(env: Mapping[str, str], data: str, project: str) -> None:
+    """Keep what this project's bridge brings, or, in the user's own directory, which file governs. Raises OSError."""
+    notes = _notes(data)
+    if own := own_file(env, data):
+        if notes.get("user_file") != own:
+            _keep(data, {**notes, "user_file": own})
+        return
+    mine, projects = digests(_brought(env)), _projects(notes)
+    if projects.get(project) == mine:
+        return
+    others = {name: kept for name, kept in projects.items() if name != project}
+    newest = dict(list(others.items())[-(MAX_PROJECTS - 1) :])
+    _keep(data, {**notes, "projects": {**newest, project: mine}})
+
+
+def disagrees(state: Mapping[str, Any], env: Mapping[str, str], data: str) -> bool:
+    """Return whether an engine took a setting that this caller does not bring. state: the engine's own file."""
+    took = state.get("took")
+    if not isinstance(took, dict) or not took:
+        return False  # a server that a human started says nothing: its environment is the human's
+    own = own_file(env, data)
+    allowed = digests({CONFIG_FILE: own} if own else _brought(env))
+    if not own and took.get(CONFIG_FILE) == digests({CONFIG_FILE: os.devnull})[CONFIG_FILE]:
+        took = {name: digest for name, digest in took.items() if name != CONFIG_FILE}
+    return any(allowed.get(str(name)) != digest for name, digest in took.items())
+
+
+def own_file(env: Mapping[str, str], data: str) -> str:
+    """Return the settings file that governs `data` when it is the user's own directory, else ""."""
+    noted = _notes(data).get("user_file")
+    if isinstance(noted, str) and noted:
+        return noted
+    bare = {name: value for name, value in env.items() if name not in (DATA_DIR, CONFIG_FILE)}
+    return wire.user_config_file(bare) if _same(wire.data_dir(bare), data) else ""
+
+
+def digests(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return name -> what tells two values apart without saying them."""
+    if not variables:
+        return {}
+    import hashlib  # 4 ms, for those who set something
+
+    return {
+        name: hashlib.sha256(f"{name}={value}".encode("utf-8", "surrogateescape")).hexdigest()[:DIGEST_CHARS]
+        for name, value in variables.items()
+    }
+
+
+def governed(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of an engine's own environment that are settings for all whom it serves."""
+    return {
+        name: value
+        for name, value in env.items()
+        if name.startswith(PREFIX)
+        and name != DATA_DIR
+        and name not in OF_ONE_CALLER
+        and not name.startswith(OF_ONE_CALLER_PREFIXES)
+    }
+
+
+def _brought(env: Mapping[str, str]) -> dict[str, str]:
+    brought = governed(env)
+    path = wire.user_config_file(env)
+    if CONFIG_FILE in brought or os.path.exists(path):  # noqa: PTH110
+        brought[CONFIG_FILE] = path
+    return brought
+
+
+def _notes(data: str) -> dict[str, Any]:
+    return wire.read_json(os.path.join(data, NOTES_FILE)) or {}  # noqa: PTH118
+
+
+def _projects(notes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    projects = notes.get("projects")
+    if not isinstance(projects, dict):
+        return {}
+    return {str(name): kept for name, kept in projects.items() if isinstance(kept, dict)}
+
+
+def _keep(data: str, notes: Mapping[str, Any]) -> None:
+    wire.run_dir(data)
+    wire.write_private(os.path.join(data, NOTES_FILE), json.dumps(notes, ensure_ascii=False))  # noqa: PTH118
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)  # noqa: PTH121
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
