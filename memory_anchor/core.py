@@ -51,14 +51,12 @@ from memory_anchor.model import (
     FOUND_STATES,
     Actor,
     Caller,
-    ConstitutionEntry,
     Layer,
     Memory,
     Origin,
     RetrievedSnippet,
     Scope,
     SearchAnswer,
-    Status,
     point_id,
 )
 from memory_anchor.ports import (
@@ -99,7 +97,6 @@ EMBED_BATCH = 16
 EMBED_RETRY_S = 30.0
 PRELOADED = "memory"
 """Embedded to load the model."""
-SUPPLEMENTS_MAX = 20
 STOP_WAIT_S = 10.0
 
 
@@ -266,7 +263,6 @@ class Core:
                     budget_tokens=settings.budget.identity,
                     min_interval_s=settings.constitution.min_interval_s,
                     distinct_approvers=settings.constitution.distinct_approvers,
-                    supplements=lambda: self._supplements(project_id),
                 ),
                 operations=OperationalKnowledge(Path(root) if root else None, self.nearness.of),
                 sources=FreshnessChecker(WorkingTree(Path(root))) if root else None,
@@ -410,14 +406,6 @@ class Core:
             return self.nearness.rows(texts)
         except Unavailable:
             return None
-
-    def _supplements(self, project_id: str) -> Sequence[ConstitutionEntry]:
-        found = self.services.store.find(
-            Layer.IDENTITY_SCHEMA.value,
-            Where((OneOf("project", (project_id,)), OneOf("state", (Status.ACTIVE.value,)))),
-            limit=SUPPLEMENTS_MAX,
-        )
-        return [ConstitutionEntry(m.id, m.content, int(m.priority), "qdrant") for m in found]
 
     def _paused(self) -> bool:
         return self.settings.paused or (self.data_dir / "paused").exists()

@@ -287,7 +287,7 @@ RECEIPTS_KEPT = 16
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One version of one memory (L2, L3 or an L0 supplement).
+    """One version of one memory (L2 or L3).
 
     importance, confidence: 0 to 1. priority: 0 to 200. sentiment: -1 to 1. Times are aware UTC. valid_*: when it was
     true. recorded_*: when it was believed (`None` in `*_to` is an open end). first_recorded_at: when version 1 was

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from typer.testing import CliRunner, Result
 
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
+from memory_anchor.evaluation.approved import approve as approve_whole
 from memory_anchor.interfaces import calls
 from memory_anchor.interfaces.cli import link
 from memory_anchor.interfaces.cli.app import app
+from memory_anchor.layers import approval
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import ManualClock, ephemeral_core
 
@@ -62,6 +65,20 @@ def agent(project: Path) -> Actor:
 @pytest.fixture
 def anchor(core: Core, agent: Actor) -> MemoryAnchor:
     return core.anchor(agent)
+
+
+@pytest.fixture
+def approve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., MemoryAnchor]:
+    """Return a function that approves and seals the constitutions of memories' projects, with a cheap key."""
+    monkeypatch.setattr(approval, "SCRYPT_COST", 2**4)
+
+    def approved(*anchors: MemoryAnchor) -> MemoryAnchor:
+        for anchor in anchors:  # a file that is approved again has changed: the test's world begins anew
+            shutil.rmtree(anchor.services.data_dir / "identity", ignore_errors=True)
+        approve_whole(*(anchor.room.identity for anchor in anchors))
+        return anchors[0]
+
+    return approved
 
 
 @pytest.fixture

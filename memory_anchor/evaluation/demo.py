@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.errors import MemoryAnchorError, Unavailable
+from memory_anchor.evaluation.approved import approve_in
 
 COMMITS_MAX = 40
 STOP_TIMEOUT_S = 20.0
@@ -99,6 +100,8 @@ def run(*, say: Say, repository: Path | None = None, keep: bool = False) -> dict
 async def _run(source: Path, room: Path, say: Say) -> dict[str, Any]:
     project = _fresh_project(source, room / "project")
     say(f"project {project}, input from {source.name}")
+    approve_in(room / "data", project)
+    say("constitution.yaml approved and sealed; before that nothing of it is told")
     started = time.perf_counter()
     async with _client(project, room / "data") as client:
         tools = (await client.list_tools()).tools

@@ -22,6 +22,7 @@ from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.evaluation import metrics
+from memory_anchor.evaluation.approved import approve
 from memory_anchor.evaluation.questions import Case, Material, Question
 from memory_anchor.interfaces import shapes
 from memory_anchor.model import Actor, Caller, Layer, RetrievedSnippet, Scope
@@ -119,6 +120,8 @@ def run_case(
             try:
                 names = _write(core, clock, case, project, tally, say)
                 reader = core.anchor(_actor(project, ""))
+                if case.constitution:
+                    approve(reader.room.identity)
                 _warm(core, reader, case)
                 tally.answers += [_ask(reader, question, names) for question in case.questions]
             finally:

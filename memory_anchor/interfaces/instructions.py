@@ -3,6 +3,7 @@
 Clients always inject this text, also when they defer the tools, and some cut it at two kilobytes. So L0 goes in whole
 where it fits beside the rest, else its first entries with the call that gets all of them; never half an entry. L0 is
 approved by humans and meant to be followed, so it stands unfenced; its look-alike fences are neutralised all the same.
+Where none is in force, one line says what a human runs.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _WARNED = "(the constitution has warnings: call get_constitution)"
 def instructions_for(constitution: Constitution, *, read_only: bool) -> str:
     """Return the text, at most `INSTRUCTIONS_BYTES_MAX` bytes of UTF-8."""
     lines = [_HEAD, _SEARCH, *([_READ_ONLY] if read_only else [_SAVE, _CLOSE]), _RULE]
+    if not constitution.entries:
+        return "\n".join([*lines, *(f"({warning})" for warning in constitution.warnings[:1])])
     if constitution.warnings:
         lines.append(_WARNED)
-    if not constitution.entries:
-        return "\n".join(lines)
     lines.append(_L0)
     shown = [f"- {neutralise(entry.content)}" for entry in constitution.entries]
     for kept in range(len(shown), -1, -1):

@@ -213,11 +213,15 @@ def changed_lines(approved: str, found: str) -> str:
 def add(text: str, entry: ConstitutionEntry) -> str:
     """Return `text` with `entry` behind the last one.
 
-    Raises BadInput: the id is taken, or the layout cannot be spliced.
+    Raises BadInput: the id is taken, there are `MAX_ENTRIES` already, or the layout cannot be spliced.
     """
     before = parse(text)
     if any(one.id == entry.id for one in before.entries):
         raise BadInput(f"entry_id is {entry.id}, which exists already; give another id, or use action replace")
+    if len(before.entries) >= MAX_ENTRIES:
+        raise BadInput(
+            f"there would be {len(before.entries) + 1} entries; allowed are {MAX_ENTRIES}; replace or remove one"
+        )
     newline = "\r\n" if "\r\n" in text else "\n"
     if before.places and before.places[-1].flow:
         last = before.places[-1]

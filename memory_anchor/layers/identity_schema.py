@@ -1,9 +1,10 @@
 """L0, who this project is: always whole, never searched, changed only by humans (strategy, section 2, L0).
 
-What is served is the last approved text, sealed and kept outside the project. The project's `constitution.yaml` is the
-readable copy people edit and commit; when the two differ (an agent with an editor, a merge, a missing or half-written
-file) the approved text goes on being served with a warning that names the lines and the next command. The rejected way,
-serving the file and checking it into Git, lets any agent that can edit a file rewrite its own rules.
+What is served is the last approved text, sealed and kept outside the project, and nothing before the first approval.
+The project's `constitution.yaml` is the readable copy people edit and commit; when the two differ (an agent with an
+editor, a merge, a missing or half-written file) the approved text goes on being served with a warning that names the
+lines and the next command. The rejected ways: serving the file lets any agent that can edit a file, or any repository
+that was cloned, write the rules; entries kept in the store are as good as whoever can write there.
 
 A change is a proposal, three confirmations with the passphrase (三次审批), then one splice of the approved text and of
 the file. Order at the third: confirmation, sealed text, file, trail, proposal. From the sealed text on it is served; a
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,10 +43,9 @@ from memory_anchor.layers.approval import (
 )
 from memory_anchor.layers.approved import Link, Revision, continuation, linked, read_trail, write_trail
 from memory_anchor.layers.changes import after, shown_diff, target
-from memory_anchor.layers.constitution_text import FILE_NAME, MAX_ENTRIES, Document
+from memory_anchor.layers.constitution_text import FILE_NAME, MAX_ENTRIES, Document, in_order
 from memory_anchor.layers.proposals import FOLDER, MAX_OPEN, Filed, ProposalBook, Rejection, new_id
 from memory_anchor.layers.served import TextInForce
-from memory_anchor.layers.supplements import Supplements, merged
 from memory_anchor.model import (
     Confirmation,
     Constitution,
@@ -63,8 +63,7 @@ class IdentitySchema:
 
     home: a folder of this project's own outside it, `<data_dir>/identity/<project_id>`; keys lie in its parent.
     budget_tokens: what all entries together may cost. min_interval_s: least time between two confirmations.
-    distinct_approvers: whether the three must come from three keys. supplements: approved entries kept in the store;
-    without it, those that another process saw last.
+    distinct_approvers: whether the three must come from three keys.
     """
 
     def __init__(
@@ -78,7 +77,6 @@ class IdentitySchema:
         budget_tokens: int = 500,
         min_interval_s: int = 0,
         distinct_approvers: bool = False,
-        supplements: Callable[[], Sequence[ConstitutionEntry]] = tuple,
     ) -> None:
         root = project_dir or home
         self.project_id = project_id
@@ -89,7 +87,6 @@ class IdentitySchema:
         self._budget_tokens = budget_tokens
         self._min_interval_s = min_interval_s
         self._distinct = distinct_approvers
-        self._supplements = Supplements(home, None if supplements is tuple else supplements)
         self._keys = KeyRing(home.parent)
         self._in_force = TextInForce(path=self.path, project_dir=project_dir, home=home, keys=self._keys)
         self._book = ProposalBook(root / FOLDER)
@@ -99,16 +96,14 @@ class IdentitySchema:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def load(self) -> Constitution:
-        """Return L0 as served: whole, by priority, at most 20 entries, with a warning for all that is not approved."""
+        """Return L0 as served: the approved text whole, by priority, with a warning for all that is not approved."""
         with self._lock:
             served = self._in_force.now()
-            supplements, stale = self._supplements.read()
-            entries, left_out = merged(served.document, supplements)
+            entries = in_order(served.document.entries)
             if self._counted[0] != entries:
                 # The tokenizer takes 0.8 s and 130 MB to load, which no first turn waits for; approvals count exactly.
                 self._counted = (entries, estimate_tokens(_joined(entries)))
-            warnings = (*served.warnings, *stale, *left_out)
-            return Constitution(entries, served.document.version, self._counted[1], warnings)
+            return Constitution(entries, served.document.version, self._counted[1], served.warnings)
 
     @property
     def initialised(self) -> bool:
@@ -116,9 +111,15 @@ class IdentitySchema:
         return self._in_force.initialised
 
     def text(self) -> str:
-        """Return the text in force as a file's content, comments and all."""
+        """Return the text in force as a file's content, comments and all.
+
+        Raises Refused: none is in force, so nothing may replace the project's file.
+        """
         with self._lock:
-            return self._in_force.now().document.text
+            served = self._in_force.now()
+        if served.revision is None:
+            raise Refused(served.warnings[0])
+        return served.document.text
 
     def approver(self) -> Approver | None:
         """Return who approves on this machine, None before the first `init`."""
@@ -157,7 +158,7 @@ class IdentitySchema:
 
         Raises BadInput, NotFound: it cannot be applied to the text in force any more.
         """
-        return shown_diff(self.text(), proposal)
+        return shown_diff(self._in_force.ground(), proposal)
 
     def fingerprint(self, proposal: Proposal) -> str:
         """Return the hash of the proposal and of what it would replace: what a confirmation signs."""
@@ -197,7 +198,7 @@ class IdentitySchema:
             from_id=stored("from_id", from_id, most=NAME_MAX) or None,
         )
         with self._lock:
-            same = self._in_force.now().document
+            same = splice.parse(self._in_force.ground())
             if any(one.content == said for one in same.entries):
                 there = next(one.id for one in same.entries if one.content == said)
                 raise BadInput(f"content is what entry {there} says already; nothing would change")
@@ -362,8 +363,8 @@ class IdentitySchema:
         return digest_of({"content": old.content}) if old else "gone"
 
     def _applied(self) -> tuple[str, ...]:
-        revision = self._in_force.archive().current(self._keys.own()).revision
-        return revision.applied if revision else ()
+        standing = self._in_force.archive().current(self._keys.own())
+        return standing.revision.applied if standing.revision and standing.sound else ()
 
     def _file(self, proposal: Proposal) -> Proposal:
         """Write a new proposal's file, unless an open one says the same."""
@@ -458,10 +459,9 @@ class IdentitySchema:
     def _check_limits(self, document: Document, error: type[MemoryAnchorError]) -> None:
         if document.problems:
             raise error(f"{FILE_NAME} would not be usable: {document.problems[0]}")
-        ids = {one.id for one in document.entries}
-        entries = [*document.entries, *(one for one in self._supplements.read()[0] if one.id not in ids)]
+        entries = document.entries
         if len(entries) > MAX_ENTRIES:
-            raise error(f"there would be {len(entries)} entries; allowed are {MAX_ENTRIES}, supplements counted")
+            raise error(f"there would be {len(entries)} entries; allowed are {MAX_ENTRIES}")
         tokens = count_tokens(_joined(entries))
         if tokens > self._budget_tokens:
             raise error(f"the entries would cost {tokens} tokens; allowed are {self._budget_tokens} (budget.identity)")

@@ -1,9 +1,10 @@
 """Which text of L0 is in force, and what to say when the project's file says something else.
 
-Three cases. Approved on this machine: the sealed text, whatever the file holds. Never approved: the file itself, with a
-warning, and its last readable state when it is broken or gone. Approved but the sealed text is lost: the file, with a
-warning that says so. Files are compared by their bytes rather than by time stamps: they are small, and an edit within
-one tick of the file system's clock must not go unseen. Invariant: `now` never raises.
+Only a text that a human sealed on this machine is ever in force, whatever the project's file holds. Before the first
+approval, or when the sealed text is lost or does not carry the approver's seal, L0 is empty and a warning names the
+command for the human: a repository that was just cloned must not speak to a model in its owner's name. The rejected
+way, serving the file with a warning, did just that. Files are compared by their bytes rather than by time stamps: they
+are small, and an edit within one tick of the file system's clock must not go unseen. Invariant: `now` never raises.
 """
 
 from __future__ import annotations
@@ -33,15 +34,25 @@ MISSING = "it is missing"
 EMPTY = "it is empty"
 """What a write that was cut short, or a shell's `>`, leaves for a moment."""
 BACKUPS_KEPT = 50
-LAST_READABLE = "last_readable.yaml"
 RESTORE = f"`memory-anchor constitution show --yaml > {FILE_NAME}` brings it back"
 ADOPT = "`memory-anchor constitution adopt` proposes the difference"
-INIT = "`memory-anchor init` on a terminal approves it"
+MAKE = "a human runs `memory-anchor init` on a terminal to make one"
+INIT = "a human runs `memory-anchor init` on a terminal to approve it"
+NOTHING = parse("")
+"""What is in force before the first approval."""
+GONE = (
+    f"no constitution is in force: the approved text of {FILE_NAME} is gone from this machine; restore the identity "
+    f"folder of the data folder from a backup, or {INIT} anew"
+)
+UNSEALED = (
+    f"no constitution is in force: the approved text of {FILE_NAME} does not carry this machine's approver's seal; "
+    f"restore the identity folder of the data folder from a backup, or {INIT} anew"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The text in force, before supplements. revision: the sealed text it is, None when it is not approved."""
+    """The text in force. revision: the sealed text it is, None when none is in force."""
 
     document: Document
     warnings: tuple[str, ...]
@@ -167,46 +178,32 @@ class TextInForce:
             write_whole(self.path, STARTER.encode(), mode=SHARED)
         return self.readable_file()
 
+    def ground(self) -> str:
+        """Return the text that a proposal changes: the one in force, before the first approval the readable file."""
+        served = self.now()
+        if served.revision is not None:
+            return served.document.text
+        found = self.file()
+        return found.document.text if found.document is not None and not found.wrong else NOTHING.text
+
     def _weigh(self, found: Found, standing: Standing, initialised: bool) -> Served:
-        if standing.revision is not None:
+        if standing.revision is not None and standing.sound:
             document = parse(standing.revision.text)
-            warnings = (*_about_seal(standing), *_about_file(found, document))
-            return Served(document, warnings, standing.revision if standing.sound else None)
-        warning = (
-            f"the approved text of {FILE_NAME} is gone from this machine and the file is served as it is: {INIT}"
-            if initialised
-            else f"{FILE_NAME} was never approved on this machine: {INIT}"
-        )
-        if found.document is not None and not found.wrong:
-            self._keep(found)
-            return Served(found.document, (warning,), None)
-        last = self._last_readable()
-        if last is not None:
-            said = f"{FILE_NAME}: {found.wrong}; its last readable text is served; mend it, or {RESTORE}"
-            return Served(last, (said, warning), None)
+            warnings = (*_about_damage(standing), *_about_file(found, document))
+            return Served(document, warnings, standing.revision)
+        if standing.revision is not None:
+            return Served(NOTHING, (UNSEALED,), None)
+        if initialised:
+            return Served(NOTHING, (GONE,), None)
         if found.wrong in (MISSING, EMPTY):
-            told = f"{FILE_NAME}: {found.wrong} and nothing approved is on this machine; `memory-anchor init` makes one"
-            return Served(parse(""), (told,), None)
-        document = found.document or parse("")
-        said = f"{FILE_NAME}: {found.wrong}" + ("; what can be read of it is served" if document.entries else "")
-        return Served(document, (said, warning), None)
-
-    def _keep(self, found: Found) -> None:
-        """Keep a readable file of a project that has no approved text, for the day it is broken."""
-        if found.content is None or self.path.parent == self._home:
-            return
-        with contextlib.suppress(MemoryAnchorError, OSError):
-            if read_bounded(self._home / LAST_READABLE, most_bytes=MAX_BYTES) != found.content:
-                make_private(self._home)
-                write_whole(self._home / LAST_READABLE, found.content)
-
-    def _last_readable(self) -> Document | None:
-        try:
-            content = read_bounded(self._home / LAST_READABLE, most_bytes=MAX_BYTES)
-        except OSError:
-            return None
-        document = parse(decode(content)[0]) if content else None
-        return document if document is not None and not document.problems else None
+            what = f"there is no {FILE_NAME}" if found.wrong == MISSING else f"{FILE_NAME} is empty"
+            return Served(NOTHING, (f"no constitution is in force: {what}; {MAKE}",), None)
+        broken = f" and cannot be read: {found.wrong}" if found.wrong else ""
+        return Served(
+            NOTHING,
+            (f"no constitution is in force: {FILE_NAME} was never approved on this machine{broken}; {INIT}",),
+            None,
+        )
 
     def _archive_of(self, name: str) -> Archive:
         folder = self._home.parent / name
@@ -217,13 +214,7 @@ class TextInForce:
         return self._archives[name]
 
 
-def _about_seal(standing: Standing) -> tuple[str, ...]:
-    if not standing.sound:
-        return (
-            f"the approved text of {FILE_NAME} does not carry this machine's approver's seal; the newest copy is "
-            "served: restore the identity folder of the data folder from a backup, or approve anew with "
-            "`memory-anchor init`",
-        )
+def _about_damage(standing: Standing) -> tuple[str, ...]:
     if standing.damaged:
         numbers = ", ".join(str(one) for one in standing.damaged)
         return (f"approved text {numbers} of {FILE_NAME} is damaged; the one before is served: restore a backup",)

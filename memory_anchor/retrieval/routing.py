@@ -236,11 +236,7 @@ def with_identity(
             layer=Layer.IDENTITY_SCHEMA,
             type="identity",
             when=None,
-            citations=(
-                Citation("file", "constitution.yaml", title=entry.id, observed_at=now, trust=Trust.TRUSTED)
-                if entry.source == "yaml"
-                else Citation("memory_entry", entry.id, observed_at=now, trust=Trust.TRUSTED),
-            ),
+            citations=(Citation("file", "constitution.yaml", title=entry.id, observed_at=now, trust=Trust.TRUSTED),),
             signals={"route": "identity", "coverage_or_cosine": round(score, 4)} if request.detail else None,
         )
         for score, entry in chosen

@@ -23,6 +23,7 @@ from memory_anchor.errors import Refused, Unavailable
 from memory_anchor.interfaces import http_api
 from memory_anchor.interfaces.http_access import is_loopback
 from memory_anchor.interfaces.http_api import build_http
+from memory_anchor.model import Actor
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
 
@@ -299,8 +300,11 @@ def test_a_bug_answers_500_and_quotes_nothing(
     assert "diary" not in caplog.text
 
 
-def test_another_account_gets_neither_rules_nor_how_tos_of_this_machines_project(served: Served, project: Path) -> None:
+def test_another_account_gets_neither_rules_nor_how_tos_of_this_machines_project(
+    served: Served, held: Core, project: Path, approve: Any
+) -> None:
     (project / "constitution.yaml").write_text("version: '1'\nentries:\n  - {id: a, content: Ours, priority: 1}\n")
+    approve(held.anchor(Actor(project_dir=str(project))))
 
     async def entries(headers: dict[str, str]) -> list[str]:
         async with (

@@ -17,6 +17,7 @@ from mcp.types import ResourceTemplateReference
 from memory_anchor.core import Core
 from memory_anchor.interfaces import tool_calls
 from memory_anchor.interfaces.mcp_server import CODE_META, build_server
+from memory_anchor.model import Actor
 from memory_anchor.runtime.wire import PREAMBLE, Preamble
 from memory_anchor.testing import ManualClock
 
@@ -284,7 +285,9 @@ def test_every_tool_is_annotated(server: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_instructions_carry_the_constitution_of_the_callers_own_project(core: Core, tmp_path: Path, mode: str) -> None:
+def test_instructions_carry_the_constitution_of_the_callers_own_project(
+    core: Core, tmp_path: Path, mode: str, approve: Any
+) -> None:
     """One server serves many projects: what it says on connecting belongs to whoever connects."""
     server = build_server(core, profile="standard", read_only=False)
     for name, rule in (("one", "简洁优于功能丰富"), ("two", "Ship on Fridays")):
@@ -292,6 +295,9 @@ def test_instructions_carry_the_constitution_of_the_callers_own_project(core: Co
         (tmp_path / name / "constitution.yaml").write_text(
             f"version: '1'\nentries:\n  - id: rule\n    content: {rule}\n    priority: 1\n", encoding="utf-8"
         )
+    approve(
+        core.anchor(Actor(project_dir=str(tmp_path / "one"))), core.anchor(Actor(project_dir=str(tmp_path / "two")))
+    )
 
     async def greeted(name: str) -> str:
         PREAMBLE.set(Preamble(project_dir=str(tmp_path / name), nonce=name))

@@ -16,6 +16,7 @@ import pytest
 from agent import Agent
 from conftest import until
 
+from memory_anchor.evaluation.approved import approve_in
 from memory_anchor.runtime import engine, handshake, wire
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -229,6 +230,7 @@ def test_a_second_start_answers_from_what_this_project_was_told_before(home: Hom
     (home.project / "constitution.yaml").write_text(
         "version: '1'\nentries:\n- {id: a, content: Never push on Fridays, priority: 0}\n"
     )
+    approve_in(home.data, home.project)
     agent = home.agent("c1")
     agent.tool("get_constitution")
     folder = home.data / handshake.FOLDER

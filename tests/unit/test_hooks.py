@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_recalled_text_cannot_leave_its_fence(core: Core) -> None:
     assert text.count("</recalled-memory>") == 1
 
 
-def test_the_constitution_comes_back_after_a_compaction_only(tmp_path: Path) -> None:
+def test_the_constitution_comes_back_after_a_compaction_only(tmp_path: Path, approve: Any) -> None:
     """Rule hook.compact: at the start the instructions carry L0; a compaction may have dropped it."""
     project = tmp_path / "project"
     project.mkdir()
@@ -81,7 +82,7 @@ def test_the_constitution_comes_back_after_a_compaction_only(tmp_path: Path) -> 
         "version: '1'\nentries:\n- {id: a, content: 永远先写测试, priority: 0}\n"
     )
     core = ephemeral_core(tmp_path / "data")
-    here = core.anchor(Actor(scope=Scope(conversation="c"), project_dir=str(project)))
+    here = approve(core.anchor(Actor(scope=Scope(conversation="c"), project_dir=str(project))))
     assert "永远先写测试" in Hooks().answer(here, "SessionStart", {"source": "compact"})
     assert "永远先写测试" not in Hooks().answer(here, "SessionStart", {"source": "startup"})
 

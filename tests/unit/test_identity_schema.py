@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.errors import BadInput, NotFound, Refused, Unavailable
+from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.layers import approval
 from memory_anchor.layers.identity_schema import IdentitySchema
-from memory_anchor.model import ConstitutionEntry, ProposalAction, ProposalStatus
+from memory_anchor.model import ProposalAction, ProposalStatus
 from memory_anchor.testing import ManualClock
 
 PASS = "correct horse battery"
@@ -111,9 +110,7 @@ CORE = "核心约束：简洁 > 功能丰富， 主动提醒 > 被动记录"
 def test_the_repository_holds_the_three_entries_of_the_strategy(tmp_path: Path) -> None:
     """Strategy, section 2, L0: the typical content, in order of priority, within the budget of 500 tokens."""
     project = Project(tmp_path)
-    shutil.copy(Path(__file__).parents[2] / "constitution.yaml", project.file)
-
-    served = project.schema().load()
+    served = project.begun((Path(__file__).parents[2] / "constitution.yaml").read_text(encoding="utf-8")).load()
 
     assert [entry.content for entry in served.entries] == [
         "项目目标：为 AI 提供跨会话持久化记忆系统",
@@ -124,16 +121,19 @@ def test_the_repository_holds_the_three_entries_of_the_strategy(tmp_path: Path) 
     assert 0 < served.tokens <= 500
 
 
-def test_a_project_never_initialised_serves_its_file_with_a_warning(project: Project) -> None:
-    """Constitution: never initialised, the file is served and the next command is named."""
+def test_a_project_never_initialised_serves_nothing_and_says_what_to_run(project: Project) -> None:
+    """Attack A1: the file of a repository that nobody approved here is not L0; the human's command is named."""
     project.file.write_text(TEXT, encoding="utf-8")
     schema = project.schema()
 
     served = schema.load()
 
-    assert [entry.content for entry in served.entries] == [GOAL, STACK, CORE]
-    assert len(served.warnings) == 1 and "memory-anchor init" in served.warnings[0]
+    assert served.entries == () and served.tokens == 0
+    assert len(served.warnings) == 1 and "never approved" in served.warnings[0]
+    assert "memory-anchor init" in served.warnings[0]
     assert not schema.initialised
+    with pytest.raises(Refused, match="memory-anchor init"):
+        schema.text()
 
 
 def test_a_project_without_a_constitution_is_empty_and_says_how_to_begin(project: Project) -> None:
@@ -141,7 +141,7 @@ def test_a_project_without_a_constitution_is_empty_and_says_how_to_begin(project
     served = project.schema().load()
 
     assert served.entries == () and served.tokens == 0
-    assert len(served.warnings) == 1 and "`memory-anchor init` makes one" in served.warnings[0]
+    assert len(served.warnings) == 1 and "`memory-anchor init`" in served.warnings[0]
 
 
 def test_an_approved_text_is_served_without_a_warning(project: Project) -> None:
@@ -227,8 +227,7 @@ def test_load_takes_any_bytes(tmp_path: Path, initialised: bool, junk: bytes) ->
     served = project.schema().load()
 
     assert served.warnings or initialised
-    if initialised:
-        assert [entry.content for entry in served.entries] == [GOAL, STACK, CORE]
+    assert [entry.content for entry in served.entries] == ([GOAL, STACK, CORE] if initialised else [])
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -252,20 +251,6 @@ def test_hostile_yaml_is_a_warning(project: Project, bomb: bytes) -> None:
     assert schema.load().warnings
 
 
-def test_a_never_approved_file_that_breaks_leaves_its_last_readable_text(project: Project) -> None:
-    """L0 survives a broken file before `init`, too."""
-    project.file.write_text(TEXT, encoding="utf-8")
-    project.schema().load()
-    for broken in ("entries: [", "", " \n"):
-        project.file.write_text(broken, encoding="utf-8")
-
-        served = project.schema().load()
-
-        assert [entry.content for entry in served.entries] == [GOAL, STACK, CORE]
-        assert "last readable" in served.warnings[0]
-    assert project.schema().text() == TEXT  # what `show --yaml > constitution.yaml` writes while the file is empty
-
-
 def test_losing_the_file_or_the_id_does_not_make_a_project_new(project: Project) -> None:
     """Constitution: a path or id once initialised stays so."""
     project.begun()
@@ -281,7 +266,7 @@ def test_losing_the_file_or_the_id_does_not_make_a_project_new(project: Project)
 
 
 def test_a_lost_identity_folder_is_told_and_the_project_stays_initialised(project: Project) -> None:
-    """Constitution: never silence; the project does not become new again."""
+    """Constitution: never silence, never the unsealed file; the project does not become new again."""
     schema = project.begun()
     shutil.rmtree(project.data / "identity" / "prj")
 
@@ -289,7 +274,7 @@ def test_a_lost_identity_folder_is_told_and_the_project_stays_initialised(projec
 
     assert again.initialised
     assert "gone from this machine" in again.load().warnings[0]
-    assert contents(again) == [GOAL, STACK, CORE]
+    assert contents(again) == []
     schema.init(passphrase=PASS, approver="alice", old_passphrase=PASS)
     assert again.load().warnings == ()
 
@@ -310,7 +295,7 @@ def test_a_tampered_approved_text_gives_way_to_the_one_before(project: Project) 
 
 
 def test_replaced_keys_are_told(project: Project) -> None:
-    """Constitution: a text without this machine's seal is served with a warning and is no ground for approvals."""
+    """Constitution: a text without this machine's seal is neither served nor a ground for approvals."""
     schema = project.begun()
     pending = propose(schema)
     (project.data / "identity" / "approver.json").unlink()
@@ -319,6 +304,7 @@ def test_replaced_keys_are_told(project: Project) -> None:
     again = project.schema()
 
     assert "seal" in again.load().warnings[0]
+    assert contents(again) == []
     with pytest.raises(Refused, match="no sound seal"):
         again.confirm(pending, passphrase="mallory", approver="mallory")
 
@@ -334,73 +320,17 @@ def test_keys_and_approved_texts_are_private(project: Project) -> None:
     assert PASS.encode() not in b"".join(path.read_bytes() for path in identity.rglob("*") if path.is_file())
 
 
-# --- supplements and limits --------------------------------------------------------------------------------------
+# --- limits --------------------------------------------------------------------------------------------------------
 
 
-def extra(count: int, *, prefix: str = "s") -> Sequence[ConstitutionEntry]:
-    return tuple(ConstitutionEntry(f"{prefix}{n}", f"supplement {n}", 10 + n, "qdrant") for n in range(count))
+def test_approval_refuses_a_twenty_first_entry(project: Project) -> None:
+    """Strategy: no more than 20 entries; approval refuses what would exceed it, so that nothing served is cut."""
+    twenty = "entries:\n" + "".join(f"- id: e{n}\n  content: c{n}\n" for n in range(20))
+    schema = project.begun(twenty)
 
-
-def test_supplements_come_second_and_the_file_wins_on_an_equal_id(project: Project) -> None:
-    """Strategy: YAML first, Qdrant supplements second."""
-    schema = project.begun(supplements=lambda: (*extra(1), ConstitutionEntry("goal", "another goal", 0, "qdrant")))
-
-    assert [(one.id, one.source) for one in schema.load().entries] == [
-        ("goal", "yaml"),
-        ("stack", "yaml"),
-        ("core", "yaml"),
-        ("s0", "qdrant"),
-    ]
-
-
-def test_at_most_twenty_entries_are_served(project: Project) -> None:
-    """Strategy: no more than 20 entries, the file's own before supplements, and it says what is left out."""
-    project.begun()
-
-    served = project.schema(supplements=lambda: extra(30)).load()
-
-    assert len(served.entries) == 20
-    assert {"goal", "stack", "core"} <= {one.id for one in served.entries}
-    assert "13 entries over the 20" in served.warnings[0]
-
-
-def test_a_store_that_fails_leaves_the_identity_whole(project: Project) -> None:
-    """Red line: identity is never lost because a search or a store fails."""
-    answers: Iterator[object] = iter([extra(2), Unavailable("down"), Unavailable("down")])
-
-    def supplements() -> Sequence[ConstitutionEntry]:
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer  # type: ignore[return-value]
-
-    project.file.write_text(TEXT, encoding="utf-8")
-    schema = project.schema(supplements=supplements)
-    first, second = schema.load(), schema.load()
-
-    assert [one.id for one in first.entries] == [one.id for one in second.entries]
-    assert any("store" in warning for warning in second.warnings)
-    fresh = project.schema(supplements=supplements).load()  # the store is down from the start
-    assert [one.id for one in fresh.entries] == [one.id for one in first.entries]
-    assert [one.id for one in project.schema().load().entries] == [one.id for one in first.entries]
-
-
-def test_a_command_without_a_store_counts_the_supplements_last_seen(project: Project) -> None:
-    """Constitution: 20 entries with supplements counted, also in the process that approves."""
-    project.begun(supplements=lambda: extra(17)).load()
-    schema = project.schema()
-
-    with pytest.raises(Refused, match="21 entries"):
-        schema.confirm(propose(schema), passphrase=PASS, approver="alice")
-
-
-def test_approval_refuses_a_twenty_first_entry_supplements_counted(project: Project) -> None:
-    """Constitution: approval refuses what would exceed 20 entries."""
-    schema = project.begun(supplements=lambda: extra(17))
-    one_more = propose(schema)
-
-    with pytest.raises(Refused, match="21 entries; allowed are 20"):
-        schema.confirm(one_more, passphrase=PASS, approver="alice")
+    assert len(schema.load().entries) == 20
+    with pytest.raises(BadInput, match="21 entries; allowed are 20"):
+        propose(schema)
 
 
 def test_approval_refuses_what_the_budget_cannot_carry(project: Project) -> None:

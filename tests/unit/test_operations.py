@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -169,7 +169,7 @@ def test_a_file_is_read_whole_by_its_name(operations: Path, core: Core, agent: A
         room.operations.read("deploy")
 
 
-def test_identity_questions_are_answered_from_l0(project: Path, core: Core, agent: Actor) -> None:
+def test_identity_questions_are_answered_from_l0(project: Path, core: Core, agent: Actor, approve: Any) -> None:
     """Rule 7.1: L0 is not searched in the store; a question about identity is answered from it, others are not."""
     (project / "constitution.yaml").write_text(
         'version: "1"\nentries:\n'
@@ -177,7 +177,7 @@ def test_identity_questions_are_answered_from_l0(project: Path, core: Core, agen
         "  - {id: stack, content: 技术栈：Python + FastAPI + Qdrant + MCP, priority: 1}\n",
         encoding="utf-8",
     )
-    anchor = core.anchor(agent)
+    anchor = approve(core.anchor(agent))
     anchor.save_memory("用户确认使用 Qdrant 作为向量数据库", type="decision")
 
     assert [s.id for s in anchor.search("项目目标").snippets][:1] == ["goal"]

@@ -25,13 +25,13 @@ Reader = Callable[..., MemoryAnchor]
 
 
 @pytest.fixture
-def reader(project: Path, core: Core, agent: Actor) -> Reader:
+def reader(project: Path, core: Core, agent: Actor, approve: Callable[..., MemoryAnchor]) -> Reader:
     """Return a function that writes a constitution, in that order of priority, and gives a memory that reads it."""
 
     def made(entries: dict[str, str], *, behind: Core = core) -> MemoryAnchor:
         whole = [{"id": name, "content": text, "priority": rank} for rank, (name, text) in enumerate(entries.items())]
         (project / "constitution.yaml").write_text(json.dumps({"version": "1", "entries": whole}), encoding="utf-8")
-        return behind.anchor(agent)
+        return approve(behind.anchor(agent))
 
     return made
 
