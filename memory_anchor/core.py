@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 from cachetools import LRUCache
 
-from memory_anchor import options
+from memory_anchor import inputs, options
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.adapters.system import Ids, SystemClock
@@ -227,7 +227,7 @@ class Core:
     def anchor(self, actor: Actor) -> MemoryAnchor:
         """Return the door for one caller: its project is found from its folder, its names filled in from settings."""
         project_id, root = self.projects.of(actor.project_dir)
-        project_id = actor.project or self.settings.scope.project or project_id
+        project_id = inputs.project_id(actor.project or self.settings.scope.project or project_id)
         name = actor.scope.agent or self.settings.scope.agent or "agent"
         own = self.settings.agents.get(name)
         scope = replace(
@@ -273,6 +273,8 @@ class Core:
     def as_human(self, actor: Actor, passphrase: str) -> Actor:
         """Return the actor as a human. Raises Refused: the passphrase is wrong or none was set."""
         anchor = self.anchor(actor)
+        if about_key := anchor.room.identity.key_warning():
+            raise Refused(about_key)
         if not anchor.room.identity.verify_passphrase(passphrase):
             raise Refused("the passphrase is not right (or none was set: `memory-anchor init`); nothing was changed")
         return replace(actor, caller=Caller.HUMAN)

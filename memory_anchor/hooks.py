@@ -204,7 +204,8 @@ def session_start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> 
     source: startup, resume, clear or compact, as the client says.
     """
     budget = budget_tokens or anchor.room.settings.budget.events
-    parts: list[str] = []
+    about_key = anchor.room.identity.key_warning()
+    parts = [f"Tell your user: memory-anchor warns that {about_key}"] if about_key else []
     if source == "compact":
         entries = anchor.constitution().entries
         if entries:

@@ -34,6 +34,8 @@ REQUEST_ID_MAX = 200
 TTL_DAYS_MAX = 36_500
 YEARS = (1900, 9000)
 JSON_DEPTH_MAX = 32
+PROJECT_ID_MAX = 64
+_PROJECT_SIGNS = "-_. "
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -55,6 +57,24 @@ def text(what: str, value: object, *, most: int, required: bool = True) -> str:
     if len(stripped) > most:
         raise BadInput(f"{what} is {len(stripped)} characters long; allowed are 1 to {most}")
     return stripped
+
+
+def project_id(value: object) -> str:
+    """Return a project's id: the one check before an id names a folder, its key ring and what it approved.
+
+    Letters (of any script), digits, `-` and `_`; a dot or a blank inside, which older stores hold. Raises BadInput.
+
+    >>> project_id("team-app_2"), project_id("v1.2")
+    ('team-app_2', 'v1.2')
+    """
+    name = value if isinstance(value, str) else ""
+    plain = all(char.isalnum() or char in _PROJECT_SIGNS for char in name) and name.isprintable()
+    if not (plain and 1 <= len(name) <= PROJECT_ID_MAX and name[0] not in ". " and name[-1] not in ". "):
+        raise BadInput(
+            f"project id is {str(value)[:NAME_MAX]!r} (scope.project, or an alias); allowed are 1 to {PROJECT_ID_MAX} "
+            "letters, digits, '-' and '_'"
+        )
+    return name
 
 
 def public(what: str, text: str) -> Redacted:

@@ -269,6 +269,10 @@ class AuditLog(Protocol):
         """Append one record to the hash chain, durable on return; return its hash."""
         ...
 
+    def first(self, kind: str) -> Mapping[str, Any] | None:
+        """Return what the first record of a kind says that was made here (not imported), None without one."""
+        ...
+
     def recording(
         self, kind: str, whats: Sequence[Mapping[str, Any]], *, by: str, at: datetime
     ) -> AbstractContextManager[None]:

@@ -6,7 +6,8 @@ Both keep the ports' promises, so whatever passes with them may only fail with t
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,24 @@ if TYPE_CHECKING:
 
 START = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
 """A Monday noon: the date of the strategy document."""
+
+
+PASSPHRASE = "correct horse battery"  # noqa: S105 - opens test keys alone
+"""What every test's human types."""
+CHEAP_COST = 2**4
+
+
+@contextmanager
+def cheap_keys() -> Iterator[None]:
+    """Let this process seal keys at next to no cost. Nothing outside the process, no setting and no file, can do so."""
+    from memory_anchor.layers import approval
+
+    kept = approval.SCRYPT_COST
+    approval.SCRYPT_COST = CHEAP_COST
+    try:
+        yield
+    finally:
+        approval.SCRYPT_COST = kept
 
 
 class ManualClock:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Unavailable
-from memory_anchor.files import PRIVATE, exclusive, make_private, ours
+from memory_anchor.files import PRIVATE, exclusive, make_private, ours, write_whole
 
 MAX_RECORD_BYTES = 64_000
 START = "0" * 64
@@ -40,6 +40,7 @@ NOTES = "pending"
 NOTES_MAX = 10_000
 TAIL_BYTES = 8 * 1024 * 1024
 """How far back the trail is read for what a note names: thousands of records, where one was being written."""
+IMPORTS_BYTES = 64_000
 NEEDS_HEAD = 2
 """Records of a trail that has a head: a kill after the very first one may leave none."""
 _HEAD = re.compile(rb"(\d{12}) ([0-9a-f]{64})\n")
@@ -64,6 +65,15 @@ class _End:
     torn: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class _First:
+    """How far the file `inode` was read for a kind. raw: its first record, which ends at `until`; b"" for none yet."""
+
+    inode: int
+    until: int
+    raw: bytes = b""
+
+
 class JsonlAudit:
     """The `AuditLog` port over one file (0600) in a private folder; thread-safe, and safe across processes."""
 
@@ -72,6 +82,7 @@ class JsonlAudit:
         self._head = path.with_name(path.name + ".head")
         self._lock = threading.Lock()
         self._end: _End | None = None
+        self._firsts: dict[str, _First] = {}
 
     def append(self, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> str:
         """Append one record, durable on return; return its hash (64 hex digits).
@@ -197,6 +208,55 @@ class JsonlAudit:
             if record is not None and raw.endswith(b"\n"):
                 yield record
 
+    def first(self, kind: str) -> dict[str, Any] | None:
+        """Return what the first record of a kind says that was appended here, None without one.
+
+        The trail only grows, so it is read once and then from there on; a replaced or changed file is read anew.
+        """
+        with self._lock:
+            try:
+                with self.path.open("rb") as file:
+                    seen = self._look_for(kind, file, self._firsts.get(kind))
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise ours(error, self.path) from error
+            self._firsts[kind] = seen
+            record = _record(seen.raw) if seen.raw else None
+            return record["what"] if record is not None else None
+
+    def _look_for(self, kind: str, file: BinaryIO, seen: _First | None) -> _First:
+        found = os.fstat(file.fileno())
+        start = 0
+        if seen is not None and seen.inode == found.st_ino and seen.until <= found.st_size:
+            file.seek(seen.until - len(seen.raw))
+            if seen.raw and file.read(len(seen.raw)) == seen.raw:
+                return seen
+            start = 0 if seen.raw else seen.until
+        file.seek(start)
+        mark, imported = b'"kind":"%s"' % kind.encode(), self._imported()
+        for raw in file:
+            if not raw.endswith(b"\n"):
+                break
+            start += len(raw)
+            record = _record(raw) if mark in raw else None
+            if record is None or record["kind"] != kind or any(a <= record["n"] <= b for a, b in imported):
+                continue
+            return _First(found.st_ino, start, raw)
+        return _First(found.st_ino, start)
+
+    @property
+    def _imports(self) -> Path:
+        return self.path.with_name(self.path.name + ".imported")
+
+    def _imported(self) -> list[tuple[int, int]]:
+        """Return the numbers (first, last) of records that came with an import and speak of another installation."""
+        try:
+            lines = self._imports.read_bytes()[:IMPORTS_BYTES].split(b"\n")
+            return [(int(one), int(last)) for one, _, last in (line.partition(b" ") for line in lines if line)]
+        except (OSError, ValueError):
+            return []
+
     def adopt(self, records: Sequence[Mapping[str, Any]]) -> int:
         """Continue the chain with records of a longer copy of it, durable on return; return how many were new.
 
@@ -211,6 +271,9 @@ class JsonlAudit:
                     end = self._chain_end(file)
                     fresh = self._continuing(end, records)
                     if fresh:
+                        numbers = [*self._imported(), (fresh[0]["n"], fresh[-1]["n"])]
+                        told = b"".join(b"%d %d\n" % one for one in _joined(numbers))
+                        write_whole(self._imports, told)
                         lines = b"".join(_body(record) + b"\n" for record in fresh)
                         if file.write(lines) != len(lines):
                             raise OSError(28, "short write", str(self.path))
@@ -332,6 +395,17 @@ class JsonlAudit:
     def _locked(self) -> Iterator[None]:
         with exclusive(self.path.with_name(self.path.name + ".lock")):
             yield
+
+
+def _joined(numbers: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges with those that touch made one."""
+    joined: list[tuple[int, int]] = []
+    for first, last in numbers:
+        if joined and joined[-1][1] + 1 >= first:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined
 
 
 def _note(path: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from cachetools import TTLCache
 from memory_anchor.adapters import git
 from memory_anchor.errors import StoreDamaged
 from memory_anchor.files import write_whole
+from memory_anchor.inputs import project_id
 
 LOOKUP_TTL_S = 30.0
 REMOTES_MAX = 8
@@ -97,6 +98,8 @@ class Projects:
         A project that shares an alias with one known here is that one; the others keep their id.
         """
         renamed: dict[str, str] = {}
+        for name in projects:
+            project_id(name)
         with self._lock:
             for name, aliases in projects.items():
                 owners = {alias: own for own, held in self._known.items() for alias in held}

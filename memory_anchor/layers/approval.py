@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -29,7 +29,11 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import make_private, read_bounded, write_whole
 from memory_anchor.inputs import text as checked_text
+from memory_anchor.layers.first_key import FirstKey, fingerprint_of
 from memory_anchor.model import Confirmation, Proposal
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import AuditLog
 
 KEY_FILE = "approver.json"
 KNOWN_FILE = "known_approvers.json"
@@ -95,49 +99,111 @@ def signer_of(known: Sequence[Approver], said: Mapping[str, Any], signature: str
 
 
 class KeyRing:
-    """The approver of one data directory and the colleagues they vouched for; nothing is kept in memory unsealed."""
+    """The approver of one data directory and the colleagues they vouched for; nothing is kept in memory unsealed.
 
-    def __init__(self, folder: Path) -> None:
+    folder: `<data_dir>/identity`. audit: the trail that also remembers the first key; None asks its file alone.
+    """
+
+    def __init__(self, folder: Path, audit: AuditLog | None = None) -> None:
         self._folder = folder
+        self._first = FirstKey(folder.parent, audit)
 
     def own(self) -> Approver | None:
-        """Return the approver of this data directory, None before `create` or when the key file cannot be read."""
-        sealed = self._sealed()
-        return Approver(sealed["name"], sealed["public"]) if sealed else None
+        """Return the approver whose key is here and counts: the first one made, or one that the first vouched for.
+
+        None before `create`, for a key file that cannot be read, and for a stranger's (see `warning`).
+        """
+        held = self._held()
+        return held if held is not None and held.public in self._counting(held) else None
 
     def known(self) -> tuple[Approver, ...]:
         """Return everyone whose signature counts here, the own approver first."""
         own = self.own()
         if own is None:
             return ()
-        vouched = [
+        root = self._root(own)
+        first = () if own.public == root else (Approver("the first approver", root),)
+        return own, *first, *(one for one in self._vouched_by(root) if one.public != own.public)
+
+    def warning(self) -> str:
+        """Return one sentence when the key that lies here is not the installation's, "" when all is well."""
+        held, noted = self._held(), self._first.noted()
+        if len(noted) > 1:
+            prints = " and ".join(fingerprint_of(one) for one in noted)
+            return (
+                f"the notes of this installation's first key disagree ({prints}): nothing any key signed is served; "
+                "restore the data folder from a backup"
+            )
+        if held is None:
+            return (
+                f"the key of this installation ({fingerprint_of(noted[0])}) is gone: nothing can be approved; "
+                f"put {self._path} back from a backup"
+                if noted
+                else ""
+            )
+        if held.public in self._counting(held):
+            return ""
+        return (
+            f"the key on this machine ({fingerprint_of(held.public)}) is not the first one made here "
+            f"({fingerprint_of(noted[0])}): nothing it signed is served; put the first {KEY_FILE} back from a backup, "
+            "and if the other key is yours let the first vouch for it with `memory-anchor constitution trust`"
+        )
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the installation's first key, "" before there is one."""
+        noted, held = self._first.noted(), self._held()
+        public = noted[0] if noted else held.public if held else ""
+        return fingerprint_of(public) if public else ""
+
+    def _held(self) -> Approver | None:
+        sealed = self._sealed()
+        return Approver(sealed["name"], sealed["public"]) if sealed else None
+
+    def _root(self, held: Approver) -> str:
+        """Return the first key's public half: what is noted; of an older installation the key that is here."""
+        noted = self._first.noted()
+        return "" if len(noted) > 1 else noted[0] if noted else held.public
+
+    def _counting(self, held: Approver) -> frozenset[str]:
+        root = self._root(held)
+        return frozenset((root, *(one.public for one in self._vouched_by(root)))) if root else frozenset()
+
+    def _vouched_by(self, root: str) -> tuple[Approver, ...]:
+        return tuple(
             Approver(one["name"], one["public"])
             for one in self._vouched()
-            if signed_by(own.public, _vouching(one["name"], one["public"]), one["signature"])
-        ]
-        return own, *vouched
+            if signed_by(root, _vouching(one["name"], one["public"]), one["signature"])
+        )
 
     def create(self, *, name: str, passphrase: str) -> Signer:
         """Make the approver of this data directory.
 
-        Raises Refused: a key file is there already. BadInput: name or passphrase.
+        Raises Refused: a key file is there, or a first key was made here already. BadInput: name or passphrase.
         """
+        if noted := self._first.noted():
+            raise Refused(
+                f"this installation has a key ({fingerprint_of(noted[0])}) and {self._path} is not it; nothing was "
+                "changed: put that file back from a backup"
+            )
         if self._path.exists():
             raise Refused(f"{self._path} exists and cannot be read; restore it from a backup")
         key = Ed25519PrivateKey.generate()
         public = base64.b64encode(key.public_key().public_bytes_raw()).decode()
         signer = Signer(Approver(checked_name(name), public), key)
         self._seal(signer, checked_passphrase(passphrase))
+        self._first.remember(public)
         return signer
 
     def unlock(self, passphrase: str) -> Signer:
         """Return the signer.
 
-        Raises Refused: no approver here yet, or another passphrase.
+        Raises Refused: no approver here yet, a key that is not the installation's, or another passphrase.
         """
         sealed = self._sealed()
         if sealed is None:
-            raise Refused("no approver on this machine yet; run `memory-anchor init` on a terminal")
+            raise Refused(self.warning() or "no approver on this machine yet; run `memory-anchor init` on a terminal")
+        if self.own() is None:
+            raise Refused(self.warning())
         key = _derived(passphrase, sealed["public"], cost=sealed["cost"])
         try:
             raw = ChaCha20Poly1305(key).decrypt(_NONCE, base64.b64decode(sealed["sealed"]), sealed["name"].encode())
@@ -146,7 +212,10 @@ class KeyRing:
             raise Refused("the passphrase is not the approver's; nothing was changed") from None
         if base64.b64encode(private.public_key().public_bytes_raw()).decode() != sealed["public"]:
             raise Refused(f"{self._path} does not belong together; restore it from a backup")
-        return Signer(Approver(sealed["name"], sealed["public"]), private)
+        signer = Signer(Approver(sealed["name"], sealed["public"]), private)
+        self._first.remember(self._root(signer.approver))
+        self._bring_home(signer, passphrase, sealed)
+        return signer
 
     def change_passphrase(self, signer: Signer, new: str) -> None:
         """Seal the same key under another passphrase, so that all it signed stays valid."""
@@ -155,8 +224,11 @@ class KeyRing:
     def vouch(self, signer: Signer, *, name: str, public: str) -> Approver:
         """Let a colleague's signatures count from now on.
 
-        Raises BadInput: that is no public key, or `MAX_KNOWN` colleagues are known already.
+        Raises BadInput: that is no public key, or `MAX_KNOWN` colleagues are known already. Refused: the signer is
+        not the first key, which alone vouches.
         """
+        if signer.approver.public != self._root(signer.approver):
+            raise Refused(f"only the first key of this installation ({self.fingerprint()}) vouches for others")
         try:
             Ed25519PublicKey.from_public_bytes(base64.b64decode(public, validate=True))
         except (ValueError, binascii.Error):
@@ -176,6 +248,23 @@ class KeyRing:
     def _path(self) -> Path:
         return self._folder / KEY_FILE
 
+    def _bring_home(self, signer: Signer, passphrase: str, sealed: Mapping[str, Any]) -> None:
+        """Seal a key of an older layout or cost as one is sealed now, in the one place a key has."""
+        if sealed["cost"] < SCRYPT_COST or not self._path.exists():
+            self._seal(signer, passphrase)
+
+    def _found(self) -> Path:
+        """Return the key file: the installation's, or the oldest that an earlier layout kept in a folder below.
+
+        A `scope.project` with a slash once gave that project a key ring of its own; those projects' other keys count
+        no more: their texts wait for an `init` with the one key.
+        """
+        below = [] if self._path.exists() else sorted(self._folder.glob(f"*/{KEY_FILE}"))[:MAX_KNOWN]
+        noted = self._first.noted() if below else ()
+        if len(noted) == 1:
+            below = [one for one in below if self._read(one).get("public") == noted[0]]
+        return min(below, key=_made_at, default=self._path)
+
     def _seal(self, signer: Signer, passphrase: str) -> None:
         key = _derived(passphrase, signer.approver.public, cost=SCRYPT_COST)
         sealed = ChaCha20Poly1305(key).encrypt(_NONCE, signer._key.private_bytes_raw(), signer.approver.name.encode())
@@ -190,14 +279,14 @@ class KeyRing:
         )
 
     def _sealed(self) -> dict[str, Any] | None:
-        found = self._read(KEY_FILE)
+        found = self._read(self._found())
         texts = ("name", "public", "sealed")
         if not all(isinstance(found.get(one), str) for one in texts) or found.get("cost") not in _COSTS_READ:
             return None
         return found
 
     def _vouched(self) -> list[dict[str, str]]:
-        listed = self._read(KNOWN_FILE).get("approvers")
+        listed = self._read(self._folder / KNOWN_FILE).get("approvers")
         if not isinstance(listed, list):
             return []
         return [
@@ -206,9 +295,9 @@ class KeyRing:
             if isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("name", "public", "signature"))
         ]
 
-    def _read(self, name: str) -> dict[str, Any]:
+    def _read(self, path: Path) -> dict[str, Any]:
         try:
-            found = json.loads(read_bounded(self._folder / name, most_bytes=MAX_KEY_FILE_BYTES) or b"{}")
+            found = json.loads(read_bounded(path, most_bytes=MAX_KEY_FILE_BYTES) or b"{}")
         except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
@@ -216,6 +305,13 @@ class KeyRing:
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
         make_private(self._folder)
         write_whole(self._folder / name, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _made_at(path: Path) -> tuple[float, str]:
+    try:
+        return path.lstat().st_mtime, path.parent.name
+    except OSError:
+        return float("inf"), path.parent.name
 
 
 def _derived(passphrase: str, public: str, *, cost: int) -> bytes:

@@ -22,6 +22,7 @@ from pathlib import Path
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import exclusive, ours
 from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored, telling
+from memory_anchor.inputs import project_id as project_folder
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.layers import constitution_text as splice
 from memory_anchor.layers.approval import (
@@ -78,6 +79,7 @@ class IdentitySchema:
         min_interval_s: int = 0,
         distinct_approvers: bool = False,
     ) -> None:
+        project_folder(home.name)  # the key ring is the folder above: no id may lead anywhere else
         root = project_dir or home
         self.project_id = project_id
         self.path = root / FILE_NAME
@@ -87,7 +89,7 @@ class IdentitySchema:
         self._budget_tokens = budget_tokens
         self._min_interval_s = min_interval_s
         self._distinct = distinct_approvers
-        self._keys = KeyRing(home.parent)
+        self._keys = KeyRing(home.parent, audit)
         self._in_force = TextInForce(path=self.path, project_dir=project_dir, home=home, keys=self._keys)
         self._book = ProposalBook(root / FOLDER)
         self._lock = threading.RLock()
@@ -103,7 +105,9 @@ class IdentitySchema:
             if self._counted[0] != entries:
                 # The tokenizer takes 0.8 s and 130 MB to load, which no first turn waits for; approvals count exactly.
                 self._counted = (entries, estimate_tokens(_joined(entries)))
-            return Constitution(entries, served.document.version, self._counted[1], served.warnings)
+            about_key = self._keys.warning()
+            warnings = (*((about_key,) if about_key else ()), *served.warnings)
+            return Constitution(entries, served.document.version, self._counted[1], warnings)
 
     @property
     def initialised(self) -> bool:
@@ -124,6 +128,14 @@ class IdentitySchema:
     def approver(self) -> Approver | None:
         """Return who approves on this machine, None before the first `init`."""
         return self._keys.own()
+
+    def key_warning(self) -> str:
+        """Return one sentence when the key that lies here is not the installation's first, "" when all is well."""
+        return self._keys.warning()
+
+    def key_fingerprint(self) -> str:
+        """Return the fingerprint of the installation's first key, "" before there is one."""
+        return self._keys.fingerprint()
 
     def approvers(self) -> tuple[Approver, ...]:
         """Return everyone whose signature counts here, the own approver first."""

@@ -66,6 +66,7 @@ def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator
         yield from _store(settings, data_dir, serving is not None)
     if audit:
         yield _audit(data_dir)
+    yield _human_key(data_dir)
     yield _constitution()
     yield from _operations()
     yield from _clients(env)
@@ -345,6 +346,22 @@ def _audit(data_dir: Path) -> Check:
         return Check("audit", "ok", "the whole chain holds")
     fix = "compare it with a backup's audit.jsonl; the memories themselves are not touched by this"
     return Check("audit", "failed", f"{path} breaks at line {broken.line}: {broken.why}", fix, 6)
+
+
+def _human_key(data_dir: Path) -> Check:
+    """Return whether the key that lies here is the first one a human made, with the fingerprint noted at `init`."""
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.layers.approval import KeyRing
+
+    try:
+        keys = KeyRing(data_dir / "identity", JsonlAudit(data_dir / "audit" / "audit.jsonl"))
+        warning, fingerprint = keys.warning(), keys.fingerprint()
+    except MemoryAnchorError as error:
+        return failed("human key", error)
+    if warning:
+        fix = "find out who did it; `memory-anchor backup restore FILE --force` brings a backup's key back"
+        return Check("human key", "failed", warning, fix, 4)
+    return Check("human key", "ok", f"fingerprint {fingerprint}" if fingerprint else "none was made yet")
 
 
 def _constitution() -> Check:

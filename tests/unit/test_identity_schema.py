@@ -14,9 +14,10 @@ from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.layers import approval
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.model import ProposalAction, ProposalStatus
-from memory_anchor.testing import ManualClock
+from memory_anchor.testing import PASSPHRASE, ManualClock
 
-PASS = "correct horse battery"
+PASS = PASSPHRASE
+OTHER = "mallory's own words"
 TEXT = """\
 # 冰箱上的便利贴
 version: 1
@@ -295,18 +296,24 @@ def test_a_tampered_approved_text_gives_way_to_the_one_before(project: Project) 
 
 
 def test_replaced_keys_are_told(project: Project) -> None:
-    """Constitution: a text without this machine's seal is neither served nor a ground for approvals."""
+    """Attack A29: another key than the first one counts for nothing, and every look at L0 says so."""
     schema = project.begun()
     pending = propose(schema)
-    (project.data / "identity" / "approver.json").unlink()
-    approval.KeyRing(project.data / "identity").create(name="mallory", passphrase="mallory")
+    key = project.data / "identity" / "approver.json"
+    key.rename(project.data / "kept.json")
+    with pytest.raises(Refused, match="this installation has a key"):
+        approval.KeyRing(key.parent).create(name="mallory", passphrase=OTHER)
+    approval.KeyRing(project.data / "elsewhere" / "identity").create(name="mallory", passphrase=OTHER)
+    (project.data / "elsewhere" / "identity" / "approver.json").rename(key)
 
     again = project.schema()
 
-    assert "seal" in again.load().warnings[0]
+    assert "is not the first one made here" in again.load().warnings[0]
     assert contents(again) == []
-    with pytest.raises(Refused, match="no sound seal"):
-        again.confirm(pending, passphrase="mallory", approver="mallory")
+    with pytest.raises(Refused):
+        again.confirm(pending, passphrase=OTHER, approver="mallory")
+    (project.data / "kept.json").rename(key)
+    assert project.schema().load().warnings == ()
 
 
 def test_keys_and_approved_texts_are_private(project: Project) -> None:

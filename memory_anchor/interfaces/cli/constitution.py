@@ -44,9 +44,16 @@ def make_app(build: Build, check_writable: Callable[[], None] = lambda: None) ->
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    _add_reading(app, build)
-    _add_proposing(app, build, check_writable)
-    _add_approving(app, build)
+
+    def warning_of_keys() -> IdentitySchema:
+        schema = build()
+        if about_key := schema.key_warning():
+            _say(f"warning: {visible(about_key)}", error=True)
+        return schema
+
+    _add_reading(app, warning_of_keys)
+    _add_proposing(app, warning_of_keys, check_writable)
+    _add_approving(app, warning_of_keys)
     return app
 
 
@@ -194,6 +201,8 @@ def init_constitution(schema: IdentitySchema, *, approver: str = "", as_json: bo
     Raises Refused: no terminal, or the passphrase. BadInput: the file, or what was typed.
     """
     _terminal(as_json=as_json)
+    if about_key := schema.key_warning():
+        raise Refused(about_key)
     own, again = schema.approver(), schema.initialised
     name = approver or (own.name if own else "") or _ask("Your name 你的名字: ", as_json=as_json)
     if own is None:
@@ -209,7 +218,13 @@ def init_constitution(schema: IdentitySchema, *, approver: str = "", as_json: bo
     else:
         schema.init(passphrase=getpass.getpass("Passphrase 口令: "), approver=name, old_passphrase=None)
     served = schema.load()
-    return {"initialised": True, "approver": name, "entries": len(served.entries), "tokens": served.tokens}
+    return {
+        "initialised": True,
+        "approver": name,
+        "entries": len(served.entries),
+        "tokens": served.tokens,
+        "fingerprint": schema.key_fingerprint(),
+    }
 
 
 # --- the terminal ------------------------------------------------------------------------------------------------

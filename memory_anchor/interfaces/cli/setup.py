@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.files import make_private, ours
+from memory_anchor.inputs import project_id as checked_project_id
 from memory_anchor.interfaces.cli.link import data_dir, preamble
 from memory_anchor.interfaces.cli.output import clipped, err, guarded, out, quiet, show_json
 from memory_anchor.layers.identity_schema import IdentitySchema
@@ -61,10 +62,11 @@ def identity() -> IdentitySchema:
     settings = settings_of(os.environ)
     project_id, root = Projects(home / "projects.json", Ids(clock).new).of(preamble().project_dir)
     own = project_settings(settings, root)
+    project_id = checked_project_id(preamble().project or settings.scope.project or project_id)
     return IdentitySchema(
         project_dir=Path(root) if root else None,
-        project_id=settings.scope.project or project_id,
-        home=home / "identity" / (settings.scope.project or project_id),
+        project_id=project_id,
+        home=home / "identity" / project_id,
         clock=clock,
         audit=JsonlAudit(home / "audit" / "audit.jsonl"),
         budget_tokens=own.budget.identity,
@@ -107,6 +109,8 @@ def init(
         return
     for name in made:
         quiet(f"made {name}")
+    out.print(f"your key's fingerprint, to note down: [bold]{answer['fingerprint']}[/]")
+    quiet("`memory-anchor doctor` shows it again; another one there means that somebody replaced your key")
     quiet("next: `memory-anchor install claude-code` (or codex, gemini, cursor, vscode)")
 
 
