@@ -123,6 +123,8 @@ class MemoryAnchor(Conversations):
         answer = standing(answer, self.room.sources)
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         answer = with_operations(answer, request, self.room.operations.find, now=now)
+        if note := self.services.project_note(self.actor.scope.project):
+            answer = replace(answer, notes=(*answer.notes, note))
         return with_identity(answer, request, self.constitution, self.services.nearness.of, now=now)
 
     def why_not(self, memory_id: object, query: object) -> dict[str, Any]:

@@ -130,8 +130,8 @@ class Core:
         self.clock = clock
         self.started_at = clock.now()
         ids = Ids(clock)
-        self.projects = Projects(data_dir / "projects.json", ids.new)
         self.audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
+        self.projects = Projects(data_dir / "projects.json", ids.new, joined=self._joined)
         # Loaded before it is first waited for; an API has nothing to load.
         self._preloads = local if settings.embedder.kind in API_EMBEDDERS else embedder
         self._wake = threading.Event()
@@ -211,6 +211,7 @@ class Core:
             activation=activation,
             tags=tags,
             recalled=recalled,
+            project_note=self.projects.note,
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: options.gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
@@ -240,6 +241,11 @@ class Core:
         )
         known = replace(actor, scope=scope, project_dir=root)
         return MemoryAnchor(self.services, self.room(project_id, root), known, self._context_builder)
+
+    def _joined(self, project_id: str, folder: str, why: str) -> None:
+        """Record that a folder was found to be a known project: from now on it reads and writes its memory."""
+        record = {"project": project_id, "folder": folder, "why": why}
+        self.audit.append("project.joined", record, by="system", at=self.clock.now())
 
     def room(self, project_id: str, root: str) -> Room:
         """Return what this project adds; read anew when its settings file changes."""

@@ -214,6 +214,8 @@ def session_start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> 
     blocks = _within(budget, (*_active_blocks(anchor), *_recent_blocks(anchor)))
     if blocks:
         parts.append(_told_as("what was being done, what happened and was learned last", blocks))
+    if note := anchor.services.project_note(anchor.actor.scope.project):
+        parts.append(f"[Memory Anchor] {note}")
     return "\n\n".join(parts)
 
 

@@ -53,6 +53,8 @@ class Services:
     activation: ActivationSettings
     tags: TagNeighbours
     recalled: RecalledTogether
+    project_note: Callable[[str], str] = lambda _: ""
+    """What is to be told, once, about which project this is; "" for nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,272 @@
-"""Asking Git, read only: one quick call, bounded, and never an error where there is no Git or no repository."""
+"""A repository as Git left it on disk, read without ever letting Git read its configuration.
+
+A repository that was unpacked may carry a `.git/config` of a stranger, and Git runs what stands there: filters, file
+system monitors, `gpg.program`, textconv, pagers, hooks, ssh commands, a promisor's upload-pack. Overriding each with
+`-c` is a list that grows with every version of Git. So none is read: which folder is a checkout, its HEAD and its
+remotes are a few small files, read here (`beneath`: no link is followed, sizes are bounded), and what needs objects
+asks Git in a new empty repository of our own that borrows the object folder and nothing else: no configuration,
+attributes, hooks, index, refs, replacements or work tree of the other one, no user's or system's configuration, no
+`GIT_*` of the environment. What is missing there is an error and never fetched.
+
+A `.git` file (worktree, submodule) is believed when the place it names names the folder back; anybody can write the
+one, and only Git in that place writes the other. A checkout of another user is none (as with Git's `safe.directory`).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import shutil
+import stat
 import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from memory_anchor import beneath
 
 TIMEOUT_S = 2.0
-# A repository's own settings must not make asking it run anything.
-_GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
+OUTPUT_BYTES_MAX = 8 * 1024 * 1024
+AT_ONCE_MAX = 2
+MEMORY_BYTES_MAX = 512 * 1024 * 1024
+"""What Git may allocate; an object says its own size, so a small file can ask for any."""
+PARENTS_MAX = 64
+SMALL_BYTES_MAX = 4_096
+CONFIG_BYTES_MAX = 256 * 1024
+PACKED_REFS_BYTES_MAX = 32 * 1024 * 1024
+SYMREFS_MAX = 5
+REMOTES_MAX = 8
+
+_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_REF = re.compile(r"refs/[\x21-\x7e\x80-\U0010ffff]{1,250}")
+_SECTION = re.compile(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
+_SETTINGS = (
+    "core.quotePath=false",
+    "core.packedGitWindowSize=16m",
+    "core.packedGitLimit=256m",
+    "core.bigFileThreshold=4m",
+    "diff.renameLimit=400",
+)
+_KEPT = ("PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP")
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_PAGER": "cat",
+    "LC_ALL": "C.UTF-8",
+}
+_slots = threading.BoundedSemaphore(AT_ONCE_MAX)
 
 
-def asked(folder: str, *arguments: str, undecodable: str = "surrogateescape") -> str | None:
-    """Return what Git printed, None when there is no Git, no repository, or no answer in time.
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """Where a checkout is. top: its folder. own: its Git folder. shared: the one all its worktrees share."""
 
-    undecodable: what becomes of bytes that are no UTF-8; the default gives paths that can be opened, `replace` text
-    that can be written down.
+    top: str
+    own: str
+    shared: str
+
+
+def found(folder: str) -> Repository | None:
+    """Return the checkout that `folder` (absolute, resolved) lies in; None: there is none that is this user's."""
+    top = folder
+    for _ in range(PARENTS_MAX):
+        place = os.path.join(top, ".git")  # noqa: PTH118
+        try:
+            seen = os.lstat(place)
+        except OSError:
+            above = os.path.dirname(top)  # noqa: PTH120
+            if above == top:
+                return None
+            top = above
+            continue
+        if stat.S_ISDIR(seen.st_mode):
+            return _checked(Repository(top, place, place))
+        return _named_by_file(top) if stat.S_ISREG(seen.st_mode) else None
+    return None
+
+
+def head(repository: Repository) -> str | None:
+    """Return the id of the commit that is checked out; None: there is none yet, or it cannot be read."""
+    said = _small(repository.own, "HEAD")
+    for _ in range(SYMREFS_MAX):
+        if _ID.fullmatch(said):
+            return said
+        ref = said.removeprefix("ref:").strip()
+        if ref == said or not _REF.fullmatch(ref):
+            return None
+        said = _small(repository.shared, ref) or _packed(repository.shared, ref)
+    return None
+
+
+def remotes(repository: Repository) -> list[str]:
+    """Return the URLs of the remotes as they stand in the configuration; includes and rewriting are not followed."""
+    return [url for section, key, url in _configured(repository.shared) if (section, key) == ("remote", "url")][
+        :REMOTES_MAX
+    ]
+
+
+def root_commit(repository: Repository) -> str | None:
+    """Return the id of the first commit behind HEAD, over first parents.
+
+    None: no commit, a shallow clone (its first commit is not here), or a history that takes too long.
     """
-    try:
-        done = subprocess.run(
-            [*_GIT, "-C", folder, *arguments],
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            errors=undecodable,
-            timeout=TIMEOUT_S,
-            check=False,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+    at = head(repository)
+    told = asked(repository, "rev-list", "--first-parent", "--max-parents=0", at, "--") if at else None
+    ids = (told or "").split()
+    return ids[0] if len(ids) == 1 and _ID.fullmatch(ids[0]) else None
+
+
+def asked(repository: Repository, *arguments: str, most_bytes: int = OUTPUT_BYTES_MAX) -> str | None:
+    """Return what Git says about the objects; None: no Git, an error, too long an answer, or none in time.
+
+    There are objects and nothing else: commits are named by their id. Bytes that are no UTF-8 come as surrogates.
+    """
+    program = _program()
+    objects = os.path.join(repository.shared, "objects")  # noqa: PTH118
+    if program is None or not _slots.acquire(timeout=TIMEOUT_S):
         return None
-    return done.stdout if done.returncode == 0 else None
+    try:
+        with _empty(len(head(repository) or "") == 64) as ours:
+            kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+            command = [program, *(part for setting in _SETTINGS for part in ("-c", setting)), *arguments]
+            env = {**kept, **_ENVIRONMENT, "GIT_DIR": ours, "GIT_OBJECT_DIRECTORY": objects, "HOME": ours}
+            answer = _bounded(command, env, ours, most_bytes)
+    except (OSError, ValueError):
+        return None
+    finally:
+        _slots.release()
+    return answer.decode("utf-8", "surrogateescape") if answer is not None else None
+
+
+# --- what lies on disk -----------------------------------------------------------------------------------------------
+
+
+def _checked(repository: Repository) -> Repository | None:
+    """Return the repository when its folders are this user's and hold what Git keeps there."""
+    for folder in (repository.own, repository.shared, os.path.join(repository.shared, "objects")):  # noqa: PTH118
+        try:
+            seen = os.lstat(folder)
+        except OSError:
+            return None
+        if not stat.S_ISDIR(seen.st_mode) or (hasattr(os, "geteuid") and seen.st_uid != os.geteuid()):
+            return None
+    return repository if _small(repository.own, "HEAD") else None
+
+
+def _named_by_file(top: str) -> Repository | None:
+    said = _small(top, ".git")
+    named = said.removeprefix("gitdir:").strip()
+    if named == said:
+        return None
+    own = os.path.realpath(os.path.join(top, named))  # noqa: PTH118
+    back = _small(own, "gitdir")
+    if back and os.path.realpath(os.path.join(own, back)) == os.path.join(top, ".git"):  # noqa: PTH118
+        worktrees, shared = os.path.dirname(own), os.path.dirname(os.path.dirname(own))  # noqa: PTH120
+        return _checked(Repository(top, own, shared)) if os.path.basename(worktrees) == "worktrees" else None  # noqa: PTH119
+    for section, key, value in _configured(own):
+        if (section, key) == ("core", "worktree") and os.path.realpath(os.path.join(own, value)) == top:  # noqa: PTH118
+            return _checked(Repository(top, own, own))
+    return None
+
+
+def _small(folder: str, name: str) -> str:
+    """Return a small file's text, "" when it cannot be read."""
+    try:
+        content = beneath.read(Path(folder), name, most_bytes=SMALL_BYTES_MAX) or b""
+        return content.decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _packed(shared: str, ref: str) -> str:
+    try:
+        content = beneath.read(Path(shared), "packed-refs", most_bytes=PACKED_REFS_BYTES_MAX) or b""
+    except OSError:
+        return ""
+    before, there, _ = content.partition(f" {ref}\n".encode("utf-8", "surrogatepass"))
+    return before.rpartition(b"\n")[2].decode("ascii", "replace") if there else ""
+
+
+def _configured(folder: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (section, key, value) of a configuration, the plain lines of it; a section's own name is left out."""
+    try:
+        content = beneath.read(Path(folder), "config", most_bytes=CONFIG_BYTES_MAX) or b""
+    except OSError:
+        return
+    section = ""
+    for line in content.decode("utf-8", "replace").splitlines():
+        text = line.strip()
+        if match := _SECTION.match(text):
+            section, text = match[1].lower(), text[match.end() :].strip()
+        key, _, value = text.partition("=")
+        value = value.strip()
+        if value.startswith('"'):
+            value = value[1:].partition('"')[0].replace("\\\\", "\\")
+        else:
+            value = re.split(r"[#;]", value, maxsplit=1)[0].strip()
+        if key and value and key[0] not in "#;":
+            yield section, key.strip().lower(), value
+
+
+# --- asking for objects ----------------------------------------------------------------------------------------------
+
+
+@cache
+def _program() -> str | None:
+    """Return Git's absolute path; a relative part of PATH (a hostile folder may be the current one) is passed over."""
+    parts = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return shutil.which("git", path=os.pathsep.join(part for part in parts if os.path.isabs(part)))  # noqa: PTH117
+
+
+@contextlib.contextmanager
+def _empty(is_sha256: bool) -> Iterator[str]:
+    """Yield the path of a bare repository with nothing in it, removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="memory-anchor-git-") as folder:
+        place = Path(folder)
+        (place / "refs").mkdir()
+        (place / "objects").mkdir()
+        (place / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
+        kind = "1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n" if is_sha256 else "0\n\tbare = true\n"
+        (place / "config").write_text(f"[core]\n\trepositoryformatversion = {kind}", encoding="ascii")
+        yield folder
+
+
+def _bounded(command: list[str], env: dict[str, str], cwd: str, most_bytes: int) -> bytes | None:
+    """Return what a program printed; None: it failed, printed more than `most_bytes`, or took too long."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, cwd=cwd
+    )
+    ending = threading.Timer(TIMEOUT_S, process.kill)
+    ending.daemon = True
+    with process:
+        ending.start()
+        try:
+            _limited(process.pid)
+            content = process.stdout.read(most_bytes + 1) if process.stdout is not None else b""
+            if len(content) > most_bytes:
+                process.kill()
+            process.wait()
+        finally:
+            process.kill()
+            ending.cancel()
+    return content if process.returncode == 0 and len(content) <= most_bytes else None
+
+
+def _limited(pid: int) -> None:
+    if sys.platform == "linux":
+        import resource
+
+        with contextlib.suppress(OSError, ValueError):
+            resource.prlimit(pid, resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))

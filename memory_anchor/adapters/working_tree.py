@@ -4,18 +4,21 @@ A citation's path was written by an agent and the tree by whoever made the repos
 links, refused when it leaves the project or enters `.git`, and what it resolved to is opened without following any link
 (`beneath`): nothing that is swapped in between leads out.
 
-Where a file went that is not there any more, Git says best: the renames not committed yet, then those of the last
-commit that touched the old path. Else it may be a file of the same name elsewhere, or one that Git does not know yet;
-whoever asks compares the text. Two to four quick Git calls the first time, remembered for a minute; without Git a
-bounded walk. Rejected: `git log --follow`, which follows a file back and never forward.
+Where a file went that is not there any more: a file that the commit checked out does not know and that says mostly the
+same (a rename not committed yet), then the renames of the last commit that touched the old path. Else it may be a file
+of the same name elsewhere, or one that Git does not know yet; whoever asks compares the text. A bounded walk and a few
+quick Git calls the first time, remembered for a minute. Git is asked for objects alone (`adapters.git`): letting it
+compare the files themselves would run the filters of whoever wrote the repository's configuration. Rejected:
+`git log --follow`, which follows a file back and never forward.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path, PurePosixPath
 
@@ -31,9 +34,13 @@ ELSEWHERE_MAX = 8
 REMEMBERED_S = 60.0
 REMEMBERED_MAX = 512
 WALKED_MAX = 20_000
-"""Files looked at where there is no Git."""
+"""Files looked at."""
+COMPARED_MAX = 200
+"""Files compared with one that vanished, the likeliest by their names first."""
+SAME_FILE = 0.5
+"""Share of lines in common from which a new file is an old one renamed: what Git takes for one, too."""
 SKIPPED = frozenset({"node_modules", "__pycache__", "venv", "target", "build", "dist", "vendor"})
-_PLAIN = ("--no-ext-diff", "--no-textconv", "--name-status", "--find-renames", "--relative", "-z")
+_RENAMES = ("--no-ext-diff", "--no-textconv", "--name-status", "--find-renames", "--no-show-signature", "-z")
 
 
 class WorkingTree:
@@ -74,50 +81,43 @@ class WorkingTree:
 
     def _sought(self, ref: str) -> tuple[tuple[str, bool], ...]:
         ref = os.path.normpath(ref)
-        renamed = self._renamed(ref)
+        there = [path.relative_to(self._root).as_posix() for path in islice(_files(self._root), WALKED_MAX)]
+        history = _History.of(self._root)
+        unknown = sorted(set(there) - history.names, key=lambda other: _unlike(ref, other)) if history else []
+        renamed = self._renamed(ref, history, unknown) if history else None
         if renamed is not None:
             return ((renamed, True),)
-        near = sorted(set(self._namesakes(ref)) - {ref}, key=lambda other: (-_shared(ref, other), len(other), other))
-        unknown = sorted(set(self._untracked(ref)) - {ref, *near})
-        return tuple((other, False) for other in (*near, *unknown)[:ELSEWHERE_MAX])
+        name, suffix = PurePosixPath(ref).name, PurePosixPath(ref).suffix
+        every = {*there, *(history.names if history else ())} - {ref}
+        near = sorted((o for o in every if PurePosixPath(o).name == name), key=lambda other: _unlike(ref, other))
+        new = sorted(o for o in unknown if PurePosixPath(o).suffix == suffix and o not in {ref, *near})
+        return tuple((other, False) for other in (*near, *new)[:ELSEWHERE_MAX])
 
-    def _renamed(self, ref: str) -> str | None:
-        """Return the path to which Git says that the file was renamed, over several renames; None: it does not say."""
+    def _renamed(self, ref: str, history: _History, unknown: Sequence[str]) -> str | None:
+        """Return the path to which the file was renamed, over several renames; None: nothing says so."""
         here, seen = ref, {ref}
-        uncommitted = _renames(git.asked(str(self._root), "diff", *_PLAIN, "HEAD"))
         for _ in range(RENAMES_FOLLOWED):
-            renames = uncommitted
-            if here not in renames:  # `--full-diff`: the other side of a rename is outside the path that is asked for
-                asked = ("log", "-1", "--format=", "--full-diff", *_PLAIN, "--", f":(literal){here}")
-                renames = _renames(git.asked(str(self._root), *asked))
-            if here not in renames or renames[here] in seen:
+            after = self._uncommitted(here, history, unknown) or history.renamed(here)
+            if after is None or after in seen:
                 return None
-            here = renames[here]
+            here = after
             seen.add(here)
             if self.stamp(here) is not None:
                 return here
         return None
 
-    def _namesakes(self, ref: str) -> Iterator[str]:
-        """Yield files of the same name, some of them perhaps not there."""
-        name = PurePosixPath(ref).name
-        listed = git.asked(
-            str(self._root), "ls-files", "-z", "-co", "--exclude-standard", "--", f":(glob)**/{_literal(name)}"
-        )
-        if listed is not None:
-            yield from islice((one for one in listed.split("\0") if one), WALKED_MAX)
-            return
-        for path in islice(_files(self._root), WALKED_MAX):
-            if path.name == name:
-                yield path.relative_to(self._root).as_posix()
-
-    def _untracked(self, ref: str) -> Iterator[str]:
-        """Yield files of the same kind that Git does not know yet: renamed by hand and not added."""
-        suffix = PurePosixPath(ref).suffix
-        listed = git.asked(
-            str(self._root), "ls-files", "-z", "-o", "--exclude-standard", "--", f":(glob)**/*{_literal(suffix)}"
-        )
-        yield from islice((one for one in (listed or "").split("\0") if one), ELSEWHERE_MAX)
+    def _uncommitted(self, ref: str, history: _History, unknown: Sequence[str]) -> str | None:
+        """Return the new file that says mostly what the commit's file said."""
+        was = Counter((history.text(ref) or "").splitlines())
+        if not was:
+            return None
+        best, likeness = None, SAME_FILE
+        for other in unknown[:COMPARED_MAX]:
+            now = Counter((self.text(other) or "").splitlines())
+            share = (was & now).total() / max(was.total(), now.total(), 1)
+            if share >= likeness and (best is None or share > likeness):
+                best, likeness = other, share
+        return best
 
     def _inside(self, ref: str) -> PurePosixPath | None:
         """Return where below the root a path leads, None when it leads out of the project or is Git's own."""
@@ -131,6 +131,43 @@ class WorkingTree:
             return None
         inside = PurePosixPath(path.relative_to(self._root).as_posix())
         return None if any(part.lower() == ".git" for part in inside.parts) else inside
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """What the commit that is checked out knows. prefix: of the project in its checkout. names: below the project."""
+
+    repository: git.Repository
+    commit: str
+    prefix: str
+    names: frozenset[str]
+
+    @staticmethod
+    def of(root: Path) -> _History | None:
+        repository = git.found(str(root))
+        commit = git.head(repository) if repository is not None else None
+        if repository is None or commit is None:
+            return None
+        prefix = "" if (inside := os.path.relpath(root, repository.top)) == "." else f"{inside}/"
+        listed = git.asked(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", commit)
+        if listed is None:
+            return None
+        names = (name.removeprefix(prefix) for name in listed.split("\0") if name.startswith(prefix) and name)
+        return _History(repository, commit, prefix, frozenset(names))
+
+    def text(self, ref: str) -> str | None:
+        if ref not in self.names:
+            return None
+        blob = f"{self.commit}:{self.prefix}{ref}"
+        return git.asked(self.repository, "cat-file", "blob", blob, most_bytes=FILE_BYTES_MAX)
+
+    def renamed(self, ref: str) -> str | None:
+        """Return the new path that the last commit which touched `ref` gave it."""
+        # `--full-diff`: the other side of a rename is outside the path that is asked for
+        relative = ("--relative=" + self.prefix,) if self.prefix else ()
+        path = f":(literal,top){self.prefix}{ref}"
+        asked = ("log", "-1", "--format=", "--full-diff", *_RENAMES, *relative, self.commit, "--", path)
+        return _renames(git.asked(self.repository, *asked)).get(ref)
 
 
 def _renames(listed: str | None) -> dict[str, str]:
@@ -148,15 +185,12 @@ def _renames(listed: str | None) -> dict[str, str]:
     return found
 
 
-def _shared(one: str, other: str) -> int:
-    """Return how many folders two paths have in common, from the top."""
-    pairs = zip(PurePosixPath(one).parent.parts, PurePosixPath(other).parent.parts, strict=False)
-    return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
-
-
-def _literal(name: str) -> str:
-    """Return a file name as a glob that matches it alone."""
-    return re.sub(r"([*?\[\]\\])", r"\\\1", name)
+def _unlike(one: str, other: str) -> tuple[bool, bool, int, int, str]:
+    """Return the order of likelihood in which a path may be the other one: name, kind, folders in common."""
+    this, that = PurePosixPath(one), PurePosixPath(other)
+    pairs = zip(this.parent.parts, that.parent.parts, strict=False)
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    return this.name != that.name, this.suffix != that.suffix, -shared, len(other), other
 
 
 def _files(root: Path) -> Iterator[Path]:

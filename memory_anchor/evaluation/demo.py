@@ -7,6 +7,7 @@ for each question what came back, from which layer and how fast, and the recall 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -20,8 +21,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from memory_anchor import beneath
+from memory_anchor.adapters import git
 from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.evaluation.approved import approve_in
+from memory_anchor.layers.operational_knowledge import DEPTH_MAX, FILE_BYTES_MAX, FILES_MAX, FOLDER
 
 COMMITS_MAX = 40
 STOP_TIMEOUT_S = 20.0
@@ -230,27 +234,27 @@ def _repository() -> Path:
 
 def _fresh_project(source: Path, project: Path) -> Path:
     project.mkdir(parents=True)
-    if (source / "constitution.yaml").is_file():
-        shutil.copy(source / "constitution.yaml", project)
-    if (source / ".ai" / "operations").is_dir():
-        shutil.copytree(source / ".ai" / "operations", project / ".ai" / "operations")
+    seen = [beneath.Seen("constitution.yaml", 0, 0, 0)]
+    with contextlib.suppress(OSError):
+        seen += beneath.walked(source, FOLDER, most=FILES_MAX, depth=DEPTH_MAX)
+    for ref in (one.ref for one in seen if not one.wrong):
+        with contextlib.suppress(OSError):  # what is no file to read is no part of the demo
+            if (content := beneath.read(source, ref, most_bytes=FILE_BYTES_MAX)) is not None:
+                beneath.write(project, ref, content)
     subprocess.run(["git", "init", "-q", str(project)], check=False, capture_output=True, timeout=30)
     return project
 
 
 def _commits(source: Path) -> list[dict[str, Any]]:
     """Return the newest commits as events; [] where there is no history."""
-    done = subprocess.run(
-        ["git", "-C", str(source), "log", f"-{COMMITS_MAX}", "--date=iso-strict", "--format=%h%x1f%ad%x1f%an%x1f%s"],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-        timeout=30,
-    )
+    repository = git.found(os.path.realpath(source))
+    commit = git.head(repository) if repository is not None else None
+    if repository is None or commit is None:
+        return []
+    shown = ("--no-show-signature", "--date=iso-strict", "--format=%h%x1f%ad%x1f%an%x1f%s")
+    told = git.asked(repository, "log", f"-{COMMITS_MAX}", *shown, commit, "--") or ""
     events = []
-    for line in done.stdout.splitlines():
+    for line in told.encode(errors="surrogateescape").decode(errors="replace").splitlines():
         sha, when, author, subject = (*line.split("\x1f"), "", "", "")[:4]
         if subject:
             events.append(

@@ -210,7 +210,7 @@ def test_a_vanished_file_is_sought_once_a_minute(repository, monkeypatch):
     checker = FreshnessChecker(WorkingTree(root))
     assert checker.check(citation).freshness == "gone"
 
-    monkeypatch.setattr(subprocess, "run", None)
+    monkeypatch.setattr(subprocess, "Popen", None)
     assert checker.check(citation).freshness == "gone"
 
 

@@ -44,11 +44,12 @@ def test_a_folder_inside_a_checkout_is_its_project(tmp_path: Path, ids: object) 
 
 
 def test_worktrees_and_clones_share_one_project(tmp_path: Path, ids: object) -> None:
-    """Rule project: by the shared Git folder, and by a common remote."""
+    """Rule project: by the shared Git folder, and by a common remote with the same first commit."""
     top = repository(tmp_path / "app")
     git(top, "remote", "add", "origin", "git@example.org:team/app.git")
     git(top, "worktree", "add", "-q", str(tmp_path / "feature"))
-    clone = repository(tmp_path / "clone")
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", str(top), str(clone))
     git(clone, "remote", "add", "upstream", "https://user:secret@example.org/team/app")
     projects = opened(tmp_path / "projects.json", ids)
 

@@ -1,0 +1,305 @@
+"""A2: no command that a repository's Git configuration names ever runs, whatever we ask about the repository."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor.adapters import git as ours
+from memory_anchor.adapters.projects import place_of
+from memory_anchor.adapters.working_tree import WorkingTree
+from memory_anchor.core import Core
+from memory_anchor.evaluation import demo
+from memory_anchor.freshness import FreshnessChecker
+from memory_anchor.model import Actor, Citation, Locator
+
+LONG = "".join(f"line number {n}\n" for n in range(1, 40))
+HOOKS = (
+    "applypatch-msg",
+    "fsmonitor-watchman",
+    "post-checkout",
+    "post-index-change",
+    "pre-auto-gc",
+    "reference-transaction",
+    "proc-receive",
+)
+SIGNATURE = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n iQEzBAABCAAdFiEE\n -----END PGP SIGNATURE-----\n"
+
+
+def git(folder: Path, *arguments: str, stdin: str = "") -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+        input=stdin,
+    )
+    return done.stdout.strip()
+
+
+class Trap:
+    """A repository whose every setting that names a command names one that leaves a marker."""
+
+    def __init__(self, folder: Path, markers: Path) -> None:
+        self.folder, self._markers = folder, markers
+        markers.mkdir()
+        folder.mkdir()
+        git(folder, "init", "-q")
+        (folder / "gone.py").write_text(LONG, encoding="utf-8")
+        (folder / "kept.py").write_text(LONG.replace("line", "row"), encoding="utf-8")
+        (folder / "staged.py").write_text(LONG.replace("line", "col"), encoding="utf-8")
+        git(folder, "add", "-A")
+        git(folder, "commit", "-qm", "first")
+        git(folder, "mv", "gone.py", "renamed.py")
+        git(folder, "commit", "-qm", "second")
+        self._sign()
+        (folder / "gone later.py").write_text("x = 1\n" * 30, encoding="utf-8")
+        git(folder, "add", "-A")
+        git(folder, "worktree", "add", "-q", str(folder.parent / "tree"), "HEAD~0")
+        git(folder, "mv", "staged.py", "moved by hand.py")
+        self._arm()
+
+    @property
+    def sprung(self) -> list[str]:
+        return sorted(path.name for path in self._markers.iterdir())
+
+    def command(self, name: str) -> str:
+        script = self._markers.parent / "commands" / name
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(f"#!/bin/sh\ntouch '{self._markers}/{name}'\ncat\n", encoding="utf-8")
+        script.chmod(0o755)
+        return str(script)
+
+    def _sign(self) -> None:
+        """Make the commit that renamed a signed one: showing its signature runs gpg.program."""
+        raw = git(self.folder, "cat-file", "commit", "HEAD")
+        head, _, message = raw.partition("\n\n")
+        signed = git(
+            self.folder, "hash-object", "-t", "commit", "-w", "--stdin", stdin=f"{head}\n{SIGNATURE}\n{message}\n"
+        )
+        git(self.folder, "update-ref", "HEAD", signed)
+
+    def _arm(self) -> None:
+        folder, place = self.folder, self.folder / ".git"
+        run = self.command
+        included = place / "included"
+        included.write_text(f"[alias]\n rev-parse = !{run('included')}\n[core]\n fsmonitor = {run('include.path')}\n")
+        (place / "config").write_text(
+            (place / "config").read_text()
+            + f"""
+[include]
+ path = {included}
+[includeIf "gitdir:**"]
+ path = included
+[core]
+ fsmonitor = {run("core.fsmonitor")}
+ hooksPath = {self._markers.parent / "commands"}
+ pager = {run("core.pager")}
+ editor = {run("core.editor")}
+ sshCommand = {run("core.sshCommand")}
+ gitProxy = {run("core.gitProxy")}
+ askPass = {run("core.askPass")}
+ alternateRefsCommand = {run("core.alternateRefsCommand")}
+ attributesFile = {place / "attributes"}
+ worktree = {folder}
+[pager]
+ log = {run("pager.log")}
+ diff = {run("pager.diff")}
+[interactive]
+ diffFilter = {run("interactive.diffFilter")}
+[gpg]
+ program = {run("gpg.program")}
+[gpg "ssh"]
+ program = {run("gpg.ssh.program")}
+[log]
+ showSignature = true
+[diff]
+ external = {run("diff.external")}
+ trustExitCode = true
+[diff "evil"]
+ command = {run("diff.command")}
+ textconv = {run("diff.textconv")}
+ cachetextconv = false
+[filter "evil"]
+ clean = {run("filter.clean")}
+ smudge = {run("filter.smudge")}
+ process = {run("filter.process")}
+ required = true
+[merge "evil"]
+ driver = {run("merge.driver")}
+[credential]
+ helper = !{run("credential.helper")}
+[extensions]
+ partialClone = origin
+[remote "origin"]
+ url = ext::{run("protocol.ext")} %S
+ promisor = true
+ uploadpack = {run("remote.uploadpack")}
+ vcs = {run("remote.vcs")}
+[protocol]
+ allow = always
+[submodule "sub"]
+ url = ext::{run("submodule.url")}
+ update = !{run("submodule.update")}
+ active = true
+[uploadpack]
+ packObjectsHook = {run("uploadpack.packObjectsHook")}
+[alias]
+"""
+            + "".join(
+                f" {name} = !{run('alias')}\n"
+                for name in ("rev-parse", "log", "diff", "ls-files", "ls-tree", "config", "rev-list", "cat-file")
+            )
+        )
+        attributes = "* filter=evil diff=evil merge=evil ident\n"
+        for target in (folder / ".gitattributes", place / "attributes", place / "info" / "attributes"):
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(attributes)
+        (folder / ".gitmodules").write_text('[submodule "sub"]\n path = sub\n url = ext::x\n update = !touch x\n')
+        for name in HOOKS:
+            run(name)
+            (place / "hooks").mkdir(exist_ok=True)
+            (place / "hooks" / name).write_text(f"#!/bin/sh\ntouch '{self._markers}/hook-{name}'\n")
+            (place / "hooks" / name).chmod(0o755)
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Trap:
+    return Trap(tmp_path / "unpacked", tmp_path / "markers")
+
+
+@pytest.fixture
+def _hostile_environment(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a hostile `.envrc` sets before an agent is started."""
+    for name in ("GIT_EXTERNAL_DIFF", "GIT_SSH", "GIT_SSH_COMMAND", "GIT_PAGER", "GIT_ASKPASS", "GIT_PROXY_COMMAND"):
+        monkeypatch.setenv(name, trap.command(f"environment-{name}"))
+    for at, (name, value) in enumerate((("core.fsmonitor", "fsmonitor"), ("diff.external", "external"))):
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{at}", name)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{at}", trap.command(f"environment-{value}"))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "2")
+    monkeypatch.setenv("GIT_EXEC_PATH", str(trap.folder))
+    monkeypatch.setenv("GIT_DIR", str(trap.folder / ".git"))
+    yield
+
+
+def cited(root: Path, *refs: str) -> dict[str, tuple[str | None, str]]:
+    """Return how citations of lines 20 to 22 stand, as any answer tells them."""
+    texts = {"gone.py": LONG, "staged.py": LONG.replace("line", "col"), "gone later.py": "x = 1\n" * 30}
+    checker = FreshnessChecker(WorkingTree(root))
+    from memory_anchor.freshness import sealed
+
+    made = [sealed(Citation("file", ref, locator=Locator(20, 22)), texts[ref]) for ref in refs]
+    return {was.ref: (now.freshness, now.ref) for was, now in zip(made, checker.checked(made), strict=True)}
+
+
+def test_git_itself_would_run_them(trap: Trap) -> None:
+    """Attack A2: the trap is armed; plain Git, asked as it was, springs it."""
+    (trap.folder / "kept.py").write_text("changed\n")
+    subprocess.run(["git", "-C", str(trap.folder), "diff", "--no-ext-diff", "HEAD"], capture_output=True)
+    subprocess.run(["git", "-C", str(trap.folder), "log", "-1"], capture_output=True)
+
+    assert {"gpg.program", "core.fsmonitor"} <= set(trap.sprung)
+    assert {"filter.process", "filter.clean"} & set(trap.sprung)
+
+
+@pytest.mark.usefixtures("_hostile_environment")
+def test_looking_at_a_hostile_repository_runs_nothing(trap: Trap, core: Core, agent: Actor) -> None:
+    """Attack A2: project identity, cited files that are gone, renamed, staged, in a worktree and a subfolder."""
+    (trap.folder / "kept.py").write_text("changed\n")
+    (trap.folder / "gone later.py").unlink()
+    (trap.folder / "sub").mkdir()
+
+    for folder in (trap.folder, trap.folder / "sub", trap.folder.parent / "tree"):
+        place = place_of(folder)
+        assert place.repository is not None
+        assert ours.root_commit(place.repository) is not None
+        actor = Actor(agent.caller, agent.scope, client="codex", project_dir=str(folder))
+        anchor = core.anchor(actor)
+        saved = anchor.save_memory("The parser is in gone.py", files=["gone.py:20-22", "kept.py:1"])
+        anchor.get(saved.id)
+        anchor.search("where is the parser")
+        anchor.build_context("the parser")
+    told = cited(trap.folder, "gone.py", "staged.py", "gone later.py")
+
+    assert told["gone.py"] == ("moved", "renamed.py")
+    assert told["staged.py"] == ("moved", "moved by hand.py")
+    assert told["gone later.py"][0] == "gone"
+    assert trap.sprung == []
+
+
+def test_the_demo_reads_a_hostile_history_and_runs_nothing(trap: Trap) -> None:
+    """Attack A2: `memory-anchor demo` in a repository with signed commits and a pager."""
+    assert [event["content"].split(" (")[0] for event in demo._commits(trap.folder)] == ["first", "second"]
+    assert trap.sprung == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_hostile_environment")
+def test_every_command_in_a_hostile_repository_runs_nothing(
+    trap: Trap, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack A2: through the command line."""
+    monkeypatch.chdir(trap.folder)
+
+    for command in (
+        ["doctor"],
+        ["add", "x is y"],
+        ["search", "x"],
+        ["list"],
+        ["stats"],
+        ["config"],
+        ["projects", "list"],
+    ):
+        run(*command)
+
+    assert trap.sprung == []
+
+
+def test_a_missing_object_is_not_fetched(trap: Trap) -> None:
+    """Attack A2: a promisor remote makes Git run `remote.uploadpack` for an object that is not there."""
+    repository = ours.found(str(trap.folder))
+    assert repository is not None
+
+    assert ours.asked(repository, "cat-file", "-p", "1" * 40) is None
+    assert ours.asked(repository, "log", "-1", "--format=%H", ours.head(repository) or "") is not None
+    assert trap.sprung == []
+
+
+def test_an_answer_of_git_is_bounded_in_bytes_and_time(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack A2: what a repository makes Git print or wait for has an end."""
+    repository = ours.found(str(trap.folder))
+    assert repository is not None
+    commit = ours.head(repository) or ""
+
+    assert ours.asked(repository, "ls-tree", "-r", commit, most_bytes=10) is None
+    monkeypatch.setattr(ours, "TIMEOUT_S", 0.2)
+    pack = trap.folder / ".git" / "objects" / "pack"
+    pack.mkdir(exist_ok=True)
+    os.mkfifo(pack / ("pack-" + "a" * 40 + ".idx"))
+    (pack / ("pack-" + "a" * 40 + ".pack")).write_bytes(b"PACK")
+    assert ours.asked(repository, "cat-file", "-p", "2" * 40) is None
+
+
+@pytest.mark.parametrize("name", ["git", "sub/git"])
+def test_the_program_comes_from_absolute_folders_of_the_path(
+    name: str, trap: Trap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack A2: a `git` in the current folder is not the one that is run."""
+    fake = trap.folder / name
+    fake.parent.mkdir(exist_ok=True)
+    fake.write_text(Path(trap.command("path")).read_text())
+    fake.chmod(0o755)
+    monkeypatch.chdir(trap.folder)
+    monkeypatch.setenv("PATH", os.pathsep.join([".", "sub", "", os.environ["PATH"]]))
+    ours._program.cache_clear()
+
+    repository = ours.found(str(trap.folder))
+    assert repository is not None
+    assert ours.root_commit(repository) is not None
+    ours._program.cache_clear()
+    assert trap.sprung == []
