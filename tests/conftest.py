@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from typer.testing import CliRunner, Result
 
 from memory_anchor.anchor import MemoryAnchor
@@ -21,6 +22,9 @@ from memory_anchor.interfaces.cli.app import app
 from memory_anchor.layers import approval
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import ManualClock, ephemeral_core
+
+settings.register_profile("unhurried", deadline=None)  # the first example loads a tokenizer, 300 ms on a busy machine
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(autouse=True)
