@@ -22,9 +22,9 @@ TEXT_CHARS_MAX = 8_000
 """What one memory may hold; a longer turn is cut there."""
 SESSIONS_MAX = 1_000
 LOCOMO_CATEGORIES: Mapping[int, str] = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
-_LOCOMO_DATE = re.compile(r"(\d+):(\d+)\s*([ap]m) on (\d+) (\w+),? (\d{4})")
-_LONG_DATE = re.compile(r"(\d{4})/(\d{2})/(\d{2})(?: \(\w+\))?(?: (\d{2}):(\d{2}))?")
-_EVIDENCE = re.compile(r"D(\d+):(\d+)")
+_LOCOMO_DATE = re.compile(r"(\d{1,2}):(\d{1,2})\s{0,8}([ap]m) on (\d{1,2}) (\w{1,20}),? (\d{4})")
+_LONG_DATE = re.compile(r"(\d{4})/(\d{2})/(\d{2})(?: \(\w{1,20}\))?(?: (\d{2}):(\d{2}))?")
+_EVIDENCE = re.compile(r"D(\d{1,6}):(\d+)")
 
 
 def locomo(path: Path, *, stores: int | None = None) -> Iterator[Case]:

@@ -114,8 +114,11 @@ def fresh_only(
 
 # --- round one: sentences ----------------------------------------------------------------------------------------
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'“(]?[A-Z0-9\u4e00-\u9fff])|(?<=[。！？；])|\n+|(?<=[a-z0-9)])\s*;\s+")
-_BULLET = re.compile(r"^\s*(?:[-*•·]|\d{1,2}[.)、])\s+")
+_SENTENCE = re.compile(
+    r"(?<=[.!?])\s{1,8}+(?=[\"'“(]?[A-Z0-9\u4e00-\u9fff])"
+    r"|(?<=[。！？；])|\n++|(?<=[a-z0-9)])\s{0,8}+;\s{1,8}+"
+)
+_BULLET = re.compile(r"\A\s*+(?:[-*•·]|\d{1,2}[.)、])\s++")
 _GATE = re.compile(
     r"(?<![a-z])(?:i|i['’](?:m|ve|d|ll)|my|we|we['’](?:ve|re|ll)|our|your|you['’]?re|always|never|from now"
     r"|going forward|remember|note|keep|use|please|let['’]s"
@@ -376,7 +379,10 @@ def _is_answer(answer: str) -> bool:
     return not any(found) and not SMALL_TALK.match(answer) and not ERRAND.match(answer)
 
 
-_COMMAND_HEAD = re.compile(r"^(?:\s*(?:cd\s+\S+\s*&&|sudo|time|env|\w+=\S+)\s*)*(?P<command>[^|;&\n]{2,400})")
+_COMMAND_HEAD = re.compile(
+    r"\A\s*+(?:(?:cd\s++\S{1,400}+\s*+&&|sudo|time|env|\w{1,64}+=\S{1,400}+)\s*+){0,8}"
+    r"(?P<command>[^|;&\n]{2,400})"
+)
 
 
 def _commands(messages: Iterable[Message]) -> list[tuple[str, int]]:

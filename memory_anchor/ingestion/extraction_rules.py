@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memory_anchor.model import MemoryType
+from memory_anchor.text.bounded import bounded
 
 About = Literal["user", "agent", "project"]
 
@@ -47,7 +48,7 @@ def _cue(
     plain: bool = False,
 ) -> Cue:
     speakers = frozenset({"user", "assistant"}) if anyone else frozenset({"user"})
-    return Cue(re.compile(pattern, re.I), kind, about, *weight, tag, speakers, strip, plain)
+    return Cue(bounded(pattern, re.I), kind, about, *weight, tag, speakers, strip, plain)
 
 
 _I = r"(?<![a-z'’])i"
@@ -382,19 +383,19 @@ CUES: tuple[Cue, ...] = (
     ),
 )
 
-GLAD = re.compile(
+GLAD = bounded(
     r"(?<![a-z])(?:happy|glad|thrilled|excited|proud|relieved|grateful|satisfied|delighted|love|enjoy|great"
     r"|fantastic)(?![a-z])|开心|高兴|兴奋|自豪|欣慰|感激|满意|喜欢|热爱",
     re.I,
 )
-SORRY = re.compile(
+SORRY = bounded(
     r"(?<![a-z])(?:frustrated|annoyed|angry|upset|sad|worried|anxious|nervous|stressed|exhausted|tired"
     r"|disappointed|overwhelmed|burn(?:ed|t) out|scared|lonely|depressed|hate|can['’]t stand)(?![a-z])|沮丧|烦"
     r"|生气|难过|伤心|担心|焦虑|紧张|压力|疲惫|累|失望|崩溃|害怕|孤独|郁闷|讨厌|受不了|反感",
     re.I,
 )
 
-QUESTION = re.compile(
+QUESTION = bounded(
     r"[?？]\s*$|^(?:what|which|who|whom|whose|when|where|why|how|is|are|am|was|were|do|does|did|can|could"
     r"|would|will|should|shall|may|have|has)(?:n['’]t)? (?:i|you|we|they|he|she|it|the|this|that|there|these"
     r"|those|my|your|our|to|much|many|about)(?![a-z])|(?:吗|呢|么)\s*$|^(?:为什么|怎么|如何|什么|哪个|哪里"
@@ -406,7 +407,7 @@ QUESTION = re.compile(
     re.I,
 )
 """Asked, also where the mark is left out: a word that asks, in a sentence that nothing closes."""
-MOMENT = re.compile(
+MOMENT = bounded(
     r"(?<![a-z])(?:right now|at the moment|for now|just now|this time|in a (?:sec|minute|moment)|wait"
     r"|hold on|brb|one sec|real quick|this (?:file|line|function|error|diff|output|test|one|message|commit"
     r"|screenshot)"
@@ -415,7 +416,7 @@ MOMENT = re.compile(
     r"|看看?|改)(?:这个|那个|这样|那样|它)[。！!]?$",
     re.I,
 )
-PASSING = re.compile(
+PASSING = bounded(
     r"(?<![a-z])(?:now|these|those|today|tonight|tomorrow|yet|first|then|next|again|until|just|here|above|below"
     r"|other|else|both|option|previous|current|currently|anymore|for a (?:moment|while|bit)"
     r"|this(?! (?:project|repo|repository|codebase"
@@ -425,7 +426,7 @@ PASSING = re.compile(
     re.I,
 )
 """Words by which an order is for the moment or for the thing at hand, and no rule."""
-SUPPOSED = re.compile(
+SUPPOSED = bounded(
     r"(?<![a-z])(?:if i|if we|if you|maybe|perhaps|might|probably|not sure|i guess|i think so|what if|suppose"
     r"|imagine|let['’]s say|hypothetically|could be|wonder|for example|e\.g\.|undecided"
     r"|(?:have|has)(?:n['’]t| not)(?: \w+){0,2}? (?:decided|settled|chosen|agreed|picked)|yet to (?:decide|choose|pick)"
@@ -435,7 +436,7 @@ SUPPOSED = re.compile(
     re.I,
 )
 """Supposed, or not decided yet."""
-BROKEN = re.compile(
+BROKEN = bounded(
     r"(?<![a-z])(?:(?:is|are|was|were|went|['’]s|keeps?)(?: \w+){0,2}? (?:broken|down|failing|crashing|stuck|offline)"
     r"|(?:build|ci|pipeline|tests?|suite|checks?|main|master|branch)(?: \w+)? (?:is|are)(?: \w+)? red)"
     r"(?: (?:again|now|today|on \w+))?\s*(?:[.,;!]|$| (?:because|since|due))|(?<![a-z])again[.!]*$"
@@ -443,7 +444,7 @@ BROKEN = re.compile(
     re.I,
 )
 """How something is doing at the moment; a fact is what still holds tomorrow."""
-ERRAND = re.compile(
+ERRAND = bounded(
     r"^(?:please |now |then |ok(?:ay)?,? |and |also |next,? |so )*(?:can|could|would|will) you"
     r"|^(?:i(?:['’]d| would) (?:like|love) (?:you )?to|i (?:want|need) (?:you )?to (?!always|never)"
     r"|i want (?:a|an|the) |help me|show me|tell me|give me|let me|let['’]s (?:see|look|try|check|start"
@@ -451,7 +452,7 @@ ERRAND = re.compile(
     r"|^(?:请|麻烦)?(?:帮我|给我|帮忙|让我|我想(?:要|让|问|知道|看)|我要(?:你|看)|看一下|看看|试试|继续|开始)",
     re.I,
 )
-SMALL_TALK = re.compile(
+SMALL_TALK = bounded(
     r"^(?:hi|hey|hello|thanks?(?: you)?|thx|ok(?:ay)?|sure|yes|yep|yeah|no|nope|great|nice|cool|perfect"
     r"|awesome|good (?:morning|night|job|idea)|lgtm|sounds good|got it|makes sense|bye|lol|haha\w*|wow"
     r"|done|please continue|go (?:on|ahead)|continue)(?:[\s,!.]+(?:thanks?(?: you)?|so much|a lot|please"
@@ -460,24 +461,24 @@ SMALL_TALK = re.compile(
     r"|晚安|再见|哈哈+|太好了|不错|继续|赞)[了啊吧呀哈～~!！。,，\s]*$",
     re.I,
 )
-WHICH = re.compile(
+WHICH = bounded(
     r"(?<![a-z])(?:which|what(?:['’]s| is| are)?|who|where|when|how (?:often|many|long|much)|do you prefer"
     r"|would you (?:like|prefer)|should (?:we|i) use)(?![a-z])|哪个|哪种|什么|哪里|多久|几点|多少|谁"
     r"|喜欢.{0,12}还是|用.{0,12}还是",
     re.I,
 )
 
-FIRST_PERSON = re.compile(r"(?<![a-z])(?:i|my|we|our)(?![a-z])|我", re.I)
-ONE_PERSON = re.compile(r"(?<![a-z])(?:i|my)(?![a-z])|我(?!们)", re.I)
-QUOTATION = re.compile(r"“[^“”]{1,2000}”|「[^「」]{1,2000}」|『[^『』]{1,2000}』|(?<!\w)\"(?=\S)[^\"]{1,2000}\"(?!\w)")
-REPORT = re.compile(
+FIRST_PERSON = bounded(r"(?<![a-z])(?:i|my|we|our)(?![a-z])|我", re.I)
+ONE_PERSON = bounded(r"(?<![a-z])(?:i|my)(?![a-z])|我(?!们)", re.I)
+QUOTATION = bounded(r"“[^“”]{1,2000}”|「[^「」]{1,2000}」|『[^『』]{1,2000}』|(?<!\w)\"(?=\S)[^\"]{1,2000}\"(?!\w)")
+REPORT = bounded(
     r"(?!(?:as |like )?(?:i|we)(?![a-z])|我们?的?(?:想|要|再|也|意思是|是|刚才|之前)?(?:说|原话))"
     r"(?:\S.{0,40}(?<![a-z])(?:wrote|says?|said)|\S.{0,20}(?:邮件|原话|说道?|写道))[:：]"
     r"|(?:from|subject|发件人|主题)[:：]",
     re.I,
 )
 """How a message opens that tells what somebody else said."""
-TASK = re.compile(
+TASK = bounded(
     r"(?:please |can you |could you )?(?:translate|proofread|rephrase|paraphrase|rewrite|summari[sz]e|fix the typo"
     r"|write an?)(?![a-z])"
     r"|[^。！？\n:：]{0,12}(?:翻译|润色|改写)(?:成|为|一下|下面|以下|这|[:：，,]|$)|[^。！？\n:：]{0,6}总结(?:一下|下面|以下)",

@@ -142,14 +142,14 @@ def arguments_of(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else ({} if value is None else {"input": value})
 
 
-_CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.S)
+_CODE = re.compile(r"```(?:[^`]++|`(?!``))*+(?:```)?+|~~~(?:[^~]++|~(?!~~))*+(?:~~~)?+")
 _NOISE_LINE = re.compile(
-    r"\s*(?:>|[+-]{3} |@@ |diff --git|at \S+\(|File \"|Traceback|\$ |% |#!/|\{|\}|\[\{|<\w|</|\|.*\|"
+    r"\s*+(?:>|[+-]{3} |@@ |diff --git|at \S{1,400}\(|File \"|Traceback|\$ |% |#!/|\{|\}|\[\{|<\w|</|\|.{0,400}\|"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d"
-    r"|(?:INFO|DEBUG|WARN(?:ING)?|ERROR|FATAL|TRACE)[\s:\]]|import \w|from \w+ import|def \w+\("
-    r"|class \w+[(:]|(?:const|let|var|return|public|private|func|fn) .*[;{(=])"
+    r"|(?:INFO|DEBUG|WARN(?:ING)?|ERROR|FATAL|TRACE)[\s:\]]|import \w|from \w{1,64} import|def \w{1,64}\("
+    r"|class \w{1,64}[(:]|(?:const|let|var|return|public|private|func|fn) .{0,400}[;{(=])"
 )
-_INDENTED = re.compile(r"(?: {4}|\t)\s*(?![-*•·]\s|\d{1,2}[.)、]\s)\S")
+_INDENTED = re.compile(r"(?: {4}|\t)\s*+(?![-*•·]\s|\d{1,2}[.)、]\s)\S")
 _SIGNED = re.compile(r"[+-]")
 _HUNK = re.compile(r"^(?:@@ |diff --git)", re.M)
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
+from memory_anchor.text.bounded import bounded
 from memory_anchor.text.terms import is_chinese
 
 TITLE_CHARS = 80
@@ -20,24 +21,24 @@ class Perspective(StrEnum):
     THIRD_PERSON = "third-person"
 
 
-_OPENING = re.compile(
+_OPENING = bounded(
     r"^(?:(?:well|so|and|but|also|oh|ok(?:ay)?|actually|btw|by the way|fyi|honestly|yeah|yes|no|hmm|hi|hey|hello|sure"
     r"|great|thanks|please|just so you know)[,!\s]+)+(?=\S)",
     re.I,
 )
-_OPENING_ZH = re.compile(
+_OPENING_ZH = bounded(
     r"^(?:(?:其实|对了|另外|还有|顺便说一下|哦|嗯|那个|不过|但是|而且|你好|您好|好的|谢谢"
     r"|请)[,，、！!\s]*)+(?=\S)"
 )
 _ADVERB = r"(?:(?:really|always|usually|also|never|often|still|generally|typically|normally|only|just|now|much) )"
-_FIRST = re.compile(
+_FIRST = bounded(
     rf"(?<![A-Za-z])(?:I(?P<short>['’](?:m|ve|d|ll))|I (?P<be>am|have|don['’]t|do not)"
     rf"|I (?P<adverb>{_ADVERB}{{0,3}})(?P<verb>[a-z]+)|(?P<other>my|me|mine|myself|I))(?![A-Za-z'’])",
     re.I,
 )
 _SHORT = {"m": "is", "ve": "has", "d": "would", "ll": "will"}
 _THEY = {"m": "are", "ve": "have", "d": "would", "ll": "will"}
-_PAST = re.compile(
+_PAST = bounded(
     r"(?:[^e]ed|ught|was|had|did|went|left|quit|grew|got|began|made|took|saw|said|chose|wrote|ran|met|felt"
     r"|gave|would|will"
     r"|can|could|should|must|may|might|cannot|spoke|built|broke|drove|flew|knew|kept|lost|paid|put|set|told|won)$"

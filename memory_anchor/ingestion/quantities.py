@@ -10,6 +10,11 @@ from __future__ import annotations
 
 import re
 
+from memory_anchor.text.bounded import bounded
+
+READ_CHARS = 4_000
+"""Only so much of a text is read: what a statement counts it says early."""
+
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
@@ -78,7 +83,7 @@ _UNITS = {
 _SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 _MONTHS_IN = {"month": 1, "year": 12}
 _BYTES = {"k": 10, "m": 20, "g": 30, "t": 40}
-_UNIT_OF = [(unit, re.compile(rf"[\s-]?(?:{'|'.join(names.split())})(?![a-z])")) for unit, names in _UNITS.items()]
+_UNIT_OF = [(unit, bounded(rf"[\s-]?(?:{'|'.join(names.split())})(?![a-z])")) for unit, names in _UNITS.items()]
 _MONTHS = _words("january february march april may june july august september october november december")
 _MONTH_AT = {name: place for place, name in enumerate(_MONTHS, 1)} | {
     name[:3]: place for place, name in enumerate(_MONTHS, 1)
@@ -88,21 +93,21 @@ _DAYS = _words("monday tuesday wednesday thursday friday saturday sunday")
 _HAN_NUMBER = "[零〇一二两三四五六七八九十百千万]{1,7}"
 _SOME = rf"(?:\d+|{_HAN_NUMBER})"
 
-_CLOCK = re.compile(
+_CLOCK = bounded(
     rf"(?P<h24>\d{{1,2}}):(?P<m24>\d\d)(?!\d)\s?(?P<half24>[ap]\.?m)?|(?P<h12>\d{{1,2}})\s?(?P<half>[ap])\.?m(?![a-z])"
     rf"|(?P<part>凌晨|早上|早晨|上午|中午|下午|傍晚|晚上|夜里)?(?P<hz>{_SOME})点(?:(?P<mz>{_SOME})分"
     rf"|(?P<hm>半))?(?!击|赞|评|名)"
 )
-_DATE = re.compile(
+_DATE = bounded(
     rf"(?P<y0>\d{{4}})-(?P<m0>\d\d)-(?P<d0>\d\d)|(?P<d1>\d{{1,2}})(?:st|nd|rd"
     rf"|th)?(?:\sof)?\s(?P<m1>{_MONTH_NAMES})(?![a-z])"
     rf"|(?<![a-z])(?P<m2>{_MONTH_NAMES})\s(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?(?!\d)"
     rf"|(?P<m3>{_SOME})月(?P<d3>{_SOME})[日号]"
     rf"|(?<![a-z])(?:in\s)?(?P<m4>{_MONTH_NAMES.replace('may|', '')})(?![a-z])|(?<![个\d])(?P<m5>{_SOME})月(?!份?前)"
 )
-_WEEKDAY = re.compile(rf"(?<![a-z])(?P<en>{'|'.join(_DAYS)})s?(?![a-z])|(?:周|星期|礼拜)(?P<zh>[一二三四五六日天])")
-_YEAR = re.compile(r"(?<!\d)((?:19|20)\d\d)(?!\d)(?:年)?")
-_EVERY = re.compile(
+_WEEKDAY = bounded(rf"(?<![a-z])(?P<en>{'|'.join(_DAYS)})s?(?![a-z])|(?:周|星期|礼拜)(?P<zh>[一二三四五六日天])")
+_YEAR = bounded(r"(?<!\d)((?:19|20)\d\d)(?!\d)(?:年)?")
+_EVERY = bounded(
     rf"(?<![a-z])(?:(?P<word>hourly|daily|nightly|weekly|biweekly|fortnightly|monthly|quarterly|yearly|annually)"
     rf"|(?:every|each)\s(?:(?P<other>other)\s|(?P<en>\d+|{'|'.join(_WORD_NUMBERS)})\s)?"
     rf"(?P<unit>second|minute|hour|day|night|week|month|quarter|year)s?)(?![a-z])"
@@ -134,16 +139,16 @@ _EVERY_UNIT = {
     "季度": ("month", 3),
     "年": ("year", 1),
 }
-_SHARE = re.compile(rf"百分之(?P<share>{_SOME})|(?P<tenths>[一二三四五六七八九])成(?![一-龥]?[为了员功果立交本])")
-_PART = re.compile(
+_SHARE = bounded(rf"百分之(?P<share>{_SOME})|(?P<tenths>[一二三四五六七八九])成(?![一-龥]?[为了员功果立交本])")
+_PART = bounded(
     r"(?<![a-z])(?:(?P<part>half|quarter)(?:\sof)?\san?\s|half-)(?P<unit>minute|hour|day|week|month|year)(?![a-z])"
     r"|半个?(?P<zunit>分钟|小时|天|周|星期|月|年)|(?P<quarter>[一三])刻钟"
 )
-_PAST = re.compile(
+_PAST = bounded(
     rf"(?<![a-z])(?P<what>half|quarter)\s(?P<side>past|to)\s(?P<hour>\d{{1,2}}|{'|'.join(_WORD_NUMBERS)})(?![a-z])"
 )
-_NUMBER = re.compile(
-    rf"(?P<before>[a-z][a-z+#]*)?(?:\s|-|/)?(?<![\d.])(?P<digits>\d{{1,3}}(?:,\d{{3}})+"
+_NUMBER = bounded(
+    rf"(?P<before>(?<![a-z])[a-z][a-z+#]*+)?(?:\s|-|/)?(?<![\d.])(?P<digits>\d{{1,3}}(?:,\d{{3}})+"
     rf"|\d+(?:\.\d+)*)(?P<nth>st|nd|rd|th)?"
     rf"|(?<![a-z])(?P<word>{'|'.join((*_WORD_NUMBERS, *_ORDINALS))})(?![a-z])|第?(?P<han>{_HAN_NUMBER})"
 )
@@ -298,6 +303,7 @@ def numbers(text: str) -> frozenset[Number]:
     True
     """
     found: set[Number] = set()
+    text = text[:READ_CHARS]
     for pattern, reader in _READERS:
         for match in pattern.finditer(text):
             number = reader(match)

@@ -6,7 +6,7 @@ here; a new way of reading belongs in `slots`.
 
 from __future__ import annotations
 
-import re
+from memory_anchor.text.bounded import bounded
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -14,7 +14,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 CJK = "\u3400-\u4dbf\u4e00-\u9fff"
-CLAUSE = re.compile(r"[,;!?，；。！？、\n]|\.(?!\d)|(?<![a-z])(?:but|because|so that)(?![a-z])|但是?|因为")
+CLAUSE = bounded(r"[,;!?，；。！？、\n]|\.(?!\d)|(?<![a-z])(?:but|because|so that)(?![a-z])|但是?|因为")
 
 STOPS = frozenset(
     _words("""a an the of to in on at for by with and or is are was were be been being am i we you he she it they my
@@ -25,7 +25,7 @@ STOPS = frozenset(
     """)
 )
 
-CHANGE = re.compile(
+CHANGE = bounded(
     r"(?<![a-z])(?:yesterday|last (?:night|week|month|year)|now|no longer|not any ?more|anymore"
     r"|from now on|since (?:then|last|yesterday|today"
     r"|this)|as of|used to"
@@ -47,37 +47,37 @@ CHANGE = re.compile(
     r"|最近(?:开始|才|又|不)"
 )
 """Words by which a statement says itself that something changed; only these let rules supersede."""
-CHANGED_TO = re.compile(
+CHANGED_TO = bounded(
     r"(?<![a-z])(?:now|(?:moved?|switch(?:ed|ing)?|chang(?:ed|ing)|migrat(?:ed|ing)|renamed|raised|lowered|increased"
     r"|reduced|decreased|postponed|rescheduled)(?: \w+){0,4}? to)(?![a-z])"
     r"|现在|[改迁换搬](?:移|名)?[到为成叫]|(?:提高|降低|增加|减少|推迟|延期|提前|调整?|扩大|缩短)[到为至]"
 )
 """Verbs of change as far as what follows is the new value: said again with another value, they change it again."""
-NOW = re.compile(r"(?<![a-z])(?:now|currently)(?![a-z])|现在|如今|目前")
+NOW = bounded(r"(?<![a-z])(?:now|currently)(?![a-z])|现在|如今|目前")
 """What says when and nothing else: alone beside the same words it repeats them."""
 
-DENY = re.compile(
+DENY = bounded(
     r"(?<![a-z])(?:not|no|never|none|without|cannot|nor|neither|no longer|stopped|quit|stop|avoid"
     r"|[a-z]+n['’]t|dont|doesnt|forbidden|refuses?)(?![a-z])"
     r"|从不|不再|不能|不会|不要|不用|不需要|不必|不是|不得|不许|无需|没有|没|禁止|严禁|未|别|勿|戒|拒绝"
     r"|不(?!但|仅|过[，,是]|同|错|断|久|如|管|论|稳定)"
 )
-IMPLIED = re.compile(
+IMPLIED = bounded(
     r"(?<![a-z])(?:allerg(?:y|ic|ies)|lack(?:s|ing)?|missing|absent|except(?:ion)?|exclud(?:es?|ed|ing)|fails?"
     r"|unable|impossible|un(?!der|it|i[fqov]|ion|til|less|pack|lock|do)[a-z]{3,}(?:ed|able))(?![a-z])|过敏|缺少|缺乏|除外|无法"
 )
 """Words that deny by their meaning; beside a denial in words they are no contradiction."""
-BOUND = re.compile(
+BOUND = bounded(
     r"不(?:能|得|可|会)?(?:超过|低于|少于|多于|大于|小于|早于|晚于)|no (?:more|less|fewer|later"
     r"|earlier) than|not (?:more|less"
     r"|exceed)|至多|至少|at (?:most|least)|不稳定|flaky"
 )
-CONTRAST = re.compile(
+CONTRAST = bounded(
     r"(?<![a-z])(?:over|rather than|instead of|(?:and |but )?not with|and not|but not|than)(?![a-z])\s(?!\d)"
     r"|[,，]\s?(?:not|never|no)(?![a-z])\s"
     r"|[,，](?:不用|不要|不是|不能用|不能|禁止|而不是|而非|别用|不)|而不是|而非|(?:代替|取代|替代)"
 )
-FROM = re.compile(
+FROM = bounded(
     r"(?<![a-z])from (?P<en>[\w.#+-]+(?: [\w.#+-]+)?) (?:to|into)(?![a-z])|从(?P<zh>[^，。,]{1,16}?)(?:换|改|迁"
     r"|搬|升|转|变|提高|降低|降到|增加|增至|减少|减到|调整|扩大|缩短)|(?:left|replac(?:ed|ing)(?: his| her"
     r"| my| the| our)?"
@@ -85,7 +85,7 @@ FROM = re.compile(
     r"|放弃)了?(?P<left>[^，。,]{1,8})|把(?P<ba>[^，。,]{1,12}?)(?:换|改|升|降)"
 )
 
-VERBS = re.compile(r"^[\s用要能会再是有需得许使再让]{0,3}")
+VERBS = bounded(r"^[\s用要能会再是有需得许使再让]{0,3}")
 
 OPPOSITES = tuple(
     tuple(frozenset(side.replace("+", " ").split("|")) for side in pair.split("/"))
@@ -130,12 +130,12 @@ NO_AGREEMENT = frozenset(
     _words("likes loves 喜欢 wife after before office always 总是 never 从不 forbidden 禁止 required 必填")
 )
 """Sides that agree in nothing by being named twice: two likes may be of two things, two prohibitions of two deeds."""
-RULE = re.compile(
+RULE = bounded(
     r"^(?:please )?(?:always|never|avoid|do not|don['’]t)(?![a-z])|(?<![a-z])must(?![a-z])"
     r"|^(?:不要|禁止|避免|不得|严禁|别|务必|一律)|必须"
 )
 """What makes a statement a rule: it orders or forbids."""
-RULE_WORDS = re.compile(
+RULE_WORDS = bounded(
     r"(?<![a-z])(?:please|always|never|avoid|must|not|don['’]t)(?![a-z])|不要|禁止|避免|不得|严禁|务必|一律|必须"
 )
 RULE_SHARED = 0.67
@@ -159,7 +159,7 @@ ASIDES = tuple(
     )
 )
 """Words that say which of several things is meant: another one is another slot, unless it is the whole difference."""
-PREDICATE = re.compile(
+PREDICATE = bounded(
     r"(?<![a-z])(?:is|are|was|were|has|have|had|must|should|shall|can|may|will|needs?|runs?|takes?|uses?"
     r"|lives?|works?|prefers?|likes?|loves?"
     r"|hates?|wants?|supports?|costs?|speaks?|owns?|drives?|plays?|studies|studied|moved|left|joined"
@@ -168,22 +168,22 @@ PREDICATE = re.compile(
     r"|sends?|keeps?)(?![a-z])"
     r"|[是在有用对由每喜偏必需要住会能支开关保采最跑存放做养吃喝说写设属位来去上装选学教买卖打怕爱恨讨搬换改叫]"
 )
-PLACED = re.compile(
+PLACED = bounded(
     r"(?<![a-z])(?:(?:is|are|was|were|has|have|had) )?(?:moved|relocated|moving) to(?![a-z])"
     r"|(?<![a-z])(?:resides?|(?:is|are|was|were) (?:now )?(?:based|located|living)|settled) in(?![a-z])"
     r"|(?:已经?)?(?:搬|迁|移居)(?:家)?[到去至]了?|定居在?|住在"
 )
 """Ways to say where something is now; moving somewhere and living there state one slot."""
-NUMERAL = re.compile(r"[0-9零一二两三四五六七八九十百千万]")
+NUMERAL = bounded(r"[0-9零一二两三四五六七八九十百千万]")
 COPULAS = frozenset(("is", "are", "was", "were", "是"))
 PRONOUNS = frozenset("我你他她它")
-SINGLE = re.compile(
+SINGLE = bounded(
     r"(?:is|are|was|were|lives?|works?|located|stored|kept|hosted|deployed|written|built|scheduled|called"
     r"|named|born|caused)"
     r"|[是在由住位属叫]"
 )
 """Predicates that hold one value at a time: another value in the same place is a contradiction."""
-MANY = re.compile(
+MANY = bounded(
     r"^(?:please )?(?:always|never|avoid|do not|don['’]t|no)(?![a-z])"
     r"|^(?:不要|禁止|避免|不得|严禁|别)|里(?:不要|不能|禁止)"
     r"|(?<![a-z])(?:supports?|needs?|requires?|reads|writes|publishes|stores|consumes|imports|includes?"
@@ -191,20 +191,20 @@ MANY = re.compile(
     r"|支持|需要|都要|过敏|写入|发布到|读取"
 )
 """Predicates and rules that hold many values at a time: another one beside the first contradicts nothing."""
-ONLY = re.compile(r"(?<![a-z])(?:only|exactly|solely|just)(?![a-z])|只|仅|唯一")
+ONLY = bounded(r"(?<![a-z])(?:only|exactly|solely|just)(?![a-z])|只|仅|唯一")
 """What makes a value the single one, whatever the predicate."""
-EXCLUSIVE = re.compile(
+EXCLUSIVE = bounded(
     r"(?<![a-z])(?:owners?|owns?|leads?|maintain(?:s|er)|responsible|in charge|manages|manager of"
     r"|approves?|on call|boss|cto|ceo|head of)(?![a-z])|负责|主管|批准|审批|值班|队长|组长|总监"
 )
 """Roles that one holds alone: another holder is a contradiction, not another fact."""
 
 
-NAME = re.compile(
+NAME = bounded(
     r"(?<![A-Za-z0-9_])(?:[A-Z][a-z]*[A-Z0-9][A-Za-z0-9]*|[A-Z]{2,}[a-z0-9]*|[A-Z][a-z]+|[a-z]+[A-Z]\w*"
     r"|\w+\.(?:com|io|dev|js|py))(?![A-Za-z0-9_])"
 )
-ASCII_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.+#-]*[A-Za-z0-9]")
+ASCII_WORD = bounded(r"[A-Za-z][A-Za-z0-9_.+#-]*[A-Za-z0-9]")
 NOT_A_NAME = frozenset(
     _words(
         "the a an i we you he she it they my our your his her its this that use do not user every each all "

@@ -52,6 +52,7 @@ from memory_anchor.ingestion.slot_words import (
     STOPS,
     VERBS,
 )
+from memory_anchor.text.bounded import bounded
 from memory_anchor.text.terms import terms
 
 READ_CHARS = 1_000
@@ -66,8 +67,8 @@ CALENDAR = frozenset({"date", "weekday", "clock", "year", "in-month", "version"}
 ALIKE, SWAPPED_IN, PARALLEL = 0.45, 0.4, 0.55
 """Alignment from which two wordings count as one sentence with a word exchanged."""
 
-_DENIED_IMPLIED = re.compile(rf"(?:{DENY.pattern})\s?(?:\w+\s)?(?:{IMPLIED.pattern})")
-_TOKEN = re.compile(rf"[{CJK}]|[a-z0-9_]+(?:[.'’/+#:-]+[a-z0-9_]+)*")
+_DENIED_IMPLIED = bounded(rf"(?:{DENY.pattern})\s?(?:\w+\s)?(?:{IMPLIED.pattern})")
+_TOKEN = re.compile(rf"[{CJK}]|[a-z0-9_]++(?:[.'’/+#:-]++[a-z0-9_]++)*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ Invariant: text the client put in itself (environment, summaries, side chains) i
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.ingestion.messages import Message, Role, ToolCall, arguments_of, conversation
+from memory_anchor.text.bounded import bounded
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_LINES = 200_000
@@ -27,7 +27,7 @@ BROKEN_LINES_ALLOWED = 3
 
 Format = Literal["claude-code", "codex", "json"]
 
-_INSERTED = re.compile(
+_INSERTED = bounded(
     r"\s*(?:<(?:environment_context|user_instructions|permissions instructions|turn_aborted|command-name"
     r"|command-message|local-command-stdout|bash-stdout|bash-input|task-notification)"
     r"|Caveat: The messages below|# AGENTS\.md"

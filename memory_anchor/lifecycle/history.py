@@ -24,6 +24,8 @@ from memory_anchor.where import OneOf, Where
 HISTORY_COLLECTIONS = ("event_log", "verified_fact", "identity_schema")
 VERSIONS_MAX = 1_000
 TRAJECTORY_MAX = 1_000
+DIFF_PIECES = 200
+"""Sentences that are aligned one by one; of more, those between what both begin and end with are all exchanged."""
 UNDO_REASON = "undo: "
 """How the reason of every version begins that an undo wrote."""
 _WORDS = re.compile(r"[\w-]+")
@@ -93,6 +95,12 @@ def content_diff(before: str, after: str) -> tuple[str, ...]:
     ('- Use pip.', '+ Use uv.', '  Pin it.')
     """
     old, new = (_sentences(text) for text in (before, after))
+    alike = _alike(old, new)
+    ended = _alike(old[alike:][::-1], new[alike:][::-1])
+    if max(len(old), len(new)) - alike - ended > DIFF_PIECES:  # aligning takes the square of their number
+        gone, come = old[alike : len(old) - ended], new[alike : len(new) - ended]
+        parts = (("  ", old[:alike]), ("- ", gone), ("+ ", come), ("  ", old[len(old) - ended :]))
+        return tuple(f"{mark}{piece}" for mark, pieces in parts for piece in pieces)
     lines: list[str] = []
     for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
         if kind == "equal":
@@ -100,6 +108,12 @@ def content_diff(before: str, after: str) -> tuple[str, ...]:
         else:
             lines += [f"- {line}" for line in old[i1:i2]] + [f"+ {line}" for line in new[j1:j2]]
     return tuple(lines)
+
+
+def _alike(old: Sequence[str], new: Sequence[str]) -> int:
+    """Return how many pieces both begin with."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(old), len(new)))
 
 
 def _sentences(text: str) -> list[str]:

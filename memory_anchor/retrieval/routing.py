@@ -28,6 +28,7 @@ from memory_anchor.model import (
     Trust,
 )
 from memory_anchor.retrieval.request import SearchRequest
+from memory_anchor.text.bounded import bounded
 from memory_anchor.text.terms import terms
 
 IDENTITY_COVERED = 0.6
@@ -42,20 +43,20 @@ ABOUT_AS_GOOD = 0.8
 """Share of the best entry's score from which another answers beside it."""
 ENTRIES_AT_ONCE = 4
 OPERATIONS_JOIN = 2
-_ASKS_HOW = re.compile(
+_ASKS_HOW = bounded(
     r"\b(how (do|to|should|can|does)|steps? (to|for)|procedure|workflow for|sop|runbook|playbook|guide (to|for))\b|"
     r"怎么|如何|怎样|步骤|流程|操作规程|指南|模板",
     re.IGNORECASE,
 )
 
-_ASKS_RULE = re.compile(
+_ASKS_RULE = bounded(
     r"\b(rules?|polic(y|ies)|conventions?|guidelines?|decisions?|decided? (on|to)|agreed|prefer(s|red|ences?)?|"
     r"(must|should|may|can) (we|i|one)|(are|is) .{1,30} allowed|who (approves|decides|owns))\b|"
     r"why (do|did|are) we (use|using|choose|pick|prefer)|"
     r"规则|规定|规范|约定|决定|决策|选型|偏好|(要不要|应不应该|能不能|可不可以|允许)|为什么(用|选|采用)|谁(批准|负责|审批)",
     re.IGNORECASE,
 )
-_ASKS_EVENT = re.compile(
+_ASKS_EVENT = bounded(
     r"\b(what|when) (did|was|were|has|have)\b|\bwho (did|fixed|broke|said|told|changed|deployed|wrote|reported)\b|"
     r"\bwhat happened\b|\bwhen .{1,40} (last|first)\b|"
     r"发生了?什么|(做|干|说|改|讨论|完成)了(什么|啥|哪些)|什么时候|何时|哪天|谁(修|改|说|写|报告)了?",
@@ -77,7 +78,7 @@ _ONE = r"(?:我们|咱们|你们?|您|我|大家|项目(?:里|中)?|本项目|�
 
 
 def _words(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives), re.IGNORECASE)
+    return bounded("|".join(alternatives), re.IGNORECASE)
 
 
 _ASKS_SELF = _words(
@@ -148,7 +149,7 @@ _SAYS_SELF = _words(
 _SAYS_WHAT_IT_IS = _words(
     r"^\W*(?-i:[A-Z])[\w-]+(?: [\w-]+)? is (?:an?|the|our)\b", r"^\W*[A-Za-z][\w-]+ ?是(?:一|为|面向|我们)"
 )
-_SENTENCE = re.compile(r"(?<=[.;!?])\s+|[。；！？\n]")
+_SENTENCE = bounded(r"(?<=[.;!?])\s+|[。；！？\n]")
 
 Kind = Callable[[str], bool]
 

@@ -17,6 +17,7 @@ import numpy as np
 from memory_anchor.cooccurrence import affinity
 from memory_anchor.ports import DENSE
 from memory_anchor.retrieval import ranking
+from memory_anchor.text.bounded import bounded
 from memory_anchor.text.shape import wants_number, wants_time
 from memory_anchor.text.terms import is_compound, normal, term_id, terms
 
@@ -33,7 +34,7 @@ BESIDE = 60
 """How many of the best candidates bring the events next to them along."""
 MIN_NAME_CHARS = 2
 FIRST_OF_SEVERAL = 0.6
-_TOGETHER = re.compile(r"\s*(?:,|、|&|\+|and|or|和|与|跟|同)\s*")
+_TOGETHER = bounded(r"\s*(?:,|、|&|\+|and|or|和|与|跟|同)\s*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from math import ceil, floor
 
 from memory_anchor.retrieval import timespans as spans
 from memory_anchor.retrieval.timespans import Span
+from memory_anchor.text.bounded import bounded
 
 RECENT_DAYS = 14
 """What "recently" and "最近" mean when no number is said; it only counts in favour."""
@@ -113,9 +114,9 @@ def number(text: str) -> int | None:
     return total + current if lower else None
 
 
-_FEW = re.compile(r"(?:a )?few|several|好?几|若干", re.IGNORECASE)
-_TO = re.compile(r"\s*(?:-|–|~|\bto\b|\bor\b|到|至)\s*")
-_TWO_DIGITS = re.compile(r"(?P<tens>.*十)?(?P<a>[一二两三四五六七八])(?P<b>[二三四五六七八九])")
+_FEW = bounded(r"(?:a )?few|several|好?几|若干", re.IGNORECASE)
+_TO = bounded(r"\s*(?:-|–|~|\bto\b|\bor\b|到|至)\s*")
+_TWO_DIGITS = bounded(r"(?P<tens>.*十)?(?P<a>[一二两三四五六七八])(?P<b>[二三四五六七八九])")
 
 
 def says_no_number(amount: str | None) -> bool:
@@ -409,7 +410,7 @@ NOT_WEEKDAY = (
 )
 """What makes 日, 天 and 一 behind 周 no day of the week: 上周日志, 本周天气, 上周一致性."""
 RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), reader, level)
+    (bounded(pattern, re.IGNORECASE), reader, level)
     for pattern, reader, level in (
         # days and hours
         (rf"(?P<which>大前|{_FORMER})天(?!线)", _han_day, HARD),

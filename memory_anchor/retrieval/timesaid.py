@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import re
 
+from memory_anchor.text.bounded import bounded
+
 _QUOTED = re.compile(
-    r'(?<=")[^"\n]+(?=")|(?<=“)[^”\n]+(?=”)|(?<=「)[^」\n]+(?=」)|(?<=『)[^』\n]+(?=』)|(?<=«)[^»\n]+(?=»)|'
-    r"(?<=《)[^》\n]+(?=》)|(?<=‘)[^’\n]+(?=’)|`[^`\n]+`|(?<!\w)'[^'\n]+'(?!\w)"
+    r'(?<=")[^"\n]++(?=")|(?<=“)[^“”\n]++(?=”)|(?<=「)[^「」\n]++(?=」)|(?<=『)[^『』\n]++(?=』)|(?<=«)[^«»\n]++(?=»)|'
+    r"(?<=《)[^《》\n]++(?=》)|(?<=‘)[^‘’\n]++(?=’)|`[^`\n]++`|(?<!\w)'[^'\n]++'(?!\w)"
 )
 _HIDDEN = "ⵣ"
 """Stands for a sign that is not read: a letter, so that what is quoted still counts as a word."""
-_NAME_BEHIND = re.compile(
+_NAME_BEHIND = bounded(
     r"(?:(?<=[A-Za-z])-+|[._/\\@=])(?=[A-Za-z_])|(?<!\d)[._/\\@=](?=\d)|(?<=[A-Za-z])(?:-+(?=\d)|\()"
 )
-_NAME_BEFORE = re.compile(r"(?<=[A-Za-z0-9_])(?P<sign>[._/\\@=]|-+)\Z|(?<!\S)(?:[@#$]|\.{0,2}[/\\]|--)\Z")
+_NAME_BEFORE = bounded(r"(?<=[A-Za-z0-9_])(?P<sign>[._/\\@=]|-+)\Z|(?<!\S)(?:[@#$]|\.{0,2}[/\\]|--)\Z")
 
-_ADDRESS = re.compile(r"\b(?:can|could|would|will|do) you\b", re.IGNORECASE)
-_HAPPENED = re.compile(
+_ADDRESS = bounded(r"\b(?:can|could|would|will|do) you\b", re.IGNORECASE)
+_HAPPENED = bounded(
     r"\b(?:did(?:n['’]t)?|was(?:n['’]t)?|were(?:n['’]t)?|had|been|happened|happening|anything|what(?:['’]?s| is) new|"
     r"(?:have|has) (?:we|i|you|they|he|she|it|anyone|anybody|there))\b|"
     r"[做干][了过]|发生[了过]|(?<![超通经])[了过](?:什么|哪|啥|几|多少)|"
@@ -33,23 +35,23 @@ _HAPPENED = re.compile(
     re.IGNORECASE,
 )
 """The query says that something happened, whatever else stands in it."""
-_RULE = re.compile(
+_RULE = bounded(
     r"\b(?:can(?!['’]t)|(?<!in )may|must|should|shall|need to|needs to|ha(?:ve|s) to|every|each|always|usually|never|"
     r"per|if)\b|可以|可否|能否|能不能|是否|应该|应当|必须|需要|每|总是|通常|一般|支持|要求|不得|允许|如果|"
     r"(?<![性功智可])能(?![力量源])",
     re.IGNORECASE,
 )
 """The query asks what may, must or always does happen."""
-_PRESENT = re.compile(r"\b(?:do|does|don['’]t|doesn['’]t|is|are|what['’]s|happens|could|would|will)\b", re.IGNORECASE)
-_KEEPS = re.compile(
+_PRESENT = bounded(r"\b(?:do|does|don['’]t|doesn['’]t|is|are|what['’]s|happens|could|would|will)\b", re.IGNORECASE)
+_KEEPS = bounded(
     r"\b(?:keeps?|kept|retains?|retention|purges?|prunes?|deletes?|archives?|rotates?|expires?|covers?|older than|"
     r"limits?|threshold|quota|definition|metric)\b|"
     r"保留|保存|清理|清除|删除|归档|过期|超过|至少|最多|默认|只(?:看|显示|统计)|定义|限制|阈值|上限|锁定|怎么(?:算|统计|设|配)",
     re.IGNORECASE,
 )
 """What is done to things of some age, or counted over some time, rather than at some time."""
-_OF_SOMETHING = re.compile(r"\s+of\b", re.IGNORECASE)
-_SUBJECT = re.compile(
+_OF_SOMETHING = bounded(r"\s+of\b", re.IGNORECASE)
+_SUBJECT = bounded(
     r"\b(?:[Ww]ho|[Ww]hat|[Ww]e|I|i|[Yy]ou|[Tt]hey|[Hh]e|[Ss]he|[Ii]t|[Ss]omeone|[Aa]nyone|[A-Z][a-z]+|"
     r"(?:[Ww]hich|[Ww]hose|[Ww]hat|[Hh]ow many) \w+)"
     r"(?: (?:also|just|already|actually|not|never))? (?=(?P<verb>[a-z]+)\b)"
@@ -62,16 +64,16 @@ _PAST = frozenset(
         "stuck swam threw woke wore won withdrew"
     ).split()
 )
-_HAN_PAST = re.compile(r"(?<![为除极])了(?![解结])|(?<![通超经不])过(?![去期程滤多时于敏来载渡度])")
+_HAN_PAST = bounded(r"(?<![为除极])了(?![解结])|(?<![通超经不])过(?![去期程滤多时于敏来载渡度])")
 
-_TITLE = re.compile(r"(?<=[\w,] )(?:Yesterday|Today|Tonight|Tomorrow)\Z")
-_CALLED = re.compile(
+_TITLE = bounded(r"(?<=[\w,] )(?:Yesterday|Today|Tonight|Tomorrow)\Z")
+_CALLED = bounded(
     r"\b(?:slogan|motto|tagline|lyrics?)\b|口号|标语|歌词|"
     r"(?:\b(?:song|film|movie|album|novel|word|phrase|titled|called|named)|歌曲|电影|书名|叫做|名叫|名为|一词)"
     r"\s*(?:is|是)?\s*[:：]?\s*\Z",
     re.IGNORECASE,
 )
-_LABEL = re.compile(
+_LABEL = bounded(
     r" (?:view|tab|button|filter|widget|column|field|endpoint|option|flag|page|screen|chart|preset)s?\b|环比|同比|同期|"
     r"(?<=日)[^\W的了过]{0,4}(?:接口|组件|模块|按钮|字段|页面|视图)",
     re.IGNORECASE,

@@ -57,6 +57,7 @@ from memory_anchor.retrieval.timesaid import (
     unquoted,
 )
 from memory_anchor.retrieval.timespans import Span
+from memory_anchor.text.bounded import bounded
 from memory_anchor.text.terms import terms
 
 MAX_QUERY_CHARS = 2_000
@@ -131,7 +132,7 @@ def _holiday_of(days: tuple[int, int, int]) -> Refiner:
 
 
 _BEHIND: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), refine)
+    (bounded(pattern, re.IGNORECASE), refine)
     for pattern, refine in (
         (
             rf"(?:\s*的?\s*{HAN_WEEK}|(?<=[周期拜]))(?P<it>[一二三四五六日天])(?![个次些直共起样般定人条项件位])"
@@ -155,7 +156,7 @@ _BEHIND: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
     )
 )
 _BEFORE: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
-    (re.compile(rf"\b(?:{pattern})\Z", re.IGNORECASE), refine)
+    (bounded(rf"\b(?:{pattern})\Z", re.IGNORECASE), refine)
     for pattern, refine in (
         (
             rf"(?:the |on )*{WEEKDAY},?(?: of| in)? (?:the )?",
@@ -192,28 +193,28 @@ _BEFORE: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
 )
 _REFINED_AT_MOST = 3
 """Refinements of one expression: "the first Friday" of "the end of" "last month" is as deep as speech goes."""
-_TO = re.compile(r"\s*(?:起?[到至]|~|—|–|-|\bto\b|\buntil\b|\btill\b|\bthrough\b)\s*(?:the )?\Z", re.IGNORECASE)
-_AND = re.compile(r"\s*\band (?:the )?\Z|\s*和\Z", re.IGNORECASE)
-_BETWEEN = re.compile(r"\b(?:between|from) (?:the )?\Z|[从在自]\Z", re.IGNORECASE)
-_NEXT_MONTH = re.compile(rf"\s*(?:to|and|until|till|through|-|–) {MONTH}(?: {YEAR})?", re.IGNORECASE)
-_SINCE = re.compile(r"(?:\bsince|\bless than|自从?|从)\s*(?:the )?\Z", re.IGNORECASE)
-_ON = re.compile(r"\s+on(?:wards?)?\b(?=\s*(?:[?.,!]|\Z))|\s+onwards?\b", re.IGNORECASE)
-_AFTER = re.compile(r"\bafter\s*(?:the )?\Z", re.IGNORECASE)
-_AFTER_BEHIND = re.compile(r"\s*(?:之后|以后)")
-_OWNS = re.compile(r"['’]s\b")
-_SINCE_AFTER = re.compile(
+_TO = bounded(r"\s*(?:起?[到至]|~|—|–|-|\bto\b|\buntil\b|\btill\b|\bthrough\b)\s*(?:the )?\Z", re.IGNORECASE)
+_AND = bounded(r"\s*\band (?:the )?\Z|\s*和\Z", re.IGNORECASE)
+_BETWEEN = bounded(r"\b(?:between|from) (?:the )?\Z|[从在自]\Z", re.IGNORECASE)
+_NEXT_MONTH = bounded(rf"\s*(?:to|and|until|till|through|-|–) {MONTH}(?: {YEAR})?", re.IGNORECASE)
+_SINCE = bounded(r"(?:\bsince|\bless than|自从?|从)\s*(?:the )?\Z", re.IGNORECASE)
+_ON = bounded(r"\s+on(?:wards?)?\b(?=\s*(?:[?.,!]|\Z))|\s+onwards?\b", re.IGNORECASE)
+_AFTER = bounded(r"\bafter\s*(?:the )?\Z", re.IGNORECASE)
+_AFTER_BEHIND = bounded(r"\s*(?:之后|以后)")
+_OWNS = bounded(r"['’]s\b")
+_SINCE_AFTER = bounded(
     r"\s*(?:以来|起|到(?:现在|今天|目前)|至今|(?:up )?(?:to|until|till) (?:now|date|today))", re.IGNORECASE
 )
-_UNTIL_START = re.compile(r"\bbefore\s*(?:the )?\Z", re.IGNORECASE)
-_UNTIL_START_AFTER = re.compile(r"\s*(?:之前|以前)")
-_UNTIL_END = re.compile(r"(?:\bmore than|\buntil|\btill|\bup to|截至|截止到?)\s*(?:the )?\Z", re.IGNORECASE)
-_UNTIL_END_AFTER = re.compile(r"\s*为止")
-_OTHER_DATE = re.compile(r"(?<![\d.])\d{1,2}[/.]\d{1,2}[/.](?:19|20)\d\d(?![\d.])")
-_LEADS = re.compile(
+_UNTIL_START = bounded(r"\bbefore\s*(?:the )?\Z", re.IGNORECASE)
+_UNTIL_START_AFTER = bounded(r"\s*(?:之前|以前)")
+_UNTIL_END = bounded(r"(?:\bmore than|\buntil|\btill|\bup to|截至|截止到?)\s*(?:the )?\Z", re.IGNORECASE)
+_UNTIL_END_AFTER = bounded(r"\s*为止")
+_OTHER_DATE = bounded(r"(?<![\d.])\d{1,2}[/.]\d{1,2}[/.](?:19|20)\d\d(?![\d.])")
+_LEADS = bounded(
     r"(?:\b(?:in|on|at|over|during|within|from|for|of|by)\s+)?(?:\b(?:the|earlier|around|roughly|almost|nearly)\s+)?\Z|(?<![\u4e00-\u9fff])[在于从]\Z",
     re.IGNORECASE,
 )
-_TRAILS = re.compile(
+_TRAILS = bounded(
     r"(?:\s*(?:morning|afternoon|evening|night|so far)\b)?(?:['’]s\b)?"
     r"(?:凌晨|[上中下]午(?![饭餐茶班休睡觉市场])|[早晚]上(?![线架班传课门车岗任新海]|报(?![错警名])|市(?!场)))?"
     r"(?:以来|之内|以内|期间|(?:里面?|内)(?=[的做干完发改有都我谁哪]|\W|\Z))?"
@@ -221,7 +222,7 @@ _TRAILS = re.compile(
     re.IGNORECASE,
 )
 """What only leads to a time word, and what only follows it and begins no other word: 昨天内存, 昨天晚上线, 昨天的士."""
-_LOOSE = re.compile(r"\s+([?!,.;:？！，。；：])")
+_LOOSE = bounded(r"\s+([?!,.;:？！，。；：])")
 _EDGES = " ,;:，、；：。"
 _GENERIC = frozenset(
     (  # noqa: SIM905 - a word list reads better as prose
@@ -231,7 +232,7 @@ _GENERIC = frozenset(
     ).split()
 ) | frozenset("么什了的做过些哪我们有发生完成都事情干啥吗修复改更新记录进展项目")
 """Terms that ask what happened, and for nothing in particular."""
-_HAN_GENERIC = re.compile(
+_HAN_GENERIC = bounded(
     r"工作|总结|小结|概括|概述|情况|内容|一下|列出|列举|列表|回顾|汇报|告诉|给我|看看|帮我|请|咱们?|大家|所有|全部|一切|搞定|忙|是"
 )
 """Whole words that do the same."""

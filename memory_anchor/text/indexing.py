@@ -34,7 +34,7 @@ _MONTH_NAMES = (
     "November",
     "December",
 )
-_LEAD = re.compile(r"\A\s*[\[【(（][^\]】)）\n]{1,40}[\]】)）]\s*")
+_LEAD = re.compile(r"\A\s*+[\[【(（][^\]】)）\n]{1,40}[\]】)）]\s*+")
 _LEAD_SEARCH_CHARS = 60
 
 

@@ -16,7 +16,11 @@ import re
 from memory_anchor.model import Memory, Scope, WriteMode
 
 OWN_WORDS = frozenset({WriteMode.FIRST_PERSON, WriteMode.GHOSTWRITER})
-_NOT_OWN = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」|^>.*$", re.S | re.M)
+_NOT_OWN = re.compile(
+    r"```(?:[^`]++|`(?!``))*+(?:```)?+|`[^`\n]*+`|\"[^\"\n]*+\""
+    r"|“[^“”\n]*+”|「[^「」\n]*+」|^>.*+$",
+    re.S | re.M,
+)
 """Code and quotations: an "I" in there is somebody else's."""
 _FIRST = re.compile(r"(?<![A-Za-z0-9_])(?:I|I['’](?:m|ve|d|ll)|me|my|mine|myself|we|our|ours|us)(?![A-Za-z0-9_])|我|咱")
 _BLOCK = ("```", "~~~", "|", "#", "-", "*", ">", "    ", "\t")

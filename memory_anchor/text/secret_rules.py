@@ -98,7 +98,7 @@ _BENIGN_WORDS = (
 )
 _BENIGN_VALUES = frozenset(_BENIGN_WORDS.split())
 _CODE_VALUE = re.compile(
-    r"[$<{(*%\[]|x{3,}$|\.{3}|[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){1,6}[\[(]?|[A-Za-z_]\w{0,60}[\[(]"
+    r"[$<{(*%\[]|x{3,200}$|\.{3}|[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){1,6}[\[(]?|[A-Za-z_]\w{0,60}[\[(]"
     r"|[A-Za-z]{1,30}(?:_[A-Za-z]{1,30}){1,8}$|process\.env|os\.environ|\[?redacted"
     r"|[A-Z][A-Z0-9_]{2,40}$|/[A-Za-z]|https?://|~/|--|0x[0-9a-f]{0,8}$",
     re.ASCII,

@@ -10,8 +10,10 @@ import math
 import re
 from dataclasses import dataclass
 
-_LEAD = re.compile(r"\A\s*[\[【][^\]】\n]{1,40}[\]】]\s*")
-_NOTE = re.compile(r"\s*[\[【(（][^\]】)）\n]*[\]】)）]\s*\Z")
+_LEAD = re.compile(r"\A\s*+[\[【][^\]】\n]{1,40}[\]】]\s*+")
+_NOTE = re.compile(r"[\[【(（][^\]】)）\n]{0,200}[\]】)）]\Z")
+NOTE_CHARS = 200
+"""A longer note at a text's end is part of it."""
 _TIME = re.compile(
     r"\d|\b(?:yesterday|today|tonight|tomorrow|last|next|ago|week|weekend|month|year|"
     r"monday|tuesday|wednesday|thursday|friday|saturday|sunday|january|february|march|april|june|july|august|"
@@ -47,7 +49,8 @@ class Shape:
 def shape_of(content: str) -> Shape:
     """Return the shape of a memory's content, without a date in brackets at its head or a note at its end."""
     body = _LEAD.sub("", content, count=1)
-    asks = _NOTE.sub("", body).rstrip().endswith(("?", "？"))
+    end = body.rstrip()[-NOTE_CHARS:]
+    asks = _NOTE.sub("", end).rstrip().endswith(("?", "？"))
     said = math.log(LEAST_WORDS + len(set(_WORD.findall(body.lower()))))
     return Shape(asks, bool(_TIME.search(body)), bool(_NUMBER.search(body)), said)
 

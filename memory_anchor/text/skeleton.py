@@ -116,7 +116,7 @@ _ENTITY = re.compile(
 )
 _PLAIN = r"[\t-\r -%'-~\u3041-\u3096\u30a1-\u30fa\u3401-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]+"
 """Runs that stand for themselves: ASCII but for its controls and `&`, kana, Chinese, Hangul."""
-_TOKEN = re.compile(f"{_PLAIN}|{re.sub('[?]P<[a-z]+>', '?:', _ENTITY.pattern)}|.", re.I | re.A | re.S)
+_TOKEN = re.compile(f"{_PLAIN}|{re.sub('[?]P<[a-z]{1,30}>', '?:', _ENTITY.pattern)}|.", re.I | re.A | re.S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,13 +43,13 @@ STOP_WORDS = frozenset(
 )
 
 CJK = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"
-_COMPOUND = r"[A-Za-z0-9_]+(?:[._/\\:@#+\-]+[A-Za-z0-9_]+)+"
+_COMPOUND = r"[A-Za-z0-9_]++(?:[._/\\:@#+\-]++[A-Za-z0-9_]++)+"
 _TOKEN = re.compile(rf"(?P<cjk>[{CJK}]+)|(?P<compound>{_COMPOUND})|(?P<word>[^\W{CJK}]+(?:['’][A-Za-z]+)?)")
 _POSSESSIVE = re.compile(r"['’](s|t|re|ve|d|ll|m)$")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_VERSION = re.compile(r"v(\d+(?:\.\d+)+)$")
+_VERSION = re.compile(r"v(\d++(?:\.\d++)++)\Z")
 
 _MONTHS = {
     name: number
@@ -76,13 +76,13 @@ _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
 _DATES = re.compile(
     rf"""
       (?P<y1>\d{{4}})[-/.](?P<m1>\d{{1,2}})(?:[-/.](?P<d1>\d{{1,2}}))?(?!\d)
-    | (?P<y2>\d{{4}})\s*年\s*(?P<m2>\d{{1,2}})\s*月(?:\s*(?P<d2>\d{{1,2}})\s*[日号])?
-    | (?:(?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?)?\b(?P<m3>{_MONTH})\b\.?,?\s+
-      (?:(?P<d4>\d{{1,2}})(?:st|nd|rd|th)?,?\s+)?(?P<y3>\d{{4}})
+    | (?P<y2>\d{{4}})\s{{0,8}}年\s{{0,8}}(?P<m2>\d{{1,2}})\s{{0,8}}月(?:\s{{0,8}}(?P<d2>\d{{1,2}})\s{{0,8}}[日号])?
+    | (?:(?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\s{{1,8}}(?:of\s{{1,8}})?)?\b(?P<m3>{_MONTH})\b\.?,?\s{{1,8}}
+      (?:(?P<d4>\d{{1,2}})(?:st|nd|rd|th)?,?\s{{1,8}})?(?P<y3>\d{{4}})
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_QUOTED = re.compile(r'"([^"\n]+)"|“([^”\n]+)”|「([^」\n]+)」|『([^』\n]+)』|«([^»\n]+)»')
+_QUOTED = re.compile(r'"([^"\n]++)"|“([^“”\n]++)”|「([^「」\n]++)」|『([^『』\n]++)』|«([^«»\n]++)»')
 
 DATE_TERM = "date:"
 """How the common term of a date begins, whatever language it stood in."""

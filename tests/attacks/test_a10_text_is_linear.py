@@ -1,0 +1,84 @@
+"""Attack A10: a text of 16,000 characters that makes an expression, or what reads a text, take seconds.
+
+The expressions and functions are found by walking the package (`pathological`), the texts are made from the
+expressions' own trees. Before the mend 143 of 458 expressions had a repetition without an end, `numbers` took 8 s for
+one word of 16,000 letters and `estimate_tokens` 5 s for as many full-width blanks.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pathological
+import pytest
+from pathological import CPU_S, RUNS, cpu_s, long_texts, read_with, slowest
+
+from memory_anchor.text.bounded import BLANKS_MAX, bounded
+
+EXPRESSIONS = pathological.expressions()
+FUNCTIONS = pathological.functions()
+QUICK_RUNS = (" ", "\u3000", "a", "1", "“", "[", "a ")
+
+
+def test_no_expression_repeats_without_end_what_something_behind_may_refuse() -> None:
+    """Attack A10: checked on every expression's tree, so a new one cannot forget its bound."""
+    assert len(EXPRESSIONS) > 400
+    found = {
+        name: endless
+        for name, pattern in EXPRESSIONS.items()
+        if not pathological.tried_in_one_place(name) and (endless := pathological.endless(pattern))
+    }
+    assert found == {}
+
+
+def test_the_check_of_trees_sees_what_is_quadratic() -> None:
+    """Attack A10: the check itself: blanks before a word, an unclosed quotation, a long word before a digit."""
+    for slow in (r"\s*on\b", r"“([^”]+)”", r"[a-z]+\d", r"(?:a+)+b", r"x(?=\s*y)"):
+        assert pathological.endless(bounded(slow)) == []
+        assert pathological.endless(re.compile(slow))
+
+
+def test_a_bounded_rule_reads_blanks_as_people_write_them() -> None:
+    """Attack A10: between two words of a rule so many blanks may stand, and a sentence is read as before."""
+    rule = bounded(r"moved\s*to\s+\w+")
+    assert rule.search("it moved  to   Qdrant")
+    assert not rule.search(f"moved{' ' * (BLANKS_MAX + 1)}to x")
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_what_reads_a_text_is_done_with_16000_characters_in_50_ms(name: str) -> None:
+    """Attack A10: every public function over text, a few runs here, all of them in the slow suite."""
+    cpu_s(lambda: FUNCTIONS[name]("warm"))
+    texts = [text for run in QUICK_RUNS for text in long_texts(run)]
+    took, text = slowest(FUNCTIONS[name], texts)
+    assert took <= CPU_S, f"{took * 1000:.0f} ms for {text[:20]!r} x {len(text)}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_expression_reads_its_own_pieces_in_50_ms() -> None:
+    """Attack A10: repeated samples, parts and classes of each expression, 16,000 characters."""
+    slow = {}
+    for name, pattern in EXPRESSIONS.items():
+        texts = [text for piece in (*RUNS, *pathological.pieces(pattern)) for text in long_texts(piece)]
+        took, text = slowest(read_with(name, pattern), texts)
+        if took > CPU_S:
+            slow[name] = (round(took * 1000), text[:20])
+    assert slow == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_function_reads_the_pieces_of_every_expression_in_50_ms() -> None:
+    """Attack A10: each function of text, with every run and with samples of the expressions of its own module."""
+    slow = {}
+    for name, function in FUNCTIONS.items():
+        cpu_s(lambda function=function: function("warm"))
+        module = name.rsplit(".", 1)[0]
+        own = [pattern for label, pattern in EXPRESSIONS.items() if label.startswith(f"{module}.")]
+        found = {piece: None for pattern in own for piece in pathological.pieces(pattern, samples=1)}
+        texts = [text for piece in (*RUNS, *found) for text in long_texts(piece)]
+        took, text = slowest(function, texts)
+        if took > CPU_S:
+            slow[name] = (round(took * 1000), text[:20])
+    assert slow == {}
