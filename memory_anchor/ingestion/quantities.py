@@ -91,7 +91,7 @@ _MONTH_AT = {name: place for place, name in enumerate(_MONTHS, 1)} | {
 _MONTH_NAMES = "|".join(sorted(_MONTH_AT, key=len, reverse=True))
 _DAYS = _words("monday tuesday wednesday thursday friday saturday sunday")
 _HAN_NUMBER = "[零〇一二两三四五六七八九十百千万]{1,7}"
-_SOME = rf"(?:\d+|{_HAN_NUMBER})"
+_SOME = rf"(?:\d{{1,6}}|{_HAN_NUMBER})"
 
 _CLOCK = bounded(
     rf"(?P<h24>\d{{1,2}}):(?P<m24>\d\d)(?!\d)\s?(?P<half24>[ap]\.?m)?|(?P<h12>\d{{1,2}})\s?(?P<half>[ap])\.?m(?![a-z])"

@@ -67,7 +67,7 @@ CALENDAR = frozenset({"date", "weekday", "clock", "year", "in-month", "version"}
 ALIKE, SWAPPED_IN, PARALLEL = 0.45, 0.4, 0.55
 """Alignment from which two wordings count as one sentence with a word exchanged."""
 
-_DENIED_IMPLIED = bounded(rf"(?:{DENY.pattern})\s?(?:\w+\s)?(?:{IMPLIED.pattern})")
+_DENIED_IMPLIED = bounded(rf"(?:{DENY.pattern})\s?(?:\w{{1,24}}+\s)?(?:{IMPLIED.pattern})")
 _TOKEN = re.compile(rf"[{CJK}]|[a-z0-9_]++(?:[.'’/+#:-]++[a-z0-9_]++)*")
 
 

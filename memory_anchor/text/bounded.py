@@ -20,6 +20,9 @@ RUN_MAX = 64
 """Signs in a row that one element of a rule takes: the length of a word."""
 _BLANK = frozenset({r"\s", " ", r"[ \t]"})
 _OPENING = re.compile(r"\((?:\?(?:P<\w{1,60}>|P=\w{1,60}|<?[=!]|>|[a-zA-Z-]{0,8}:|[a-zA-Z]{1,8}(?=\))))?")
+_REPEATED = re.compile(
+    r"(?:(?P<sign>[*+])|\{(?P<least>\d{1,5}),\}|(?P<closed>\?|\{\d{1,5}\}|\{\d{0,5},\d{1,5}\}))(?P<how>[?+]?)"
+)
 
 
 def bounded(pattern: str, flags: int = 0) -> re.Pattern[str]:
@@ -41,17 +44,9 @@ def ended(pattern: str) -> str:
             atom = pattern[at : at + 2]
         elif sign == "[":
             atom = pattern[at : _class_end(pattern, at)]
-        elif sign in "*+" and atom and not (sign == "+" and atom == "{"):
-            made.append(_end(atom, 1 if sign == "+" else 0))
-            at += 1
-            if pattern[at : at + 1] in ("?", "+") and at < len(pattern):
-                made.append(pattern[at])
-                at += 1
-            atom = ""
-            continue
-        elif sign == "{" and (open_ := re.match(r"\{(\d{1,5}),\}", pattern[at:])):
-            made.append(_end(atom, int(open_[1])))
-            at += open_.end()
+        elif atom and (repeated := _REPEATED.match(pattern, at)):
+            made += (_end(atom, repeated), repeated["how"])
+            at, atom = repeated.end(), ""
             continue
         elif sign == "(":
             opening = _OPENING.match(pattern, at)
@@ -75,6 +70,10 @@ def _class_end(pattern: str, start: int) -> int:
     return at + 1
 
 
-def _end(atom: str, least: int) -> str:
+def _end(atom: str, repeated: re.Match[str]) -> str:
+    """Return a repetition with an end; one that has it as it stands."""
+    if repeated["closed"]:
+        return repeated["closed"]
+    least = int(repeated["least"] or repeated["sign"] == "+")
     most = BLANKS_MAX if atom in _BLANK else GROUPS_MAX if atom == ")" else RUN_MAX
     return f"{{{least},{max(most, least)}}}"
