@@ -17,6 +17,7 @@ from memory_anchor.adapters.restoring import finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from memory_anchor.adapters.system import MovableClock, SystemClock
 from memory_anchor.core import Core
+from memory_anchor.durability import Durability
 from memory_anchor.errors import Refused
 from memory_anchor.files import make_private
 from memory_anchor.model import (
@@ -112,7 +113,12 @@ def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> Mem
 
     if lock is None:
         raise Refused(f"{data_dir} is not locked; an embedded store is only opened under its lock")
-    return EdgeStore(data_dir / "store", lock=lock, reserve_bytes=settings.store.reserve_mb << 20)
+    return EdgeStore(
+        data_dir / "store",
+        lock=lock,
+        reserve_bytes=settings.store.reserve_mb << 20,
+        durability=Durability(settings.store.sync, sync_ms=settings.store.sync_ms),
+    )
 
 
 def embedder_of(settings: Settings, data_dir: Path) -> Embedder | None:

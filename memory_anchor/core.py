@@ -25,6 +25,7 @@ from memory_anchor.adapters.system import Ids, SystemClock
 from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.cooccurrence import TagNeighbours
+from memory_anchor.durability import Durability, SyncedLock
 from memory_anchor.errors import BadInput, Refused, Unavailable, WrongEmbedder
 from memory_anchor.foreground import Foreground
 from memory_anchor.freshness import FreshnessChecker
@@ -130,7 +131,8 @@ class Core:
         self.clock = clock
         self.started_at = clock.now()
         ids = Ids(clock)
-        self.audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
+        durability = getattr(store, "durability", None) or Durability()
+        self.audit = JsonlAudit(data_dir / "audit" / "audit.jsonl", durability=durability)
         self.projects = Projects(data_dir / "projects.json", ids.new, joined=self._joined)
         # Loaded before it is first waited for; an API has nothing to load.
         self._preloads = local if settings.embedder.kind in API_EMBEDDERS else embedder
@@ -156,7 +158,15 @@ class Core:
             snapshot=snapshot,
             **options.searching(settings.retrieval),
         )
-        records = Records(store, clock, self.audit, new_id=ids.new, entry_of=searcher.entry_of, on_write=self._stored)
+        records = Records(
+            store,
+            clock,
+            self.audit,
+            new_id=ids.new,
+            entry_of=searcher.entry_of,
+            on_write=self._stored,
+            lock=SyncedLock(durability),
+        )
         events = EventLog(records)
         policy = options.policy(settings)
         by_rules = partial(decide, policy=policy)

@@ -82,6 +82,8 @@ class StoreSettings(_Group):
     path: str = ""
     api_key: SecretStr = SecretStr("")
     reserve_mb: int = Field(64, ge=0, le=1_000_000_000)
+    sync: Literal["always", "batch"] = "always"
+    sync_ms: int = Field(200, ge=1, le=60_000)
 
 
 API_EMBEDDERS = frozenset({"openai", "zhipu", "gemini"})

@@ -1,14 +1,14 @@
 """The audit trail: append-only JSON lines, each carrying the hash of the one before.
 
-A record is durable (fsync) before `append` returns, and several processes may append: an OS lock covers reading the
-chain's end and writing behind it. Beside the file a small head file holds how far the chain was acknowledged, so that
-cutting records off the end shows as well: the next append writes a record of the gap first, numbers go on from the
-head, and `verify` names the gap for ever. A kill in the middle of a write leaves a torn last line: it was never
-acknowledged, so it is kept as it is, closed with a line break, and the next record carries its hash; from then on it is
-part of the chain. A write and its record are two files, so a write is noted before and the note removed after: what a
-kill left noted and stored is recorded at the next start (`complete`), marked as recovered. Invariant: any changed byte
-before the acknowledged end makes `verify` name a line. Out of reach: a process of the same user that rewrites the whole
-chain and its head.
+A record is durable (fsync) before `append` returns, or with what else its writer syncs together (`Durability`), and
+several processes may append: an OS lock covers reading the chain's end and writing behind it. Beside the file a small
+head file holds how far the chain was acknowledged, so that cutting records off the end shows as well: the next append
+writes a record of the gap first, numbers go on from the head, and `verify` names the gap for ever. A kill in the
+middle of a write leaves a torn last line: it was never acknowledged, so it is kept as it is, closed with a line
+break, and the next record carries its hash; from then on it is part of the chain. A write and its record are two
+files, so a write is noted before and the note removed after: what a kill left noted and stored is recorded at the
+next start (`complete`), marked as recovered. Invariant: any changed byte before the acknowledged end makes `verify`
+name a line. Out of reach: a process of the same user that rewrites the whole chain and its head.
 """
 
 from __future__ import annotations
@@ -26,8 +26,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from memory_anchor.durability import Durability
 from memory_anchor.errors import BadInput, MemoryAnchorError, Unavailable
-from memory_anchor.files import PRIVATE, exclusive, make_private, ours, write_whole
+from memory_anchor.files import (
+    PRIVATE,
+    exclusive,
+    make_private,
+    ours,
+    sync_file,
+    sync_folder,
+    sync_handle,
+    write_whole,
+)
 
 MAX_RECORD_BYTES = 64_000
 START = "0" * 64
@@ -77,8 +87,11 @@ class _First:
 class JsonlAudit:
     """The `AuditLog` port over one file (0600) in a private folder; thread-safe, and safe across processes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, durability: Durability | None = None) -> None:
+        """durability: shared with the store, so that a write and its record wait for the disk together."""
         self.path = path
+        self._durability = durability or Durability()
+        self._unheaded: tuple[int, str] | None = None
         self._head = path.with_name(path.name + ".head")
         self._lock = threading.Lock()
         self._end: _End | None = None
@@ -99,11 +112,26 @@ class JsonlAudit:
                     if end is not self._end:  # a new file to this process, or another one wrote: nothing is assumed
                         end = self._mended(file, end, at)
                     end = self._write(file, end, kind, what, by=by, at=at)
+                    if not self._head.exists():  # from its first record on a trail without one is known to be cut
+                        sync_handle(handle)
+                        self._write_head(end.number, end.hashed)
+                        sync_folder(self.path.parent)
             except OSError as error:
                 self._end = None
                 raise ours(error, self.path) from error
-            self._end = end
-            return end.hashed
+            self._end, self._unheaded = end, (end.number, end.hashed)
+        self._durability.wrote("audit", str(self.path), self._sync)
+        return end.hashed
+
+    def _sync(self) -> None:
+        """Sync what was appended, then say in the head how far the chain is acknowledged: it never runs ahead."""
+        with self._lock:
+            told, self._unheaded = self._unheaded, None
+        sync_file(self.path)
+        if told is not None:
+            with self._lock, self._locked():
+                if (self._read_head() or (0, ""))[0] < told[0]:
+                    self._write_head(*told)
 
     @contextlib.contextmanager
     def recording(self, kind: str, whats: Sequence[Mapping[str, Any]], *, by: str, at: datetime) -> Iterator[None]:
@@ -369,8 +397,6 @@ class JsonlAudit:
             raise BadInput(f"an audit record is {len(line)} bytes; allowed are {MAX_RECORD_BYTES}")
         if file.write(line) != len(line):
             raise OSError(28, "short write", str(self.path))
-        os.fsync(file.fileno())
-        self._write_head(end.number + 1, hashed)
         return _End(end.number + 1, hashed, end.size + len(line))
 
     def _write_head(self, number: int, hashed: str) -> None:

@@ -5,8 +5,12 @@
 
 Whatever must not be half done (erasing, migrating, reindexing) copies the live points into the next shard and then
 replaces `collection.json` in one rename: before it the old shard counts, after it the new one, and a shard that no file
-names is removed at the next open. Rejected: renaming directories (two renames, four states to recover from) and
+names is removed at the next open. The new shard is on disk, every file and folder, before the record names it, and the
+old one goes after. Rejected: renaming directories (two renames, four states to recover from) and
 deleting in place (measured: deleted text stays readable in the write-ahead log through delete, flush and close).
+
+A write is durable when the engine's log is: it is mapped into memory and the engine syncs it only when it flushes, so
+`write` has the log synced (`durability`; 0.2 ms). The mark follows the log and never runs ahead of it.
 
 Invariants: the directory lock is held; nobody reads or writes a shard while another takes its place; files are 0600 in
 0700 directories. Points never leave a shard, so each keeps a mark of how many it had: the engine opens a truncated log
@@ -20,12 +24,14 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from memory_anchor.adapters.edge_engine import (
+    HALF,
     Migration,
     add_vector,
     copied_points,
@@ -39,13 +45,19 @@ from memory_anchor.adapters.edge_engine import (
 from memory_anchor.adapters.payload import Payload
 from memory_anchor.adapters.resident import release_mapped
 from memory_anchor.adapters.vectors import identity_conflict
+from memory_anchor.durability import Durability
 from memory_anchor.errors import StoreDamaged
+from memory_anchor.files import make_folder, sync_file, sync_folder, sync_tree, write_whole
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity
 
 RECORD_FILE = "collection.json"
 _MARK_FILE = "points.mark"
 _MARK_BYTES = 8
 _FORMAT = 1
+_GROUP = "store"
+_WAL = "wal"
+_SETTLED_NS = 1_000_000_000
+"""A log file untouched for this long before its last sync, and since, holds nothing new: most of them are spare."""
 _FLUSH_EVERY = 2_000
 """Points between flushes: 2,000 take 30 ms to flush (it holds the GIL), 30,000 unflushed make the next load 2 s."""
 MIGRATIONS: Mapping[int, Migration] = {}
@@ -107,6 +119,38 @@ class Mark:
         self._file.close()
 
 
+class LogFiles:
+    """The engine's write-ahead log: a few 32 MiB files it maps, of which one is written to and others are spare."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._synced: dict[str, tuple[int, int]] = {}
+        """File -> its time of change, and the time at which it was last synced; in ns."""
+        self._named: frozenset[str] = frozenset()
+
+    def sync(self) -> None:
+        """Return when the log is on disk. Raises OSError."""
+        while True:
+            try:
+                self._sync_files()
+                return
+            except FileNotFoundError:  # the engine renamed or dropped a full one meanwhile
+                continue
+
+    def _sync_files(self) -> None:
+        with os.scandir(self._folder) as entries:
+            changed = {e.name: e.stat().st_mtime_ns for e in entries if e.is_file(follow_symlinks=False)}
+        for name, at in changed.items():
+            before, synced = self._synced.get(name, (0, 0))
+            if at != before or synced - before <= _SETTLED_NS:
+                now = time.time_ns()
+                sync_file(self._folder / name)
+                self._synced[name] = at, now
+        if self._named != changed.keys():
+            sync_folder(self._folder)
+            self._named = frozenset(changed)
+
+
 class EdgeCollection:
     """An open collection. Every call raises our errors only."""
 
@@ -116,24 +160,29 @@ class EdgeCollection:
         spec: CollectionSpec,
         *,
         require_room: Callable[[], None],
+        durability: Durability,
         migrations: Mapping[int, Migration] = MIGRATIONS,
         salvage: bool = False,
     ) -> None:
         """Make the collection under `home`, or open and check it.
 
-        require_room: raises DiskFull below the reserve. salvage: accept that points are missing; what can be read is
-        copied into a new shard and the damaged one kept beside it.
+        require_room: raises DiskFull below the reserve. durability: has the log of each write synced. salvage: accept
+        that points are missing; what can be read is copied into a new shard and the damaged one kept beside it.
         """
         self.home = home
         self._require_room = require_room
         self._gate = Gate()
         self._writing = threading.Lock()
+        self._syncing = threading.Lock()
+        self._durability = durability
         self._unflushed = 0
+        self._log: LogFiles | None = None
         self._shard: Any = None
         self._mark: Mark | None = None
         require_room()
         with translated(home), private_files():
-            home.mkdir(parents=True, exist_ok=True)
+            make_folder(home, mode=0o700)
+            _remove_halves(home)
             record = _read_record(home)
             if record is None:
                 self.record = self._made(spec)
@@ -158,15 +207,16 @@ class EdgeCollection:
             return ask(self._shard)
 
     def write(self, operation: Any, *, points: int) -> None:
-        """Apply one operation, all of it or nothing, durable on return."""
+        """Apply one operation, all of it or nothing, durable on return (see `Durability`)."""
+        self._durability.ordered(_GROUP, str(self.home))
         # The writers' lock comes before the gate, here and in `_copy_into_next`, or the two would wait for each other.
         with self._writing, self._gate.shared(), translated(self.home):
             self._require_room()
             self._shard.update(operation)
-            self._raise_mark()
             self._unflushed += points
             if self._unflushed >= _FLUSH_EVERY:
                 self._flush()
+        self._durability.wrote(_GROUP, str(self.home), self._sync)
 
     def flush(self) -> None:
         with self._writing, self._gate.shared(), translated(self.home):
@@ -174,26 +224,43 @@ class EdgeCollection:
 
     def close(self) -> None:
         """Flush and close; the collection answers Unavailable from now on."""
-        with self._writing, self._gate.alone(), translated(self.home):
+        with self._writing, self._gate.alone(), self._syncing, translated(self.home):
+            sync_folders(self.home / self.record.shard)
             self._shard.close()
             if self._mark is not None:
                 self._mark.close()
+            self._log = self._mark = None
             _seal(self.home)
 
+    def _sync(self) -> None:
+        """Sync the log of the shard that counts now, then say how many points it holds."""
+        with self._syncing:
+            log, mark, shard = self._log, self._mark, self._shard
+            if log is None or mark is None:
+                return
+            try:
+                points = int(shard.info().points_count)  # 20 us; an exact count takes 1 ms at 10,000
+            except Exception:
+                return  # closed, and so flushed
+            log.sync()
+            mark.set(points)
+
     def _flush(self) -> None:
+        # The engine drops its log when what it holds is in the segments; it never syncs the folders it made in them.
+        sync_folders(self.home / self.record.shard)
         self._shard.flush()
         self._unflushed = 0
         _seal(self.home)
 
     def _renew_mark(self) -> None:
+        """Follow the log and the mark of the shard that counts now. The caller holds `_syncing`, or is alone."""
         if self._mark is not None:
             self._mark.close()
+        self._log = LogFiles(self.home / self.record.shard / _WAL)
         self._mark = Mark(self.home / self.record.shard)
-        self._raise_mark()
-
-    def _raise_mark(self) -> None:
-        if self._mark is not None:
-            self._mark.set(self._points())
+        points = self._points()
+        self._log.sync()  # after a kill it holds what only the page cache has
+        self._mark.set(points)
 
     def _points(self) -> int:
         return int(self._shard.info().points_count)  # 20 us; an exact count takes 1 ms at 10,000
@@ -239,12 +306,13 @@ class EdgeCollection:
                     new.flush()
                     unflushed = 0
             new.flush()
+            sync_tree(self.home / name)
             _write_record(self.home, replace(record, shard=name))
         except BaseException:
             new.close()
             shutil.rmtree(self.home / name, ignore_errors=True)
             raise
-        with self._gate.alone():
+        with self._gate.alone(), self._syncing:
             old, self._shard = self._shard, new
             self.record = replace(record, shard=name)
             self._unflushed = 0
@@ -266,6 +334,7 @@ class EdgeCollection:
             shutil.rmtree(self.home / stray)
         record = Record(_next_shard(self.home), spec.schema_version, dict(spec.embedders))
         self._shard = create_shard(self.home / record.shard, record.embedders)
+        sync_tree(self.home / record.shard)
         _write_record(self.home, record)
         return record
 
@@ -315,11 +384,12 @@ class EdgeCollection:
         added = {name: who for name, who in spec.embedders.items() if name not in self.record.embedders}
         for name, identity in added.items():
             add_vector(self._shard, name, identity)
-        if added:
+        if index_fields(self._shard) or added:
             self._shard.flush()
+            sync_tree(self.home / self.record.shard)
+        if added:
             self.record = replace(self.record, embedders={**self.record.embedders, **added})
             _write_record(self.home, self.record)
-        index_fields(self._shard)
 
     def _migrate(self, version: int, migrations: Mapping[int, Migration]) -> None:
         steps = [migrations[step] for step in range(self.record.schema_version, version)]
@@ -339,6 +409,12 @@ class EdgeCollection:
 
 def _shards(home: Path) -> list[str]:
     return [path.name for path in home.iterdir() if path.name.startswith("shard-")]
+
+
+def _remove_halves(home: Path) -> None:
+    """Remove what a kill or a power cut left of shards that were being made: nothing ever counted on them."""
+    for path in home.glob(f"{HALF}*"):
+        shutil.rmtree(path)
 
 
 def _next_shard(home: Path) -> str:
@@ -376,18 +452,7 @@ def _write_record(home: Path, record: Record) -> None:
         "embedders": {name: asdict(identity) for name, identity in record.embedders.items()},
         "kept": list(record.kept),
     }
-    temporary = home / (RECORD_FILE + ".new")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(words, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(home / RECORD_FILE)
-    if hasattr(os, "O_DIRECTORY"):
-        handle = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
-        # The rename is done: failing now would leave the caller believing in the old record.
-        with contextlib.suppress(OSError):
-            os.fsync(handle)
-        os.close(handle)
+    write_whole(home / RECORD_FILE, json.dumps(words, indent=1).encode())
 
 
 @contextlib.contextmanager
@@ -401,6 +466,12 @@ def private_files() -> Iterator[None]:
         yield
     finally:
         os.umask(before)
+
+
+def sync_folders(shard: Path) -> None:
+    """Make the names of the files that the engine made durable; their content it syncs itself."""
+    for folder, _, _ in os.walk(shard):
+        sync_folder(Path(folder))
 
 
 def _seal(home: Path) -> None:

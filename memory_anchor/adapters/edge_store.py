@@ -28,7 +28,9 @@ from memory_anchor.adapters.edge_shards import MIGRATIONS, EdgeCollection, priva
 from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import MOVING, from_payload, mark_of, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
+from memory_anchor.durability import Durability
 from memory_anchor.errors import DiskFull, StoreBusy
+from memory_anchor.files import make_folder
 from memory_anchor.model import COLLECTIONS, Memory, Usage
 from memory_anchor.ports import (
     DENSE,
@@ -64,22 +66,26 @@ class EdgeStore:
         *,
         lock: HeldLock,
         reserve_bytes: int = RESERVE_BYTES,
+        durability: Durability | None = None,
         migrations: Mapping[int, Migration] = MIGRATIONS,
     ) -> None:
         """lock: held until after `close`; taken before this module's engine is imported.
+
+        durability: shared with what else a write touches; None syncs each write before it returns.
 
         Raises StoreBusy: the lock is not held. DiskFull: less than `reserve_bytes` are free.
         """
         self.directory = directory
         self._lock = lock
         self._reserve_bytes = reserve_bytes
+        self.durability = durability or Durability()
         self._migrations = migrations
         self._collections: dict[str, EdgeCollection] = {}
         self._opening = threading.Lock()
         self._dialect: Dialect | None = None
         with translated(directory), private_files():
             self._require_lock()
-            directory.mkdir(parents=True, exist_ok=True)
+            make_folder(directory, mode=0o700)
         self._require_room()
 
     # --- collections -----------------------------------------------------------------------------------------------
@@ -130,6 +136,7 @@ class EdgeStore:
             self.directory / name,
             spec,
             require_room=self._require_room,
+            durability=self.durability,
             migrations=self._migrations,
             salvage=salvage,
         )

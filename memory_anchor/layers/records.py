@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -83,15 +84,16 @@ class Records:
         new_id: Callable[[], str],
         entry_of: Callable[..., Entry],
         on_write: Callable[[Sequence[Entry]], None],
+        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
         """entry_of(memory, embed=bool): a version with its derived words and, when `embed`, its vector.
 
-        on_write: told every version that was stored, as stored.
+        on_write: told every version that was stored, as stored. lock: the writers' lock, reentrant.
         """
         self.store = store
         self.clock = clock
         self.new_id = new_id
-        self.lock = threading.RLock()
+        self.lock: AbstractContextManager[Any] = lock or threading.RLock()
         self._entry_of = entry_of
         self._audit = audit
         self._on_write = on_write

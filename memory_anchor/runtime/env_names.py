@@ -24,7 +24,7 @@ KNOWN: Mapping[str, str] = {
     "": "data_dir project_dir profile read_only paused scope store embedder llm budget gate constitution conflicts "
     "lifecycle retrieval agents collections http engine",
     "scope": "account user agent project",
-    "store": "kind url path api_key reserve_mb",
+    "store": "kind url path api_key reserve_mb sync sync_ms",
     "embedder": "kind model dimensions api_key base_url model_path",
     "llm": "kind model base_url api_key monthly_tokens deadline_s",
     "budget": "identity events facts operations question reserve",

@@ -25,6 +25,7 @@ BASE = frozenset(
         "inputs",
         "files",
         "beneath",
+        "durability",
         "settings",
         "cooccurrence",
         "foreground",

@@ -1,0 +1,157 @@
+"""When a write is on disk: one fsync of a file serves everyone who wrote to it before that fsync began.
+
+The engine's log and the audit trail lie in the page cache until somebody asks for them; a power cut takes what nobody
+asked for (measured: 101 of 272 acknowledged batches). So whoever writes says so here (`wrote`), and is answered after
+`settle`. Under `store.sync: always` that waits; concurrent writers share the fsync that the first of them runs (group
+commit). Under `batch` it waits for nothing, and a timer syncs what is due after `store.sync_ms`: a cut takes at most
+what was written within that time. `SyncedLock` is the writers' lock that settles after letting go, so that the next
+writer decides and writes while this one waits for the disk.
+
+Invariants: what an answer says was asked for by fsync before the answer (`always`). Two files of one group (two
+collections) reach the disk in the order in which they were written, so that no version is closed on disk whose
+successor is not. An fsync that failed is never taken for one that worked: the kernel has forgotten those pages, so
+every later write is refused until the process starts anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Literal
+
+from memory_anchor.errors import MemoryAnchorError, Unavailable
+
+SYNC_MS = 200
+"""How long `batch` may leave a write unsynced, unless `store.sync_ms` says otherwise."""
+_TO_MS = 1000.0
+Sync = Callable[[], None]
+Mode = Literal["always", "batch"]
+
+
+class Durability:
+    """What was written and is not yet synced, of one process. Thread-safe."""
+
+    def __init__(self, mode: Mode = "always", *, sync_ms: int = SYNC_MS) -> None:
+        """sync_ms: the bound of `batch`; without meaning for `always`."""
+        self.mode = mode
+        self.sync_ms = sync_ms
+        self._changed = threading.Condition()
+        self._due: dict[tuple[str, str], Sync] = {}
+        self._running: frozenset[tuple[str, str]] = frozenset()
+        self._written = 0
+        self._synced = 0
+        self._busy = False
+        self._failed = ""
+        self._timer: threading.Timer | None = None
+        self._held = threading.local()
+
+    def check(self) -> None:
+        """Raise Unavailable when an fsync failed: nothing more is promised by this process."""
+        if self._failed:
+            raise Unavailable(
+                f"the disk did not confirm what was last written ({self._failed}); whether it is stored is unknown and "
+                "nothing more is written; look at the disk, run `memory-anchor engine stop`, then retry."
+            )
+
+    def ordered(self, group: str, name: str) -> None:
+        """Return when what was written to the group's other files is on disk; called before writing to `name`."""
+        self.check()
+        with self._changed:
+            others = any(one[0] == group and one[1] != name for one in (*self._due, *self._running))
+        if others:
+            self.sync()
+
+    def wrote(self, group: str, name: str, sync: Sync) -> None:
+        """Say that `name` was written to, after it was; `sync` makes it durable. Settles unless inside `together`."""
+        with self._changed:
+            self._written += 1
+            self._due[group, name] = sync
+        if not self._depth():
+            self.settle()
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Leave the waiting of this thread's writes to the end of the block, also when it fails."""
+        self._held.depth = self._depth() + 1
+        try:
+            yield
+        finally:
+            self._held.depth -= 1
+            if not self._held.depth:
+                self.settle()
+
+    def settle(self) -> None:
+        """Return when everything written so far is on disk (`always`), or at once with a sync due soon (`batch`)."""
+        if self.mode == "always":
+            self.sync()
+            return
+        with self._changed:
+            if self._synced < self._written and self._timer is None:
+                self._timer = threading.Timer(self.sync_ms / _TO_MS, self._when_due)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def sync(self) -> None:
+        """Return when everything written so far is on disk, whatever the mode. Raises Unavailable: it did not work."""
+        with self._changed:
+            wanted = self._written
+            while self._synced < wanted:
+                self.check()
+                if not self._busy:
+                    break
+                self._changed.wait()
+            else:
+                return
+            self._busy = True
+            due, self._due, upto = self._due, {}, self._written
+            self._running = frozenset(due)
+        failed = "stopped half-way"
+        try:
+            for one in due.values():
+                one()
+            failed = ""
+        except (OSError, MemoryAnchorError) as error:
+            failed = str(error)
+        finally:
+            with self._changed:
+                self._busy = False
+                self._running = frozenset()
+                self._failed = self._failed or failed
+                if not failed:
+                    self._synced = upto
+                self._changed.notify_all()
+        self.check()
+
+    def _when_due(self) -> None:
+        with self._changed:
+            self._timer = None
+        with contextlib.suppress(Unavailable):  # the next write says so
+            self.sync()
+
+    def _depth(self) -> int:
+        return int(getattr(self._held, "depth", 0))
+
+
+class SyncedLock:
+    """The writers' lock: reentrant, and when the outermost block has ended, what was written in it is on disk."""
+
+    def __init__(self, durability: Durability) -> None:
+        self._durability = durability
+        self._lock = threading.RLock()
+        self._inside = threading.local()
+
+    def __enter__(self) -> None:
+        # The order matters: first let go, then wait for the disk.
+        stack = contextlib.ExitStack()
+        stack.enter_context(self._durability.together())
+        stack.enter_context(self._lock)
+        if not hasattr(self._inside, "stacks"):
+            self._inside.stacks = []
+        self._inside.stacks.append(stack)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inside.stacks.pop().__exit__(kind, error, trace)

@@ -1,0 +1,158 @@
+"""What an answer promises about the disk: group commit, its order, its bound in `batch`, and a disk that refuses."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.adapters.edge_store import EdgeStore
+from memory_anchor.durability import Durability, SyncedLock
+from memory_anchor.errors import Unavailable
+from memory_anchor.files import write_whole
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.testing import HashEmbedder, ephemeral_core
+
+WRITERS = 8
+SOON_S = 20.0
+ACTOR = Actor(Caller.AGENT, Scope(agent="tester", conversation="c1"), client="tester")
+
+
+def test_one_sync_serves_all_who_wrote_before_it_began() -> None:
+    """Rule power: concurrent writers share an fsync; none is answered before one that began after its write."""
+    durability = Durability()
+    began, go, log = threading.Event(), threading.Event(), []
+
+    def sync() -> None:
+        log.append("sync")
+        began.set()
+        assert go.wait(SOON_S)
+
+    first = threading.Thread(target=durability.wrote, args=("store", "a", sync))
+    first.start()
+    assert began.wait(SOON_S)
+    others = [threading.Thread(target=durability.wrote, args=("store", "a", sync)) for _ in range(WRITERS)]
+    for thread in others:
+        thread.start()
+    while durability._written < 1 + WRITERS:
+        threading.Event().wait(0.001)
+    assert all(thread.is_alive() for thread in others), "answered before its write was synced"
+    go.set()
+    for thread in (first, *others):
+        thread.join(SOON_S)
+
+    assert log == ["sync", "sync"]
+
+
+def test_the_next_writer_decides_while_this_one_waits_for_the_disk() -> None:
+    """Rule power: the writers' lock is let go before the wait, and the answer comes after it."""
+    durability = Durability()
+    lock, waiting, go, entered = SyncedLock(durability), threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> None:
+        waiting.set()
+        assert go.wait(SOON_S)
+
+    def write() -> None:
+        with lock, lock:
+            durability.wrote("store", "a", slow)
+
+    def look() -> None:
+        with lock:
+            entered.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert waiting.wait(SOON_S)
+    reader = threading.Thread(target=look)
+    reader.start()
+
+    assert entered.wait(SOON_S)
+    assert writer.is_alive()
+    go.set()
+    writer.join(SOON_S)
+    reader.join(SOON_S)
+
+
+def test_two_files_of_a_group_reach_the_disk_in_order() -> None:
+    """Rule power: before the second collection is written to, the first one's part is on disk."""
+    durability, log = Durability(), []
+
+    with durability.together():
+        durability.wrote("store", "facts", lambda: log.append("facts"))
+        durability.ordered("store", "facts")
+        assert log == []
+        durability.ordered("store", "events")
+        assert log == ["facts"]
+        durability.wrote("store", "events", lambda: log.append("events"))
+
+    assert log == ["facts", "events"]
+
+
+def test_batch_answers_at_once_and_syncs_within_its_bound() -> None:
+    """Rule power: store.sync=batch loses at most what was written within store.sync_ms."""
+    synced = threading.Event()
+    Durability("batch", sync_ms=30).wrote("store", "a", synced.set)
+
+    assert not synced.is_set()
+    assert synced.wait(SOON_S)
+
+
+def test_a_disk_that_does_not_confirm_is_never_trusted_again() -> None:
+    """Rule power: after a failed fsync the kernel has dropped those pages, so that a repeat would prove nothing."""
+    durability = Durability()
+
+    def refuse() -> None:
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(Unavailable, match="did not confirm"):
+        durability.wrote("store", "a", refuse)
+    with pytest.raises(Unavailable, match="did not confirm"):
+        durability.ordered("store", "a")
+
+
+def _synced_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list that every fsync from now on adds its file to; the fsync itself is done."""
+    found: list[str] = []
+    real = os.fsync
+
+    def told(handle: int) -> None:
+        found.append(Path(f"/proc/self/fd/{handle}").readlink().as_posix())
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", told)
+    return found
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_saved_memory_and_its_record_are_synced_before_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule power: the log of the collection and the audit trail, once each, for one memory."""
+    with DirectoryLock.acquire(tmp_path, role="test") as lock:
+        core = ephemeral_core(tmp_path, store=EdgeStore(tmp_path / "store", lock=lock), embedder=HashEmbedder())
+        try:
+            core.anchor(ACTOR).save_memory("The cache lives in Redis")
+            files = _synced_files(monkeypatch)
+            core.anchor(ACTOR).save_memory("The queue lives in Kafka")
+            answered = list(files)
+        finally:
+            core.close()
+
+    assert sum("/verified_fact/" in name and "/wal/open" in name for name in answered) >= 1
+    assert sum(name.endswith("/audit.jsonl") for name in answered) == 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_file_replaced_whole_is_synced_with_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule power: the content, the name, and the name of each folder that was made for it."""
+    files = _synced_files(monkeypatch)
+    write_whole(tmp_path / "a" / "b" / "key.json", b"{}")
+
+    assert [str(tmp_path), str(tmp_path / "a")] == files[:2]
+    assert files[2].startswith(str(tmp_path / "a" / "b" / ".key.json."))
+    assert files[3] == str(tmp_path / "a" / "b")
