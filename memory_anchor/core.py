@@ -21,7 +21,7 @@ from cachetools import LRUCache
 from memory_anchor import inputs, options
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
-from memory_anchor.adapters.system import Ids, SystemClock
+from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.cooccurrence import TagNeighbours
@@ -39,6 +39,7 @@ from memory_anchor.layers.event_log import EventDraft, EventLog
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
+from memory_anchor.layers.signed_requests import Challenges, Proof
 from memory_anchor.lifecycle.disagreements import RecalledTogether
 from memory_anchor.lifecycle.jobs import SETTLE_S, Scheduler
 from memory_anchor.lifecycle.leases import RUNNER_FILE, StoreLease, runner_id
@@ -99,6 +100,7 @@ EMBED_RETRY_S = 30.0
 PRELOADED = "memory"
 """Embedded to load the model."""
 STOP_WAIT_S = 10.0
+NAME_SHOWN = 80
 
 
 class Core:
@@ -140,6 +142,7 @@ class Core:
         self._stopping = threading.Event()
         self._embedding: threading.Thread | None = None
         self.reports = ContextReports(data_dir / "contexts", now=clock.now, new_id=ids.new)
+        self._challenges = Challenges(new_token)
         self._circuit = Circuit(time.monotonic)
         self.foreground = Foreground(time.monotonic)
         self.nearness = Nearness(local or embedder, self._wake.set)
@@ -286,13 +289,37 @@ class Core:
             self._rooms[(project_id, root)] = (stamp, room)
             return room
 
-    def as_human(self, actor: Actor, passphrase: str) -> Actor:
-        """Return the actor as a human. Raises Refused: the passphrase is wrong or none was set."""
+    def challenge(self, actor: Actor) -> dict[str, str]:
+        """Return what a human's terminal signs with its next request, and for which account and project that counts."""
+        scope = self.anchor(actor).actor.scope
+        challenge, until = self._challenges.issue(self.clock.now())
+        return {"challenge": challenge, "expires_at": until, "account": scope.account, "project": scope.project}
+
+    def as_human(
+        self, actor: Actor, proof: Proof, *, call: str, arguments: Mapping[str, Any], caller: Mapping[str, Any]
+    ) -> Actor:
+        """Return the actor as a human who signed this very call; the challenge is used up.
+
+        Raises Refused: it is not signed so, or the key here is not the installation's.
+        """
         anchor = self.anchor(actor)
         if about_key := anchor.room.identity.key_warning():
             raise Refused(about_key)
-        if not anchor.room.identity.verify_passphrase(passphrase):
-            raise Refused("the passphrase is not right (or none was set: `memory-anchor init`); nothing was changed")
+        scope, now = anchor.actor.scope, self.clock.now()
+        try:
+            self._challenges.check(
+                proof,
+                call=call,
+                arguments=arguments,
+                caller=caller,
+                account=scope.account,
+                project=scope.project,
+                approver=anchor.room.identity.approver(),
+                now=now,
+            )
+        except Refused:
+            self.audit.append("human.refused", {"call": call[:NAME_SHOWN]}, by=anchor.author, at=now)
+            raise
         return replace(actor, caller=Caller.HUMAN)
 
     # --- conversations -------------------------------------------------------------------------------------------

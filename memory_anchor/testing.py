@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from memory_anchor.core import Core
+    from memory_anchor.layers.approval import Signer
     from memory_anchor.ports import Answer, Clock, Embedder, Matrix, MemoryStore, Reranker
+    from memory_anchor.runtime.wire import Preamble
     from memory_anchor.settings import Settings
 
 START = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
@@ -42,6 +44,26 @@ def cheap_keys() -> Iterator[None]:
         yield
     finally:
         approval.SCRYPT_COST = kept
+
+
+def human_of(data_dir: Path) -> Signer:
+    """Return the human of a data directory, whose key is made with `PASSPHRASE` where there is none; cheap to open."""
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.layers.approval import KeyRing
+
+    with cheap_keys():
+        keys = KeyRing(data_dir / "identity", JsonlAudit(data_dir / "audit" / "audit.jsonl"))
+        own = keys.own()
+        return keys.unlock(PASSPHRASE) if own else keys.create(name="alice", passphrase=PASSPHRASE)
+
+
+def signed_call(core: Core, caller: Preamble, name: str, given: Mapping[str, Any], human: Signer) -> dict[str, Any]:
+    """Return the answer of a call that a human signed, as a terminal's process does it."""
+    from memory_anchor.interfaces.calls import run
+    from memory_anchor.layers.signed_requests import CHALLENGE_CALL, signed
+
+    told = run(core, caller, CHALLENGE_CALL, {})
+    return run(core, caller, name, {**given, "human": signed(human, name, given, caller._asdict(), told)})
 
 
 class ManualClock:

@@ -17,11 +17,12 @@ from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.evaluation.approved import approve as approve_whole
 from memory_anchor.interfaces import calls
-from memory_anchor.interfaces.cli import link
+from memory_anchor.interfaces.cli import link, passphrase
 from memory_anchor.interfaces.cli.app import app
 from memory_anchor.layers import approval
+from memory_anchor.layers.approval import Signer
 from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, ephemeral_core, human_of
 
 settings.register_profile("unhurried", deadline=None)  # the first example loads a tokenizer, 300 ms on a busy machine
 settings.load_profile("unhurried")
@@ -83,6 +84,17 @@ def approve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., MemoryAnchor]:
         return anchors[0]
 
     return approved
+
+
+@pytest.fixture
+def human(core: Core, monkeypatch: pytest.MonkeyPatch) -> Iterator[Signer]:
+    """A human with a real key at the terminal of this memory; only the keyboard is played."""
+    monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(core.data_dir))
+    with cheap_keys():
+        signer = human_of(core.data_dir)
+        for keyboard in ("ask_hidden", "_beside_input"):
+            monkeypatch.setattr(passphrase, keyboard, lambda *_: PASSPHRASE)
+        yield signer
 
 
 @pytest.fixture

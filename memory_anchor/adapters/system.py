@@ -47,6 +47,11 @@ def moved(at: datetime | None) -> Iterator[None]:
         _MOVED.reset(token)
 
 
+def new_token() -> str:
+    """Return a text of 128 random bits."""
+    return secrets.token_hex(16)
+
+
 class Ids:
     """Ids of 13 characters that sort by time: 45 bits of milliseconds, 20 random bits, never twice in one process."""
 

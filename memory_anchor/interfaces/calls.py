@@ -1,7 +1,8 @@
 """The calls behind the command line: name -> function(core, anchor, arguments) -> JSON.
 
 An engine runs them for commands of other processes, a command without an engine runs them itself; both exchange plain
-JSON. `passphrase` makes a call human after it was verified; `at` moves the clock where that is allowed.
+JSON. `human` (see `layers.signed_requests`) makes a call human after it was verified, and no call takes a passphrase;
+`at` moves the clock where that is allowed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from memory_anchor.errors import BadInput, Refused
 from memory_anchor.interfaces import shapes
 from memory_anchor.interfaces.callers import actor_from
 from memory_anchor.interfaces.tool_calls import shaped_memory
+from memory_anchor.layers.signed_requests import CHALLENGE_CALL, Proof
 from memory_anchor.model import Caller
 from memory_anchor.runtime.wire import Preamble
 
@@ -42,13 +44,21 @@ def call(function: Call) -> Call:
 def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any]) -> Json:
     """Return the answer of one call. Raises our errors; BadInput: no such call."""
     function = CALLS.get(name)
+    if name == CHALLENGE_CALL:
+        return dict(core.challenge(actor_from(preamble, agent=core.settings.scope.agent)))
     if function is None:
         raise BadInput(f"no call {name!r}; there are {', '.join(sorted(CALLS))}")
     given = dict(arguments)
     actor = actor_from(preamble, agent=core.settings.scope.agent)
-    passphrase = given.pop("passphrase", None)
-    if passphrase is not None:
-        actor = core.as_human(actor, str(passphrase))
+    if "passphrase" in given:
+        raise Refused(
+            "a passphrase came with the call, which no engine takes; the command signs in its own process: use the "
+            "command line of this version"
+        )
+    proof = given.pop("human", None)
+    if proof is not None:
+        signed = Proof.of(proof)
+        actor = core.as_human(actor, signed, call=name, arguments=given, caller=preamble._asdict())
     at = _moved_to(core, name, given)
     with moved(at), core.foreground if name in ANSWERED_FIRST else nullcontext():
         return function(core, core.anchor(actor), given)

@@ -140,10 +140,11 @@ class Imported:
 
 
 def imported(
-    ask: Ask, file: BinaryIO, data_dir: Path, *, project_dir: str, passphrase: str | None, tick: Callable[[int], None]
+    ask: Ask, file: BinaryIO, data_dir: Path, *, project_dir: str, human: object = None, tick: Callable[[int], None]
 ) -> Imported:
     """Take in the lines of `file`, which is read twice; a line that cannot be taken is noted and the rest goes on.
 
+    human: who signs, for `ask`; None for an agent.
     Raises our errors only for what concerns every line: no store, read-only, no room.
     """
     audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
@@ -153,7 +154,7 @@ def imported(
     others = _Others(audit, data_dir, project_dir, done)
 
     def send(batch: list[tuple[int, str]]) -> None:
-        told = ask("import_lines", lines=batch, projects=renamed, audited=audited, passphrase=passphrase)
+        told = ask("import_lines", lines=batch, projects=renamed, audited=audited, human=human)
         for name in ("added", "skipped", "written", "pending", "rejected"):
             setattr(done, name, getattr(done, name) + told[name])
         for error in told["errors"]:

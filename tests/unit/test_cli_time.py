@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from memory_anchor.interfaces.cli import care
-from memory_anchor.model import Caller
 
 
 def told(result):
@@ -60,14 +58,14 @@ def test_statistics_are_shown_with_a_sparkline(run):
     assert json.loads(told(run("stats", "--json")))["by_layer"]["event_log"] == 1
 
 
-def test_purge_needs_a_terminal_and_the_passphrase_and_then_erases_everywhere(run, core, monkeypatch):
+def test_purge_needs_a_terminal_and_the_passphrase_and_then_erases_everywhere(run, request, monkeypatch):
     """Rule: only a human purges; the text is typed unseen; the answer says what is out of reach."""
     name = json.loads(told(run("log", "the word is xylophone", "--json")))["id"]
     refused = run("purge", name)
     assert (refused.exit_code, "human at a terminal" in refused.output) == (4, True)
 
-    monkeypatch.setattr(care, "ask_passphrase", lambda prompt="": "xylophone" if "erase" in prompt else "pass")
-    monkeypatch.setattr(core, "as_human", lambda actor, _: replace(actor, caller=Caller.HUMAN))
+    request.getfixturevalue("human")
+    monkeypatch.setattr(care, "ask_hidden", lambda _: "xylophone")
     kept = run("purge", "--matching", input="n\n")
     assert json.loads(told(run("show", name, "--json")))["memory"]["id"] == name, kept.output
 
@@ -87,13 +85,11 @@ def test_purge_needs_a_terminal_and_the_passphrase_and_then_erases_everywhere(ru
         (("-", "--json"), "xylophone"),
     ],
 )
-def test_a_text_to_purge_may_be_an_argument_or_standard_input(run, core, monkeypatch, arguments, typed):
+def test_a_text_to_purge_may_be_an_argument_or_standard_input(run, request, arguments, typed):
     """Rule: usable in scripts; the passphrase still comes from the terminal alone."""
     name = json.loads(told(run("log", "the word is xylophone", "--json")))["id"]
     assert run("purge", "--matching", *arguments, input=typed).exit_code == 4
-    monkeypatch.setattr(core, "as_human", lambda actor, _: replace(actor, caller=Caller.HUMAN))
-    monkeypatch.setattr(care, "ask_passphrase", lambda *_: "pass")
-    monkeypatch.setattr(care, "passphrase_beside_input", lambda: "pass")
+    request.getfixturevalue("human")
 
     done = run("purge", "--matching", *arguments, input=typed)
 
@@ -103,10 +99,8 @@ def test_a_text_to_purge_may_be_an_argument_or_standard_input(run, core, monkeyp
         assert json.loads(done.stdout)["versions"] == 1
 
 
-def test_a_purge_that_cannot_be_confirmed_or_names_two_texts_is_refused(run, monkeypatch):
+def test_a_purge_that_cannot_be_confirmed_or_names_two_texts_is_refused(run):
     """Rule: bad input is one sentence, before anything is asked."""
-    monkeypatch.setattr(care, "ask_passphrase", lambda *_: "pass")
-
     assert "add --yes" in run("purge", "--matching", "-", input="text").output
     two = run("purge", "--matching", "one", "two", "--yes")
     assert (two.exit_code, "allowed is one" in two.output) == (2, True)

@@ -17,7 +17,7 @@ from memory_anchor.interfaces.cli.app import app
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
-from memory_anchor.testing import HashEmbedder
+from memory_anchor.testing import PASSPHRASE, HashEmbedder, human_of
 
 SECRET = "swordfish-暗号-9931"
 HUMAN = Actor(Caller.HUMAN, Scope(agent="a"))
@@ -164,9 +164,9 @@ def test_a_purge_leaves_no_byte_of_it_anywhere(data: Path, run: Run, tmp_path: P
     assert _holding(data)
 
     assert run("purge", "--matching").exit_code == 4
-    monkeypatch.setattr("memory_anchor.app.Core.as_human", lambda *_: HUMAN)
-    answers = iter([SECRET, "passphrase"])
-    monkeypatch.setattr("memory_anchor.interfaces.cli.care.ask_passphrase", lambda *_: next(answers))
+    human_of(data)
+    monkeypatch.setattr("memory_anchor.interfaces.cli.care.ask_hidden", lambda _: SECRET)
+    monkeypatch.setattr("memory_anchor.interfaces.cli.passphrase.ask_hidden", lambda _: PASSPHRASE)
     certificate = run("purge", "--matching", input="y\n")
 
     assert certificate.exit_code == 0, certificate.output

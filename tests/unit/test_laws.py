@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from memory_anchor.curation import Curation
 from memory_anchor.interfaces import calls
 from memory_anchor.model import Actor, Caller, Scope, Status
 from memory_anchor.runtime.wire import own_preamble
-from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.testing import ManualClock, ephemeral_core, human_of, signed_call
 from memory_anchor.versions import meaning_of
 
 SLOTS = ("cache", "database", "release manager", "缓存服务")
@@ -41,7 +40,6 @@ def house() -> Iterator[tuple[Core, ManualClock]]:
     with tempfile.TemporaryDirectory() as folder:
         clock = ManualClock()
         core = ephemeral_core(Path(folder), clock=clock)
-        core.as_human = lambda actor, _: replace(actor, caller=Caller.HUMAN)  # type: ignore[method-assign]
         yield core, clock
         core.close()
 
@@ -52,7 +50,10 @@ def door(core: Core, agent: str) -> MemoryAnchor:
 
 def call(core: Core, name: str, /, *, conversation: str = "", **given: Any) -> dict[str, Any]:
     preamble = own_preamble({}, cwd="", pid=1, nonce="")
-    return calls.run(core, preamble._replace(client="cli", conversation=conversation), name, given)
+    caller = preamble._replace(client="cli", conversation=conversation)
+    if given.pop("human", False):
+        return signed_call(core, caller, name, given, human_of(core.data_dir))
+    return calls.run(core, caller, name, given)
 
 
 def step(core: Core, anchor: MemoryAnchor, what: str, which: int, how: int) -> None:
@@ -109,7 +110,7 @@ def test_undoing_a_conversation_restores_the_exact_earlier_view(first, second):
                 before = view(core)
         later = view(core)
         clock.advance(hours=1)
-        asked = {"agent": "bert", "since": (clock.now() - timedelta(days=1)).isoformat(), "passphrase": "of a human"}
+        asked = {"agent": "bert", "since": (clock.now() - timedelta(days=1)).isoformat(), "human": True}
         plan = call(core, "undo", **asked)
         assert view(core) == later, "a preview changes nothing"
 
@@ -118,7 +119,7 @@ def test_undoing_a_conversation_restores_the_exact_earlier_view(first, second):
         assert view(core) == before
         if plan["steps"]:
             clock.advance(hours=1)
-            call(core, "undo", what="last", apply=True, passphrase="of a human")
+            call(core, "undo", what="last", apply=True, human=True)
             assert view(core) == later
 
 

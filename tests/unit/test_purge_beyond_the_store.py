@@ -14,22 +14,21 @@ import pytest
 
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.interfaces import calls
 from memory_anchor.layers import proposals
 from memory_anchor.lifecycle.purge import readings, unescaped
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.model import Actor, Scope
 from memory_anchor.runtime import backup
 from memory_anchor.runtime.wire import Preamble
+from memory_anchor.testing import human_of, signed_call
 
 Purge = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def purge(core: Core, project: Path, monkeypatch: pytest.MonkeyPatch) -> Purge:
-    """Purge as a human whose passphrase was right; what is given is what `memory-anchor purge` sends."""
-    monkeypatch.setattr(core, "as_human", lambda actor, _: replace(actor, caller=Caller.HUMAN))
-    caller = Preamble(project_dir=str(project), cwd=str(project))
-    return lambda **given: calls.run(core, caller, "purge", {"passphrase": "right", **given})
+def purge(core: Core, project: Path) -> Purge:
+    """Purge as a human who signs; what is given is what `memory-anchor purge` sends."""
+    caller, human = Preamble(project_dir=str(project), cwd=str(project)), human_of(core.data_dir)
+    return lambda **given: signed_call(core, caller, "purge", given, human)
 
 
 def test_what_conversations_have_in_mind_is_dropped(

@@ -51,7 +51,6 @@ def into(core: Core, lines: list[str], project: str = "", actor: Actor | None = 
         file,
         core.data_dir,
         project_dir=project,
-        passphrase=None,
         tick=unseen,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,7 +21,10 @@ from memory_anchor.interfaces.cli.output import (
     show_outcome,
     shown,
 )
-from memory_anchor.interfaces.cli.passphrase import ask_passphrase, human_passphrase, passphrase_beside_input
+from memory_anchor.interfaces.cli.passphrase import ask_hidden, ask_human, human_beside_input, human_signer
+
+if TYPE_CHECKING:
+    from memory_anchor.layers.approval import Signer
 
 EXTRACT_AT_ONCE = 400
 """Turns handed over in one call; more are taken in parts."""
@@ -58,12 +61,12 @@ def review(
     """Decide on pending facts and contradictions; deciding needs the passphrase on a terminal."""
     if accept or reject:
         name = "accept" if accept else "reject"
-        show_outcome(call(name, id=accept or reject, passphrase=ask_passphrase()), json_)
+        show_outcome(call(name, id=accept or reject, human=ask_human()), json_)
         return
     if settle:
         if resolution is None:
             raise BadInput("--resolution is missing; allowed are keep_new, keep_old, merge")
-        show_outcome(call("settle", id=settle, resolution=resolution, passphrase=ask_passphrase()), json_)
+        show_outcome(call("settle", id=settle, resolution=resolution, human=ask_human()), json_)
         return
     items = call("inbox")["items"]
     if json_ or list_only:
@@ -72,7 +75,7 @@ def review(
     if not items:
         quiet("nothing waits for review")
         return
-    _go_through(items, ask_passphrase())
+    _go_through(items, ask_human())
 
 
 def _show_inbox(items: list[dict[str, Any]], as_json: bool) -> None:
@@ -84,7 +87,7 @@ def _show_inbox(items: list[dict[str, Any]], as_json: bool) -> None:
         quiet("nothing waits for review")
 
 
-def _go_through(items: list[dict[str, Any]], passphrase: str) -> None:
+def _go_through(items: list[dict[str, Any]], human: Signer) -> None:
     """Ask about each item in turn; whatever is not answered stays."""
     for number, item in enumerate(items, 1):
         memory = item["memory"]
@@ -96,16 +99,16 @@ def _go_through(items: list[dict[str, Any]], passphrase: str) -> None:
             answer = typer.prompt("keep (n)ew, keep (o)ld, (m)erge, (s)kip, (q)uit", default="s").strip().lower()
             chosen = {"n": "keep_new", "o": "keep_old", "m": "merge"}.get(answer[:1])
             if chosen:
-                show_outcome(call("settle", id=memory["id"], resolution=chosen, passphrase=passphrase), False)
+                show_outcome(call("settle", id=memory["id"], resolution=chosen, human=human), False)
         else:
             answer = typer.prompt("(a)ccept, (e)dit, (r)eject, (s)kip, (q)uit", default="s").strip().lower()
             if answer[:1] == "e":
                 text = typer.prompt("new text (empty: as it is)", default=memory["content"], show_default=False)
-                show_outcome(call("edit", id=memory["id"], content=text, passphrase=passphrase), False)
+                show_outcome(call("edit", id=memory["id"], content=text, human=human), False)
                 answer = "a"
             name = {"a": "accept", "r": "reject"}.get(answer[:1])
             if name:
-                show_outcome(call(name, id=memory["id"], passphrase=passphrase), False)
+                show_outcome(call(name, id=memory["id"], human=human), False)
         if answer[:1] == "q":
             return
 
@@ -128,7 +131,7 @@ def undo(
         agent=agent,
         since=since,
         apply=yes,
-        passphrase=human_passphrase(human),
+        human=human_signer(human),
     )
     if json_:
         show_json(answer)
@@ -160,16 +163,16 @@ def purge(
     if is_piped and not (yes or json_):
         raise BadInput("--matching - reads standard input, where nothing can be confirmed; add --yes or --json")
     text = _text_to_purge(given) if matching else None
-    passphrase = passphrase_beside_input() if is_piped else ask_passphrase()
+    signer = human_beside_input() if is_piped else ask_human()
     named = [] if matching else given
     if not json_:
-        doomed = call("purge_preview", ids=named, text=text, passphrase=passphrase)["memories"]
+        doomed = call("purge_preview", ids=named, text=text, human=signer)["memories"]
         for memory in doomed:
             out.print(f"  [cyan]{memory['id']}[/] [dim]{memory['versions']} versions[/] {shown(memory['content'])}")
     if not (json_ or yes) and not typer.confirm("Erase for good? Nothing brings it back", default=False):
         quiet("nothing was erased")
         return
-    answer = call("purge", ids=named, text=text, passphrase=passphrase)
+    answer = call("purge", ids=named, text=text, human=signer)
     if json_:
         show_json(answer)
         return
@@ -193,9 +196,9 @@ def _text_to_purge(given: list[str]) -> str:
     """Return the text of `--matching`: typed unseen, piped in for `-`, or the argument itself."""
     match given:
         case []:
-            return ask_passphrase("Text to erase everywhere: ")
+            return ask_hidden("Text to erase everywhere: ")
         case ["-"]:
-            return ask_passphrase("Text to erase everywhere: ") if sys.stdin.isatty() else sys.stdin.read().rstrip("\n")
+            return ask_hidden("Text to erase everywhere: ") if sys.stdin.isatty() else sys.stdin.read().rstrip("\n")
         case [text]:
             err.print("[yellow]an argument stays in the shell's history; without one the text is asked unseen[/]")
             return text

@@ -15,7 +15,7 @@ import typer
 from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.interfaces.cli.link import call, data_dir, preamble
 from memory_anchor.interfaces.cli.output import err, guarded, out, quiet, show_json, shown
-from memory_anchor.interfaces.cli.passphrase import ask_passphrase, human_passphrase
+from memory_anchor.interfaces.cli.passphrase import PROMPT, ask_hidden, human_signer, key_ring, opened
 from memory_anchor.interfaces.cli.session import Ticker, session
 
 Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
@@ -90,7 +90,7 @@ def import_(
     """Take in JSON lines; what is here already is passed over, so it may be run again."""
     from memory_anchor.interfaces.transfer_files import imported
 
-    passphrase = human_passphrase(human)
+    signer = human_signer(human)
     ticker = Ticker("line")
     with _source(file) as stream, session() as ask:
         done = imported(
@@ -98,7 +98,7 @@ def import_(
             stream,
             data_dir(),
             project_dir=preamble().project_dir,
-            passphrase=passphrase,
+            human=signer,
             tick=ticker.at,
         )
     ticker.end()
@@ -211,11 +211,9 @@ def _let_the_human_decide(home: Path) -> None:
 
     Raises Refused: no terminal, or another passphrase.
     """
-    from memory_anchor.layers.approval import KeyRing
-
-    keys = KeyRing(home / "identity")
-    if keys.own() is not None:
-        keys.unlock(ask_passphrase())
+    keys = key_ring(home)
+    if keys.own() is not None or keys.warning():
+        opened(keys, lambda: ask_hidden(PROMPT))
 
 
 @guarded

@@ -1,7 +1,8 @@
 """How a command reaches the memory: through the engine when one serves, else in this very process under the lock.
 
 Both ways run the same table of calls (`interfaces.calls`) and exchange plain JSON, so a command behaves alike whether
-five agents are connected or none. A command is an agent unless a passphrase was typed on a terminal.
+five agents are connected or none. A command is an agent unless a passphrase was typed on a terminal: that opens the
+key here, and what goes to the engine is a signature over this one request (`layers.signed_requests`).
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
 from memory_anchor.runtime import env_names, wire
 
+if TYPE_CHECKING:
+    from memory_anchor.core import Core
+    from memory_anchor.layers.approval import Signer
+
+CHALLENGE_CALL = "human_challenge"
 CALL_TIMEOUT_S = 600.0
 CLIENT = "cli"
 
@@ -55,12 +61,44 @@ def check_writable() -> None:
     check_may_write(read_only=bool(caller.read_only) or here.read_only, paused=paused)
 
 
-def call(name: str, /, **arguments: Any) -> dict[str, Any]:
-    """Return the answer of one call. Raises our errors, whoever ran it; BadInput: a wrong setting."""
+def call(name: str, /, *, human: Signer | None = None, **arguments: Any) -> dict[str, Any]:
+    """Return the answer of one call. human: who signs it; without one it is an agent's.
+
+    Raises our errors, whoever ran it; BadInput: a wrong setting.
+    """
     env_names.check(os.environ)
     given = {key: value for key, value in arguments.items() if value is not None}
-    answer = _ask_engine(name, given)
-    return _run_here(name, given) if answer is None else answer
+    answer = _through_engine(name, given, human)
+    return _run_here(name, given, human) if answer is None else answer
+
+
+def _through_engine(name: str, given: Mapping[str, Any], human: Signer | None) -> dict[str, Any] | None:
+    """Return the engine's answer, None when none runs."""
+    if human is None:
+        return _ask_engine(name, given)
+    told = _ask_engine(CHALLENGE_CALL, {})
+    if told is None:
+        return None
+    answer = _ask_engine(name, _with_proof(name, given, human, told))
+    if answer is None:
+        raise Unavailable("the engine ended while it worked on this; try again")
+    return answer
+
+
+def run_signed(core: Core, name: str, given: Mapping[str, Any], human: Signer | None) -> dict[str, Any]:
+    """Return the answer of a call in this process, signed as it would be for an engine."""
+    from memory_anchor.interfaces.calls import run
+
+    if human is None:
+        return run(core, preamble(), name, given)
+    told = run(core, preamble(), CHALLENGE_CALL, {})
+    return run(core, preamble(), name, _with_proof(name, given, human, told))
+
+
+def _with_proof(name: str, given: Mapping[str, Any], human: Signer, told: Mapping[str, Any]) -> dict[str, Any]:
+    from memory_anchor.layers.signed_requests import signed
+
+    return {**given, "human": signed(human, name, given, preamble()._asdict(), told)}
 
 
 def _ask_engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -86,7 +124,7 @@ def _ask_engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | Non
     return result if isinstance(result, dict) else {}
 
 
-def _run_here(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _run_here(name: str, arguments: Mapping[str, Any], human: Signer | None) -> dict[str, Any]:
     """Run the call in this process, holding the data directory's lock for its duration."""
     os.umask(0o077)
     from memory_anchor.runtime.lock import DirectoryLock
@@ -95,16 +133,15 @@ def _run_here(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         lock = DirectoryLock.acquire(data_dir(), role="command")
     except StoreBusy:
         # An engine may have won the lock since we looked: it is loading and will answer.
-        late = _ask_engine(name, arguments)
+        late = _through_engine(name, arguments, human)
         if late is None:
             raise
         return late
     with lock:
         from memory_anchor.app import build_core, settings_of
-        from memory_anchor.interfaces.calls import run
 
         core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock)
         try:
-            return run(core, preamble(), name, arguments)
+            return run_signed(core, name, arguments, human)
         finally:
             core.close()

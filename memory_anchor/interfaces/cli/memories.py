@@ -22,7 +22,7 @@ from memory_anchor.interfaces.cli.output import (
     show_outcome,
     shown,
 )
-from memory_anchor.interfaces.cli.passphrase import human_passphrase
+from memory_anchor.interfaces.cli.passphrase import human_signer
 
 Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 Human = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
@@ -122,7 +122,7 @@ def add(
 
         asked = Observation.read(_read_json(observation)).asks()
         name = {"save_memory": "add", "log_event": "log"}[asked.use_case]
-        show_outcome(call(name, **asked.arguments, passphrase=human_passphrase(human)), json_)
+        show_outcome(call(name, **asked.arguments, human=human_signer(human)), json_)
         return
     answer = call(
         "add",
@@ -137,7 +137,7 @@ def add(
         files=file,
         replaces=replaces,
         request_id=request_id,
-        passphrase=human_passphrase(human),
+        human=human_signer(human),
     )
     show_outcome(answer, json_)
 
@@ -168,7 +168,7 @@ def log(
         tags=tag,
         files=file,
         request_id=request_id,
-        passphrase=human_passphrase(human),
+        human=human_signer(human),
     )
     show_outcome(answer, json_)
 
@@ -247,8 +247,8 @@ def edit(
 ) -> None:
     """Write a new version of a memory with another text, or say how far it holds."""
     if epistemic is not None:
-        passphrase = human_passphrase(human)
-        show_outcome(call("judge", id=id, epistemic=epistemic, shown_by=shown_by, passphrase=passphrase), json_)
+        signer = human_signer(human)
+        show_outcome(call("judge", id=id, epistemic=epistemic, shown_by=shown_by, human=signer), json_)
         return
     show_outcome(
         call(
@@ -256,7 +256,7 @@ def edit(
             id=id,
             content=_text(content),
             expected_version=expected_version,
-            passphrase=human_passphrase(human),
+            human=human_signer(human),
         ),
         json_,
     )
@@ -265,13 +265,13 @@ def edit(
 @guarded
 def pin(id: str, human: Human = False, json_: Json = False) -> None:
     """Pin a memory: no job ever forgets it."""
-    show_outcome(call("pin", id=id, passphrase=human_passphrase(human)), json_)
+    show_outcome(call("pin", id=id, human=human_signer(human)), json_)
 
 
 @guarded
 def unpin(id: str, human: Human = False, json_: Json = False) -> None:
     """Let a pinned memory go again."""
-    show_outcome(call("unpin", id=id, passphrase=human_passphrase(human)), json_)
+    show_outcome(call("unpin", id=id, human=human_signer(human)), json_)
 
 
 @guarded
@@ -282,13 +282,13 @@ def forget(
     json_: Json = False,
 ) -> None:
     """Archive a memory: out of every search, restorable."""
-    show_outcome(call("forget", id=id, reason=reason, passphrase=human_passphrase(human)), json_)
+    show_outcome(call("forget", id=id, reason=reason, human=human_signer(human)), json_)
 
 
 @guarded
 def restore(id: str, human: Human = False, json_: Json = False) -> None:
     """Bring an archived memory back."""
-    show_outcome(call("restore", id=id, passphrase=human_passphrase(human)), json_)
+    show_outcome(call("restore", id=id, human=human_signer(human)), json_)
 
 
 def _text(content: str | None) -> str:

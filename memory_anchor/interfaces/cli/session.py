@@ -9,10 +9,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memory_anchor.errors import StoreBusy
-from memory_anchor.interfaces.cli.link import call, data_dir, preamble
+from memory_anchor.interfaces.cli.link import call, data_dir, run_signed
+
+if TYPE_CHECKING:
+    from memory_anchor.layers.approval import Signer
 
 Ask = Callable[..., dict[str, Any]]
 
@@ -35,13 +38,12 @@ def session() -> Iterator[Ask]:
         return
     with lock:
         from memory_anchor.app import build_core, settings_of
-        from memory_anchor.interfaces.calls import run
 
         core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock)
 
-        def ask(name: str, **arguments: Any) -> dict[str, Any]:
+        def ask(name: str, *, human: Signer | None = None, **arguments: Any) -> dict[str, Any]:
             given = {key: value for key, value in arguments.items() if value is not None}
-            return run(core, preamble(), name, given)
+            return run_signed(core, name, given, human)
 
         try:
             yield ask
