@@ -18,11 +18,13 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from memory_anchor.errors import DiskFull, MemoryAnchorError, Refused, Unavailable
+from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, Refused, Unavailable
 
 PRIVATE = 0o600
 SHARED = 0o644
 _SYNCED_AT_ONCE = 16
+PIECE_BYTES = 1 << 20
+PATH_SHOWN = 80
 
 if sys.platform == "win32":
     import msvcrt
@@ -87,6 +89,46 @@ def make_private(folder: Path) -> None:
             folder.chmod(0o700)
     except OSError as error:
         raise ours(error, folder) from error
+
+
+def read_own(path: Path, *, most: int) -> bytes:
+    """Return the bytes of a regular file of this user, named by somebody who may not be: a hook's payload.
+
+    Opened without waiting and without following a link at its end, judged by what was opened, read in pieces: a device
+    or a pipe that nobody writes to costs neither memory nor a thread.
+    Raises NotFound: no such file. BadInput: no regular file, another user's, above `most` bytes, or not readable.
+    """
+    flags = os.O_RDONLY
+    for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"):
+        flags |= getattr(os, name, 0)
+    try:
+        handle = os.open(path, flags)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"There is no file {path}.") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from None
+    except ValueError:
+        raise BadInput(f"{str(path)[:PATH_SHOWN]!r} is no path of a file.") from None
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise BadInput(f"{path} is no regular file; nothing was read of it.")
+        if hasattr(os, "getuid") and found.st_uid != os.getuid():
+            raise BadInput(f"{path} belongs to another user; nothing was read of it.")
+        if found.st_size > most:
+            raise BadInput(f"{path.name} has {found.st_size} bytes; allowed are {most}.")
+        pieces: list[bytes] = []
+        left = most + 1
+        while left > 0 and (piece := os.read(handle, min(PIECE_BYTES, left))):
+            pieces.append(piece)
+            left -= len(piece)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from None
+    finally:
+        os.close(handle)
+    if left <= 0:
+        raise BadInput(f"{path.name} grew above {most} bytes while it was read.")
+    return b"".join(pieces)
 
 
 @contextlib.contextmanager

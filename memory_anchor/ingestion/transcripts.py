@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.errors import BadInput
+from memory_anchor.files import read_own
 from memory_anchor.ingestion.messages import Message, Role, ToolCall, arguments_of, conversation
 from memory_anchor.text.bounded import bounded
 
@@ -39,17 +40,10 @@ _INSERTED = bounded(
 def read_transcript(path: Path) -> tuple[tuple[Message, ...], Format]:
     """Return the messages of a transcript and the format it was in.
 
-    Raises NotFound: no such file. BadInput: not a transcript, damaged, empty, or above `MAX_BYTES` or `MAX_MESSAGES`.
+    Raises NotFound: no such file. BadInput: no regular file of this user (a pipe or device would never end), not a
+    transcript, damaged, empty, or above `MAX_BYTES` or `MAX_MESSAGES`.
     """
-    try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise BadInput(f"{path.name} has {size} bytes; allowed are {MAX_BYTES}.")
-        raw = path.read_bytes()
-    except FileNotFoundError as missing:
-        raise NotFound(f"There is no file {path}.") from missing
-    except OSError as failed:
-        raise BadInput(f"{path} cannot be read: {failed.strerror or failed}.") from failed
+    raw = read_own(path, most=MAX_BYTES)
     return parse_transcript(raw, name=path.name)
 
 

@@ -355,7 +355,15 @@ def greeting(kind: str, preamble: Preamble, state: Mapping[str, Any], **more: An
     line: dict[str, Any] = {"anchor": WIRE, "kind": kind, "preamble": preamble.to_json(), **more}
     if token := (state.get("address") or {}).get("token"):
         line["token"] = token
-    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+    return line_of(line)
+
+
+def line_of(message: Mapping[str, Any]) -> bytes:
+    """Return a message as one line of UTF-8; lone surrogates, which UTF-8 has none of, are escaped."""
+    try:
+        return json.dumps(message, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(message).encode() + b"\n"
 
 
 def ask(data: str, kind: str, preamble: Preamble, *, timeout_s: float, **more: Any) -> dict[str, Any]:

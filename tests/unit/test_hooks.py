@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -189,6 +188,12 @@ def test_only_what_was_said_counts_towards_the_least_turns(core: Core, tmp_path:
     assert Hooks().behind(anchor(core), "PreCompact", told) == 0
 
 
+def typed(folder: Path, raw: bytes) -> TextIO:
+    """Return a stdin that is a real file with these bytes."""
+    (folder / "typed").write_bytes(raw)
+    return (folder / "typed").open()
+
+
 # --- the process -------------------------------------------------------------------------------------------------
 
 
@@ -198,7 +203,7 @@ def test_without_memory_a_hook_prints_nothing_and_keeps_what_must_not_be_lost(
     """Rule hook.never: exit 0, silence, and a summary on disk with its session."""
     monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(tmp_path))
     payload = {"session_id": "s9", "cwd": str(tmp_path), "compact_summary": "迁移到 Redis"}
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(payload).encode())))
+    monkeypatch.setattr(sys, "stdin", typed(tmp_path, json.dumps(payload).encode()))
 
     assert process.main("PostCompact") == 0
 
@@ -216,7 +221,7 @@ def test_a_prompt_without_memory_is_not_kept_and_broken_input_is_survived(
     monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(process, "STARTS_ENGINE", ())
     for raw in (b"", b"{", b"[1]", b"\xff\xfe", b'{"prompt": "hello there"}'):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+        monkeypatch.setattr(sys, "stdin", typed(tmp_path, raw))
         assert process.main("UserPromptSubmit") == 0
     assert capsys.readouterr().out == ""
     assert list(spool.waiting(tmp_path)) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
@@ -89,11 +88,12 @@ def test_a_command_with_an_unknown_word_asks_no_engine(monkeypatch: pytest.Monke
 
 
 def test_a_hook_with_an_unknown_word_says_so_and_leaves_its_client_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Rule hook.harmless: without memory, exit code 0, and nothing is delivered."""
     monkeypatch.setattr(wire, "ask", lambda *_, **__: pytest.fail("asked"))
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps({"session_id": "s"}).encode())))
+    (tmp_path / "typed").write_text(json.dumps({"session_id": "s"}))
+    monkeypatch.setattr("sys.stdin", (tmp_path / "typed").open())
     monkeypatch.setenv(NAME, "maybe")
 
     assert hooks.main("Stop") == 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import time
 
@@ -35,13 +36,21 @@ MUST_ARRIVE = ("PreCompact", "PostCompact", "Stop", "SessionEnd")
 ADDS_CONTEXT = ("SessionStart", "UserPromptSubmit")
 RETRY_S = 0.05
 MAX_STDIN_BYTES = 8 << 20
+STDIN_WAIT_S = 5.0
+SILENCE_S = 0.2
+"""For a client that does not close its end: a payload that is whole then is taken."""
+PIECE_BYTES = 1 << 16
 
 
 def main(event: str) -> int:
     """Answer one hook on this process's stdin and stdout; return the exit code, which is always 0."""
     os.umask(0o077)
     started = time.monotonic()
-    payload = _payload(sys.stdin.buffer.read(MAX_STDIN_BYTES + 1))
+    try:
+        payload = _payload(_typed(sys.stdin.fileno(), until=started + STDIN_WAIT_S))
+    except (ValueError, OSError) as error:
+        print(f"memory-anchor: {event} goes on without what the client said ({error})", file=sys.stderr)
+        payload = {}
     try:
         caller = caller_of(os.environ, payload, cwd=_cwd(), pid=os.getpid(), nonce=os.urandom(8).hex())
     except wire.Misread as error:
@@ -79,7 +88,8 @@ def deliver(data: str, caller: wire.Preamble, event: str, payload: Mapping[str, 
             time.sleep(RETRY_S)
             continue
         if not answer.get("ok"):
-            print(f"memory-anchor: {answer.get('error', 'the engine refused')}", file=sys.stderr)
+            error = answer.get("error", "the engine refused")
+            print(f"memory-anchor: {error.get('message') if isinstance(error, dict) else error}", file=sys.stderr)
             return ""
         return str(answer.get("text", ""))
 
@@ -117,12 +127,49 @@ def _undelivered(data: str, caller: wire.Preamble, event: str, payload: Mapping[
         print(f"memory-anchor: {event} could not be spooled ({problem.strerror})", file=sys.stderr)
 
 
+def _typed(source: int, *, until: float) -> bytes:
+    """Return what the client wrote until it closed its end, or fell silent after a whole payload.
+
+    Raises ValueError: more than is allowed.
+    """
+    typed = bytearray()
+    while len(typed) <= MAX_STDIN_BYTES:
+        if sys.platform != "win32":
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            if not select.select([source], [], [], min(left, SILENCE_S))[0]:
+                if typed.rstrip().endswith(b"}") and _is_json(typed):
+                    break  # a client that keeps its end open has said what it says
+                continue
+        piece = os.read(source, PIECE_BYTES)
+        if not piece:
+            break
+        typed += piece
+    if len(typed) > MAX_STDIN_BYTES:
+        raise ValueError(f"its payload is longer than {MAX_STDIN_BYTES} bytes")
+    return bytes(typed)
+
+
+def _is_json(raw: bytearray) -> bool:
+    try:
+        json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _payload(raw: bytes) -> dict[str, Any]:
+    """Return what the client said, {} when it said nothing. Raises ValueError: no JSON object; one sentence."""
+    if not raw.strip():
+        return {}
     try:
         value = json.loads(raw)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    except (ValueError, RecursionError):
+        raise ValueError("its payload is no JSON") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"its payload is a JSON {type(value).__name__}; a hook gets an object")
+    return value
 
 
 def _cwd() -> str:
