@@ -96,7 +96,10 @@ class Guard:
         if self._local and not is_loopback(host):
             return 421, Refused(f"host {host[:80]!r} is not this machine; allowed are localhost and loopback addresses")
         origin = headers.get("origin", "")
-        came_from = urlsplit(origin).hostname or origin
+        try:
+            came_from = urlsplit(origin).hostname or origin
+        except ValueError:  # brackets that hold no address
+            came_from = origin
         if origin and came_from != host.strip("[]") and not (self._local and is_loopback(came_from)):
             return 403, Refused(f"origin {origin[:80]!r} is not allowed; a page of another site may not ask")
         return None

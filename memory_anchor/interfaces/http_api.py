@@ -7,7 +7,6 @@ Bodies are bounded before they are parsed.
 
 from __future__ import annotations
 
-import re
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -25,10 +24,11 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, Unavailable, report
-from memory_anchor.interfaces import shapes
+from memory_anchor.interfaces import http_limits, shapes
 from memory_anchor.interfaces.callers import actor_from
 from memory_anchor.interfaces.http_access import SECRET_PREFIX, Guard, error_body, is_loopback
 from memory_anchor.interfaces.mcp_server import build_server, project_for
+from memory_anchor.runtime import limits
 from memory_anchor.runtime.wire import PREAMBLE, VERSION, WIRE, Preamble
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX = 16 << 20
 """A prompt of a million tokens is about 4 MB."""
 SECRET_BYTES = 24
-BACKLOG = 64
+BACKLOG = 32
+"""Also how many connections are accepted before the first of them can be closed again."""
 STOP_WAIT_S = 5
-VARIANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MESSAGES_PATH = "/messages/"
 
 
@@ -146,11 +146,11 @@ def _add_routes(app: FastAPI, core: Core) -> None:
     def context(
         request: Request,
         asked: ContextRequest,
-        x_km_variant: Annotated[str, Header()] = "default",
+        x_km_variant: Annotated[str | None, Header()] = None,
     ) -> ContextAnswer:
         """Return the prompt with what memory knows for its task, within the model's window."""
-        if not VARIANT.fullmatch(x_km_variant):
-            raise BadInput("X-KM-Variant is not a name; allowed are 1 to 64 letters, digits, dots, dashes, underscores")
+        if x_km_variant is not None:
+            raise BadInput("X-KM-Variant selects nothing yet: there are no variants to choose from; leave it out")
         allowed = request.user.access_token.subject
         if asked.account_id != allowed:
             raise Refused(f"account_id {asked.account_id!r} is not the account this credential is bound to")
@@ -165,7 +165,7 @@ def _add_routes(app: FastAPI, core: Core) -> None:
         anchor = core.anchor(actor)
         prompt = asked.model_dump(exclude=set(WHO), exclude_unset=True)
         with core.foreground:
-            made = core.assemble(anchor, {**prompt, "variant": x_km_variant})
+            made = core.assemble(anchor, prompt)
         return ContextAnswer(
             messages=[dict(one) for one in made.messages],
             tools=[dict(one) for one in made.tools],
@@ -239,8 +239,16 @@ def serve(
     if secret:
         announce(f"without a token, on this machine only: {base}{SECRET_PREFIX}{secret}/mcp")
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=STOP_WAIT_S
+        app,
+        http=http_limits.protocol(limits.connections()),
+        ws="none",
+        backlog=BACKLOG,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=STOP_WAIT_S,
     )
+    limits.throttle_logs()
     uvicorn.Server(config).run(sockets=[bound])
 
 

@@ -30,7 +30,8 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
-from memory_anchor.runtime import handshake, spool, wire
+from memory_anchor.interfaces.callers import log_bug
+from memory_anchor.runtime import handshake, limits, spool, wire
 from memory_anchor.runtime.engine import StatePost
 from memory_anchor.runtime.messages import mended, message_of
 from memory_anchor.runtime.recording import record_handshake, streams
@@ -41,6 +42,12 @@ log = logging.getLogger("memory_anchor.engine")
 LEARNING = ("PreCompact", "Stop", "SessionEnd")
 """Hooks that may set off learning from the transcript, after they were answered."""
 GREETING_WAIT_S = 10.0
+SILENT_MOST = 32
+"""Connections that have not greeted; one more, and the oldest of them makes room."""
+HOOKS_AT_ONCE, LEARNING_AT_ONCE = 16, 4
+"""Threads of their own: a file that is slow to read keeps nobody else waiting."""
+LEARNING_WAITING = 256
+"""Hooks that wait for such a thread; what comes above that is kept on disk."""
 GRACE_S = 20.0
 """From a bridge's end until its conversation is ended: a client that restarts its server reconnects in between."""
 DRAIN_WAIT_S = 10.0
@@ -51,6 +58,7 @@ IDLE_CHECKS = 4
 RECORD_AFTER_S = 0.5
 """The handshake is recorded this long after a bridge came, so that its first calls go first."""
 RECORD_EVERY_S = 60.0
+SHOWN = 40
 
 
 class Backend(Protocol):
@@ -107,6 +115,11 @@ class Service:
         self._loaded = anyio.Event()
         self._ending = anyio.Event()
         self._connections: set[Connection] = set()
+        self._most = limits.connections()
+        self._links = 0
+        self._silent: dict[asyncio.StreamWriter, None] = {}
+        self._hooks = anyio.CapacityLimiter(HOOKS_AT_ONCE)
+        self._learning = anyio.CapacityLimiter(LEARNING_AT_ONCE)
         self._open: Counter[tuple[str, str]] = Counter()
         self._states: dict[int, Any] = {}
         self._recorded: dict[str, float] = {}
@@ -123,6 +136,7 @@ class Service:
             # Windows ends processes outright; beside another server, signals belong to the main thread.
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, self._end, f"signal {number.name}")
+        limits.throttle_logs()
         unix = self._listener.family != socket.AF_INET
         start = asyncio.start_unix_server if unix else asyncio.start_server
         server = await start(self._accept, sock=self._listener, limit=wire.MAX_LINE_BYTES)
@@ -193,8 +207,8 @@ class Service:
         self._spool_at = now
         try:
             await anyio.to_thread.run_sync(self._take_in_spool, backend)
-        except Exception:
-            log.exception("taking in spooled hooks crashed")
+        except Exception as bug:
+            log_bug("taking in spooled hooks", bug)
 
     def _take_in_spool(self, backend: Backend) -> None:
         for item in spool.waiting(self._data):
@@ -204,8 +218,12 @@ class Service:
                     self._learn_late(backend, item)
             except MemoryAnchorError as error:
                 log.warning("a spooled %s hook stays on disk: %s", item.event, error)
-                return
-            item.done()
+                item.failed()
+            except Exception as bug:
+                log_bug(f"a spooled {item.event} hook, which stays on disk", bug)
+                item.failed()
+            else:
+                item.done()
 
     def _learn_late(self, backend: Backend, item: spool.Spooled) -> None:
         try:
@@ -216,18 +234,32 @@ class Service:
     # --- connections -------------------------------------------------------------------------------------------
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._links += 1
+        self._silent[writer] = None
+        if len(self._silent) > SILENT_MOST or self._links > self._most:
+            self._make_room()
         try:
-            line = await self._greeted(reader, writer)
+            try:
+                line = await self._greeted(reader, writer)
+            finally:
+                self._silent.pop(writer, None)
             if line is not None:
                 await self._dispatch(line, reader, writer)
         except (OSError, asyncio.LimitOverrunError, asyncio.IncompleteReadError):
             pass  # the other side is gone; what it waited for it asks again
         except asyncio.CancelledError:
             raise
-        except Exception:
-            log.exception("a connection crashed")
+        except Exception as bug:
+            log_bug("a connection", bug)
         finally:
+            self._links -= 1
             writer.close()
+
+    def _make_room(self) -> None:
+        """End the connection that has been silent longest; the newcomer itself when no other is."""
+        oldest = next(iter(self._silent))
+        del self._silent[oldest]
+        oldest.transport.abort()
 
     async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any] | None:
         link = writer.get_extra_info("socket")
@@ -239,9 +271,14 @@ class Service:
             raw = await reader.readuntil(b"\n")
             try:
                 line = json.loads(raw)
-            except ValueError:
+            except (ValueError, RecursionError):
+                await _refuse(writer, "the greeting is no JSON")
                 return None
             if not isinstance(line, dict) or line.get("anchor") != wire.WIRE:
+                told = line.get("anchor") if isinstance(line, dict) else None
+                await _refuse(
+                    writer, f"the greeting is for protocol {str(told)[:20]!r}; this engine speaks {wire.WIRE}"
+                )
                 return None
             token = self._post.address.get("token")
             if token is not None and not hmac.compare_digest(str(line.get("token")), token):
@@ -252,9 +289,9 @@ class Service:
 
     async def _dispatch(self, line: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            preamble = wire.Preamble.from_json(line.get("preamble") or {})
+            preamble = wire.Preamble.from_json(line.get("preamble", {}))
         except ValueError as error:
-            await _say(writer, {"anchor": wire.WIRE, "ok": False, "error": str(error)})
+            await _refuse(writer, str(error))
             return
         match line.get("kind"):
             case "mcp":
@@ -268,11 +305,12 @@ class Service:
                 answer = await self._hook(preamble, line)
                 await _say(writer, answer)
                 if answer["ok"] and event_of(line) in LEARNING:
-                    self._tasks.start_soon(self._hook_behind, preamble, line)
+                    self._learn(preamble, line)
             case "call":
                 await _say(writer, await self._call(preamble, line))
             case other:
-                await _say(writer, {"anchor": wire.WIRE, "ok": False, "error": f"unknown kind {other!r}"})
+                known = "mcp, ping, status, stop, hook, call"
+                await _refuse(writer, f"unknown kind {str(other)[:SHOWN]!r}; allowed are {known}")
 
     def _status(self) -> dict[str, Any]:
         state = "draining" if self._ending.is_set() else "serving" if self._loaded.is_set() else "loading"
@@ -288,25 +326,41 @@ class Service:
 
     async def _hook(self, preamble: wire.Preamble, line: dict[str, Any]) -> dict[str, Any]:
         await self._loaded.wait()
-        backend, event, payload = self._backend, event_of(line), payload_of(line)
+        backend = self._backend
+        try:
+            event, payload = event_of(line), payload_of(line)
+        except BadInput as error:
+            return {"anchor": wire.WIRE, "ok": False, "error": str(error)}
         if backend is None or self._ending.is_set():
             return {"anchor": wire.WIRE, "ok": False, "error": "the engine is ending"}
         self._busy_at = time.monotonic()
         try:
-            text = await anyio.to_thread.run_sync(backend.hook, preamble, event, payload)
+            text = await anyio.to_thread.run_sync(backend.hook, preamble, event, payload, limiter=self._hooks)
         except MemoryAnchorError as error:
             return {"anchor": wire.WIRE, "ok": False, "error": str(error)}
+        except Exception as bug:
+            log_bug(f"a {event[:SHOWN]} hook", bug)
+            told = f"a bug ended this hook ({type(bug).__name__}); see the engine's log"
+            return {"anchor": wire.WIRE, "ok": False, "error": told}
         return {"anchor": wire.WIRE, "ok": True, "text": text}
+
+    def _learn(self, preamble: wire.Preamble, line: dict[str, Any]) -> None:
+        """Do what this hook sets off and nobody waits for; with too much of that waiting it is kept on disk."""
+        if self._learning.statistics().tasks_waiting < LEARNING_WAITING:
+            self._tasks.start_soon(self._hook_behind, preamble, line)
+        elif not spool.keep(str(self._data), preamble, event_of(line), payload_of(line)):
+            log.warning("the spool is full; nothing is learned at one %s", event_of(line))
 
     async def _hook_behind(self, preamble: wire.Preamble, line: dict[str, Any]) -> None:
         if self._backend is None:
             return
         try:
-            await anyio.to_thread.run_sync(self._backend.hook_behind, preamble, event_of(line), payload_of(line))
+            behind = self._backend.hook_behind
+            await anyio.to_thread.run_sync(behind, preamble, event_of(line), payload_of(line), limiter=self._learning)
         except MemoryAnchorError as error:
             log.warning("nothing was learned at %s: %s", event_of(line), error)
-        except Exception:
-            log.exception("learning from a transcript crashed")
+        except Exception as bug:
+            log_bug(f"learning at {event_of(line)}", bug)
 
     async def _call(self, preamble: wire.Preamble, line: dict[str, Any]) -> dict[str, Any]:
         await self._loaded.wait()
@@ -315,12 +369,16 @@ class Service:
         try:
             if backend is None or self._ending.is_set():
                 raise Unavailable("the engine is ending; try again")
-            given = arguments if isinstance(arguments, dict) else {}
-            result = await anyio.to_thread.run_sync(backend.call, preamble, str(line.get("name")), given)
+            if not isinstance(arguments, dict | None):
+                raise BadInput(f"the arguments of a call are a {type(arguments).__name__}; allowed is a mapping")
+            name = line.get("name")
+            if not isinstance(name, str):
+                raise BadInput(f"the name of a call is a {type(name).__name__}; allowed is a text")
+            result = await anyio.to_thread.run_sync(backend.call, preamble, name, arguments or {})
         except MemoryAnchorError as error:
             return {"anchor": wire.WIRE, "error": {"code": report(error).code, "message": str(error)}}
         except Exception as error:
-            log.exception("a call crashed")
+            log_bug("a call", error)
             told = f"a bug ended this call ({type(error).__name__}); see the engine's log"
             return {"anchor": wire.WIRE, "error": {"code": report(error).code, "message": told}}
         return {"anchor": wire.WIRE, "result": result}
@@ -445,31 +503,42 @@ class Service:
             handshake.save(str(self._data), preamble, recorded)
         except OSError as error:
             log.warning("the handshake was not recorded: %s", error.strerror)
-        except Exception:
-            log.exception("recording the handshake crashed")
+        except Exception as bug:
+            log_bug("recording the handshake", bug)
 
 
 def event_of(line: dict[str, Any]) -> str:
-    """Return the hook's event name."""
-    return str(line.get("event"))
+    """Return the hook's event name. Raises BadInput: it is no text."""
+    event = line.get("event")
+    if not isinstance(event, str):
+        raise BadInput(f"the event of a hook is a {type(event).__name__}; allowed is a text")
+    return event
 
 
 def payload_of(line: dict[str, Any]) -> dict[str, Any]:
-    """Return what the client gave its hook, {} when that is no object."""
-    payload = line.get("payload")
-    return payload if isinstance(payload, dict) else {}
+    """Return what the client gave its hook, {} when it gave nothing. Raises BadInput: it is no object."""
+    payload = line.get("payload", {})
+    if not isinstance(payload, dict):
+        raise BadInput(f"the payload of a hook is a {type(payload).__name__}; allowed is a mapping")
+    return payload
 
 
 def _in_words(error: Exception) -> str:
     if isinstance(error, MemoryAnchorError):
         return str(error)
-    log.error("a connection could not be served", exc_info=error)
+    log_bug("serving a connection", error)
     return f"a bug kept it from serving this project ({type(error).__name__}); see the engine's log"
 
 
 async def _say(writer: asyncio.StreamWriter, line: dict[str, Any]) -> None:
-    writer.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+    writer.write(wire.line_of(line))
     await writer.drain()
+
+
+async def _refuse(writer: asyncio.StreamWriter, reason: str) -> None:
+    """Say why in both forms: a bridge reads `refused`, a hook or command `error`."""
+    error = {"code": report(BadInput()).code, "message": reason}
+    await _say(writer, {"anchor": wire.WIRE, "ok": False, "error": error, "refused": reason})
 
 
 async def serve_stdio(backend: Backend, preamble: wire.Preamble) -> None:

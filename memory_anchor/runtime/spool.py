@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 FOLDER = "spool"
 MAX_FILES = 1000
 MAX_BYTES = 4 << 20
+KEPT_DAYS = 7
+DAY_NS = 86_400_000_000_000
+NAME_DIGITS = 20
 TEXTS = ("compact_summary", "summary")
 """What was said; the other fields name things."""
 FIELDS = (*TEXTS, "source", "stop_hook_active", "transcript_path")
@@ -35,6 +38,12 @@ class Spooled:
     def __init__(self, path: str, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> None:
         self.path, self.preamble, self.event, self.payload = path, preamble, event, payload
 
+    def failed(self) -> None:
+        """Leave the file for the next time; one that has failed for `KEPT_DAYS` is set aside as `.bad`."""
+        name = os.path.basename(self.path)[:NAME_DIGITS]  # noqa: PTH119
+        if not name.isdigit() or time.time_ns() - int(name) > KEPT_DAYS * DAY_NS:
+            _set_aside(self.path)
+
     def done(self) -> None:
         """Take the file away: what it held is stored."""
         _remove(self.path)
@@ -45,11 +54,11 @@ def keep(data: str, preamble: wire.Preamble, event: str, payload: Mapping[str, A
     kept = {name: _cleaned(payload[name]) if name in TEXTS else payload[name] for name in FIELDS if name in payload}
     folder = os.path.join(data, FOLDER)  # noqa: PTH118
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-    text = json.dumps({"preamble": preamble.to_json(), "event": event, "payload": kept}, ensure_ascii=False)
-    if len(text.encode("utf-8", "replace")) > MAX_BYTES or len(os.listdir(folder)) >= MAX_FILES:  # noqa: PTH208
+    raw = wire.line_of({"preamble": preamble.to_json(), "event": event, "payload": kept})
+    if len(raw) > MAX_BYTES or len(os.listdir(folder)) >= MAX_FILES:  # noqa: PTH208
         return False
     name = f"{time.time_ns():020d}-{os.getpid()}.json"
-    wire.write_private(os.path.join(folder, name), text)  # noqa: PTH118
+    wire.write_private(os.path.join(folder, name), raw.decode())  # noqa: PTH118
     return True
 
 
@@ -77,10 +86,17 @@ def waiting(data: Path) -> Iterator[Spooled]:
             event, payload = str(kept["event"]), dict(kept["payload"])
         except FileNotFoundError:
             continue
-        except (ValueError, KeyError, TypeError):
-            os.replace(path, f"{path[:-5]}.bad")  # noqa: PTH105
+        except (ValueError, KeyError, TypeError, RecursionError):
+            _set_aside(path)
             continue
         yield Spooled(path, preamble, event, payload)
+
+
+def _set_aside(path: str) -> None:
+    try:
+        os.replace(path, f"{path[:-5]}.bad")  # noqa: PTH105
+    except FileNotFoundError:
+        return
 
 
 def _remove(path: str) -> None:

@@ -1,0 +1,78 @@
+"""uvicorn's HTTP connection with bounds that it lacks: how many there are, and how long a request may take to arrive.
+
+uvicorn waits for ever for the head of a request, so some hundred silent connections used up the descriptors. Here the
+head and the body each have their time from the first moment, however slowly bytes drip in, and when there are too many
+connections the oldest one that has asked nothing yet makes room. An answer may stream for as long as it likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_WAIT_S = 10.0
+BODY_WAIT_S = 60.0
+
+
+def protocol(most: int, *, head_wait_s: float = HEAD_WAIT_S, body_wait_s: float = BODY_WAIT_S) -> type[H11Protocol]:
+    """Return the protocol for `uvicorn.Config(http=...)`. most: connections that may be open at once."""
+
+    class Limited(H11Protocol):
+        _due: asyncio.TimerHandle | None = None
+        _waits_for: Any = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            silent.append(self)
+            if len(self.connections) > most:
+                _make_room(self)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop()
+            if self in silent:
+                silent.remove(self)
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            """Give what this connection waits for its time, unless it has it already."""
+            state = self.conn.their_state
+            if state is not h11.IDLE and self in silent:
+                silent.remove(self)
+            waits_for = state if state in (h11.IDLE, h11.SEND_BODY) else None
+            if state is h11.IDLE and self.timeout_keep_alive_task is not None:
+                waits_for = None  # between two requests uvicorn's own time holds
+            if waits_for is self._waits_for and (waits_for is None or self._due is not None):
+                return
+            self._stop()
+            self._waits_for = waits_for
+            if waits_for is not None:
+                wait = head_wait_s if waits_for is h11.IDLE else body_wait_s
+                self._due = self.loop.call_later(wait, self._late)
+
+        def _stop(self) -> None:
+            if self._due is not None:
+                self._due.cancel()
+                self._due = None
+
+        def _late(self) -> None:
+            self._due = None
+            self.transport.abort()
+
+    def _make_room(newcomer: Limited) -> None:
+        oldest = silent[0] if silent and silent[0] is not newcomer else newcomer
+        oldest.transport.abort()
+
+    silent: list[Limited] = []
+    return Limited

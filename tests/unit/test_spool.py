@@ -1,0 +1,103 @@
+"""What a hook could not deliver is stored by the next engine, once, and is never lost to a failure."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.core import Core
+from memory_anchor.curation import Curation
+from memory_anchor.errors import Unavailable
+from memory_anchor.model import Actor, Caller, Layer, Scope
+from memory_anchor.runtime import spool, wire
+from memory_anchor.runtime.backend import MemoryBackend
+from memory_anchor.runtime.engine import StatePost
+from memory_anchor.runtime.service import Service
+
+
+@pytest.fixture
+def service(core: Core) -> Service:
+    with socket.socket() as listener:
+        post = StatePost(core.data_dir, {})
+        return Service(lambda: MemoryBackend(core), data=core.data_dir, listener=listener, post=post)
+
+
+def kept(core: Core, project: Path, event: str, number: int = 0, **payload: object) -> None:
+    caller = wire.Preamble(project_dir=str(project), conversation="c", client="claude-code", nonce=f"n{number}")
+    assert spool.keep(str(core.data_dir), caller, event, payload)
+
+
+def facts(core: Core, project: Path) -> list[str]:
+    actor = Actor(Caller.AGENT, Scope(agent="claude-code"), project_dir=str(project))
+    return [memory.content for memory in Curation(core.anchor(actor)).listing(layer=Layer.VERIFIED_FACT.value)]
+
+
+def events(core: Core, project: Path) -> list[str]:
+    actor = Actor(Caller.AGENT, Scope(agent="claude-code"), project_dir=str(project))
+    return [memory.content for memory in Curation(core.anchor(actor)).listing(layer=Layer.EVENT_LOG.value)]
+
+
+def test_a_spooled_hook_that_fails_stays_and_is_taken_next_time(
+    core: Core, project: Path, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule spool.kept: a failure of ours or a bug; what came after it is taken all the same."""
+    kept(core, project, "PostCompact", 1, compact_summary="first summary")
+    kept(core, project, "PostCompact", 2, compact_summary="second summary")
+    backend = MemoryBackend(core)
+    real = backend.hook
+    for failure in (Unavailable("the store is busy"), RuntimeError("bug with first summary in it")):
+
+        def failing(preamble: wire.Preamble, event: str, payload: dict[str, object], failure=failure) -> str:  # type: ignore[no-untyped-def]
+            if payload.get("compact_summary") == "first summary":
+                raise failure
+            return real(preamble, event, payload)
+
+        monkeypatch.setattr(backend, "hook", failing)
+        service._take_in_spool(backend)
+        assert len(list(spool.waiting(core.data_dir))) == 1
+    monkeypatch.setattr(backend, "hook", real)
+    service._take_in_spool(backend)
+    service._take_in_spool(backend)
+    assert list(spool.waiting(core.data_dir)) == []
+    assert sorted(events(core, project)) == ["first summary", "second summary"]
+
+
+def test_a_spooled_hook_taken_twice_is_one_event(core: Core, project: Path, service: Service) -> None:
+    """Promise 1: an engine that ends between storing and taking the file away leaves one event."""
+    backend = MemoryBackend(core)
+    kept(core, project, "PostCompact", compact_summary="a summary")
+    (item,) = spool.waiting(core.data_dir)
+    backend.hook(item.preamble, item.event, item.payload)
+    service._take_in_spool(backend)
+    assert events(core, project) == ["a summary"]
+
+
+def test_a_spooled_transcript_is_learned_from(core: Core, project: Path, service: Service, tmp_path: Path) -> None:
+    """Rule spool.learned: what a compaction would have taught is learned when an engine comes."""
+    said = [("user", "We decided to use Postgres for the job queue."), ("assistant", "Understood.")]
+    lines = [
+        json.dumps({"type": role, "message": {"role": role, "content": [{"type": "text", "text": text}]}})
+        for role, text in said
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    kept(core, project, "PreCompact", transcript_path=str(tmp_path / "t.jsonl"))
+    service._take_in_spool(MemoryBackend(core))
+    assert any("Postgres" in content for content in facts(core, project))
+    assert list(spool.waiting(core.data_dir)) == []
+
+
+def test_a_hook_that_never_can_be_taken_is_set_aside_after_a_week(
+    core: Core, project: Path, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule spool.bounded: kept beside, not deleted, and no longer tried."""
+    kept(core, project, "PostCompact", compact_summary="x")
+    (item,) = spool.waiting(core.data_dir)
+    item.failed()
+    assert len(list(spool.waiting(core.data_dir))) == 1
+    monkeypatch.setattr(spool, "KEPT_DAYS", -1)
+    item.failed()
+    assert list(spool.waiting(core.data_dir)) == []
+    assert len(list((core.data_dir / spool.FOLDER).glob("*.bad"))) == 1
