@@ -343,7 +343,7 @@ def restore(
         shutil.rmtree(staging, ignore_errors=True)
         raise
     old = [path.name for path in data_dir.iterdir() if _belongs(path.name)]
-    aside = _next_aside(data_dir) if old else ""
+    aside = next_aside(data_dir) if old else ""
     journal = {"staging": staging.name, "aside": aside, "old": old}
     write_whole(data_dir / JOURNAL, json.dumps(journal).encode())
     finish_restore(data_dir)
@@ -371,7 +371,7 @@ def _fill(store: MemoryStore, archive: Path, manifest: Mapping[str, Any], tick: 
         store.close()
 
 
-def _next_aside(data_dir: Path) -> str:
+def next_aside(data_dir: Path) -> str:
     taken = [path.name.removeprefix(REPLACED) for path in data_dir.glob(f"{REPLACED}*")]
     return f"{REPLACED}{1 + max((int(name) for name in taken if name.isdigit()), default=0)}"
 

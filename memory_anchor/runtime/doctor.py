@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from memory_anchor.errors import TABLE, BadInput, DiskFull, MemoryAnchorError, StoreDamaged, WrongEmbedder, report
 from memory_anchor.files import ours
-from memory_anchor.runtime import backup, engine, environment, wire
+from memory_anchor.runtime import engine, environment, wire
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
@@ -35,6 +35,8 @@ PROBE_TIMEOUT_S = 60.0
 ROOM_FACTOR = 4
 """Free space below this many reserves is worth a word before it is too late."""
 SCRATCH = "knowledge"
+PAGE = 200
+SALVAGE = "memory-anchor doctor --salvage"
 WORST_FIRST = (6, 5, 4, 2, 1)
 
 State = Literal["ok", "warning", "failed"]
@@ -202,18 +204,16 @@ def _opened_here(settings: Settings, data_dir: Path) -> Iterator[Check]:
 
 def probe(core: Core) -> Iterator[Check]:
     """Yield what only the process with the store can find out."""
-    store, searcher = core.services.store, core.services.searcher
-    counts = ", ".join(f"{name} {many}" for name, many in core.stats()["layers"].items())
-    yield Check("store", "ok", f"{store.kind}: {counts}; {store.size_bytes() >> 20} MiB on disk")
+    yield _tried("store", lambda: _counted(core), SALVAGE)
+    yield _tried("memories", lambda: _every_memory(core), SALVAGE)
     yield _tried(
         "embedder", lambda: _embeds(core), "memory-anchor config shows embedder.*; kind=none searches by words"
     )
-    waiting = searcher.unembedded()
+    waiting = core.services.searcher.unembedded()
     if waiting:
         yield Check("embedding", "warning", f"{waiting} memories wait for their meaning; words find them already")
-    fix = "memory-anchor doctor --audit, then restore a backup"
-    yield _tried("write, read, forget", lambda: _use_cases(core), fix)
-    yield _tried("store loop", lambda: _store_loop(core), fix)
+    yield _tried("write, read, forget", lambda: _use_cases(core), "run it again; if it stays, report it")
+    yield _tried("store loop", lambda: _store_loop(core), SALVAGE)
 
 
 def _tried(name: str, act: Callable[[], str], fix: str) -> Check:
@@ -221,6 +221,35 @@ def _tried(name: str, act: Callable[[], str], fix: str) -> Check:
         return Check(name, "ok", act())
     except MemoryAnchorError as error:
         return failed(name, error, fix)
+
+
+def _counted(core: Core) -> str:
+    store = core.services.store
+    counts = ", ".join(f"{name} {many}" for name, many in core.stats()["layers"].items())
+    return f"{store.kind}: {counts}; {store.size_bytes() >> 20} MiB on disk"
+
+
+def _every_memory(core: Core) -> str:
+    """Read every version once; what cannot be read is counted, collection by collection."""
+    from memory_anchor.model import COLLECTIONS
+    from memory_anchor.text.hashing import content_hash
+    from memory_anchor.where import Where
+
+    store, read = core.services.store, 0
+    for name in COLLECTIONS:
+        after: str | None = None
+        while True:
+            try:
+                entries, after = store.scan(name, Where(), page=PAGE, after=after)
+            except (StoreDamaged, BadInput) as error:
+                raise StoreDamaged(f"{name} holds memories that cannot be read; nothing was changed") from error
+            changed = sum(e.memory.content_hash not in ("", content_hash(e.memory.content)) for e in entries)
+            if changed:
+                raise StoreDamaged(f"{name} holds {changed} or more memories whose text is not as it was written")
+            read += len(entries)
+            if after is None:
+                break
+    return f"{read} versions read, each with its own text"
 
 
 def _embeds(core: Core) -> str:
@@ -287,44 +316,10 @@ def _fix_of(error: MemoryAnchorError, data_dir: Path) -> str:
     if isinstance(error, DiskFull):
         return "free some space on that disk"
     if isinstance(error, StoreDamaged):
-        backups = [one["file"] for one in backup.known(data_dir) if Path(one["file"]).is_file()]
-        newest = backups[-1] if backups else "FILE"
-        return (
-            f"memory-anchor backup restore {newest} --force, or keep what can be read: memory-anchor doctor --salvage"
-        )
+        return "upgrade memory-anchor" if "newer memory-anchor" in str(error) else SALVAGE
     return {5: "let the other process finish, or run `memory-anchor engine stop`", 4: f"chmod -R u+rwX {data_dir}"}.get(
         report(error).exit_code, "see the sentence above"
     )
-
-
-def salvage(settings: Settings, data_dir: Path) -> dict[str, int]:
-    """Open collections that lost points with what can be read; return how many versions each has.
-
-    The damaged files stay beside the new ones until something is erased. Raises StoreDamaged: a collection cannot be
-    read at all. StoreBusy: an engine serves.
-    """
-    from memory_anchor.adapters.edge_store import EdgeStore
-    from memory_anchor.app import open_store
-    from memory_anchor.model import COLLECTIONS
-    from memory_anchor.ports import CollectionSpec
-    from memory_anchor.runtime.lock import DirectoryLock
-    from memory_anchor.where import Where
-
-    kept: dict[str, int] = {}
-    with DirectoryLock.acquire(data_dir, role="doctor") as lock:
-        store = open_store(settings, data_dir, lock)
-        try:
-            for name in COLLECTIONS:
-                try:
-                    store.open_collection(name, CollectionSpec({}))
-                    kept[name] = store.count(name, Where())
-                except StoreDamaged:
-                    if not isinstance(store, EdgeStore):
-                        raise
-                    kept[name] = store.salvage(name, CollectionSpec({}))
-        finally:
-            store.close()
-    return kept
 
 
 # --- beside the store ----------------------------------------------------------------------------------------------

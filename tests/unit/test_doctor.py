@@ -34,7 +34,7 @@ def test_the_loop_leaves_no_trace(anchor, core):
     checks = list(probe(core))
 
     assert {check.state for check in checks} == {"ok"}
-    assert {check.name for check in checks} == {"store", "embedder", "write, read, forget", "store loop"}
+    assert {check.name for check in checks} == {"store", "memories", "embedder", "write, read, forget", "store loop"}
     assert everything(core) == before
     assert list(core.audit.records()) == trail
     assert not anchor.search("what about the doctor").snippets
@@ -122,5 +122,5 @@ def test_clients_are_known_by_what_is_in_their_files(tmp_path, monkeypatch):
 
 def test_each_failure_of_a_store_has_its_next_command(tmp_path):
     """Rule doctor.fix: damage names the newest backup there is."""
-    assert "backup restore FILE" in doctor._fix_of(StoreDamaged("x"), tmp_path)
+    assert doctor._fix_of(StoreDamaged("x"), tmp_path) == "memory-anchor doctor --salvage"
     assert "free some space" in doctor._fix_of(DiskFull("x"), tmp_path)

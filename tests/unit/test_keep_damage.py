@@ -53,8 +53,8 @@ def findings(result: Result) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_corrupted_segment_ends_in_a_restored_backup(data: Path, run: Run, tmp_path: Path) -> None:
-    """Rule durability.segment: exit 6, doctor names the backup, restoring brings everything back, the rest is kept."""
+def test_a_corrupted_segment_is_salvaged_and_a_backup_is_another_way(data: Path, run: Run, tmp_path: Path) -> None:
+    """Rule durability.segment: exit 6, the cure brings everything back; so does a backup, and the rest is kept."""
     lines = run("export", "-").stdout
     made = json.loads(run("backup", "create", str(tmp_path), "--json").stdout)
     (segment,) = (data / "store" / "verified_fact" / "shard-1" / "segments").iterdir()
@@ -65,7 +65,9 @@ def test_a_corrupted_segment_ends_in_a_restored_backup(data: Path, run: Run, tmp
 
     assert broken.exit_code == checked.exit_code == 6
     assert "verified_fact" in broken.stderr and "doctor" in broken.stderr
-    assert made["file"] in findings(checked)["store"]["fix"]
+    assert findings(checked)["store"]["fix"] == "memory-anchor doctor --salvage"
+    assert run("doctor", "--salvage").exit_code == 0
+    assert run("export", "-").stdout == lines
     assert run("backup", "restore", made["file"]).exit_code == 4
     restored = json.loads(run("backup", "restore", made["file"], "--force", "--json").stdout)
     assert Path(restored["replaced"]).is_dir()

@@ -8,15 +8,18 @@ import tempfile
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from memory_anchor.errors import BadInput, NotFound, Refused
+from memory_anchor.errors import TABLE, BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.interfaces.cli.link import call, data_dir, preamble
 from memory_anchor.interfaces.cli.output import err, guarded, out, quiet, show_json, shown
 from memory_anchor.interfaces.cli.passphrase import PROMPT, ask_hidden, human_signer, key_ring, opened
 from memory_anchor.interfaces.cli.session import Ticker, session
+
+if TYPE_CHECKING:
+    from memory_anchor.runtime.salvage import Account
 
 Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 Human = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
@@ -220,7 +223,8 @@ def _let_the_human_decide(home: Path) -> None:
 def doctor(
     audit: Annotated[bool, typer.Option("--audit", help="Also verify the whole audit trail.")] = False,
     salvage: Annotated[
-        bool, typer.Option("--salvage", help="Open a damaged store with what can be read; the rest is kept beside it.")
+        bool,
+        typer.Option("--salvage", help="Make a new store of what a damaged one still gives; that one is kept."),
     ] = False,
     fetch_model: Annotated[
         bool, typer.Option("--fetch-model", help="Download the fastembed models that the settings ask for.")
@@ -288,15 +292,37 @@ def _fetched(yes: bool, as_json: bool) -> None:
 
 
 def _salvaged(as_json: bool) -> None:
+    from memory_anchor.adapters.system import SystemClock
     from memory_anchor.app import settings_of
-    from memory_anchor.runtime.doctor import salvage
+    from memory_anchor.runtime.salvage import salvage
 
-    os.umask(0o077)
-    kept = salvage(settings_of(os.environ), data_dir())
+    account = salvage(settings_of(os.environ), data_dir(), now=SystemClock().now())
     if as_json:
-        show_json({"kept": kept})
+        show_json(account.to_json())
     else:
-        quiet(", ".join(f"{name} {many}" for name, many in kept.items()))
+        _show_account(account)
+    if account.lost:
+        raise typer.Exit(TABLE[StoreDamaged].exit_code)
+
+
+def _show_account(account: Account) -> None:
+    counts = ", ".join(f"{name} {many}" for name, many in account.kept.items())
+    if not account.changed:
+        quiet(f"the store is whole and was left as it is: {counts}")
+        return
+    told = ", ".join(f"{many} from the {name}" for name, many in account.read.items() if many)
+    out.print(f"a new store holds what could be read: {counts} ({told})")
+    for one in account.from_backups:
+        out.print(f"  [yellow]from a backup[/] {one.id}@{one.version} [dim]{one.layer}[/] {shown(one.backup)}")
+    for one in account.lost:
+        named = f"{one.id}@{one.version}" if one.version else f"a version of unknown id, point {one.id}"
+        when = f", recorded {one.recorded_at}" if one.recorded_at else ""
+        out.print(f"  [red]lost[/] {named} [dim]{one.layer}{shown(when)}[/]; no known backup has it")
+    if account.reopened:
+        quiet(f"an older version stands for a lost one, look at it with review: {', '.join(account.reopened)}")
+    for note in account.notes:
+        quiet(note)
+    quiet(f"the damaged store lies in {account.replaced}; delete it when you are sure")
 
 
 def _ours(error: OSError, path: Path) -> Exception:

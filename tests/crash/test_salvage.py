@@ -1,0 +1,223 @@
+"""`doctor --salvage` on real damage: what can be read is back and found again, what cannot is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from memory_anchor.app import build_core
+from memory_anchor.core import Core
+from memory_anchor.curation import Curation
+from memory_anchor.interfaces.cli.app import app
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import EmbedderSettings, Settings
+
+HUMAN = Actor(Caller.HUMAN, Scope(agent="a"))
+MACHINES = ("lathe", "mill", "press", "saw", "forge", "kiln", "crane", "pump", "drill", "loom")
+SECRET = "swordfish-暗号-9931"
+PAGE = "payload_storage/page_0.dat"
+Run = Callable[..., Result]
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Core]:
+    with (
+        DirectoryLock.acquire(folder, role="test") as lock,
+        closing(build_core(Settings(embedder=EmbedderSettings(kind="none")), data_dir=folder, lock=lock)) as core,
+    ):
+        yield core
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A directory of the real engine: ten facts, one edited, one forgotten, and five events."""
+    folder = tmp_path / "data"
+    with opened(folder) as core:
+        anchor = core.anchor(HUMAN)
+        ids = [anchor.save_memory(f"The {one} stands in hall {at}; {SECRET}").id for at, one in enumerate(MACHINES)]
+        Curation(anchor).edit(ids[0], "The lathe stands in hall 77 now")
+        anchor.forget(ids[1])
+        for at in range(5):
+            anchor.log_event(f"Delivery {at} came through the north gate")
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("MEMORY_ANCHOR_EMBEDDER__KIND", "none")
+    monkeypatch.chdir(tmp_path / "home")
+    return lambda *arguments, **more: CliRunner().invoke(app, list(arguments), **more)
+
+
+def versions(run: Run) -> list[str]:
+    """Return every version as it is exported, without the audit trail, to which a salvage adds itself."""
+    return [line for line in run("export", "-", "--versions").stdout.splitlines() if '"kind":"audit"' not in line]
+
+
+def shard(data: Path) -> Path:
+    return data / "store" / "verified_fact" / "shard-1"
+
+
+def segment(data: Path) -> Path:
+    (found,) = (shard(data) / "segments").iterdir()
+    return found
+
+
+def overwrite(path: Path, at: int, content: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(content)
+
+
+def drop_log(data: Path) -> None:
+    shutil.rmtree(shard(data) / "wal")
+
+
+def salvaged(run: Run) -> tuple[int, dict[str, Any]]:
+    result = run("doctor", "--salvage", "--json")
+    return result.exit_code, json.loads(result.stdout)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a payload does not unpack": lambda data: overwrite(segment(data) / PAGE, 1024, b"\xff" * 300),
+    "a page is zeroed": lambda data: overwrite(segment(data) / PAGE, 0, b"\0" * 4096),
+    "a page is cut off": lambda data: os.truncate(segment(data) / PAGE, 2048),
+    "the pages are gone": lambda data: (segment(data) / PAGE).unlink(),
+    "the ids are garbage": lambda data: overwrite(segment(data) / "mutable_id_tracker.mappings", 50, b"\xff" * 10),
+    "a segment's state is garbage": lambda data: (segment(data) / "segment.json").write_text("{"),
+    "the segments are gone": lambda data: shutil.rmtree(segment(data).parent),
+    "the vectors are cut off": lambda data: os.truncate(segment(data) / "vector_storage-words/store/page_0.dat", 64),
+    "the shard's configuration is garbage": lambda data: (shard(data) / "edge_config.json").write_text("{"),
+    "the record is garbage": lambda data: (shard(data).parent / "collection.json").write_text("{"),
+    "the record is gone": lambda data: (shard(data).parent / "collection.json").unlink(),
+}
+
+
+def test_a_damaged_payload_page_is_named_and_salvaged(data: Path, run: Run) -> None:
+    """Attack N5: doctor names the damage, its cure brings every version back, and the facts are found again."""
+    before = versions(run)
+    overwrite(segment(data) / PAGE, 1024, b"\xff" * 300)
+
+    checked = json.loads(run("doctor", "--json").stdout)
+    failed = {check["name"]: check["fix"] for check in checked["checks"] if check["state"] == "failed"}
+    code, account = salvaged(run)
+
+    assert failed["memories"] == "memory-anchor doctor --salvage"
+    assert (code, account["lost"], account["changed"]) == (0, [], True)
+    assert account["read"]["log"] >= 1
+    assert versions(run) == before
+    assert (Path(account["replaced"]) / "store" / "verified_fact" / "shard-1").is_dir()
+    assert run("doctor", "--json").exit_code == 0
+    assert "forge" in run("search", "where does the forge stand").stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_one_damage_loses_nothing_while_the_log_is_there(data: Path, run: Run, damage: str) -> None:
+    """Attack N5: whatever one file holds, segments and log together give every version."""
+    before = versions(run)
+    DAMAGES[damage](data)
+
+    code, account = salvaged(run)
+
+    assert (code, account["lost"]) == (0, [])
+    assert versions(run) == before
+    assert run("doctor", "--json").exit_code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_no_source_has_is_named_by_id(data: Path, run: Run, damage: str) -> None:
+    """Attack N5: without a log what cannot be read is named by id, version, layer and time, never by its text."""
+    before = [json.loads(line) for line in versions(run)]
+    written = {(one["id"], one["version"]) for one in before}
+    drop_log(data)
+    DAMAGES[damage](data)
+
+    result = run("doctor", "--salvage", "--json")
+    account = json.loads(result.stdout)
+
+    lost = {(one["id"], one["version"]) for one in account["lost"]}
+    after = [json.loads(line) for line in versions(run)]
+    kept = {(one["id"], one["version"]) for one in after}
+    assert (kept | lost, kept & lost) == (written, set())
+    assert all(one["layer"] == "verified_fact" and one["recorded_at"] for one in account["lost"])
+    assert result.exit_code == (6 if lost else 0)
+    assert not holding(data / "logs", SECRET) and SECRET not in result.output
+    assert SECRET not in (Path(account["replaced"]) / "salvage.json").read_text()
+    assert salvaged(run)[1]["changed"] is False
+
+
+def holding(folder: Path, text: str) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+def test_what_the_store_lost_comes_from_the_newest_backup_that_has_it(data: Path, run: Run, tmp_path: Path) -> None:
+    """Attack N5: a version is taken from a backup and named with it; what came later is lost and named."""
+    made = json.loads(run("backup", "create", str(tmp_path), "--json").stdout)
+    before = versions(run)
+    late = json.loads(run("add", "The spindle came after the backup", "--json").stdout)["id"]
+    drop_log(data)
+    shutil.rmtree(segment(data).parent)
+
+    code, account = salvaged(run)
+
+    assert code == 6
+    assert [(one["id"], one["version"], one["backup"]) for one in account["lost"]] == [(late, 1, "")]
+    assert {one["backup"] for one in account["from_backups"]} == {made["file"]}
+    assert versions(run) == before
+
+
+@pytest.mark.slow
+def test_a_store_of_which_nothing_is_left_is_said_to_be_so(data: Path, run: Run) -> None:
+    """Attack N5: exit 6, nothing was changed."""
+    for name in ("verified_fact", "event_log"):
+        shutil.rmtree(data / "store" / name / "shard-1" / "segments")
+        shutil.rmtree(data / "store" / name / "shard-1" / "wal")
+
+    result = run("doctor", "--salvage")
+
+    assert result.exit_code == 6
+    assert "nothing could be brought back" in result.stderr and "nothing was changed" in result.stderr
+    assert not list(data.glob("replaced-*")) and not list(data.glob("restore-*"))
+
+
+@pytest.mark.slow
+def test_a_whole_store_is_left_as_it_is(data: Path, run: Run) -> None:
+    """Attack N5: exit 0, and the very files stay."""
+    files = sorted(path.relative_to(data) for path in (data / "store").rglob("*") if path.is_file())
+
+    code, account = salvaged(run)
+
+    assert (code, account["changed"], account["replaced"]) == (0, False, "")
+    assert sorted(path.relative_to(data) for path in (data / "store").rglob("*") if path.is_file()) == files
+
+
+@pytest.mark.slow
+def test_an_older_version_never_stands_unseen_for_a_lost_one(data: Path, run: Run, tmp_path: Path) -> None:
+    """Attack N5: the text before a lost edit waits for review; what was put away stays put away."""
+    run("backup", "create", str(tmp_path))
+    with opened(data) as core:
+        anchor = core.anchor(HUMAN)
+        saw, forge = (anchor.search(f"where does the {one} stand").snippets[0].id for one in ("saw", "forge"))
+        Curation(anchor).edit(saw, "The saw was sold")
+        anchor.forget(forge)
+    drop_log(data)
+    shutil.rmtree(segment(data).parent)
+
+    _, account = salvaged(run)
+
+    assert {(one["id"], one["version"]) for one in account["lost"]} == {(saw, 2), (forge, 2)}
+    assert sorted(account["reopened"]) == sorted([saw, forge])
+    assert json.loads(run("show", saw, "--json").stdout)["status"] == "pending"
+    assert json.loads(run("show", forge, "--json").stdout)["status"] == "archived"
+    assert [one["memory"]["id"] for one in json.loads(run("review", "--list", "--json").stdout)["items"]] == [saw]
