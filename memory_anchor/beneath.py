@@ -98,6 +98,7 @@ def write(root: Path, ref: PurePath | str, content: bytes, *, mode: int = SHARED
     *above, name = _parts(ref)
     beside = f".{name[:40]}.{os.getpid()}.{threading.get_ident()}.tmp"
     try:
+        root.mkdir(parents=True, exist_ok=True)
         at = _descended(root, above, make=True)
         with _closing(at):
             kept = _mode_there(at, name)

@@ -19,6 +19,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_serializer
 from pydantic_core import PydanticCustomError
 
+from memory_anchor import beneath
 from memory_anchor.errors import BadInput
 from memory_anchor.switches import ALLOWED, switched
 
@@ -280,7 +281,7 @@ def load_settings(
     if user_file is not None:
         _merge(merged, _read(user_file), f"{user_file}", origins)
     if project_dir is not None:
-        own = _read(project_dir / PROJECT_FILE)
+        own = _read(project_dir / PROJECT_FILE, is_foreign=True)
         _check_project(own, merged, project_dir / PROJECT_FILE)
         _merge(merged, own, f"{project_dir / PROJECT_FILE}", origins)
     _merge(merged, _from_env(env), "environment", origins)
@@ -302,7 +303,7 @@ def masked_tokens(tokens: Iterable[str]) -> dict[str, str]:
 
 def with_project_file(settings: Settings, project_dir: Path) -> Settings:
     """Return the settings as they hold for one project: its own file applied to what a project may choose."""
-    own = _read(project_dir / PROJECT_FILE)
+    own = _read(project_dir / PROJECT_FILE, is_foreign=True)
     if not own:
         return settings
     _check_project(own, settings.model_dump(), project_dir / PROJECT_FILE)
@@ -382,13 +383,15 @@ class _EachOnce(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+def _read(path: Path, *, is_foreign: bool = False) -> dict[str, Any]:
+    """is_foreign: whoever wrote the repository wrote it, so that no link is followed: errors quote what was read."""
+    if not path.is_file() and not (is_foreign and path.is_symlink()):
         return {}
-    if path.stat().st_size > MAX_SETTINGS_BYTES:
+    if path.is_file() and path.stat().st_size > MAX_SETTINGS_BYTES:
         raise BadInput(f"settings file {path} is {path.stat().st_size} bytes; allowed are {MAX_SETTINGS_BYTES}")
     try:
-        value = yaml.load(path.read_text(encoding="utf-8"), _EachOnce)  # noqa: S506 - a safe loader
+        told = beneath.read(path.parent, path.name, most_bytes=MAX_SETTINGS_BYTES) if is_foreign else path.read_bytes()
+        value = yaml.load((told or b"").decode("utf-8"), _EachOnce)  # noqa: S506 - a safe loader
     except OSError as error:
         raise BadInput(f"settings file {path} cannot be read ({error.strerror}); mend it or move it away") from None
     except _Doubled as error:

@@ -8,20 +8,22 @@ that parts from the one here, are kept under `imported/`, and exported from ther
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
+from memory_anchor import beneath
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.errors import BadInput
-from memory_anchor.files import SHARED, make_private, read_bounded, write_whole
+from memory_anchor.files import make_private, write_whole
 from memory_anchor.layers.proposals import FOLDER as PROPOSALS
-from memory_anchor.layers.proposals import MAX_FILE_BYTES, PROPOSAL_ID
+from memory_anchor.layers.proposals import MAX_FILE_BYTES, MAX_LISTED, PROPOSAL_ID
 from memory_anchor.lifecycle.transfer import PAGE
 
 Ask = Callable[..., dict[str, Any]]
@@ -92,22 +94,22 @@ def known_projects(data_dir: Path) -> Mapping[str, tuple[str, ...]]:
 
 def proposals_of(data_dir: Path, project: str, aliases: tuple[str, ...]) -> dict[str, str]:
     """Return proposal id -> its file's text; the project's own folders before what an import kept aside."""
-    folders = [data_dir / IMPORTED / "proposals" / project]
-    folders += [Path(alias.removeprefix("path:")) / PROPOSALS for alias in aliases if alias.startswith("path:")]
+    places = [(data_dir, PurePath(IMPORTED, "proposals", project))]
+    places += [(Path(alias.removeprefix("path:")), PROPOSALS) for alias in aliases if alias.startswith("path:")]
     found: dict[str, str] = {}
-    for folder in folders:
-        for path in sorted(folder.glob("p-*.yaml")) if folder.is_dir() else ():
-            text = _proposal_text(path)
-            if text is not None:
-                found[path.stem] = text
+    for root, folder in places:
+        with contextlib.suppress(OSError):  # a folder that is gone, or a link, which is not followed
+            for one in beneath.walked(root, folder, most=MAX_LISTED, depth=1):
+                name = PurePath(one.ref)
+                text = _proposal_text(root, one.ref) if name.suffix == ".yaml" and not one.wrong else None
+                if text is not None and PROPOSAL_ID.fullmatch(name.stem):
+                    found[name.stem] = text
     return found
 
 
-def _proposal_text(path: Path) -> str | None:
-    if path.is_symlink() or not PROPOSAL_ID.fullmatch(path.stem):
-        return None
+def _proposal_text(root: Path, ref: str) -> str | None:
     try:
-        return (read_bounded(path, most_bytes=MAX_FILE_BYTES) or b"").decode("utf-8")
+        return (beneath.read(root, ref, most_bytes=MAX_FILE_BYTES) or b"").decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -259,7 +261,7 @@ class _Others:
             return
         own = self._own
         if own is not None and f"path:{own.parent.parent}" in known and not (own / f"{name}.yaml").exists():
-            write_whole(own / f"{name}.yaml", text.encode(), mode=SHARED)
+            beneath.write(own.parent.parent, PROPOSALS / f"{name}.yaml", text.encode())
         else:
             write_whole(self._data_dir / IMPORTED / "proposals" / project / f"{name}.yaml", text.encode())
         self._done.proposals += 1

@@ -18,7 +18,8 @@ from typing import Any
 
 import yaml
 
-from memory_anchor.files import SHARED, exclusive, make_private, read_bounded, write_whole
+from memory_anchor import beneath
+from memory_anchor.files import exclusive, make_private, read_bounded, write_whole
 from memory_anchor.layers.approval import Approver, Signer, digest_of, signed_by, signer_of
 from memory_anchor.layers.constitution_text import MAX_BYTES
 
@@ -195,7 +196,7 @@ class Index:
 def read_trail(folder: Path) -> list[Link]:
     """Return the links that can be read, in order; a broken or conflicted file is an empty trail."""
     try:
-        content = read_bounded(folder / TRAIL_FILE, most_bytes=MAX_TRAIL_BYTES) or b""
+        content = beneath.read(*_below_project(folder), most_bytes=MAX_TRAIL_BYTES) or b""
         listed = yaml.load(content.decode("utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - strings only, no objects
         return [Link(**{part: _plain(value) for part, value in one.items()}) for one in listed["links"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError):
@@ -221,7 +222,13 @@ def write_trail(folder: Path, *, head: Link | None, new: Link) -> None:
     text = "# 每次生效的批准，由批准者签名；随 constitution.yaml 一起提交。\n"
     text += "# Every approval that took effect, signed by its approver; commit it with constitution.yaml.\n"
     text += yaml.safe_dump(said, allow_unicode=True, sort_keys=False)
-    write_whole(folder / TRAIL_FILE, text.encode(), mode=SHARED)
+    beneath.write(*_below_project(folder), text.encode())
+
+
+def _below_project(folder: Path) -> tuple[Path, str]:
+    """Return the project and the trail's path in it: links below the project are not followed."""
+    root = folder.parent.parent
+    return root, (folder / TRAIL_FILE).relative_to(root).as_posix()
 
 
 def continuation(trail: Sequence[Link], *, after: Link, digest: str, known: Sequence[Approver]) -> Link | None:

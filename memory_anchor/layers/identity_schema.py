@@ -45,7 +45,7 @@ from memory_anchor.layers.approval import (
 from memory_anchor.layers.approved import Link, Revision, continuation, linked, read_trail, write_trail
 from memory_anchor.layers.changes import after, shown_diff, target
 from memory_anchor.layers.constitution_text import FILE_NAME, MAX_ENTRIES, Document, in_order
-from memory_anchor.layers.proposals import FOLDER, MAX_OPEN, Filed, ProposalBook, Rejection, new_id
+from memory_anchor.layers.proposals import MAX_OPEN, Filed, ProposalBook, Rejection, new_id
 from memory_anchor.layers.served import TextInForce
 from memory_anchor.model import (
     Confirmation,
@@ -91,7 +91,7 @@ class IdentitySchema:
         self._distinct = distinct_approvers
         self._keys = KeyRing(home.parent, audit)
         self._in_force = TextInForce(path=self.path, project_dir=project_dir, home=home, keys=self._keys)
-        self._book = ProposalBook(root / FOLDER)
+        self._book = ProposalBook(root)
         self._lock = threading.RLock()
         self._counted: tuple[tuple[ConstitutionEntry, ...], int] = ((), 0)
 

@@ -2,7 +2,8 @@
 
 Anyone may write such a file; what it takes to count is a signature. So nothing here trusts a file: a status or a
 confirmation that is written down is a claim, and `approval.counted` decides. A file is named after its id, read with a
-bound, never followed through a symbolic link, and one that cannot be read is reported while the others stay usable.
+bound, never through a link (not the folder's either), and one that cannot be read is reported while the others stay
+usable.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
 
+from memory_anchor import beneath
 from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.files import SHARED, read_bounded, write_whole
 from memory_anchor.layers.approval import (
     MAX_CONFIRMATIONS_READ,
     REQUIRED_CONFIRMATIONS,
@@ -33,6 +34,8 @@ PROPOSAL_ID = re.compile(r"p-[0-9a-f]{10}")
 MAX_OPEN = 50
 """More open proposals than this are refused: nobody reviews a flood."""
 MAX_READ = 1_000
+MAX_LISTED = 10_000
+"""Names in the folder that are looked at."""
 MAX_FILE_BYTES = MAX_BYTES + 100_000
 _Loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 """Ten times quicker where PyYAML was built with libyaml, which matters with dozens of proposals."""
@@ -97,14 +100,16 @@ def how_to_approve(proposal: Proposal) -> str:
 class ProposalBook:
     """The folder of proposal files of one project."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, root: Path) -> None:
+        """root: the project. No link below it is followed, for reading or writing."""
+        self._root = root
+        self.folder = root / FOLDER
 
     def read(self) -> tuple[list[Filed], list[str]]:
         """Return what the files claim, oldest first, and one sentence for each file that cannot be read."""
         found: list[Filed] = []
         wrong: list[str] = []
-        for path in sorted(self.folder.glob("p-*.yaml"))[:MAX_READ]:
+        for path in self._paths():
             try:
                 found.append(self._parse(path))
             except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
@@ -117,8 +122,8 @@ class ProposalBook:
         Raises NotFound: no such file. BadInput: it cannot be read.
         """
         path = self.folder / f"{proposal_id}.yaml"
-        if not PROPOSAL_ID.fullmatch(proposal_id) or not path.exists():
-            there = ", ".join(one.stem for one in sorted(self.folder.glob("p-*.yaml"))[:MAX_OPEN]) or "none"
+        if not PROPOSAL_ID.fullmatch(proposal_id) or path not in self._paths():
+            there = ", ".join(one.stem for one in self._paths()[:MAX_OPEN]) or "none"
             raise NotFound(f"proposal is {proposal_id[:40]!r}; the proposals are {there}")
         try:
             return self._parse(path)
@@ -132,12 +137,20 @@ class ProposalBook:
             f"# Proposed change of constitution.yaml: `memory-anchor constitution approve {filed.proposal.id}`,\n"
             "# by a human on a terminal, three times. Editing this file resets its confirmations.\n"
         ) + yaml.dump(_record(filed), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
-        write_whole(self.folder / f"{filed.proposal.id}.yaml", said.encode(), mode=SHARED)
+        beneath.write(self._root, FOLDER / f"{filed.proposal.id}.yaml", said.encode())
+
+    def _paths(self) -> list[Path]:
+        """Return the proposals' files, links among them (reading one says what it is), at most `MAX_READ`."""
+        try:
+            names = beneath.walked(self._root, FOLDER, most=MAX_LISTED, depth=1)
+            return [self._root / one.ref for one in names if PurePath(one.ref).match("p-*.yaml")][:MAX_READ]
+        except OSError:  # the folder is a link, or cannot be listed
+            return []
 
     def _parse(self, path: Path) -> Filed:
-        if path.is_symlink() or not PROPOSAL_ID.fullmatch(path.stem):
+        if not PROPOSAL_ID.fullmatch(path.stem):
             raise ValueError("not a proposal's file")
-        content = read_bounded(path, most_bytes=MAX_FILE_BYTES) or b""
+        content = beneath.read(self._root, FOLDER / path.name, most_bytes=MAX_FILE_BYTES) or b""
         record = yaml.load(content.decode("utf-8"), Loader=_Loader)  # noqa: S506 - strings only, no objects
         if not isinstance(record, Mapping) or record.get("id") != path.stem:
             raise ValueError("not the record of this file's name")

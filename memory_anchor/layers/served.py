@@ -13,8 +13,9 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError
-from memory_anchor.files import SHARED, make_private, read_bounded, write_whole
+from memory_anchor.files import make_private, write_whole
 from memory_anchor.layers.approval import KeyRing
 from memory_anchor.layers.approved import Archive, Index, Revision, Standing
 from memory_anchor.layers.changes import after
@@ -114,7 +115,7 @@ class TextInForce:
     def file(self) -> Found:
         """Return the project's file as it is now; parsed again only when its bytes changed."""
         try:
-            content = read_bounded(self.path, most_bytes=MAX_BYTES)
+            content = beneath.read(self.path.parent, self.path.name, most_bytes=MAX_BYTES)
         except OSError as error:
             return Found(None, None, f"it cannot be read ({error.strerror})")
         if content is None:
@@ -149,7 +150,7 @@ class TextInForce:
         found = self.file()
         wanted = parse(sealed.text).digest
         if found.wrong in (MISSING, EMPTY):
-            write_whole(self.path, sealed.text.encode(), mode=SHARED)
+            beneath.write(self.path.parent, self.path.name, sealed.text.encode())
             return
         if found.content is None or found.document is None or found.wrong or found.document.digest == wanted:
             return
@@ -167,7 +168,7 @@ class TextInForce:
         write_whole(folder / f"{sealed.number:06d}-{at.replace(':', '')}.yaml", found.content)
         for old in sorted(folder.glob("*.yaml"))[:-BACKUPS_KEPT]:
             old.unlink(missing_ok=True)
-        write_whole(self.path, text.encode(), mode=SHARED)
+        beneath.write(self.path.parent, self.path.name, text.encode())
 
     def first_document(self) -> Document:
         """Return the project's file for a first approval; a missing one is made.
@@ -175,7 +176,7 @@ class TextInForce:
         Raises BadInput: it is broken (an empty one counts as missing).
         """
         if self.file().wrong in (MISSING, EMPTY):
-            write_whole(self.path, STARTER.encode(), mode=SHARED)
+            beneath.write(self.path.parent, self.path.name, STARTER.encode())
         return self.readable_file()
 
     def ground(self) -> str:

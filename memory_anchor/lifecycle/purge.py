@@ -11,6 +11,7 @@ out of reach (Git history, exports, a provider's logs). Certificate and audit ho
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from typing import Any, Protocol
 
 import yaml
 
+from memory_anchor import beneath
 from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.constitution_text import FILE_NAME
@@ -42,6 +44,9 @@ PAGE = 500
 EVERYTHING = Where()
 CONTEXT_OPENING = 80
 OPERATIONS = PROPOSALS.parent / "operations"
+OWN_FILES_MAX = 10_000
+OWN_DEPTH_MAX = 8
+"""Names below a project's folders that are looked through."""
 IDENTITY = "identity"
 _Yaml = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 OUT_OF_REACH = (
@@ -165,8 +170,12 @@ def _may_hold(path: Path, matches: Callable[[str], bool]) -> bool:
 
 def _own_files(root: Path) -> list[Path]:
     """Return the files of a project that people write and agents propose."""
-    found = [root / FILE_NAME, *sorted((root / PROPOSALS).glob("*.yaml")), *sorted((root / OPERATIONS).rglob("*"))]
-    return [path for path in found if path.is_file()]
+    found = [FILE_NAME]
+    for folder in (PROPOSALS, OPERATIONS):
+        with contextlib.suppress(OSError):  # a link, which is not this project's
+            seen = beneath.walked(root, folder, most=OWN_FILES_MAX, depth=OWN_DEPTH_MAX)
+            found += [one.ref for one in seen if not one.wrong]
+    return [root / ref for ref in found if root.is_dir() and beneath.status(root, ref) is not None]
 
 
 @dataclass(frozen=True, slots=True)

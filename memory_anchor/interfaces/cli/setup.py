@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from memory_anchor import beneath
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.files import make_private, ours
 from memory_anchor.inputs import project_id as checked_project_id
@@ -28,6 +29,9 @@ entries:
     content: "Project goal: (say in one sentence what this project is for)"
     priority: 0
 """
+OPERATIONS_README = (
+    "# Operations\n\nOne file per task: how it is done here. Agents find these by name and by passage.\n"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -89,17 +93,11 @@ def init(
         raise BadInput(f"project folder {root} is no folder; allowed is one that exists")
     made = []
     try:
-        constitution = root / "constitution.yaml"
-        if not constitution.exists():
-            constitution.write_text(STARTER, encoding="utf-8")
+        if not os.path.lexists(root / "constitution.yaml"):
+            beneath.write(root, "constitution.yaml", STARTER.encode())
             made.append("constitution.yaml")
-        operations = root / ".ai" / "operations"
-        if not operations.exists():
-            operations.mkdir(parents=True)
-            (operations / "README.md").write_text(
-                "# Operations\n\nOne file per task: how it is done here. Agents find these by name and by passage.\n",
-                encoding="utf-8",
-            )
+        if beneath.make_folder(root, ".ai/operations"):
+            beneath.write(root, ".ai/operations/README.md", OPERATIONS_README.encode())
             made.append(".ai/operations/README.md")
     except OSError as error:
         raise ours(error, Path(error.filename or root)) from error
