@@ -6,29 +6,29 @@ run as an agent, and what waits for a human is refused. Approving is therefore o
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from memory_anchor import inputs
+from memory_anchor import inputs, rights
 from memory_anchor.activation import merged_priority
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.errors import BadInput, Refused
+from memory_anchor.errors import BadInput
 from memory_anchor.layers.records import newest_first
 from memory_anchor.model import (
     HISTORY,
-    Caller,
     Citation,
     Epistemic,
     Layer,
     Memory,
-    MemoryType,
     Origin,
     Outcome,
     Status,
     WriteOutcome,
     audiences,
 )
+from memory_anchor.rights import Deed
 from memory_anchor.standing import marked
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import Revision, revise
@@ -36,8 +36,7 @@ from memory_anchor.where import Condition, OneOf, Where
 
 LIST_LIMIT_MAX = 1_000
 RESOLUTIONS = ("keep_new", "keep_old", "merge")
-ASKS_USER = frozenset({MemoryType.DECISION, MemoryType.INSTRUCTION, MemoryType.PREFERENCE})
-"""Types whose contradictions only a human settles; of the others an agent may settle one it reported."""
+SEEN_MAX, STAMP_MAX = 50, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ class Curation:
             if expected_version is not None
             else None
         )
-        current = self._owned(name, "edit")
+        current = self._changeable(name, Deed.EDIT)
         if current.content == text:
             return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, "the text is the same already")
         changes: dict[str, Any] = {"content": text}
@@ -119,7 +118,7 @@ class Curation:
         judged = inputs.choice("epistemic", epistemic, Epistemic)
         said = inputs.text("shown_by", shown_by, most=inputs.REASON_MAX, required=judged is not Epistemic.HYPOTHESIS)
         evidence = self._anchor.made_safe(said, "shown_by")[0] if said else ""
-        current = self._owned(name, "judge")
+        current = self._changeable(name, Deed.JUDGE)
         at = self._anchor.services.clock.now()
         changes: dict[str, Any] = {"epistemic": judged, "tags": marked(current.tags, judged)}
         if evidence.startswith(("https://", "http://")):
@@ -134,11 +133,14 @@ class Curation:
         """Pin a memory, so that no job forgets it, or let it go again."""
         self._anchor.check_writable()
         name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
-        current = self._records.read(name, self._anchor.actor.scope)
         word = "pinned" if pinned else "unpinned"
-        if current.pinned is pinned:
-            return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, f"it is {word} already")
-        return self._anchor.change(name, reason=word, kind=word, outcome=Outcome.UPDATED, pinned=pinned)
+        with self._records.lock:
+            current = self._changeable(name, Deed.PIN if pinned else Deed.UNPIN)
+            # A human's pin over an agent's is written: from then on it is a human's.
+            same = current.pinned is pinned and not (pinned and self._is_human and not self._pinned_by_a_human(current))
+            if same:
+                return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, f"it is {word} already")
+            return self._anchor.change(name, reason=word, kind=word, outcome=Outcome.UPDATED, pinned=pinned)
 
     def restore(self, memory_id: object) -> WriteOutcome:
         """Bring an archived memory back into every search; a superseded one must be settled instead."""
@@ -147,6 +149,7 @@ class Curation:
         current = self._records.read(name, self._anchor.actor.scope)
         if current.status is not Status.ARCHIVED:
             raise BadInput(f"{name} is {current.status.value}; allowed is an archived memory")
+        rights.check(Deed.RESTORE, self._anchor.actor.caller, [current])
         before = next(
             (m for m in reversed(self._anchor.history(name)) if m.state == HISTORY and m.status is not Status.ARCHIVED),
             None,
@@ -167,16 +170,40 @@ class Curation:
                 items.append(ReviewItem(memory, against, self._waits_for_user(memory, against)))
         return items[:most]
 
-    def accept(self, memory_id: object) -> WriteOutcome:
-        """Let a pending memory in (humans only)."""
-        return self._decide(memory_id, Status.ACTIVE, Outcome.UPDATED, "accepted in review")
+    def sides(self, memory_id: object) -> list[Memory]:
+        """Return what a decision on this memory is about: itself, then what it stands against."""
+        one = self._records.read(inputs.text("id", memory_id, most=inputs.NAME_MAX), self._anchor.actor.scope)
+        return [one, *self._opponents(one)]
 
-    def reject(self, memory_id: object) -> WriteOutcome:
-        """Archive a pending memory (humans only)."""
-        return self._decide(memory_id, Status.ARCHIVED, Outcome.ARCHIVED, "rejected in review")
+    def _opponents(self, memory: Memory) -> list[Memory]:
+        others = [self._records.read(other, self._anchor.actor.scope) for other in memory.disputes]
+        return [one for one in others if one.status is Status.DISPUTED]
 
-    def settle(self, memory_id: object, resolution: object) -> WriteOutcome:
-        """End a contradiction: keep_new, keep_old or merge. Raises Refused: it waits for the user."""
+    def accept(self, memory_id: object, *, seen: object = None, content: object = None) -> WriteOutcome:
+        """Let a pending memory in (humans only), with another text when `content` is given.
+
+        seen: the stamp (`rights.stamp`) of the version that was shown. Raises Refused: it changed since.
+        """
+        changes: dict[str, Any] = {"status": Status.ACTIVE}
+        kinds: tuple[str, ...] = ()
+        if content is not None:
+            text, kinds = self._anchor.made_safe(inputs.content(content), "content")
+            changes |= {"content": text, "origin": Origin.HUMAN, "confidence": 1.0}
+        reason = "accepted in review" if content is None else "edited and accepted in review"
+        done = self._decide(memory_id, Deed.ACCEPT, seen, Outcome.UPDATED, reason, **changes)
+        return replace(done, redactions=kinds)
+
+    def reject(self, memory_id: object, *, seen: object = None) -> WriteOutcome:
+        """Archive a pending memory (humans only). seen: as in `accept`."""
+        reason = "rejected in review"
+        return self._decide(memory_id, Deed.REJECT, seen, Outcome.ARCHIVED, reason, status=Status.ARCHIVED)
+
+    def settle(self, memory_id: object, resolution: object, *, seen: object = None) -> WriteOutcome:
+        """End a contradiction: keep_new, keep_old or merge.
+
+        seen: of a human's decision, the stamps of every side that was shown. Raises Refused: it waits for the user, or
+        a side changed since.
+        """
         self._anchor.check_writable()
         name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
         if resolution not in RESOLUTIONS:
@@ -186,10 +213,12 @@ class Curation:
             one = records.read(name, self._anchor.actor.scope)
             if one.status is not Status.DISPUTED or not one.disputes:
                 raise BadInput(f"{name} is {one.status.value}; allowed is a memory of an open contradiction")
-            others = [records.read(other, self._anchor.actor.scope) for other in one.disputes]
-            others = [m for m in others if m.status is Status.DISPUTED]
-            if not self._is_human and self._waits_for_user(one, tuple(others)):
-                raise Refused(f"the contradiction of {name} waits for the user: `memory-anchor review` on a terminal")
+            others = self._opponents(one)
+            deed = Deed.MERGE if resolution == "merge" else Deed.SETTLE
+            caller = self._anchor.actor.caller
+            rights.check(deed, caller, [one, *others], asks_user=self._anchor.room.asks_user)
+            if self._is_human:
+                rights.check_seen(_stamps(seen), [one, *others])
             new, *old = sorted([one, *others], key=_age, reverse=True)
             steps = self._resolved(new, old, str(resolution))
             entries = [records.revised_entry(step.new, step.closed) for step in steps]
@@ -229,29 +258,39 @@ class Curation:
             *(ended(m) for m in old),
         ]
 
-    def _decide(self, memory_id: object, status: Status, outcome: Outcome, reason: str) -> WriteOutcome:
+    def _decide(
+        self, memory_id: object, deed: Deed, seen: object, outcome: Outcome, reason: str, **changes: Any
+    ) -> WriteOutcome:
         self._anchor.check_writable()
-        if not self._is_human:
-            raise Refused("review needs a human: run `memory-anchor review` on a terminal with the passphrase")
+        rights.check(deed, self._anchor.actor.caller)
         name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
-        current = self._records.read(name, self._anchor.actor.scope)
-        if current.status is not Status.PENDING:
-            raise BadInput(f"{name} is {current.status.value}; allowed is a pending memory")
-        return self._anchor.change(name, reason=reason, kind="review", outcome=outcome, status=status)
+        with self._records.lock:
+            current = self._records.read(name, self._anchor.actor.scope)
+            if current.status is not Status.PENDING:
+                raise BadInput(f"{name} is {current.status.value}; allowed is a pending memory")
+            rights.check_seen(_stamps(seen), [current])
+            return self._anchor.change(name, reason=reason, kind="review", outcome=outcome, **changes)
 
-    def _waits_for_user(self, memory: Memory, against: tuple[Memory, ...]) -> bool:
-        both = (memory, *against)
-        return any(m.type in ASKS_USER or m.origin is Origin.HUMAN or m.pinned for m in both)
+    def _waits_for_user(self, memory: Memory, against: Sequence[Memory]) -> bool:
+        return rights.waits_for_user((memory, *against), self._anchor.room.asks_user)
 
-    def _owned(self, name: str, verb: str) -> Memory:
+    def _changeable(self, name: str, deed: Deed) -> Memory:
+        """Return the current version. Raises Refused: this caller may not do this to it."""
         current = self._records.read(name, self._anchor.actor.scope)
-        if not self._is_human and (current.pinned or current.origin is Origin.HUMAN):
-            raise Refused(f"{name} is pinned or written by a human; only a human can {verb} it")
+        versions = self._records.newest_versions(current) if deed is Deed.UNPIN else ()
+        rights.check(deed, self._anchor.actor.caller, [current], versions=versions)
         return current
+
+    def _pinned_by_a_human(self, memory: Memory) -> bool:
+        return rights.pinned_by_a_human(self._records.newest_versions(memory))
 
     @property
     def _is_human(self) -> bool:
-        return self._anchor.actor.caller is Caller.HUMAN
+        return rights.is_human(self._anchor.actor.caller)
+
+
+def _stamps(seen: object) -> Collection[str]:
+    return inputs.strings("seen", seen, most=SEEN_MAX, each=STAMP_MAX)
 
 
 def _age(memory: Memory) -> tuple[datetime, str]:

@@ -11,6 +11,7 @@ from memory_anchor.layers.gate import Gate
 from memory_anchor.lifecycle.upkeep import AgentRules, LifecycleRules
 from memory_anchor.model import MemoryType
 from memory_anchor.retrieval.ranking import RankingWeights
+from memory_anchor.services import asks_user
 from memory_anchor.settings import AgentLifecycle, LifecycleSettings, RetrievalSettings, Settings
 
 
@@ -41,6 +42,7 @@ def rules(settings: Settings) -> LifecycleRules:
         forget_below=chosen.forget_below,
         policy=chosen.policy,
         forget_facts=frozenset(MemoryType(name) for name in chosen.forget_facts),
+        asks_user=asks_user(settings),
         idle_conversation_s=chosen.idle_conversation_s,
         agents={name: _agent_rules(agent.lifecycle) for name, agent in settings.agents.items()},
     )

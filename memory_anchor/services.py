@@ -19,6 +19,7 @@ from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
 from memory_anchor.lifecycle.disagreements import RecalledTogether
 from memory_anchor.lifecycle.usage import UsageBuffer
+from memory_anchor.model import MemoryType
 from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore
 from memory_anchor.retrieval.nearness import Nearness
 from memory_anchor.retrieval.search import Searcher
@@ -68,3 +69,13 @@ class Room:
     identity: IdentitySchema
     operations: OperationalKnowledge
     sources: FreshnessChecker | None = None
+
+    @property
+    def asks_user(self) -> frozenset[MemoryType]:
+        """Types whose contradictions the settings leave to the user."""
+        return asks_user(self.settings)
+
+
+def asks_user(settings: Settings) -> frozenset[MemoryType]:
+    """Return the types that `conflicts.policy` says to ask the user about."""
+    return frozenset(MemoryType(kind) for kind, how in settings.conflicts.policy.items() if how == "ask_user")

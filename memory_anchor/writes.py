@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from memory_anchor import inputs, safety
+from memory_anchor import inputs, rights, safety
 from memory_anchor.errors import BadInput, Refused, VersionConflict
 from memory_anchor.ingestion.writing import FactDraft
 from memory_anchor.layers.active_context import DEFAULT_TTL_S, SESSION_TTL_S, VALUE_BYTES_MAX
@@ -36,6 +36,7 @@ from memory_anchor.model import (
     WriteMode,
     WriteOutcome,
 )
+from memory_anchor.rights import Deed
 from memory_anchor.services import Room, Services
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import revise
@@ -318,10 +319,7 @@ class Writes:
         current = self.services.records.read(name, self.actor.scope)
         if current.status is Status.ARCHIVED:
             return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, "it is archived already")
-        if self.actor.caller is not Caller.HUMAN and (current.pinned or current.origin is Origin.HUMAN):
-            raise Refused(
-                f"{name} is {'pinned' if current.pinned else 'written by a human'}; only a human can forget it"
-            )
+        rights.check(Deed.FORGET, self.actor.caller, [current])
         return self.change(name, reason=why, kind="forget", outcome=Outcome.ARCHIVED, status=Status.ARCHIVED)
 
     def change(
@@ -371,7 +369,7 @@ class Writes:
         """Raise Refused: read-only, or paused for everyone but humans."""
         check_may_write(
             read_only=self.actor.read_only or self.room.settings.read_only,
-            paused=self.actor.caller is not Caller.HUMAN and self.services.paused(),
+            paused=self.services.paused() and not rights.may(Deed.WRITE_PAUSED, self.actor.caller),
         )
 
     @property
@@ -429,7 +427,7 @@ def check_may_write(*, read_only: bool, paused: bool) -> None:
     if read_only:
         raise Refused("this connection is read-only; nothing was written")
     if paused:
-        raise Refused("memory is paused; nothing was written (`memory-anchor pause --off` goes on)")
+        rights.check(Deed.WRITE_PAUSED, Caller.AGENT)
 
 
 def _nothing_left(layer: Layer, kinds: tuple[str, ...]) -> WriteOutcome:

@@ -184,6 +184,13 @@ class Projects:
         with self._lock:
             return self._named(project_id)
 
+    def renamed(self, projects: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        """Return ids of another data directory -> ids here, where one is known here by an alias; nothing is learned."""
+        with self._lock:
+            owners = {alias: own for own, held in self._known.items() for alias in held}
+        found = {name: next((owners[a] for a in aliases if a in owners), name) for name, aliases in projects.items()}
+        return {name: own for name, own in found.items() if own != name and name not in self._known}
+
     def adopt(self, projects: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """Learn projects of another data directory; return their ids -> ids here, where they differ.
 

@@ -19,7 +19,6 @@ from memory_anchor.layers.gate import Gate, Verdict
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
 from memory_anchor.model import (
     Actor,
-    Caller,
     Citation,
     Layer,
     Memory,
@@ -35,6 +34,7 @@ from memory_anchor.model import (
     WriteOutcome,
 )
 from memory_anchor.ports import Entry
+from memory_anchor.rights import Deed, may
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import Revision, revise
 from memory_anchor.where import OneOf, Where
@@ -168,7 +168,7 @@ class FactWriter:
         at = self._records.clock.now()
         confidence = gate.corroborated(known.confidence, known.origin, draft.confidence, draft.origin)
         status = known.status
-        if status is Status.PENDING and actor.caller is Caller.HUMAN:
+        if status is Status.PENDING and may(Deed.ACCEPT, actor.caller):
             status = Status.ACTIVE
         outcome = WriteOutcome(
             Outcome.SKIPPED,
@@ -213,9 +213,11 @@ class FactWriter:
             case Outcome.SKIPPED if target is not None:
                 why = "a fact that says the same"
                 return self._strengthen(write.actor, write.draft, target, write.request, write.gate, why)
+            case Outcome.UPDATED if target is not None and not may(Deed.DISPLACE, write.actor.caller, [target]):
+                return self._add(write, Outcome.ADDED, similar)
             case Outcome.UPDATED if target is not None:
                 return self._update(write, target, decision)
-            case Outcome.SUPERSEDED if target is not None and not _protected(target, write.actor):
+            case Outcome.SUPERSEDED if target is not None and may(Deed.DISPLACE, write.actor.caller, [target]):
                 return self._supersede(write, target, decision, similar)
             case Outcome.SUPERSEDED | Outcome.NEEDS_REVIEW if target is not None:
                 return self._dispute(write, target, decision, similar)
@@ -366,11 +368,6 @@ def _kept_old(write: _Write, target: Memory, decision: Decision, similar: tuple[
     """Return the answer where the settings keep the old version: it is not touched, a contradiction is no support."""
     reason, redactions = f"nothing stored: {decision.reason}", write.draft.redactions
     return WriteOutcome(Outcome.SKIPPED, target.id, target.layer, target.status, reason, target.id, similar, redactions)
-
-
-def _protected(target: Memory, actor: Actor) -> bool:
-    """Return whether this caller may not displace the target without a human's look."""
-    return actor.caller is not Caller.HUMAN and (target.origin is Origin.HUMAN or target.pinned)
 
 
 def _replacement(target: Memory) -> Decision:

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from memory_anchor import inputs
+from memory_anchor import inputs, rights
 from memory_anchor.adapters.system import moved
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
@@ -25,7 +25,7 @@ from memory_anchor.interfaces import shapes
 from memory_anchor.interfaces.callers import actor_from
 from memory_anchor.interfaces.tool_calls import shaped_memory
 from memory_anchor.layers.signed_requests import CHALLENGE_CALL, Proof
-from memory_anchor.model import Caller
+from memory_anchor.rights import Deed
 from memory_anchor.runtime.wire import Preamble
 
 Json = dict[str, Any]
@@ -242,24 +242,32 @@ def inbox(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
+def sides(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Return what a decision is about: the memory, then what it stands against."""
+    return {"memories": [shaped_memory(anchor, memory) for memory in Curation(anchor).sides(given.get("id"))]}
+
+
+@call
 def accept(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(Curation(anchor).accept(given.get("id")))
+    done = Curation(anchor).accept(given.get("id"), seen=given.get("seen"), content=given.get("content"))
+    return shapes.outcome(done)
 
 
 @call
 def reject(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(Curation(anchor).reject(given.get("id")))
+    return shapes.outcome(Curation(anchor).reject(given.get("id"), seen=given.get("seen")))
 
 
 @call
 def settle(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(Curation(anchor).settle(given.get("id"), given.get("resolution")))
+    return shapes.outcome(Curation(anchor).settle(given.get("id"), given.get("resolution"), seen=given.get("seen")))
 
 
 @call
 def pause(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    """Stop agents from writing, or let them go on; what is on shows in `stats`."""
+    """Stop agents from writing, or let them go on, which only a human does; what is on shows in `stats`."""
     off = bool(given.get("off"))
+    rights.check(Deed.RESUME if off else Deed.PAUSE, anchor.actor.caller)
     flag = core.data_dir / "paused"
     if off:
         flag.unlink(missing_ok=True)
@@ -275,7 +283,7 @@ def pause(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 def undo(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     from memory_anchor.lifecycle import undo as undoing
 
-    reader, human = anchor.actor.scope, anchor.actor.caller is Caller.HUMAN
+    reader, human = anchor.actor.scope, rights.may(Deed.UNDO_HUMANS, anchor.actor.caller)
     if given.get("conversation"):
         plan = undoing.plan_conversation(core.upkeep, str(given["conversation"]), reader, human=human)
     elif given.get("agent"):
@@ -303,8 +311,7 @@ def purge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     from memory_anchor.lifecycle import purge as purging
     from memory_anchor.runtime import backup
 
-    if anchor.actor.caller is not Caller.HUMAN:
-        raise Refused("purge erases for good and is for humans: run `memory-anchor purge` on a terminal")
+    rights.check(Deed.PURGE, anchor.actor.caller)
     folders = (alias.removeprefix("path:") for one in core.projects.all().values() for alias in one)
     left = purging.LeftToHumans(core.data_dir, [Path(folder) for folder in folders if folder.startswith("/")])
     kinds: Json = {
@@ -324,6 +331,7 @@ def purge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     ids, text = inputs.strings("ids", given.get("ids"), most=100, each=inputs.NAME_MAX), given.get("text")
     if bool(ids) == bool(text):
         raise BadInput("purge names nothing, or both ids and a text; allowed is one of them")
+    kinds["seen"] = inputs.text("seen", given.get("seen"), most=inputs.NAME_MAX)
     if ids:
         for memory_id in ids:
             anchor.services.records.read(memory_id, anchor.actor.scope)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
-from memory_anchor import inputs, safety
+from memory_anchor import inputs, rights, safety
+from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
@@ -23,23 +24,22 @@ from memory_anchor.ingestion.writing import FactDraft
 from memory_anchor.interfaces.calls import Json, call
 from memory_anchor.layers.event_log import EventDraft
 from memory_anchor.layers.records import audit_record, request_of
+from memory_anchor.lifecycle import purge as purging
 from memory_anchor.lifecycle import transfer
-from memory_anchor.lifecycle.purge import all_text
 from memory_anchor.lifecycle.reindex import Reindex
-from memory_anchor.lifecycle.upkeep import scan
 from memory_anchor.model import (
     COLLECTIONS,
     LAYER_OF_TYPE,
-    Caller,
     Layer,
     Memory,
     Origin,
     Status,
     Visibility,
     WriteOutcome,
+    audiences,
 )
+from memory_anchor.rights import Deed
 from memory_anchor.text.hashing import stable_hash
-from memory_anchor.where import Where
 
 CODEC = transfer.Codec(to_payload, from_payload)
 IMPORT = "import"
@@ -64,6 +64,8 @@ FIELDS = frozenset(
 def export_begin(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Return the instant the export shows, the caller's project, and how many versions there are at most."""
     store = core.services.store
+    if given.get("everything"):
+        rights.check(Deed.EXPORT_ALL, anchor.actor.caller)
     return {
         "instant": transfer.export_instant(store, core.clock.now()).isoformat(),
         "project": anchor.actor.scope.project,
@@ -73,12 +75,16 @@ def export_begin(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def export_page(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    everything = bool(given.get("everything"))
+    if everything:
+        rights.check(Deed.EXPORT_ALL, anchor.actor.caller)
     memories, after = transfer.export_page(
         core.services.store,
         inputs.text("collection", given.get("collection"), most=inputs.NAME_MAX),
         at=datetime.fromisoformat(str(given.get("instant"))),
         versions=bool(given.get("versions")),
         project=given.get("project"),
+        reader=None if everything else anchor.actor.scope,
         after=given.get("after"),
     )
     return {"lines": [to_payload(memory) for memory in memories], "after": after}
@@ -86,19 +92,23 @@ def export_page(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def import_projects(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    """Learn the projects of an export; return which of them go by another id here."""
+    """Learn the projects of an export, where a human brings it; return which of them go by another id here."""
     anchor.check_writable()
-    projects = given.get("projects") or {}
-    return {"renamed": core.projects.adopt({str(name): [str(a) for a in held] for name, held in projects.items()})}
+    projects = {str(name): [str(a) for a in held] for name, held in (given.get("projects") or {}).items()}
+    learns = rights.may(Deed.IMPORT_PROJECTS, anchor.actor.caller)
+    return {"renamed": core.projects.adopt(projects) if learns else core.projects.renamed(projects)}
 
 
 @call
 def import_lines(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Take in lines of an export, [[number, text], ...]; what cannot be taken is told by its line.
 
-    projects: ids in the file -> ids here. audited: the file brings the audit trail of what it holds, so none is made.
+    projects: ids in the file -> ids here. audited: the trail of the file was adopted; what it names is not recorded
+    anew. What an agent brings in is recorded whatever else the file holds.
     """
     anchor.check_writable()
+    caller = anchor.actor.caller
+    rights.check(Deed.IMPORT, caller)
     lines = list(given.get("lines") or ())
     if len(lines) > LINES_MAX:
         raise BadInput(f"{len(lines)} lines came at once; allowed are {LINES_MAX}")
@@ -109,7 +119,10 @@ def import_lines(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
         try:
             record = transfer.parsed(number, text)
             if transfer.is_ours(record) and _is_safe(record):
-                versions.append((number, _checked(number, record, anchor, given.get("projects") or {})))
+                version = transfer.read_version(number, record, CODEC, given.get("projects") or {})
+                if not rights.is_human(caller):
+                    version = _as_agents_word(anchor, number, version)
+                versions.append((number, version))
             else:
                 _count(told, _as_new(core, anchor, number, record))
         except MemoryAnchorError as error:
@@ -119,45 +132,26 @@ def import_lines(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
         core.services.store,
         core.services.records.lock,
         versions,
-        recording=(lambda _: nullcontext()) if given.get("audited") else partial(_recording, core, anchor),
+        recording=partial(_recording, core, anchor, audited=bool(given.get("audited"))),
         on_write=core.upkeep.on_write,
-        refused=partial(_beyond_agents, anchor),
+        refused=partial(rights.import_refusal, caller, reads=audiences(anchor.actor.scope)),
     )
     told["added"], told["skipped"] = len(done.added), told["skipped"] + done.skipped
     failed = sorted([*errors, *done.errors], key=lambda error: error.line)
     return {**told, "errors": [{"line": error.line, "message": error.message} for error in failed]}
 
 
-def _checked(number: int, record: Json, anchor: MemoryAnchor, projects: Json) -> Memory:
-    memory = transfer.read_version(number, record, CODEC, projects)
-    if memory.layer is Layer.IDENTITY_SCHEMA and anchor.actor.caller is not Caller.HUMAN:
-        raise Refused(
-            f"line {number}: {memory.id} belongs to the constitution, which only a human brings in; "
-            "run the import on a terminal with --human"
-        )
-    return memory
+def _as_agents_word(anchor: MemoryAnchor, number: int, memory: Memory) -> Memory:
+    """Return what an agent's import makes of a version. Raises Refused: the gate keeps it out.
 
-
-def _beyond_agents(anchor: MemoryAnchor, memory: Memory, current: Memory | None) -> str:
-    """Return why only a human brings in this version, "" for whoever may.
-
-    Where nobody approves yet an import is how a memory moves to another machine, and is taken as it stands. From then
-    on a line may not claim what its caller could not do: speak or pin as a human, reach the whole account, decide what
-    waits for a human, or follow what a human said.
+    What claims more than trust and confidence is refused by its line, see `rights.import_refusal`.
     """
-    if anchor.actor.caller is Caller.HUMAN or anchor.room.identity.approver() is None:
-        return ""
-    claims = (
-        (memory.origin is Origin.HUMAN or memory.author.startswith(Caller.HUMAN.value), "speaks for a human"),
-        (memory.pinned, "is pinned"),
-        (memory.visibility is Visibility.ACCOUNT, "is for the whole account"),
-        (current is not None and current.status in WAITS_FOR_A_HUMAN, "decides what waits for a human"),
-        (current is not None and (current.origin is Origin.HUMAN or current.pinned), "follows what a human said"),
-    )
-    claim = next((what for holds, what in claims if holds), "")
-    return (
-        f"{memory.version_id} {claim}; a human brings it in: run the import on a terminal with --human" if claim else ""
-    )
+    if rights.import_refusal(anchor.actor.caller, memory, None, reads=audiences(anchor.actor.scope)):
+        return memory  # refused where what is stored under its id is known too
+    lowered = anchor.room.gate.lowered(memory, anchor.actor.caller)
+    if lowered is None:
+        raise Refused(f"line {number}: {memory.version_id} is below the gate; a human brings it in with --human")
+    return lowered
 
 
 def _is_safe(record: Json) -> bool:
@@ -182,7 +176,7 @@ def _as_new(core: Core, anchor: MemoryAnchor, number: int, record: Json) -> Writ
     given |= {name: safety.cleaned_value(value) for name, value in given.items() if name != "content"}
     text, kinds = anchor.made_safe(inputs.content(given.get("content")), f"line {number}: content")
     now, zone = core.clock.now(), anchor.actor.zone
-    human = anchor.actor.caller is Caller.HUMAN
+    human = rights.is_human(anchor.actor.caller)
     kind = inputs.memory_type(given.get("type", "fact"))
     layer = inputs.layer(given["layer"]) if "layer" in given else LAYER_OF_TYPE[kind]
     shared: Json = {
@@ -213,10 +207,31 @@ def _count(told: dict[str, int], outcome: WriteOutcome) -> None:
     told[name if name in ("skipped", "pending", "rejected") else "written"] += 1
 
 
-def _recording(core: Core, anchor: MemoryAnchor, added: Sequence[Memory]) -> AbstractContextManager[None]:
+def _recording(
+    core: Core, anchor: MemoryAnchor, added: Sequence[Memory], *, audited: bool
+) -> AbstractContextManager[None]:
+    """Return what records these versions around their writing; those that an adopted trail names are not told twice."""
+    if audited and rights.may(Deed.IMPORT_PROJECTS, anchor.actor.caller):
+        path = core.audit.path
+        named = _named_in_trail(path, path.stat().st_size if path.exists() else 0)
+        added = [memory for memory in added if (memory.id, memory.version, memory.content_hash) not in named]
+    if not added:
+        return nullcontext()
     parts = [added[start : start + RECORDS_EACH] for start in range(0, len(added), RECORDS_EACH)]
     records = [{"memories": [audit_record(memory) for memory in part]} for part in parts]
     return core.audit.recording(IMPORT, records, by=anchor.author, at=core.clock.now())
+
+
+@lru_cache(maxsize=1)
+def _named_in_trail(path: Path, size: int) -> frozenset[tuple[object, object, object]]:
+    """Return (id, version, content hash) of every written version that the audit trail tells of.
+
+    size: of the file, which only grows: an import in many calls reads it once.
+    """
+    del size
+    whats = (record["what"] for record in JsonlAudit(path).records())
+    told = (one for what in whats for one in what.get("memories", [what]) if isinstance(one, dict))
+    return frozenset((one.get("id"), one.get("version"), one.get("content_hash")) for one in told)
 
 
 # --- reindex ---------------------------------------------------------------------------------------------------
@@ -249,19 +264,17 @@ def reindex(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 @call
 def purge_preview(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Return the memories that a purge of these ids, or of this text, would erase; for a human alone."""
-    if anchor.actor.caller is not Caller.HUMAN:
-        raise Refused("purge erases for good and is for humans: run `memory-anchor purge` on a terminal")
-    ids, text = frozenset(given.get("ids") or ()), str(given.get("text") or "")
+    rights.check(Deed.PURGE, anchor.actor.caller)
+    ids = inputs.strings("ids", given.get("ids"), most=100, each=inputs.NAME_MAX)
+    named = purging.doomed(core.upkeep, ids=ids, text=str(given.get("text") or ""))
     found: dict[str, list[Memory]] = {}
-    for collection in COLLECTIONS:
-        for memory in scan(core.upkeep, collection, Where()):
-            if memory.id in ids or (text and text in all_text(replace(memory, context=""))):
-                found.setdefault(memory.id, []).append(memory)
+    for memory in (one for members in named.values() for one in members):
+        found.setdefault(memory.id, []).append(memory)
     shown = [
         {"id": name, "versions": len(held), "content": " ".join(held[-1].content.split())[:PREVIEW_CHARS]}
         for name, held in sorted(found.items())
     ]
-    return {"memories": shown[:PREVIEW_MAX], "count": len(shown)}
+    return {"memories": shown[:PREVIEW_MAX], "count": len(shown), "seen": purging.digest(named)}
 
 
 # --- backup ----------------------------------------------------------------------------------------------------

@@ -51,9 +51,20 @@ def dumped(value: Mapping[str, Any]) -> str:
 # --- out -------------------------------------------------------------------------------------------------------
 
 
-def exported(ask: Ask, data_dir: Path, *, versions: bool, own_project: bool) -> Iterator[str]:
-    """Yield the lines of an export without their line breaks, a page in memory at a time."""
-    start = ask("export_begin")
+def exported(
+    ask: Ask,
+    data_dir: Path,
+    *,
+    versions: bool,
+    own_project: bool,
+    everything: bool = False,
+    human: object = None,
+) -> Iterator[str]:
+    """Yield the lines of an export without their line breaks, a page in memory at a time.
+
+    everything: a human's export of what everybody remembers, with the trail; else what the caller may read.
+    """
+    start = ask("export_begin", everything=everything, human=human)
     project = start["project"] if own_project else None
     for collection in start["collections"]:
         after: str | None = None
@@ -64,14 +75,16 @@ def exported(ask: Ask, data_dir: Path, *, versions: bool, own_project: bool) -> 
                 instant=start["instant"],
                 versions=versions,
                 project=project,
+                everything=everything,
                 after=after,
+                human=human,
             )
             yield from (dumped(line) for line in page["lines"])
             after = page["after"]
             if after is None:
                 break
     if versions:
-        yield from _other_lines(data_dir, project)
+        yield from _other_lines(data_dir, project if everything else start["project"])
 
 
 def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
@@ -151,9 +164,14 @@ def imported(
     """
     audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
     projects, audited = _announced(file, audit)
-    renamed = ask("import_projects", projects=projects)["renamed"] if projects else {}
+    renamed = ask("import_projects", projects=projects, human=human)["renamed"] if projects else {}
     done = Imported(projects=len(projects))
-    others = _Others(audit, data_dir, project_dir, done)
+    others = _Others(audit, data_dir, project_dir, done, adopts=human is not None)
+    # The trail first: what it names is then not recorded anew, and what it does not name is.
+    for number, raw in _lines(file, None):
+        if _KIND.match(raw):
+            others.take(number, raw)
+    others.finish()
 
     def send(batch: list[tuple[int, str]]) -> None:
         told = ask("import_lines", lines=batch, projects=renamed, audited=audited, human=human)
@@ -166,7 +184,6 @@ def imported(
     size = 0
     for number, raw in _lines(file, done):
         if _KIND.match(raw):
-            others.take(number, raw)
             continue
         if len(batch) >= PAGE or size + len(raw) > BATCH_BYTES:
             send(batch)
@@ -177,7 +194,6 @@ def imported(
             size += len(raw)
     if batch:
         send(batch)
-    others.finish()
     return done
 
 
@@ -205,8 +221,10 @@ class _Others:
     """The lines with a kind, as they come. The trail is continued batch by batch, or kept apart from the first misfit
     on."""
 
-    def __init__(self, audit: JsonlAudit, data_dir: Path, project_dir: str, done: Imported) -> None:
+    def __init__(self, audit: JsonlAudit, data_dir: Path, project_dir: str, done: Imported, *, adopts: bool) -> None:
+        """adopts: a human brings the file, so its trail may continue the one here."""
         self._audit = audit
+        self._adopts = adopts
         self._data_dir = data_dir
         self._own = Path(project_dir) / PROPOSALS if project_dir else None
         self._done = done
@@ -240,6 +258,10 @@ class _Others:
     def _continue(self) -> None:
         records, self._records = self._records, []
         if not records:
+            return
+        if not self._adopts:
+            note = "the audit trail of the file was left out; a human brings it in: run the import with --human"
+            self._done.notes += [] if note in self._done.notes else [note]
             return
         if self._apart is None:
             try:

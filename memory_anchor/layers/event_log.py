@@ -32,6 +32,7 @@ from memory_anchor.model import (
     WriteOutcome,
     audiences,
 )
+from memory_anchor.rights import Deed, refusal
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.text.indexing import conversation_context
 from memory_anchor.where import Between, Condition, OneOf, StartsWith, Where
@@ -86,8 +87,14 @@ class EventLog:
                     seq += 1
                 memory = self._memory(actor, draft, seq=seq if actor.scope.conversation else None, before=before)
                 before = conversation_context(draft.content) if actor.scope.conversation else ""
+                waits = memory.status is Status.PENDING
                 outcome = WriteOutcome(
-                    Outcome.ADDED, memory.id, Layer.EVENT_LOG, memory.status, redactions=draft.redactions
+                    Outcome.PENDING if waits else Outcome.ADDED,
+                    memory.id,
+                    Layer.EVENT_LOG,
+                    memory.status,
+                    memory.reason,
+                    redactions=draft.redactions,
                 )
                 memories.append(memory if memories else with_receipt(memory, request, outcome))
                 outcomes.append(outcome)
@@ -137,6 +144,7 @@ class EventLog:
     def _memory(self, actor: Actor, draft: EventDraft, *, seq: int | None, before: str) -> Memory:
         now = self._records.clock.now()
         author = author_of(actor)
+        waits = refusal(Deed.SAVE_FOR_ACCOUNT, actor.caller) if draft.visibility is Visibility.ACCOUNT else ""
         return Memory(
             id=self._records.new_id(),
             content=draft.content,
@@ -155,7 +163,8 @@ class EventLog:
             write_mode=draft.write_mode,
             extractor_model=draft.extractor_model,
             visibility=draft.visibility,
-            status=Status.ACTIVE,
+            status=Status.PENDING if waits else Status.ACTIVE,
+            reason=waits,
             conversation_seq=seq,
             citations=cited_by(actor, draft.origin, draft.citations),
             when=draft.when,

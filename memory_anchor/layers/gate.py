@@ -8,9 +8,21 @@ below rejected. The gate acts when writing; confidence that decays later never a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from memory_anchor.model import Caller, Origin, Status, Visibility
+from memory_anchor.activation import first_priority
+from memory_anchor.model import (
+    TRUST_OF_ORIGIN,
+    Caller,
+    Layer,
+    Memory,
+    Origin,
+    Status,
+    Trust,
+    Usage,
+    Visibility,
+)
+from memory_anchor.rights import Deed, refusal
 
 CAPS: Mapping[str, float] = {
     "human": 1.0,
@@ -59,11 +71,36 @@ class Gate:
                 confidence,
                 f"confidence {confidence:g}{capped} is below {self.active:g}: it waits for `memory-anchor review`",
             )
-        if visibility is Visibility.ACCOUNT and caller is not Caller.HUMAN:
-            return Verdict(
-                Status.PENDING, confidence, "visible to the whole account: it waits for `memory-anchor review`"
-            )
+        if visibility is Visibility.ACCOUNT and (waits := refusal(Deed.SAVE_FOR_ACCOUNT, caller)):
+            return Verdict(Status.PENDING, confidence, waits)
         return Verdict(Status.ACTIVE, confidence, f"confidence {confidence:g}{capped} passes the gate")
+
+    def lowered(self, memory: Memory, caller: Caller) -> Memory | None:
+        """Return an imported version as the word of an agent, None where the gate keeps it out.
+
+        Origins that count for more become `agent`, confidence is capped, citations are trusted no more than an agent,
+        and what an import cannot know is dropped: receipts, use, corroboration.
+        """
+        origin = memory.origin if memory.origin is Origin.DOCUMENT else Origin.AGENT
+        verdict = self.judge(memory.confidence, origin=origin, caller=caller, visibility=memory.visibility)
+        is_gated = memory.layer is Layer.VERIFIED_FACT and memory.status in (Status.ACTIVE, Status.PENDING)
+        if is_gated and verdict.status is None:
+            return None
+        waits = is_gated and verdict.status is Status.PENDING
+        return replace(
+            memory,
+            origin=origin,
+            confidence=verdict.confidence,
+            status=Status.PENDING if waits else memory.status,
+            citations=tuple(
+                one if one.trust is Trust.UNTRUSTED else replace(one, trust=TRUST_OF_ORIGIN[origin])
+                for one in memory.citations
+            ),
+            priority=min(memory.priority, first_priority(memory.importance)),
+            corroborated_at=None,
+            usage=Usage(),
+            receipts=(),
+        )
 
     def corroborated(self, stored: float, stored_origin: Origin, claim: float, origin: Origin) -> float:
         """Return the stored confidence after another origin said the same: never above the better cap, never lower."""

@@ -26,7 +26,6 @@ from memory_anchor.model import (
     TRUST_OF_ORIGIN,
     USAGE_KEPT,
     Actor,
-    Caller,
     Citation,
     Layer,
     Memory,
@@ -41,6 +40,7 @@ from memory_anchor.model import (
     audiences,
 )
 from memory_anchor.ports import AuditLog, Clock, Entry, MemoryStore
+from memory_anchor.rights import is_human
 from memory_anchor.text.hashing import stable_hash
 from memory_anchor.text.indexing import embedded_text
 from memory_anchor.where import Between, OneOf, Where
@@ -118,6 +118,11 @@ class Records:
         return self.store.find(
             current.layer.value, Where((OneOf("id", (memory_id,)),)), limit=VERSIONS_MAX, order_by="version"
         )
+
+    def newest_versions(self, memory: Memory) -> list[Memory]:
+        """Return the newest versions of one memory, newest first."""
+        where = Where((OneOf("id", (memory.id,)),))
+        return self.store.find(memory.layer.value, where, limit=VERSIONS_MAX, order_by="version", descending=True)
 
     def same_content(self, memory: Memory) -> Memory | None:
         """Return the oldest live memory of the same layer and audience with exactly this content, if any."""
@@ -287,7 +292,7 @@ def outcome_from(stored: Mapping[str, Any]) -> WriteOutcome:
 
 def author_of(actor: Actor) -> str:
     """Return who wrote it, as history and audit show it: `agent:claude-code`, `human:me`, `system:…`."""
-    name = actor.scope.user if actor.caller is Caller.HUMAN else actor.scope.agent or actor.client
+    name = actor.scope.user if is_human(actor.caller) else actor.scope.agent or actor.client
     return f"{actor.caller.value}:{name}"
 
 

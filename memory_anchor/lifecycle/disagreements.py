@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from cachetools import LRUCache
 
 from memory_anchor.ingestion.reconcile import DEFAULT_THRESHOLDS, Decision, Relation
-from memory_anchor.model import FOUND_STATES, Layer, Memory, Origin, Outcome, RetrievedSnippet
+from memory_anchor.model import FOUND_STATES, Layer, Memory, Outcome, RetrievedSnippet
+from memory_anchor.rights import is_a_humans
 from memory_anchor.where import OneOf, Where
 
 if TYPE_CHECKING:
@@ -174,5 +175,5 @@ class RecalledTogether:
 def _outcome(decision: Decision, older: Memory, newer: Memory) -> Outcome:
     """Return what becomes of the pair; a human's or pinned word waits, and so does what is disputed already."""
     loser = newer if decision.outcome is Outcome.SKIPPED else older
-    waits = loser.pinned or loser.origin is Origin.HUMAN or older.disputes or newer.disputes
+    waits = is_a_humans(loser) or older.disputes or newer.disputes
     return Outcome.NEEDS_REVIEW if waits else decision.outcome

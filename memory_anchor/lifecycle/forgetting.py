@@ -46,7 +46,8 @@ from memory_anchor.lifecycle.upkeep import (
     scan,
     write,
 )
-from memory_anchor.model import Layer, Memory, MemoryType, Origin, Status, WriteMode
+from memory_anchor.model import Caller, Layer, Memory, MemoryType, Origin, Status, WriteMode
+from memory_anchor.rights import HUMAN_AUTHOR, Deed, may
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import revise
 from memory_anchor.where import Between, OneOf
@@ -54,7 +55,6 @@ from memory_anchor.where import Between, OneOf
 FORGET = "forget"
 EXPIRE = "expire_events"
 FORGET_AUTHOR = "job:forget"
-HUMAN_AUTHOR = "human:"
 EXPIRE_AUTHOR = "job:expire_events"
 LEAST_WEIGHT = 0.5
 PRIORITY_OF_WEIGHT = 100.0
@@ -98,7 +98,7 @@ class Choice:
 
 def may_forget(memory: Memory, at: datetime, up: Upkeep) -> bool:
     """Return whether forgetting may ever take this memory at `at`: the rule of who is safe."""
-    if memory.pinned or memory.origin is Origin.HUMAN or memory.type is MemoryType.INSTRUCTION:
+    if not may(Deed.FORGET, Caller.SYSTEM, [memory]) or memory.type is MemoryType.INSTRUCTION:
         return False
     if not up.rules.of(memory).tended:
         return False

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +30,8 @@ from memory_anchor.lifecycle.digest import opening
 from memory_anchor.lifecycle.upkeep import Upkeep
 from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
 from memory_anchor.ports import Entry
+from memory_anchor.rights import Deed, check, stamp
+from memory_anchor.text.hashing import stable_hash
 from memory_anchor.text.indexing import conversation_context, searched_words
 from memory_anchor.where import OneOf, Where
 
@@ -261,14 +263,23 @@ def all_text(memory: Memory) -> str:
 
 
 def purge_ids(
-    up: Upkeep, ids: Sequence[str], *, caller: Caller, at: datetime, by: str, holders: Iterable[Holder] = ()
+    up: Upkeep,
+    ids: Sequence[str],
+    *,
+    caller: Caller,
+    at: datetime,
+    by: str,
+    holders: Iterable[Holder] = (),
+    seen: str | None = None,
 ) -> Certificate:
     """Erase every version of these memories everywhere.
 
-    Raises Refused: the caller is not a human. NotFound: none of the ids exists (nothing was erased).
+    seen: the `digest` of what the human was shown. Raises Refused: the caller is not a human, or what would be erased
+    is not what was shown. NotFound: none of the ids exists (nothing was erased).
     """
-    _only_human(caller)
-    named = _versions(up, ids)
+    check(Deed.PURGE, caller)
+    named = doomed(up, ids=ids)
+    _check_seen(named, seen)
     if not named:
         raise NotFound(f"none of {len(ids)} ids is a memory here; `memory-anchor list` gives the ids there are")
     texts = [m.content for members in named.values() for m in members]
@@ -293,20 +304,22 @@ def purge_ids(
 
 
 def purge_text(
-    up: Upkeep, text: str, *, caller: Caller, at: datetime, by: str, holders: Iterable[Holder] = ()
+    up: Upkeep,
+    text: str,
+    *,
+    caller: Caller,
+    at: datetime,
+    by: str,
+    holders: Iterable[Holder] = (),
+    seen: str | None = None,
 ) -> Certificate:
     """Erase everything that contains `text` (case counts), in every version and collection.
 
-    Raises Refused: the caller is not a human. BadInput: a text too short to mean anything.
+    seen: as in `purge_ids`. Raises Refused: as there. BadInput: a text too short to mean anything.
     """
-    _only_human(caller)
-    if len(text.strip()) < LEAST_TEXT:
-        raise BadInput(f"the text to purge has {len(text.strip())} characters; allowed are at least {LEAST_TEXT}")
-    named: dict[str, list[Memory]] = {}
-    for collection in COLLECTIONS:
-        hit = {m.id for m in _every_version(up, collection) if text in all_text(replace(m, context=""))}
-        if hit:
-            named[collection] = [m for m in _every_version(up, collection) if m.id in hit]
+    check(Deed.PURGE, caller)
+    named = doomed(up, text=text)
+    _check_seen(named, seen)
     return _purge(
         up,
         named,
@@ -318,6 +331,33 @@ def purge_text(
         by=by,
         holders=holders,
     )
+
+
+def doomed(up: Upkeep, *, ids: Sequence[str] = (), text: str = "") -> dict[str, list[Memory]]:
+    """Return collection -> every version of the memories that a purge of these ids, or of this text, erases.
+
+    Raises BadInput: a text too short to mean anything.
+    """
+    if not text:
+        return _versions(up, ids)
+    if len(text.strip()) < LEAST_TEXT:
+        raise BadInput(f"the text to purge has {len(text.strip())} characters; allowed are at least {LEAST_TEXT}")
+    named: dict[str, list[Memory]] = {}
+    for collection in COLLECTIONS:
+        hit = {m.id for m in _every_version(up, collection) if text in all_text(replace(m, context=""))}
+        if hit:
+            named[collection] = [m for m in _every_version(up, collection) if m.id in hit]
+    return named
+
+
+def digest(named: Mapping[str, Sequence[Memory]]) -> str:
+    """Return what names these very versions, to be given back with the human's yes."""
+    return stable_hash(*sorted(stamp(m.id, m.version, m.content) for members in named.values() for m in members))
+
+
+def _check_seen(named: Mapping[str, Sequence[Memory]], seen: str | None) -> None:
+    if seen is not None and seen != digest(named):
+        raise Refused("what would be erased changed since it was shown; nothing was erased, look at it again")
 
 
 def _never(memory: Memory) -> bool:
@@ -333,11 +373,6 @@ def _quotes_before(memory: Memory, before: Sequence[str]) -> bool:
         and (text == memory.context.strip() or (len(text) >= LEAST_QUOTE and text[:CONTEXT_OPENING] in memory.context))
         for text in before
     )
-
-
-def _only_human(caller: Caller) -> None:
-    if caller is not Caller.HUMAN:
-        raise Refused("purge erases for good and is for humans: run `memory-anchor purge` on a terminal")
 
 
 def _versions(up: Upkeep, ids: Sequence[str]) -> dict[str, list[Memory]]:

@@ -29,14 +29,14 @@ from memory_anchor.lifecycle.upkeep import (
     save_state,
     scan,
 )
-from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Status, Tag
+from memory_anchor.model import Caller, Layer, Memory, Outcome, Status, Tag
+from memory_anchor.rights import HUMAN_AUTHOR, Deed, may, refusal
 from memory_anchor.standing import MARKS, TO_VERIFY
 from memory_anchor.versions import revise
 from memory_anchor.where import Between, OneOf
 
 LOOK_BACK = timedelta(days=30)
 """A write that was cut off is finished within this time, or when the engine next starts after it."""
-WAITS_FOR_USER = frozenset({MemoryType.DECISION, MemoryType.INSTRUCTION, MemoryType.PREFERENCE})
 TAG_STATE = "tags"
 FACTS, EVENTS = Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value
 
@@ -58,7 +58,9 @@ def _half_done(up: Upkeep, at: datetime, limits: Limits) -> Iterable[Change]:
         earlier = parse_version_id(newer.previous_version_id)
         if earlier is not None and earlier[0] != newer.id:
             for old in _current(up, FACTS, [earlier[0]]):
-                if old.status is Status.ACTIVE and not old.pinned and old.version == earlier[1]:
+                by = Caller.HUMAN if newer.author.startswith(HUMAN_AUTHOR) else Caller.SYSTEM
+                displaced = not old.pinned and may(Deed.DISPLACE, by, [old])
+                if old.status is Status.ACTIVE and displaced and old.version == earlier[1]:
                     ended = {"status": Status.SUPERSEDED, "valid_to": max(newer.valid_from, old.valid_from)}
                     yield _change(old, at, "finish_supersedes", f"superseded by {newer.id}", **ended)
         cited = [c.ref.partition("@")[0] for c in newer.citations if c.kind == "event"]
@@ -131,6 +133,10 @@ def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
     waiting = 0
     disputed = {m.id: m for m in scan(up, FACTS, live(states=(Status.DISPUTED,)), limits)}
     settled: set[str] = set()
+
+    def may_settle(sides: list[Memory]) -> bool:
+        return not refusal(Deed.SETTLE, Caller.SYSTEM, sides, asks_user=up.rules.asks_user)
+
     for memory in sorted(disputed.values(), key=lambda m: (m.learned_at, m.id), reverse=True):
         if memory.id in settled:
             continue
@@ -140,7 +146,7 @@ def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
             changes.append(_change(memory, at, "reconsolidate", why, status=Status.ACTIVE, disputes=()))
             continue
         older = [m for m in others if m.learned_at <= memory.learned_at and m.id != memory.id]
-        alone = len(others) == 1 and older and not _waits([memory, *others]) and _says_it_changed(older[0], memory)
+        alone = len(others) == 1 and older and may_settle([memory, *others]) and _says_it_changed(older[0], memory)
         if not alone or undone_between(up.store, older[0], memory):
             waiting += 1
             continue
@@ -173,10 +179,6 @@ def rebuild_tags(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRep
             up.tags.replace(table)
     pairs = sum(len(own) for own in table.pairs.values())
     return JobReport("rebuild_tags", at, dry_run=limits.dry_run, counts={"pairs": pairs})
-
-
-def _waits(memories: Iterable[Memory]) -> bool:
-    return any(m.type in WAITS_FOR_USER or m.origin is Origin.HUMAN or m.pinned for m in memories)
 
 
 def _says_it_changed(old: Memory, new: Memory) -> bool:

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any
 
 from memory_anchor.errors import BadInput
-from memory_anchor.model import COLLECTIONS, HISTORY, Layer, Memory
+from memory_anchor.model import COLLECTIONS, HISTORY, Layer, Memory, Scope, audiences
 from memory_anchor.ports import Entry, MemoryStore
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.text.indexing import searched_words
@@ -66,14 +66,18 @@ def export_page(
     at: datetime,
     versions: bool,
     project: str | None = None,
+    reader: Scope | None = None,
     after: str | None = None,
     page: int = PAGE,
 ) -> tuple[list[Memory], str | None]:
     """Return one page as it stood at `at`, and the cursor of the next (None at the end).
 
-    versions: older versions too. project: only this project's, None for all.
+    versions: older versions too. project: only this project's, None for all. reader: only what this one may read, None
+    for all.
     """
     conditions: list[Condition] = [OneOf("project", (project,))] if project is not None else []
+    if reader is not None:
+        conditions.append(OneOf("audience", tuple(sorted(audiences(reader)))))
     if not versions:
         was_current = Where((Between("recorded_to", at_least=at + _TICK),))
         conditions.append(AnyOf((was_current, Where((), (OneOf("state", (HISTORY,)),)))))

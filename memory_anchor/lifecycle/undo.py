@@ -20,11 +20,11 @@ from datetime import datetime, timedelta
 from memory_anchor.lifecycle.history import UNDO_REASON, parse_version_id, took_back, versions_of, words_of
 from memory_anchor.lifecycle.upkeep import COLLECTIONS_KEPT, Change, Planned, Upkeep, batches, write
 from memory_anchor.model import Memory, Origin, Scope, Status, audiences
+from memory_anchor.rights import HUMAN_AUTHOR, pinned_by_a_human
 from memory_anchor.versions import meaning_of, revise, same_meaning, written_by
 from memory_anchor.where import AnyOf, Between, Condition, OneOf, Where
 
 UNDO = "undo"
-HUMAN_AUTHOR = "human:"
 UNDO_MAX = 10_000
 """Versions one undo looks at; more is refused by leaving the rest, and says so."""
 CHUNK = 500
@@ -197,21 +197,11 @@ def _is_a_humans(versions: Sequence[Memory], target: Memory | None) -> bool:
     gone = versions[versions.index(target) + 1 :] if target is not None else versions
     if any(version.author.startswith(HUMAN_AUTHOR) for version in gone):
         return True
-    if current.pinned and _pinned_by(versions).startswith(HUMAN_AUTHOR):
+    if pinned_by_a_human(versions):
         return True
     if current.origin is not Origin.HUMAN:
         return False
     return target is None or not same_meaning(replace(target, pinned=current.pinned), current)
-
-
-def _pinned_by(versions: Sequence[Memory]) -> str:
-    """Return the author of the version that turned on the pin the last one has."""
-    author = versions[-1].author
-    for version in reversed(versions):
-        if not version.pinned:
-            break
-        author = version.author
-    return author
 
 
 def _deeds(stories: Mapping[str, Sequence[Memory]], undone: Callable[[Memory], bool]) -> list[tuple[str, ...]]:

@@ -71,6 +71,7 @@ class LifecycleRules:
 
     forget_below: strength 0 to 100 under which a memory is archived. max_archived_share: of the active memories, a
     night. forget_facts: L3 types the user lets jobs archive. recent_days: a memory used within them is never archived.
+    asks_user: types whose contradictions wait for the user.
     """
 
     max_entries: int = 20_000
@@ -78,6 +79,7 @@ class LifecycleRules:
     forget_below: float = 20.0
     policy: str = "hybrid"
     forget_facts: frozenset[MemoryType] = frozenset()
+    asks_user: frozenset[MemoryType] = frozenset()
     recent_days: float = 7.0
     priority_factor: float = 1.0
     drop_share: float = 0.05

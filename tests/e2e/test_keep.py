@@ -118,6 +118,7 @@ def test_an_import_that_is_killed_is_completed_by_running_it_again(home: Home) -
     """Rule import.kill: kill -9 of the command or of the engine in the middle; then once more, nothing twice."""
     file = home.folder / "many.jsonl"
     file.write_text("\n".join(lines_of(MANY)) + "\n")
+    home.env["MEMORY_ANCHOR_SCOPE__PROJECT"] = "default"  # an agent brings in lines of its own project alone
     command = subprocess.Popen([*COMMAND, "import", str(file)], env=home.env, cwd=home.folder, stderr=subprocess.PIPE)
     assert command.stderr is not None
     command.stderr.readline()  # the first progress: a thousand lines are in

@@ -28,6 +28,7 @@ BASE = frozenset(
         "durability",
         "settings",
         "cooccurrence",
+        "rights",
         "foreground",
         "switches",
         "terminal",

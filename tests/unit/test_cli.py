@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from memory_anchor.core import Core
+from memory_anchor.interfaces import calls
 from memory_anchor.interfaces.cli.app import app
+from memory_anchor.model import Actor, Caller
 from memory_anchor.testing import ManualClock
 
 Run = Callable[..., Result]
@@ -101,14 +105,16 @@ def test_without_a_terminal_nobody_counts_as_human(run: Run, arguments: tuple[st
     assert run(*arguments).exit_code == 4
 
 
-def test_pausing_stops_agents_and_not_reading(run: Run) -> None:
-    """Rule pause: agents read and do not write until it is off."""
+def test_pausing_stops_agents_and_not_reading(run: Run, core: Core, agent: Actor) -> None:
+    """Rule pause: agents read and do not write until a human says so; an agent's `--off` is refused."""
     run("add", "We use uv")
     assert answer(run("pause", "--json")) == {"paused": True}
 
     assert run("add", "We use poetry").exit_code == 4
     assert len(answer(run("search", "uv", "--json"))["snippets"]) == 1
-    run("pause", "--off")
+    assert run("pause", "--off").exit_code == 4
+    assert run("add", "We use ruff").exit_code == 4
+    calls.CALLS["pause"](core, core.anchor(replace(agent, caller=Caller.HUMAN)), {"off": True})
     assert run("add", "We use ruff").exit_code == 0
 
 

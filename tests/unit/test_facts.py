@@ -12,6 +12,7 @@ from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, NotFound, Refused, VersionConflict
 from memory_anchor.model import Actor, Caller, Layer, Origin, Outcome, Scope, Status, Visibility
+from memory_anchor.rights import stamp
 from memory_anchor.settings import Settings
 
 
@@ -154,6 +155,11 @@ def test_what_a_human_wrote_is_not_displaced_by_an_agent(core: Core, agent: Acto
     assert {anchor.get(rule.id).status, anchor.get(done.id).status} == {Status.DISPUTED}
 
 
+def seen(anchor: MemoryAnchor, *ids: str) -> list[str]:
+    """Return what a human names who was shown these."""
+    return [stamp(one.id, one.version, one.content) for one in map(anchor.get, ids)]
+
+
 def test_a_human_settles_what_waits_and_an_agent_cannot(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
     """Rule review: an agent cannot settle what waits for the user; a human can, both ways."""
     rule = human(core, agent).save_memory("Never deploy on Fridays", type="instruction")
@@ -161,7 +167,7 @@ def test_a_human_settles_what_waits_and_an_agent_cannot(core: Core, agent: Actor
     with pytest.raises(Refused, match="waits for the user"):
         Curation(anchor).settle(done.id, "keep_new")
 
-    Curation(human(core, agent)).settle(done.id, "keep_old")
+    Curation(human(core, agent)).settle(done.id, "keep_old", seen=seen(anchor, done.id, rule.id))
 
     assert anchor.get(rule.id).status is Status.ACTIVE
     assert anchor.get(done.id).status is Status.SUPERSEDED
@@ -173,7 +179,7 @@ def test_only_a_human_accepts_a_pending_fact(core: Core, agent: Actor, anchor: M
     with pytest.raises(Refused, match="human"):
         Curation(anchor).accept(waiting.id)
 
-    Curation(human(core, agent)).accept(waiting.id)
+    Curation(human(core, agent)).accept(waiting.id, seen=seen(anchor, waiting.id))
 
     assert anchor.get(waiting.id).status is Status.ACTIVE
 

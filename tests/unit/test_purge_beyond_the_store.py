@@ -28,7 +28,12 @@ Purge = Callable[..., dict[str, Any]]
 def purge(core: Core, project: Path) -> Purge:
     """Purge as a human who signs; what is given is what `memory-anchor purge` sends."""
     caller, human = Preamble(project_dir=str(project), cwd=str(project)), human_of(core.data_dir)
-    return lambda **given: signed_call(core, caller, "purge", given, human)
+
+    def shown_and_purged(**given: Any) -> dict[str, Any]:
+        seen = signed_call(core, caller, "purge_preview", given, human)["seen"]
+        return signed_call(core, caller, "purge", {**given, "seen": seen}, human)
+
+    return shown_and_purged
 
 
 def test_what_conversations_have_in_mind_is_dropped(

@@ -57,7 +57,7 @@ SHOWN = {
     "jobs stats": (),
     "stats": (),
     "extract": ("FILE",),
-    "pause": ("--off",),
+    "pause": (),
     "constitution show": (),
     "constitution list": ("--all",),
     "constitution propose": (HIDDEN, "--reason", PLANTED),

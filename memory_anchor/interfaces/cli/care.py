@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
-from memory_anchor.errors import BadInput
+from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.interfaces.cli.link import call
 from memory_anchor.interfaces.cli.output import (
     block,
@@ -22,10 +23,13 @@ from memory_anchor.interfaces.cli.output import (
     shown,
 )
 from memory_anchor.interfaces.cli.passphrase import ask_hidden, ask_human, human_beside_input, human_signer
+from memory_anchor.rights import stamp
 
 if TYPE_CHECKING:
     from memory_anchor.layers.approval import Signer
 
+SHOWN_AGAIN_MAX = 20
+"""How often one item is shown anew because somebody keeps changing it."""
 EXTRACT_AT_ONCE = 400
 """Turns handed over in one call; more are taken in parts."""
 Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
@@ -59,14 +63,15 @@ def review(
     json_: Json = False,
 ) -> None:
     """Decide on pending facts and contradictions; deciding needs the passphrase on a terminal."""
-    if accept or reject:
-        name = "accept" if accept else "reject"
-        show_outcome(call(name, id=accept or reject, human=ask_human()), json_)
-        return
-    if settle:
-        if resolution is None:
-            raise BadInput("--resolution is missing; allowed are keep_new, keep_old, merge")
-        show_outcome(call("settle", id=settle, resolution=resolution, human=ask_human()), json_)
+    if settle and resolution is None:
+        raise BadInput("--resolution is missing; allowed are keep_new, keep_old, merge")
+    if name := accept or reject or settle:
+        _check_terminal()
+        sides = call("sides", id=name)["memories"]
+        _show_sides(sides, on=err)
+        what = "accept" if accept else "reject" if reject else "settle"
+        answer = call(what, id=name, resolution=resolution, seen=_stamps(sides), human=ask_human())
+        show_outcome(answer, json_)
         return
     items = call("inbox")["items"]
     if json_ or list_only:
@@ -88,29 +93,61 @@ def _show_inbox(items: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _go_through(items: list[dict[str, Any]], human: Signer) -> None:
-    """Ask about each item in turn; whatever is not answered stays."""
+    """Ask about each item in turn; whatever is not answered stays, what changed meanwhile is shown again."""
     for number, item in enumerate(items, 1):
-        memory = item["memory"]
-        out.print(f"\n[bold]{number}/{len(items)}[/] [cyan]{memory['id']}[/] [dim]{memory['type']}[/]")
-        out.print(block(memory["content"], "  "))
-        for other in item["against"]:
-            out.print(f"  [yellow]against[/] [cyan]{other['id']}[/] {shown(other['content'])}")
-        if item["against"]:
-            answer = typer.prompt("keep (n)ew, keep (o)ld, (m)erge, (s)kip, (q)uit", default="s").strip().lower()
-            chosen = {"n": "keep_new", "o": "keep_old", "m": "merge"}.get(answer[:1])
-            if chosen:
-                show_outcome(call("settle", id=memory["id"], resolution=chosen, human=human), False)
-        else:
-            answer = typer.prompt("(a)ccept, (e)dit, (r)eject, (s)kip, (q)uit", default="s").strip().lower()
-            if answer[:1] == "e":
-                text = typer.prompt("new text (empty: as it is)", default=memory["content"], show_default=False)
-                show_outcome(call("edit", id=memory["id"], content=text, human=human), False)
-                answer = "a"
-            name = {"a": "accept", "r": "reject"}.get(answer[:1])
-            if name:
-                show_outcome(call(name, id=memory["id"], human=human), False)
-        if answer[:1] == "q":
-            return
+        sides = [item["memory"], *item["against"]]
+        for _ in range(SHOWN_AGAIN_MAX):
+            out.print(f"\n[bold]{number}/{len(items)}[/] [dim]{sides[0]['type']}[/]")
+            _show_sides(sides, on=out)
+            wish = _asked(sides)
+            if wish is None:
+                return
+            if not wish:
+                break
+            arguments = {"id": sides[0]["id"], "seen": _stamps(sides), **wish}
+            try:
+                show_outcome(call(arguments.pop("call"), **arguments, human=human), False)
+                break
+            except MemoryAnchorError as error:
+                now = call("sides", id=sides[0]["id"])["memories"]
+                if _stamps(now) == _stamps(sides):
+                    raise
+                sides = now
+                err.print(f"[yellow]{shown(str(error))}[/]")
+
+
+def _asked(sides: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the call a human chose, {} to skip, None to quit."""
+    if len(sides) > 1:
+        answer = typer.prompt("keep (n)ew, keep (o)ld, (m)erge, (s)kip, (q)uit", default="s").strip().lower()
+        chosen = {"n": "keep_new", "o": "keep_old", "m": "merge"}.get(answer[:1])
+        wish = {"call": "settle", "resolution": chosen} if chosen else {}
+    else:
+        answer = typer.prompt("(a)ccept, (e)dit, (r)eject, (s)kip, (q)uit", default="s").strip().lower()
+        name = {"a": "accept", "e": "accept", "r": "reject"}.get(answer[:1])
+        wish = {"call": name} if name else {}
+        if answer[:1] == "e":
+            text = typer.prompt("new text (empty: as it is)", default=sides[0]["content"], show_default=False)
+            wish |= {"content": text} if text != sides[0]["content"] else {}
+    return None if answer[:1] == "q" else wish
+
+
+def _show_sides(sides: list[dict[str, Any]], *, on: Console) -> None:
+    first, *against = sides
+    on.print(f"[cyan]{first['id']}[/] [dim]version {first['version']}[/]")
+    on.print(block(first["content"], "  "))
+    for other in against:
+        on.print(f"  [yellow]against[/] [cyan]{other['id']}[/] {shown(other['content'])}")
+
+
+def _stamps(sides: list[dict[str, Any]]) -> list[str]:
+    """Return what names the versions that were shown; counted from the very text that was shown."""
+    return sorted(stamp(one["id"], one["version"], one["content"]) for one in sides)
+
+
+def _check_terminal() -> None:
+    if not sys.stdin.isatty():
+        raise Refused("this needs a human at a terminal; run it in your own shell, not through an agent")
 
 
 @guarded
@@ -165,14 +202,14 @@ def purge(
     text = _text_to_purge(given) if matching else None
     signer = human_beside_input() if is_piped else ask_human()
     named = [] if matching else given
+    preview = call("purge_preview", ids=named, text=text, human=signer)
     if not json_:
-        doomed = call("purge_preview", ids=named, text=text, human=signer)["memories"]
-        for memory in doomed:
+        for memory in preview["memories"]:
             out.print(f"  [cyan]{memory['id']}[/] [dim]{memory['versions']} versions[/] {shown(memory['content'])}")
     if not (json_ or yes) and not typer.confirm("Erase for good? Nothing brings it back", default=False):
         quiet("nothing was erased")
         return
-    answer = call("purge", ids=named, text=text, human=signer)
+    answer = call("purge", ids=named, text=text, seen=preview["seen"], human=signer)
     if json_:
         show_json(answer)
         return
@@ -271,8 +308,8 @@ def stats(at: At = None, json_: Json = False) -> None:
 def pause(
     off: Annotated[bool, typer.Option("--off", help="Let agents write again.")] = False, json_: Json = False
 ) -> None:
-    """Stop agents from writing until `pause --off`; reading goes on."""
-    answer = call("pause", off=off)
+    """Stop agents from writing until a human says `pause --off` with the passphrase; reading goes on."""
+    answer = call("pause", off=off, human=ask_human() if off else None)
     if json_:
         show_json(answer)
     else:

@@ -43,17 +43,21 @@ def export(
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="Where to; - is standard output.")],
     versions: Annotated[bool, typer.Option("--versions", help="Every version, the audit trail, proposals.")] = False,
     project: Annotated[bool, typer.Option("--project", help="Only this project's memories.")] = False,
+    human: Annotated[bool, typer.Option("--human", help="Everybody's memories: asks for the passphrase.")] = False,
     json_: Json = False,
 ) -> None:
-    """Write memories as JSON lines, also while an engine serves; `import` takes them in again."""
+    """Write what you may read as JSON lines, with --human everything; `import` takes them in again."""
     from memory_anchor.interfaces.transfer_files import exported
 
+    signer = human_signer(human)
     ticker, count = Ticker("exported"), 0
     target = None if file == "-" else Path(file).absolute()
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp") if target is not None else None
     try:
         with session() as ask, _opened(beside) as stream:
-            for line in exported(ask, data_dir(), versions=versions, own_project=project):
+            for line in exported(
+                ask, data_dir(), versions=versions, own_project=project, everything=human, human=signer
+            ):
                 stream.write(line.encode() + b"\n")
                 count += 1
                 ticker.at(count)

@@ -1,0 +1,298 @@
+"""Who may do what: one table, and one function that every door asks. Pure.
+
+A door (tool, command, hook, HTTP, import line, job) turns what it is asked into a `Deed`, says who asks and what the
+deed would touch, and gets a reason why not, or "". Nothing else in the code decides by who is calling.
+`docs/security.md` holds the same table for people; a test compares the two.
+
+Rejected: a check beside each use case. There were fourteen, five of them missing, and nobody could read them together.
+What the table cannot hold: a process of the same user can open the files themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+
+from memory_anchor.errors import Refused
+from memory_anchor.model import Caller, Layer, Memory, MemoryType, Origin, Status, Visibility
+from memory_anchor.text.hashing import stable_hash
+
+HUMAN_AUTHOR = "human:"
+"""How the author of every version begins that a human wrote."""
+
+
+class Who(StrEnum):
+    """A column of the table."""
+
+    AGENT = "agent"
+    TERMINAL = "human at a terminal"
+    BROWSER = "human in the browser"
+    JOB = "job"
+    KEY = "key with a role"
+
+
+WHO_CALLS: Mapping[Caller, Who] = {Caller.AGENT: Who.AGENT, Caller.HUMAN: Who.TERMINAL, Caller.SYSTEM: Who.JOB}
+"""A caller that is no agent has proved it: a human by the passphrase, a job by running inside the engine."""
+
+
+class Right(StrEnum):
+    """A cell of the table, in the words of the docs."""
+
+    YES = "yes"
+    READER = "what it may read"
+    GATE = "as itself, through the gate"
+    BESIDE_HUMANS = "nothing that a human wrote or pinned"
+    OWN_PIN = "no pin that a human set"
+    NOT_A_HUMANS_END = "nothing that a human archived"
+    UNDECIDED = "nothing that waits for the user"
+    LOWERED = "at its own trust, line by line"
+    REVIEW = "waits for review"
+    NO = "no"
+    LATER = "later"
+
+
+class Deed(StrEnum):
+    """A row of the table: one use case, whatever door it comes through."""
+
+    # writing
+    SAVE = "save"
+    SAVE_FOR_ACCOUNT = "save for the whole account"
+    LOG = "log"
+    PROMOTE = "promote"
+    NOTE = "note in the active context"
+    END_SESSION = "end a session"
+    LEARN = "learn from a conversation"
+    PROPOSE = "propose for the constitution"
+    # changing what is there
+    DISPLACE = "replace, merge into or dispute away"
+    EDIT = "edit"
+    JUDGE = "judge"
+    FORGET = "forget"
+    RESTORE = "restore"
+    PIN = "pin"
+    UNPIN = "unpin"
+    SETTLE = "settle a contradiction"
+    UNDO = "undo"
+    UNDO_HUMANS = "undo of what a human did"
+    # deciding
+    ACCEPT = "review: accept or edit"
+    REJECT = "review: reject"
+    MERGE = "review: merge"
+    APPROVE = "approve a proposal"
+    CLOSE = "reject a proposal"
+    ADOPT = "adopt an edited constitution"
+    FOUND = "init, trust a colleague"
+    PURGE = "purge"
+    # running
+    PAUSE = "pause"
+    RESUME = "pause --off"
+    WRITE_PAUSED = "write while paused"
+    JOBS = "jobs run, start, stop"
+    REINDEX = "reindex"
+    BACKUP = "backup create"
+    BACKUP_RESTORE = "backup restore over a memory"
+    IMPORT = "import"
+    IMPORT_IDENTITY = "import of the constitution's layer"
+    IMPORT_PROJECTS = "import of project names and of an audit trail"
+    # reading
+    EXPORT = "export"
+    EXPORT_ALL = "export of everybody's memories"
+    READ = "search, get, list, history, why-not, events"
+    CONTEXT = "build a context, show its report"
+    STATS = "stats"
+    CONFIG = "config, doctor"
+
+
+_Y, _R, _N, _L = Right.YES, Right.READER, Right.NO, Right.LATER
+
+RIGHTS: Mapping[Deed, Mapping[Who, Right]] = {
+    deed: dict(zip(Who, (agent, human, _L, job, _L), strict=True))
+    for deed, agent, human, job in (
+        (Deed.SAVE, Right.GATE, _Y, Right.GATE),
+        (Deed.SAVE_FOR_ACCOUNT, Right.REVIEW, _Y, Right.REVIEW),
+        (Deed.LOG, _Y, _Y, _Y),
+        (Deed.PROMOTE, Right.GATE, _Y, _N),
+        (Deed.NOTE, _Y, _Y, _N),
+        (Deed.END_SESSION, _Y, _Y, _Y),
+        (Deed.LEARN, Right.GATE, Right.GATE, Right.GATE),
+        (Deed.PROPOSE, _Y, _Y, _N),
+        (Deed.DISPLACE, Right.BESIDE_HUMANS, _Y, Right.BESIDE_HUMANS),
+        (Deed.EDIT, Right.BESIDE_HUMANS, _Y, _N),
+        (Deed.JUDGE, Right.BESIDE_HUMANS, _Y, _N),
+        (Deed.FORGET, Right.BESIDE_HUMANS, _Y, Right.BESIDE_HUMANS),
+        (Deed.RESTORE, Right.NOT_A_HUMANS_END, _Y, _N),
+        (Deed.PIN, Right.BESIDE_HUMANS, _Y, _N),
+        (Deed.UNPIN, Right.OWN_PIN, _Y, _N),
+        (Deed.SETTLE, Right.UNDECIDED, _Y, Right.UNDECIDED),
+        (Deed.UNDO, Right.BESIDE_HUMANS, _Y, _N),
+        (Deed.UNDO_HUMANS, _N, _Y, _N),
+        (Deed.ACCEPT, _N, _Y, _N),
+        (Deed.REJECT, _N, _Y, _N),
+        (Deed.MERGE, Right.UNDECIDED, _Y, _N),
+        (Deed.APPROVE, _N, _Y, _N),
+        (Deed.CLOSE, _N, _Y, _N),
+        (Deed.ADOPT, _N, _Y, _N),
+        (Deed.FOUND, _N, _Y, _N),
+        (Deed.PURGE, _N, _Y, _N),
+        (Deed.PAUSE, _Y, _Y, _N),
+        (Deed.RESUME, _N, _Y, _N),
+        (Deed.WRITE_PAUSED, _N, _Y, _N),
+        (Deed.JOBS, _Y, _Y, _N),
+        (Deed.REINDEX, _Y, _Y, _N),
+        (Deed.BACKUP, _Y, _Y, _N),
+        (Deed.BACKUP_RESTORE, _N, _Y, _N),
+        (Deed.IMPORT, Right.LOWERED, _Y, _N),
+        (Deed.IMPORT_IDENTITY, _N, _Y, _N),
+        (Deed.IMPORT_PROJECTS, _N, _Y, _N),
+        (Deed.EXPORT, _R, _Y, _N),
+        (Deed.EXPORT_ALL, _N, _Y, _N),
+        (Deed.READ, _R, _R, _N),
+        (Deed.CONTEXT, _R, _R, _N),
+        (Deed.STATS, _R, _R, _N),
+        (Deed.CONFIG, _Y, _Y, _N),
+    )
+}
+
+_HOW: Mapping[Deed, str] = {
+    Deed.ACCEPT: "review needs a human: run `memory-anchor review` on a terminal with the passphrase",
+    Deed.REJECT: "review needs a human: run `memory-anchor review` on a terminal with the passphrase",
+    Deed.PURGE: "purge erases for good and is for humans: run `memory-anchor purge` on a terminal",
+    Deed.RESUME: "only a human ends a pause: run `memory-anchor pause --off` on a terminal with the passphrase "
+    "(`memory-anchor init` sets one)",
+    Deed.WRITE_PAUSED: "memory is paused; nothing was written (`memory-anchor pause --off` goes on)",
+    Deed.SAVE_FOR_ACCOUNT: "visible to the whole account: it waits for `memory-anchor review`",
+    Deed.IMPORT_IDENTITY: "it belongs to the constitution, which only a human brings in; run the import on a terminal "
+    "with --human",
+    Deed.EXPORT_ALL: "memories of other projects and agents are a human's to export: `memory-anchor export --human`",
+}
+"""What is said where the table says no; other deeds get a sentence made of their name."""
+USERS_TYPES = frozenset({MemoryType.DECISION, MemoryType.INSTRUCTION, MemoryType.PREFERENCE})
+"""Types whose contradictions only a human settles; of the others an agent may settle one."""
+
+
+def refusal(
+    deed: Deed,
+    who: Caller | Who,
+    touched: Sequence[Memory] = (),
+    *,
+    versions: Sequence[Memory] = (),
+    asks_user: Collection[MemoryType] = (),
+) -> str:
+    """Return why `who` may not do this, in one sentence; "" when it may.
+
+    touched: the current versions of what the deed would change. versions: of the one memory that is unpinned, in any
+    order. asks_user: types whose contradictions the settings leave to the user (`conflicts.policy`).
+    """
+    column = who if isinstance(who, Who) else WHO_CALLS[who]
+    match RIGHTS[deed][column]:
+        case Right.YES | Right.READER | Right.GATE | Right.LOWERED:
+            return ""
+        case Right.NO | Right.REVIEW:
+            return _HOW.get(deed, f"{deed.value} is for humans: run it on a terminal with the passphrase")
+        case Right.LATER:
+            return f"{deed.value}: there is no door for a {column.value} yet"
+        case Right.BESIDE_HUMANS:
+            held = next((one for one in touched if is_a_humans(one)), None)
+            if held is None:
+                return ""
+            return f"{held.id} is {'pinned' if held.pinned else 'written by a human'}; only a human can {deed.value} it"
+        case Right.OWN_PIN:
+            if pinned_by_a_human(versions) or any(one.origin is Origin.HUMAN for one in touched):
+                return f"{touched[0].id} was pinned by a human; only a human can unpin it"
+            return ""
+        case Right.NOT_A_HUMANS_END:
+            ended = next((one for one in touched if one.author.startswith(HUMAN_AUTHOR)), None)
+            return "" if ended is None else f"{ended.id} was archived by a human; only a human can restore it"
+        case Right.UNDECIDED:
+            if not waits_for_user(touched, asks_user):
+                return ""
+            return f"the contradiction of {touched[0].id} waits for the user: `memory-anchor review` on a terminal"
+
+
+def check(
+    deed: Deed,
+    who: Caller | Who,
+    touched: Sequence[Memory] = (),
+    *,
+    versions: Sequence[Memory] = (),
+    asks_user: Collection[MemoryType] = (),
+) -> None:
+    """Raise Refused, with the reason, unless `refusal` has none."""
+    if why := refusal(deed, who, touched, versions=versions, asks_user=asks_user):
+        raise Refused(why)
+
+
+def may(deed: Deed, who: Caller | Who, touched: Sequence[Memory] = ()) -> bool:
+    """Return whether `refusal` has nothing to say."""
+    return not refusal(deed, who, touched)
+
+
+def is_human(who: Caller) -> bool:
+    """Return whether a human proved to be calling."""
+    return who is Caller.HUMAN
+
+
+def import_refusal(who: Caller, memory: Memory, current: Memory | None, *, reads: Collection[str]) -> str:
+    """Return why `who` may not bring in this version of an exported memory; "" when it may.
+
+    current: the newest version under this id here. reads: the audiences the caller holds. A line may not claim what its
+    caller could not do by any other door: speak or pin as a human, reach beyond what it reads, decide what waits for a
+    human, or follow what a human said.
+    """
+    if is_human(who):
+        return ""
+    if memory.layer is Layer.IDENTITY_SCHEMA:
+        return f"{memory.id} {refusal(Deed.IMPORT_IDENTITY, who)}"
+    decides = current is not None and current.status in (Status.PENDING, Status.DISPUTED)
+    claims = (
+        (memory.origin is Origin.HUMAN or memory.author.startswith(HUMAN_AUTHOR), "speaks for a human"),
+        (memory.pinned, "is pinned"),
+        (memory.visibility is Visibility.ACCOUNT, "is for the whole account"),
+        (current is not None and current.audience not in reads, "follows what is not visible to you"),
+        (memory.audience not in reads, "is for another project, agent or conversation"),
+        (decides, "decides what waits for a human"),
+        (current is not None and is_a_humans(current), "follows what a human said"),
+        (current is not None and current.author.startswith(HUMAN_AUTHOR), "follows what a human decided"),
+    )
+    claim = next((what for holds, what in claims if holds), "")
+    return claim and (f"{memory.version_id} {claim}; a human brings it in: run the import on a terminal with --human")
+
+
+def is_a_humans(memory: Memory) -> bool:
+    """Return whether a memory stays as it is until a human says otherwise: written by one, or pinned."""
+    return memory.pinned or memory.origin is Origin.HUMAN
+
+
+def waits_for_user(memories: Sequence[Memory], asks_user: Collection[MemoryType] = ()) -> bool:
+    """Return whether only a human ends a contradiction of these."""
+    return any(one.type in USERS_TYPES or one.type in asks_user or is_a_humans(one) for one in memories)
+
+
+def pinned_by_a_human(versions: Sequence[Memory]) -> bool:
+    """Return whether a human set, or set again, the pin that the newest version has."""
+    for version in sorted(versions, key=lambda one: -one.version):
+        if not version.pinned:
+            return False
+        if version.author.startswith(HUMAN_AUTHOR):
+            return True
+    return False
+
+
+def stamp(memory_id: str, version: int, content: str) -> str:
+    """Return what names one version of a memory as it was shown: id, version and a hash of the very text.
+
+    >>> stamp("m1", 2, "Use uv") == stamp("m1", 2, "Use  uv")
+    False
+    """
+    return f"{memory_id}@{version}:{stable_hash(content)[:32]}"
+
+
+def check_seen(seen: Collection[str], decided: Sequence[Memory]) -> None:
+    """Raise Refused unless a decision names, by `stamp`, just these versions: it holds for what was shown alone."""
+    if not seen:
+        raise Refused(
+            f"the decision on {decided[0].id} does not name what was shown; `memory-anchor review` shows it and asks"
+        )
+    now = {stamp(one.id, one.version, one.content) for one in decided}
+    if set(seen) != now:
+        raise Refused(f"{decided[0].id}, or what it stands against, changed since it was shown; look at it again")

@@ -1,0 +1,51 @@
+"""Who may do what: the table in code and the one for people are the same, and nothing else decides by the caller."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.model import Caller
+from memory_anchor.rights import RIGHTS, WHO_CALLS, Deed, Right, Who, refusal
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "security.md"
+TELLS_WHO = {"rights.py", "model.py", "callers.py"}
+"""Where callers are named: the table, the type, and what turns a transport into a caller."""
+
+
+def table() -> list[str]:
+    """Return the table as the page holds it."""
+    head = f"| use case | {' | '.join(who.value for who in Who)} |"
+    rows = [f"| {deed.value} | {' | '.join(RIGHTS[deed][who].value for who in Who)} |" for deed in Deed]
+    return [head, f"|{'---|' * (len(Who) + 1)}", *rows]
+
+
+def test_the_page_holds_the_table_of_the_code() -> None:
+    """Issue 12, who may do what: one table in the docs and one function in code, the same."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    start = lines.index(table()[0]) if table()[0] in lines else 0
+
+    assert lines[start : start + len(table())] == table()
+
+
+def test_every_use_case_has_a_cell_for_everybody() -> None:
+    """Issue 12: no cell is left to chance; who has no door yet may do nothing."""
+    assert set(RIGHTS) == set(Deed)
+    assert all(set(row) == set(Who) for row in RIGHTS.values())
+    assert set(WHO_CALLS) == set(Caller)
+    for who in (Who.BROWSER, Who.KEY):
+        assert all(RIGHTS[deed][who] is Right.LATER and refusal(deed, who) for deed in Deed)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "memory_anchor").rglob("*.py")), ids=lambda path: path.name)
+def test_nothing_else_compares_who_is_calling(path: Path) -> None:
+    """Issue 12: every door asks one function; a comparison with a caller elsewhere would be a second table."""
+    if path.name in TELLS_WHO:
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Compare):
+            named = {ast.unparse(one) for one in (node.left, *node.comparators)}
+            assert not any(name.startswith("Caller.") for name in named), f"{path.name}:{node.lineno}"
