@@ -187,7 +187,7 @@ class Projects:
     def renamed(self, projects: Mapping[str, Sequence[str]]) -> dict[str, str]:
         """Return ids of another data directory -> ids here, where one is known here by an alias; nothing is learned."""
         with self._lock:
-            owners = {alias: own for own, held in self._known.items() for alias in held}
+            owners = {alias: own for own, known in self._known.items() for alias in known.aliases}
         found = {name: next((owners[a] for a in aliases if a in owners), name) for name, aliases in projects.items()}
         return {name: own for name, own in found.items() if own != name and name not in self._known}
 
