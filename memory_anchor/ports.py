@@ -6,7 +6,7 @@ of a port. Vectors are numpy float32; adapters raise our errors only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -265,6 +265,10 @@ class Reranker(Protocol):
 
 
 class AuditLog(Protocol):
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield every readable record, oldest first, without verifying it."""
+        ...
+
     def append(self, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> str:
         """Append one record to the hash chain, durable on return; return its hash."""
         ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ from typer.testing import CliRunner, Result
 
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.evaluation.approved import approve as approve_whole
 from memory_anchor.interfaces import calls
 from memory_anchor.interfaces.cli import link, passphrase
 from memory_anchor.interfaces.cli.app import app
 from memory_anchor.layers import approval
-from memory_anchor.layers.approval import Signer
+from memory_anchor.layers.approval import REQUIRED_CONFIRMATIONS, Signer
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, ephemeral_core, human_of
 
@@ -78,9 +76,12 @@ def approve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., MemoryAnchor]:
     monkeypatch.setattr(approval, "SCRYPT_COST", 2**4)
 
     def approved(*anchors: MemoryAnchor) -> MemoryAnchor:
-        for anchor in anchors:  # a file that is approved again has changed: the test's world begins anew
-            shutil.rmtree(anchor.services.data_dir / "identity", ignore_errors=True)
-        approve_whole(*(anchor.room.identity for anchor in anchors))
+        for schema in (anchor.room.identity for anchor in anchors):
+            if not schema.initialised:
+                schema.init(passphrase=PASSPHRASE, approver="alice", old_passphrase=None)
+            elif proposal := schema.adopt(by="alice", passphrase=PASSPHRASE):
+                for _ in range(REQUIRED_CONFIRMATIONS):
+                    schema.confirm(proposal.id, passphrase=PASSPHRASE, approver="alice")
         return anchors[0]
 
     return approved

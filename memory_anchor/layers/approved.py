@@ -5,14 +5,18 @@ over project, number and text; the newest sound one is what L0 serves, the older
 (`.ai/proposals/approved.yaml`, in Git) is a chain of signed links, each naming its predecessor, by which a colleague's
 machine recognises that the text it just pulled was approved by somebody it knows. A link counts only as a continuation
 of the link one serves now, so neither an older approval nor another project's can be replayed.
+
+An older text is signed as well, so a signature alone does not say that it is the last one. Each sealed text is numbered
+and names the seal before it, a copy of the newest lies beside the store (the head), and the audit trail records every
+number: whoever takes the newest away is named, and what is left is not served.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,10 @@ from memory_anchor.layers.constitution_text import MAX_BYTES
 
 TRAIL_FILE = "approved.yaml"
 INDEX_FILE = "initialised.json"
+HEADS = "constitution-heads"
+"""Folder of the data folder with a copy of each project's newest sealed text, away from the archive itself."""
+FIRST = "0" * 64
+"""What the first sealed text of a project names as the one before it."""
 MAX_LINKS = 200
 MAX_APPLIED = 1_000
 MAX_REVISION_BYTES = 8 * MAX_BYTES
@@ -33,6 +41,7 @@ MAX_TRAIL_BYTES = 400_000
 MAX_INDEX_BYTES = 4_000_000
 REVISIONS_TRIED = 20
 """How many older texts are tried when newer ones are damaged."""
+FAULTS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +73,26 @@ def linked(signer: Signer, *, digest: str, previous: str, proposal: str, by: str
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One approved text. applied: ids of the proposals that made it and those before it, newest last."""
+    """One approved text. applied: ids of the proposals that made it and those before it, newest last.
+
+    previous: hash of the seal before, `FIRST` for the first, "" in texts of versions that had no such chain.
+    """
 
     number: int
     text: str
     link: Link
     applied: tuple[str, ...]
     seal: str
+    previous: str = ""
+
+    @property
+    def id(self) -> str:
+        return hashlib.sha256(self.seal.encode()).hexdigest()
 
     def said(self, project: str) -> dict[str, Any]:
+        chained = {"what": "memory-anchor sealed text 2", "previous": self.previous}
         return {
-            "what": "memory-anchor sealed text 1",
+            **(chained if self.previous else {"what": "memory-anchor sealed text 1"}),
             "project": project,
             "number": self.number,
             "text": hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -85,56 +103,123 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the archive has. sound: the seal of `revision` is good. damaged: numbers of newer files that are not."""
+    """What the archive has. sound: the seal of `revision` is good. damaged: numbers of newer files that are not.
+
+    missing: whether only the head still holds it. behind: why it may not be the newest, "" when it is.
+    """
 
     revision: Revision | None
     sound: bool = True
     damaged: tuple[int, ...] = ()
+    missing: bool = False
+    behind: str = ""
+
+    @property
+    def good(self) -> Revision | None:
+        """The text that may be served and built on."""
+        return self.revision if self.sound and not self.behind else None
 
 
 class Archive:
-    """The sealed texts of one project: files `NNNNNN.json` in `<home>/approved`."""
+    """The sealed texts of one project: files `NNNNNN.json` in `<home>/approved`, the newest once more in `HEADS`.
 
-    def __init__(self, home: Path) -> None:
+    recorded: the numbers of this archive that the audit trail knows; asked only where the head is gone.
+    """
+
+    def __init__(self, home: Path, recorded: Callable[[], Sequence[int]] = tuple) -> None:
         self.home = home
+        self.head_path = home.parent.parent / HEADS / f"{home.name}.json"
+        self._recorded = recorded
         self._folder = home / "approved"
         self._cached: tuple[tuple[object, ...], Standing] | None = None
 
     def exists(self) -> bool:
         """Return whether anything was ever approved here."""
-        return bool(self._names())
+        return bool(self._names()) or self.head_path.exists()
 
     def current(self, own: Approver | None) -> Standing:
         """Return the newest sound text; where none is, the newest that can be read at all, marked unsound."""
         names = self._names()[-REVISIONS_TRIED:]
-        newest = self._bytes(names[-1]) if names else b""
-        key = (tuple(names), newest, own)
+        newest = self._bytes(self._path(names[-1])) if names else b""
+        head = self._bytes(self.head_path)
+        key = (tuple(names), newest, head, own)
         if self._cached is None or self._cached[0] != key:
-            self._cached = (key, self._weigh(names, own))
+            self._cached = (key, self._weigh(names, _revision(head), own))
         return self._cached[1]
 
     def put(self, signer: Signer, *, text: str, link: Link, applied: Sequence[str]) -> Revision:
         """Seal and keep a text as the newest, durable on return."""
-        names = self._names()
-        number = int(names[-1]) + 1 if names else 1
-        bare = Revision(number, text, link, tuple(applied)[-MAX_APPLIED:], "")
-        sealed = Revision(number, text, link, bare.applied, signer.sign(bare.said(self.home.name)))
-        make_private(self.home)
-        make_private(self._folder)
-        content = json.dumps(asdict(sealed), ensure_ascii=False, indent=1).encode("utf-8", "surrogatepass")
-        write_whole(self._folder / f"{number:06d}.json", content)
+        before = self.current(signer.approver)
+        known = (0, *map(int, self._names()), *self._recorded(), before.revision.number if before.revision else 0)
+        number = max(known) + 1
+        previous = before.revision.id if before.revision and before.sound else FIRST
+        bare = Revision(number, text, link, tuple(applied)[-MAX_APPLIED:], "", previous)
+        sealed = replace(bare, seal=signer.sign(bare.said(self.home.name)))
+        for folder in (self.home, self._folder, self.head_path.parent):
+            make_private(folder)
+        self.mend(before)
+        # The head first: a kill between the two leaves the newest in it, and none looks taken away.
+        write_whole(self.head_path, _content(sealed))
+        write_whole(self._path(f"{number:06d}"), _content(sealed))
         return sealed
 
-    def _weigh(self, names: Sequence[str], own: Approver | None) -> Standing:
-        readable: Revision | None = None
+    def mend(self, standing: Standing) -> None:
+        """Put the newest text, which only the head still holds, back into the archive."""
+        if standing.missing and standing.revision is not None:
+            write_whole(self._path(f"{standing.revision.number:06d}"), _content(standing.revision))
+
+    def faults(self, known: Sequence[Approver]) -> Iterator[str]:
+        """Yield a sentence for everything that is not as the approvals left it: gaps, seals, chain, head, numbers."""
+        revisions: dict[int, Revision] = {}
+        for name in self._names():
+            revision = self._read(name)
+            if revision is None or signer_of(known, revision.said(self.home.name), revision.seal) is None:
+                yield f"approved text {int(name)} is damaged or carries no known approver's seal"
+            else:
+                revisions[revision.number] = revision
+        head = _revision(self._bytes(self.head_path))
+        sealed = head is not None and signer_of(known, head.said(self.home.name), head.seal) is not None
+        if head is not None and not sealed:
+            yield f"the head {self.head_path} carries no known approver's seal"
+        newest = max((0, *revisions, *self._recorded(), head.number if head is not None and sealed else 0))
+        missing = [number for number in range(1, newest + 1) if number not in set(map(int, self._names()))]
+        for number in missing[:FAULTS_SHOWN]:
+            yield f"approved text {number} of {newest} is gone"
+        for number, revision in sorted(revisions.items()):
+            before = revisions.get(number - 1)
+            if revision.previous and before is not None and revision.previous not in (before.id, FIRST):
+                yield f"approved text {number} does not follow on approved text {number - 1}"
+        if sealed and head is not None and head.number < newest:
+            yield f"the head {self.head_path} holds approved text {head.number}, the newest is {newest}"
+        if not sealed and any(one.previous for one in revisions.values()):
+            yield f"the head {self.head_path}, which holds the newest approved text, is gone or unreadable"
+
+    def _weigh(self, names: Sequence[str], head: Revision | None, own: Approver | None) -> Standing:
+        readable: Revision | None = head
+        found: Revision | None = None
         damaged: list[int] = []
         for name in reversed(names):
             revision = self._read(name)
-            if revision and own and signed_by(own.public, revision.said(self.home.name), revision.seal):
-                return Standing(revision, True, tuple(damaged))
+            if revision and self._is_sealed(revision, own):
+                found = revision
+                break
             readable = readable or revision
             damaged.append(int(name))
-        return Standing(readable, False, tuple(damaged))
+        noted = head if head and self._is_sealed(head, own) else None
+        newest = max((one for one in (found, noted) if one), key=lambda one: one.number, default=None)
+        if newest is None:
+            return Standing(readable, False, tuple(damaged))
+        behind = ""
+        # A text of a version without heads has none until the next approval; any other was sealed together with it.
+        if noted is None and newest.previous and max(self._recorded(), default=0) != newest.number:
+            behind = (
+                f"the head {self.head_path}, which holds the newest approved text, is gone or does not carry the seal"
+            )
+        damaged = [number for number in damaged if number >= newest.number]
+        return Standing(newest, True, tuple(damaged), newest is noted and newest != found, behind)
+
+    def _is_sealed(self, revision: Revision, own: Approver | None) -> bool:
+        return own is not None and signed_by(own.public, revision.said(self.home.name), revision.seal)
 
     def _names(self) -> list[str]:
         try:
@@ -142,21 +227,34 @@ class Archive:
         except OSError:
             return []
 
-    def _bytes(self, name: str) -> bytes:
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
+
+    def _bytes(self, path: Path) -> bytes:
         try:
-            return read_bounded(self._folder / f"{name}.json", most_bytes=MAX_REVISION_BYTES) or b""
+            return read_bounded(path, most_bytes=MAX_REVISION_BYTES) or b""
         except OSError:
             return b""
 
     def _read(self, name: str) -> Revision | None:
-        try:
-            said = json.loads(self._bytes(name))
-            link = Link(**{part: str(value) for part, value in said["link"].items()})
-            applied = tuple(str(one) for one in said["applied"])
-            revision = Revision(int(said["number"]), str(said["text"]), link, applied, str(said["seal"]))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return None
-        return revision if revision.number == int(name) else None
+        revision = _revision(self._bytes(self._path(name)))
+        return revision if revision is not None and revision.number == int(name) else None
+
+
+def _revision(content: bytes) -> Revision | None:
+    """Return what a sealed text's file claims, None when it is no such file."""
+    try:
+        said = json.loads(content)
+        link = Link(**{part: str(value) for part, value in said["link"].items()})
+        applied = tuple(str(one) for one in said["applied"])
+        previous = str(said.get("previous", ""))
+        return Revision(int(said["number"]), str(said["text"]), link, applied, str(said["seal"]), previous)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _content(revision: Revision) -> bytes:
+    return json.dumps(asdict(revision), ensure_ascii=False, indent=1).encode("utf-8", "surrogatepass")
 
 
 class Index:
@@ -176,6 +274,7 @@ class Index:
         """Remember that `path` belongs to the project `name`."""
         if self._read().get(path) == name:
             return
+        make_private(self._path.parent)
         with exclusive(self._path.with_suffix(".lock")):
             found = self._read() | {path: name}
             write_whole(self._path, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
@@ -242,6 +341,11 @@ def continuation(trail: Sequence[Link], *, after: Link, digest: str, known: Sequ
         if link.digest == digest:
             found = link
     return found
+
+
+def advanced(trail: Sequence[Link], *, after: Link, own: Approver) -> bool:
+    """Return whether the trail holds an approval of our own key behind `after`, which only a later text can have."""
+    return any(one.previous == after.id and signed_by(own.public, one.said, one.signature) for one in trail)
 
 
 def _plain(value: object) -> str:

@@ -58,6 +58,8 @@ from memory_anchor.model import (
 from memory_anchor.ports import AuditLog, Clock
 from memory_anchor.text.tokens import count_tokens, estimate_tokens
 
+SHOW = "run `memory-anchor constitution show` for what to do"
+
 
 class IdentitySchema:
     """L0 of one project, read by every session and changed by humans; thread-safe, and safe across processes.
@@ -90,8 +92,15 @@ class IdentitySchema:
         self._min_interval_s = min_interval_s
         self._distinct = distinct_approvers
         self._keys = KeyRing(home.parent, audit)
-        self._in_force = TextInForce(path=self.path, project_dir=project_dir, home=home, keys=self._keys)
         self._book = ProposalBook(root)
+        self._in_force = TextInForce(
+            path=self.path,
+            project_dir=project_dir,
+            home=home,
+            keys=self._keys,
+            trail=self._book.folder,
+            recorded=self._recorded,
+        )
         self._lock = threading.RLock()
         self._counted: tuple[tuple[ConstitutionEntry, ...], int] = ((), 0)
 
@@ -148,6 +157,17 @@ class IdentitySchema:
         except Refused:
             return False
         return True
+
+    def faults(self) -> list[str]:
+        """Return one sentence for everything about the approved texts that is not as the approvals left it."""
+        found = list(self._in_force.archive().faults(self._keys.known()))
+        standing = self._in_force.standing()
+        if standing.behind and not found:
+            found.append(standing.behind)
+        unsigned = self._home / "supplements.json"
+        if unsigned.exists():
+            found.append(f"{unsigned} is unsigned and of an older version; it is not served, delete it")
+        return found
 
     def proposals(self) -> list[Proposal]:
         """Return every readable proposal, oldest first, with the confirmations that count."""
@@ -225,7 +245,7 @@ class IdentitySchema:
         Raises BadInput: the file cannot be read. Refused: never initialised, or the passphrase.
         """
         with self._changing():
-            revision = self._approved()
+            revision = self._approved(forward=True)
             document = self._in_force.readable_file()
             signer = None if passphrase is None else self._unlock(passphrase)
             if document.digest == splice.parse(revision.text).digest:
@@ -241,14 +261,15 @@ class IdentitySchema:
             trail, known = read_trail(self._book.folder), self._keys.known()
             link = continuation(trail, after=revision.link, digest=document.digest, known=known)
             if link is None:
+                self._approved()
                 return self._file(proposal)
             if signer is None:
                 raise Refused("the text is signed by a known approver; accepting it needs your passphrase")
             self._check_limits(document, BadInput)
-            self._in_force.archive().put(
+            sealed = self._in_force.archive().put(
                 signer, text=document.text, link=link, applied=(*revision.applied, link.proposal)
             )
-            self._record("constitution.accepted", {"proposal": link.proposal, "signed_by": link.by}, by=by)
+            self._record_text("accepted", sealed, {"proposal": link.proposal, "signed_by": link.by}, by=by)
             return replace(proposal, id=link.proposal, status=ProposalStatus.EFFECTIVE)
 
     # --- approving (humans) --------------------------------------------------------------------------------------
@@ -264,11 +285,11 @@ class IdentitySchema:
         checked_passphrase(passphrase)
         with self._changing():
             own = self._keys.own()
-            standing = self._in_force.archive().current(own)
+            standing = self._in_force.standing()
             if own is not None and self.initialised and old_passphrase is None:
                 raise Refused("this project is initialised already; its old passphrase is needed")
             document = None
-            if standing.revision is None or not standing.sound:
+            if standing.good is None:
                 document = self._in_force.first_document()
                 self._check_limits(document, BadInput)
             if own is None:
@@ -375,8 +396,8 @@ class IdentitySchema:
         return digest_of({"content": old.content}) if old else "gone"
 
     def _applied(self) -> tuple[str, ...]:
-        standing = self._in_force.archive().current(self._keys.own())
-        return standing.revision.applied if standing.revision and standing.sound else ()
+        revision = self._in_force.standing().good
+        return revision.applied if revision else ()
 
     def _file(self, proposal: Proposal) -> Proposal:
         """Write a new proposal's file, unless an open one says the same."""
@@ -429,12 +450,13 @@ class IdentitySchema:
         self, judged: Proposal, before: str, sealed: Revision, *, by: str, was: Revision | None = None
     ) -> Proposal:
         """Bring file, trail and proposal after the sealed text; a repeat after a kill ends in the same place."""
+        self._in_force.archive().mend(self._in_force.standing())
         self._in_force.bring_file(judged, sealed, was=was, at=stamp(self._clock.now()))
         if sealed.link.proposal == judged.id:
             write_trail(self._book.folder, head=was.link if was else None, new=sealed.link)
         done = replace(judged, status=ProposalStatus.EFFECTIVE)
         self._book.write(Filed(done, before))
-        self._record("constitution.effective", {"proposal": done.id, "approved": sealed.number}, by=by)
+        self._record_text("effective", sealed, {"proposal": done.id}, by=by)
         return done
 
     def _begin(self, signer: Signer, document: Document, *, by: str) -> None:
@@ -444,22 +466,38 @@ class IdentitySchema:
         link = joined or linked(
             signer, digest=document.digest, previous="", proposal="", by=by, at=stamp(self._clock.now())
         )
-        archive.put(signer, text=document.text, link=link, applied=self._applied())
+        sealed = archive.put(signer, text=document.text, link=link, applied=self._applied())
         if joined is None:
             write_trail(self._book.folder, head=None, new=link)
         self._in_force.remember()
-        self._record("constitution.initialised", {"project": archive.home.name, "joined": joined is not None}, by=by)
+        joins = {"project": archive.home.name, "joined": joined is not None}
+        self._record_text("initialised", sealed, joins, by=by)
 
     # --- small parts ---------------------------------------------------------------------------------------------
 
-    def _approved(self) -> Revision:
-        """Return the sound approved text, the ground for every change."""
+    def _approved(self, *, forward: bool = False) -> Revision:
+        """Return the sound approved text, the ground for every change.
+
+        forward: also one that is not the newest, from which signed links may lead on.
+        """
         if not self.initialised:
             raise Refused(f"{FILE_NAME} was never approved on this machine; run `memory-anchor init` on a terminal")
-        standing = self._in_force.archive().current(self._keys.own())
+        standing = self._in_force.standing()
+        if standing.behind and not forward:
+            raise Refused(f"what is left of the approved texts may be an older one ({standing.behind}); {SHOW}")
         if standing.revision is None or not standing.sound:
-            raise Refused("the approved text has no sound seal; run `memory-anchor constitution show` for what to do")
+            raise Refused(f"the approved text has no sound seal; {SHOW}")
         return standing.revision
+
+    def _recorded(self, archive: str) -> list[int]:
+        """Return the numbers of approved texts that the audit trail knows of one archive."""
+        found = []
+        for record in self._audit.records():
+            what = record["what"] if str(record["kind"]).startswith("constitution.") else {}
+            number = what.get("approved")
+            if what.get("archive", what.get("project")) == archive and isinstance(number, int):
+                found.append(number)
+        return found
 
     def _unlock(self, passphrase: str) -> Signer:
         try:
@@ -477,6 +515,10 @@ class IdentitySchema:
         tokens = count_tokens(_joined(entries))
         if tokens > self._budget_tokens:
             raise error(f"the entries would cost {tokens} tokens; allowed are {self._budget_tokens} (budget.identity)")
+
+    def _record_text(self, kind: str, sealed: Revision, what: Mapping[str, object], *, by: str) -> None:
+        numbered = {"approved": sealed.number, "archive": self._in_force.archive().home.name}
+        self._record(f"constitution.{kind}", {**what, **numbered}, by=by)
 
     def _record(self, kind: str, what: Mapping[str, object], *, by: str) -> None:
         self._audit.append(kind, {"project": self.project_id, **what}, by=by, at=self._clock.now())

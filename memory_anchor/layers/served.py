@@ -10,14 +10,15 @@ are small, and an edit within one tick of the file system's clock must not go un
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.files import make_private, write_whole
 from memory_anchor.layers.approval import KeyRing
-from memory_anchor.layers.approved import Archive, Index, Revision, Standing
+from memory_anchor.layers.approved import Archive, Index, Revision, Standing, advanced, read_trail
 from memory_anchor.layers.changes import after
 from memory_anchor.layers.constitution_text import (
     FILE_NAME,
@@ -40,6 +41,10 @@ ADOPT = "`memory-anchor constitution adopt` proposes the difference"
 MAKE = "a human runs `memory-anchor init` on a terminal to make one"
 INIT = "a human runs `memory-anchor init` on a terminal to approve it"
 NOTHING = parse("")
+OLDER = (
+    "no constitution is in force: what is left of the approved texts may be an older one ({why}); run `memory-anchor "
+    f"doctor --audit`, restore a backup, take it with `memory-anchor constitution adopt`, or {INIT} anew"
+)
 """What is in force before the first approval."""
 GONE = (
     f"no constitution is in force: the approved text of {FILE_NAME} is gone from this machine; restore the identity "
@@ -72,8 +77,20 @@ class Found:
 class TextInForce:
     """Reads the file and the archive of one project and weighs them; keeps the last answer."""
 
-    def __init__(self, *, path: Path, project_dir: Path | None, home: Path, keys: KeyRing) -> None:
+    def __init__(
+        self,
+        *,
+        path: Path,
+        project_dir: Path | None,
+        home: Path,
+        keys: KeyRing,
+        trail: Path,
+        recorded: Callable[[str], Sequence[int]],
+    ) -> None:
+        """trail: the folder of the approvals' trail. recorded: numbers that the audit trail has of an archive."""
         self.path = path
+        self._trail = trail
+        self._recorded = recorded
         self._at = str(project_dir.resolve()) if project_dir else ""
         self._home = home
         self._keys = keys
@@ -102,7 +119,7 @@ class TextInForce:
 
     def now(self) -> Served:
         """Return the text in force with its warnings."""
-        found, standing = self.file(), self.archive().current(self._keys.own())
+        found, standing = self.file(), self.standing()
         initialised = standing.revision is not None or self.initialised
         key = (found.content, found.wrong, standing, initialised)
         if self._cached is None or self._cached[0] != key:
@@ -111,6 +128,16 @@ class TextInForce:
                 with contextlib.suppress(MemoryAnchorError):  # a read-only data folder only forgets a second path
                     self.remember()
         return self._cached[1]
+
+    def standing(self) -> Standing:
+        """Return the newest sealed text, and why it may not be the newest there was."""
+        own = self._keys.own()
+        standing = self.archive().current(own)
+        if standing.good is None or own is None:
+            return standing
+        if advanced(read_trail(self._trail), after=standing.good.link, own=own):
+            return replace(standing, behind=f"{self._trail.name}/approved.yaml holds a later approval of your own key")
+        return standing
 
     def file(self) -> Found:
         """Return the project's file as it is now; parsed again only when its bytes changed."""
@@ -188,10 +215,12 @@ class TextInForce:
         return found.document.text if found.document is not None and not found.wrong else NOTHING.text
 
     def _weigh(self, found: Found, standing: Standing, initialised: bool) -> Served:
-        if standing.revision is not None and standing.sound:
-            document = parse(standing.revision.text)
+        if standing.good is not None:
+            document = parse(standing.good.text)
             warnings = (*_about_damage(standing), *_about_file(found, document))
-            return Served(document, warnings, standing.revision)
+            return Served(document, warnings, standing.good)
+        if standing.behind:
+            return Served(NOTHING, (OLDER.format(why=standing.behind),), None)
         if standing.revision is not None:
             return Served(NOTHING, (UNSEALED,), None)
         if initialised:
@@ -211,14 +240,19 @@ class TextInForce:
         if folder.parent != self._home.parent or name == "..":
             folder = self._home  # a name in the index is a folder's name, and leads nowhere else
         if name not in self._archives:
-            self._archives[name] = Archive(folder)
+            self._archives[name] = Archive(folder, lambda: self._recorded(folder.name))
         return self._archives[name]
 
 
 def _about_damage(standing: Standing) -> tuple[str, ...]:
     if standing.damaged:
-        numbers = ", ".join(str(one) for one in standing.damaged)
-        return (f"approved text {numbers} of {FILE_NAME} is damaged; the one before is served: restore a backup",)
+        numbers = ", ".join(str(one) for one in standing.damaged[:PROBLEMS_SHOWN])
+        return (f"approved text {numbers} of {FILE_NAME} is damaged; its sealed copy is served: restore a backup",)
+    if standing.missing and standing.revision is not None:
+        return (
+            f"approved text {standing.revision.number} of {FILE_NAME} is gone; its sealed copy is served: "
+            "run `memory-anchor doctor --audit`",
+        )
     return ()
 
 

@@ -39,6 +39,7 @@ PAGE = 200
 SALVAGE = "memory-anchor doctor --salvage"
 WORST_FIRST = (6, 5, 4, 2, 1)
 
+FAULTS_TOLD = 5
 State = Literal["ok", "warning", "failed"]
 
 
@@ -68,6 +69,7 @@ def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator
         yield from _store(settings, data_dir, serving is not None)
     if audit:
         yield _audit(data_dir)
+        yield _approvals()
     yield _human_key(data_dir)
     yield _constitution()
     yield from _operations()
@@ -357,6 +359,22 @@ def _human_key(data_dir: Path) -> Check:
         fix = "find out who did it; `memory-anchor backup restore FILE --force` brings a backup's key back"
         return Check("human key", "failed", warning, fix, 4)
     return Check("human key", "ok", f"fingerprint {fingerprint}" if fingerprint else "none was made yet")
+
+
+def _approvals() -> Check:
+    """Return whether the approved texts are what the approvals left: none gone, added, changed or put back."""
+    from memory_anchor.interfaces.cli.setup import identity
+
+    try:
+        found = identity().faults()
+    except MemoryAnchorError as error:
+        return failed("approvals", error)
+    except OSError as error:
+        return failed("approvals", ours(error, Path(error.filename or ".")))
+    if not found:
+        return Check("approvals", "ok", "every approved text is there and in its place")
+    fix = "restore them with a backup, or approve the file anew: memory-anchor init"
+    return Check("approvals", "failed", "; ".join(found[:FAULTS_TOLD]), fix, 6)
 
 
 def _constitution() -> Check:

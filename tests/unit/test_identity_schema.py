@@ -270,6 +270,9 @@ def test_a_lost_identity_folder_is_told_and_the_project_stays_initialised(projec
     """Constitution: never silence, never the unsealed file; the project does not become new again."""
     schema = project.begun()
     shutil.rmtree(project.data / "identity" / "prj")
+    (copy,) = (project.data / "constitution-heads").iterdir()
+    assert contents(project.schema()) == [GOAL, STACK, CORE]
+    copy.unlink()
 
     again = project.schema()
 
@@ -280,8 +283,8 @@ def test_a_lost_identity_folder_is_told_and_the_project_stays_initialised(projec
     assert again.load().warnings == ()
 
 
-def test_a_tampered_approved_text_gives_way_to_the_one_before(project: Project) -> None:
-    """Constitution: the seal decides; what does not carry it is not served while an older sound text is there."""
+def test_a_tampered_approved_text_gives_way_to_its_sealed_copy(project: Project) -> None:
+    """Constitution: the seal decides; what does not carry it is not served, and the one before is not put back."""
     schema = project.begun()
     approve(schema, propose(schema))
     newest = sorted((project.data / "identity" / "prj" / "approved").glob("*.json"))[-1]
@@ -291,7 +294,7 @@ def test_a_tampered_approved_text_gives_way_to_the_one_before(project: Project) 
 
     served = project.schema().load()
 
-    assert [entry.content for entry in served.entries] == [GOAL, STACK, CORE]
+    assert [entry.content for entry in served.entries] == [GOAL, STACK, CORE, "提交前先跑测试"]
     assert "damaged" in served.warnings[0]
 
 
