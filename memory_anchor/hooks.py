@@ -29,6 +29,8 @@ from memory_anchor.safety import FENCE_RULE, fence, neutralise, strip_fenced
 from memory_anchor.text.persons import worded
 from memory_anchor.text.tokens import estimate_tokens
 
+COLD_START = "memory_anchor_cold_start"
+"""In a SessionStart's payload: this conversation's instructions came from the package, without the constitution."""
 EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact", "Stop", "SessionEnd")
 RECENT_EVENTS = 12
 """Events looked at for a session's start; the budget decides how many are told."""
@@ -93,7 +95,8 @@ class Hooks:
         match event:
             case "SessionStart":
                 self._forget(anchor)
-                return session_start(anchor, str(payload.get("source", "startup")), budget_tokens)
+                source = "compact" if payload.get(COLD_START) else str(payload.get("source", "startup"))
+                return session_start(anchor, source, budget_tokens)
             case "UserPromptSubmit":
                 return self._prompt(anchor, str(payload.get("prompt") or payload.get("user_prompt") or ""))
             case "PreCompact":
@@ -201,7 +204,7 @@ def _newest(read: Sequence[Message]) -> list[dict[str, Any]]:
 def session_start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> str:
     """Return what was being done and what is newest, within the budget; after a compaction L0 as well.
 
-    source: startup, resume, clear or compact, as the client says.
+    source: startup, resume, clear or compact, as the client says; after a cold start as after a compaction.
     """
     budget = budget_tokens or anchor.room.settings.budget.events
     about_key = anchor.room.identity.key_warning()

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import anyio
 
+from memory_anchor.interfaces.instructions import instructions_for
 from memory_anchor.runtime import handshake, wire
 from memory_anchor.runtime.backend import MemoryBackend
 from memory_anchor.runtime.recording import record_handshake
@@ -24,7 +25,10 @@ async def _recorded(backend: MemoryBackend, preamble: wire.Preamble) -> dict[str
     wire.PREAMBLE.set(preamble)
     server = backend.server(preamble)
     async with server.lifespan(server) as state:
-        return await record_handshake(server, state)
+        recorded = await record_handshake(server, state)
+    told = instructions_for(None, read_only=bool(preamble.read_only))
+    results = [{**one, "instructions": told} if "instructions" in one else one for one in recorded["results"]]
+    return {**recorded, "results": results}
 
 
 def packaged() -> dict[str, Any]:

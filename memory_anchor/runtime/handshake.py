@@ -1,9 +1,12 @@
-"""What an engine answered to the handshake, kept on disk so that a cold start can answer at once.
+"""What the bridge answers to the handshake while no engine serves, so that a cold start can answer at once.
 
 An agent's first request is made while its servers start: without its tools by then, the first turn goes without
-memory. So the bridge answers `initialize`, `server/discover` and `tools/list` from the file of this project, version,
-profile and rights, or from the one packaged with this version, and the engine takes over once it is loaded.
-Standard library only. A file that is damaged or of another version counts as none.
+memory. So the bridge answers `initialize`, `server/discover` and `tools/list` from the file packaged with this version,
+and the engine takes over once it is loaded. Which of its profiles a caller gets may hang on settings that the bridge
+does not read, so an engine notes the profile's name for the next start, and the name alone: what a model reads comes
+from the package, never from a file that anybody of this user may write. Hence no constitution either; the text says
+where it is, and the SessionStart hook of that session brings it. Standard library only. A note that is damaged, of
+another version or of no packaged profile counts as none.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 FOLDER = "handshakes"
 PACKAGED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "handshake.json")  # noqa: PTH100, PTH118, PTH120
 MAX_BYTES = 4 << 20
+MAX_NOTE_BYTES = 16_000
 MAX_FILES = 500
 CLIENT = {"name": "memory-anchor", "version": wire.VERSION}
 
@@ -38,16 +42,21 @@ def _path(data: str, kept: str) -> str:
 
 
 def load(data: str, preamble: wire.Preamble) -> dict[str, Any] | None:
-    """Return the recorded handshake of this caller, else the packaged one of its profile, else None."""
+    """Return the packaged handshake of the profile noted for this caller, else of the one it asks for, else None."""
+    profiles = _packaged()
     kept = key(preamble)
-    own = _read(_path(data, kept))
-    if own is not None and own.get("key") == kept and _is_sound(own):
-        return own
-    packaged = _read(PACKAGED) or {}
-    if packaged.get("version") != wire.VERSION:
-        return None
-    found = (packaged.get("profiles") or {}).get(packaged_name(preamble))
-    return found if isinstance(found, dict) and _is_sound(found) else None
+    own = _read(_path(data, kept), MAX_NOTE_BYTES) or {}
+    noted = own.get("profile") if own.get("key") == kept else None
+    found = profiles.get(noted) if isinstance(noted, str) else None
+    return found if found is not None else profiles.get(packaged_name(preamble))
+
+
+def _packaged() -> dict[str, dict[str, Any]]:
+    """Return profile -> handshake of this version, those alone that are sound."""
+    packaged = _read(PACKAGED, MAX_BYTES) or {}
+    profiles = packaged.get("profiles") if packaged.get("version") == wire.VERSION else None
+    found = profiles if isinstance(profiles, dict) else {}
+    return {name: one for name, one in found.items() if isinstance(one, dict) and _is_sound(one)}
 
 
 def packaged_name(preamble: wire.Preamble) -> str:
@@ -55,22 +64,40 @@ def packaged_name(preamble: wire.Preamble) -> str:
     return f"{preamble.profile or 'standard'}{' read-only' if preamble.read_only else ''}"
 
 
-def save(data: str, preamble: wire.Preamble, recorded: Mapping[str, Any]) -> None:
-    """Write what was recorded for this caller; unchanged, nothing is written. Raises OSError."""
+def profile_of(recorded: Mapping[str, Any]) -> str:
+    """Return the packaged profile that answers as was recorded, instructions apart; "" for none."""
+    wanted = _silent(recorded)
+    return next((name for name, one in _packaged().items() if _silent(one) == wanted), "")
+
+
+def _silent(handshake: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return version -> method -> result without the instructions, which are each caller's own."""
+    results = [
+        {name: part for name, part in one.items() if name != "instructions"} if isinstance(one, dict) else one
+        for one in handshake["results"]
+    ]
+    return {
+        version: {method: results[index] for method, index in methods.items()}
+        for version, methods in handshake["versions"].items()
+    }
+
+
+def save(data: str, preamble: wire.Preamble, profile: str) -> None:
+    """Note the packaged profile of this caller; unchanged, nothing is written. Raises OSError."""
     kept = key(preamble)
     path = _path(data, kept)
-    told = {"key": kept, **recorded}
-    if _read(path) == told:
+    note = {"key": kept, "profile": profile}
+    if _read(path, MAX_NOTE_BYTES) == note:
         return
     folder = os.path.dirname(path)  # noqa: PTH120
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
     if len(os.listdir(folder)) >= MAX_FILES:  # noqa: PTH208
         forget(data)
-    wire.write_private(path, json.dumps(told, ensure_ascii=False, separators=(",", ":")))
+    wire.write_private(path, json.dumps(note, ensure_ascii=False, separators=(",", ":")))
 
 
 def forget(data: str) -> None:
-    """Drop every recorded handshake; to be called when what `instructions` carry has changed."""
+    """Drop every note."""
     folder = os.path.join(data, FOLDER)  # noqa: PTH118
     try:
         names = os.listdir(folder)  # noqa: PTH208
@@ -83,11 +110,11 @@ def forget(data: str) -> None:
             continue
 
 
-def _read(path: str) -> dict[str, Any] | None:
+def _read(path: str, most_bytes: int) -> dict[str, Any] | None:
     try:
         with open(path, "rb") as file:  # noqa: PTH123
-            value = json.loads(file.read(MAX_BYTES))
-    except (OSError, ValueError):
+            value = json.loads(file.read(most_bytes))
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

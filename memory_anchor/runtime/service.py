@@ -30,6 +30,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
+from memory_anchor.hooks import COLD_START
 from memory_anchor.interfaces.callers import log_bug
 from memory_anchor.runtime import handshake, limits, spool, wire
 from memory_anchor.runtime.engine import StatePost
@@ -59,6 +60,8 @@ RECORD_AFTER_S = 0.5
 """The handshake is recorded this long after a bridge came, so that its first calls go first."""
 RECORD_EVERY_S = 60.0
 SHOWN = 40
+COLD_MAX = 1_000
+"""Conversations noted whose bridge came while the engine was loading."""
 
 
 class Backend(Protocol):
@@ -122,6 +125,7 @@ class Service:
         self._learning = anyio.CapacityLimiter(LEARNING_AT_ONCE)
         self._open: Counter[tuple[str, str]] = Counter()
         self._states: dict[int, Any] = {}
+        self._cold: set[str] = set()
         self._recorded: dict[str, float] = {}
         self._busy_at = time.monotonic()
         self._spool_at = 0.0
@@ -325,12 +329,16 @@ class Service:
         }
 
     async def _hook(self, preamble: wire.Preamble, line: dict[str, Any]) -> dict[str, Any]:
+        cold = not self._loaded.is_set()  # then the bridge of this session was not told the constitution either
         await self._loaded.wait()
         backend = self._backend
         try:
             event, payload = event_of(line), payload_of(line)
         except BadInput as error:
             return {"anchor": wire.WIRE, "ok": False, "error": str(error)}
+        if event == "SessionStart" and (cold or preamble.conversation in self._cold):
+            self._cold.discard(preamble.conversation)
+            payload = {**payload, COLD_START: True}
         if backend is None or self._ending.is_set():
             return {"anchor": wire.WIRE, "ok": False, "error": "the engine is ending"}
         self._busy_at = time.monotonic()
@@ -388,6 +396,8 @@ class Service:
             await _say(writer, {"anchor": wire.WIRE, "retiring": True, "version": wire.VERSION})
             self._end(f"a bridge of version {preamble.version} came")
             return
+        if not self._loaded.is_set() and len(self._cold) < COLD_MAX:
+            self._cold.add(preamble.conversation)  # its bridge answers from the package, which has no constitution
         await self._loaded.wait()
         if self._backend is None or self._ending.is_set():
             return
@@ -490,7 +500,7 @@ class Service:
             del self._open[conversation]
 
     async def _record(self, server: Server[Any], preamble: wire.Preamble, state: Any) -> None:
-        """Keep the handshake of this project on disk for the next cold start."""
+        """Note on disk which packaged handshake is this caller's, for the next cold start."""
         key = handshake.key(preamble)
         now = time.monotonic()
         if now - self._recorded.get(key, -RECORD_EVERY_S) < RECORD_EVERY_S:
@@ -499,8 +509,9 @@ class Service:
         await anyio.sleep(RECORD_AFTER_S)
         wire.PREAMBLE.set(preamble)
         try:
-            recorded = await record_handshake(server, state)
-            handshake.save(str(self._data), preamble, recorded)
+            profile = handshake.profile_of(await record_handshake(server, state))
+            if profile:
+                handshake.save(str(self._data), preamble, profile)
         except OSError as error:
             log.warning("the handshake was not recorded: %s", error.strerror)
         except Exception as bug:

@@ -15,7 +15,7 @@ import pytest
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import NotFound, Refused
-from memory_anchor.hooks import KEEP, Hooks, clears
+from memory_anchor.hooks import COLD_START, KEEP, Hooks, clears
 from memory_anchor.interfaces.clients import hooks as process
 from memory_anchor.model import Actor, Layer, RetrievedSnippet, Scope
 from memory_anchor.runtime import spool
@@ -84,6 +84,7 @@ def test_the_constitution_comes_back_after_a_compaction_only(tmp_path: Path, app
     here = approve(core.anchor(Actor(scope=Scope(conversation="c"), project_dir=str(project))))
     assert "永远先写测试" in Hooks().answer(here, "SessionStart", {"source": "compact"})
     assert "永远先写测试" not in Hooks().answer(here, "SessionStart", {"source": "startup"})
+    assert "永远先写测试" in Hooks().answer(here, "SessionStart", {"source": "startup", COLD_START: True})
 
 
 def test_a_prompt_brings_up_a_fact_that_bears_on_it_and_only_once(core: Core) -> None:

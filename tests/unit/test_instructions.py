@@ -32,6 +32,22 @@ def test_a_long_constitution_shows_its_first_entries_and_the_call_for_the_rest()
     assert f"({20 - shown} more: call get_constitution now)" in told
 
 
+def test_before_the_first_approval_one_line_says_what_a_human_runs():
+    """Attack A1: an empty L0 is no silence."""
+    told = instructions_for(
+        _constitution(warnings=("no constitution is in force; run `memory-anchor init`",)), read_only=False
+    )
+    assert told.splitlines()[-1] == "(no constitution is in force; run `memory-anchor init`)"
+    assert "has warnings" not in told
+
+
+def test_the_packaged_text_of_a_cold_start_claims_nothing_about_a_constitution():
+    """Finding 9: no warning that is none, and the call that gets the rules."""
+    told = instructions_for(None, read_only=False)
+    assert "get_constitution" in told
+    assert "has warnings" not in told and "in force" not in told
+
+
 def test_warnings_send_the_client_to_the_whole_text():
     assert "has warnings" in instructions_for(_constitution("a", warnings=("line 2 differs",)), read_only=False)
 

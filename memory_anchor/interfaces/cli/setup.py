@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from memory_anchor.inputs import project_id as checked_project_id
 from memory_anchor.interfaces.cli.link import data_dir, preamble
 from memory_anchor.interfaces.cli.output import clipped, err, guarded, out, quiet, show_json
 from memory_anchor.layers.identity_schema import IdentitySchema
-from memory_anchor.runtime import handshake, wire
+from memory_anchor.runtime import wire
 
 Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 STARTER = """\
@@ -52,8 +51,6 @@ def register(app: typer.Typer) -> None:
 def identity() -> IdentitySchema:
     """Return L0 of the project this command is run in. It lives in files of its own, so no engine is asked."""
     os.umask(0o077)
-    # What instructions carry may change here: the next cold start must not show what was recorded before.
-    atexit.register(handshake.forget, str(data_dir()))
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.projects import Projects
     from memory_anchor.adapters.system import Ids, SystemClock
