@@ -147,7 +147,7 @@ def test_an_untouched_archive_has_no_faults_and_a_human_can_begin_anew(room: Roo
 
 
 def test_losing_only_the_head_or_only_the_text_loses_nothing(room: Room) -> None:
-    """Red line beside attack A26: one damaged file takes nothing from the identity; the audit trail is the witness."""
+    """Attack A26, and the red line beside it: one damaged file takes nothing from the identity."""
     whole = ["Deploy whenever you like", NEW_RULE]
     room.head.write_text("{torn", encoding="utf-8")
     assert [entry.content for entry in room.schema().load().entries] == whole
