@@ -95,6 +95,7 @@ class Bridge:
         self._resting = False  # no engine wanted until the agent asks something
         self._next_try = 0.0
         self._read_file = False
+        self._told_version = ""
         self._parted: tuple[int, float] | None = None  # the engine asked to hand over for its settings, and when
 
     def run(self) -> None:
@@ -325,10 +326,22 @@ class Bridge:
             self._refused(now, line)
             return True
         self._ready_at, self._started_at = now, None
+        self._compare_versions(line)
         for waiting in self.relay.engine_ready():
             self._unsent += waiting
         self._send()
         return False
+
+    def _compare_versions(self, line: bytes) -> None:
+        """Say once what to do when the engine belongs to a newer memory-anchor; it serves this bridge all the same."""
+        version = str(json.loads(line).get("version", ""))
+        if self._told_version == version or not wire.newer(version, than=wire.VERSION):
+            return
+        self._told_version = version
+        self._note(
+            f"the engine is version {version} and this bridge {wire.VERSION}; it works, but restart this client to use "
+            "the newer one. If this comes again, run `memory-anchor install CLIENT` with the newer memory-anchor"
+        )
 
     def _refused(self, now: float, line: bytes) -> None:
         reason = str(json.loads(line).get("refused"))

@@ -68,8 +68,9 @@ class Preamble(_Fields):
     __slots__ = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields that differ from their default."""
-        return {name: value for name, value in self._asdict().items() if value != self._field_defaults[name]}
+        """Return the version, which is another one's default, and the fields that differ from theirs."""
+        own = self._asdict()
+        return {name: own[name] for name in own if name == "version" or own[name] != self._field_defaults[name]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Preamble:

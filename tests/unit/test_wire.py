@@ -169,3 +169,9 @@ def test_the_packaged_handshake_is_what_the_server_answers() -> None:
             found = handshake.load("/nowhere", wire.Preamble(profile=profile, read_only=read_only))
             assert found is not None
             assert set(found["versions"]) >= {"2025-06-18", "2025-11-25", "2026-07-28"}
+
+
+def test_a_preamble_always_says_its_version() -> None:
+    """Attack N4: a default of one version is not another's, so an engine is told even when it looks like its own."""
+    assert wire.Preamble().to_json() == {"version": wire.VERSION}
+    assert json.loads(wire.greeting("mcp", wire.Preamble(), {}))["preamble"]["version"] == wire.VERSION
