@@ -161,6 +161,13 @@ class LifecycleSettings(_Group):
     idle_conversation_s: int = Field(1800, ge=1)
 
 
+class BackupSettings(_Group):
+    """Automatic backups, in `backups/` of the data directory. every_h: hours between two, 0: none. keep: the newest."""
+
+    every_h: int = Field(24, ge=0, le=8_760)
+    keep: int = Field(7, ge=1, le=365)
+
+
 class RetrievalSettings(_Group):
     """Switches of recall; the weights behind them and what each measured are in docs/retrieval.md."""
 
@@ -249,6 +256,7 @@ class Settings(_Group):
     constitution: ConstitutionSettings = ConstitutionSettings()
     conflicts: ConflictSettings = ConflictSettings()
     lifecycle: LifecycleSettings = LifecycleSettings()
+    backup: BackupSettings = BackupSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     agents: Mapping[str, AgentSettings] = Field(default_factory=dict)
     collections: Mapping[str, CollectionSettings] = Field(default_factory=dict)

@@ -77,6 +77,10 @@ class Scheduler:
         self._queued: set[str] = set()
         self._thread: threading.Thread | None = None
 
+    def add(self, job: Job) -> None:
+        """Take one more job, behind those there are. Before `start`."""
+        self._jobs[job.name] = job
+
     @property
     def jobs(self) -> Mapping[str, Job]:
         return self._jobs

@@ -21,7 +21,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.hooks import Hooks
 from memory_anchor.interfaces.callers import actor_from
 from memory_anchor.model import Actor
-from memory_anchor.runtime import wire
+from memory_anchor.runtime import nightly, wire
 from memory_anchor.runtime.engine import beside, taken_over
 from memory_anchor.runtime.environment import CONFIG_FILE, governed, own_file
 from memory_anchor.runtime.lock import DirectoryLock
@@ -92,6 +92,7 @@ def build(lock: DirectoryLock, settings: Settings | None = None) -> MemoryBacken
     """
     chosen = settings_of(os.environ) if settings is None else settings
     core = build_core(chosen, data_dir=lock.directory, lock=lock)
+    nightly.register(core)
     # What a process loaded lives as long as it does. Looking at it again in every full collection stopped all threads
     # for 50 to 75 ms (100,000 objects); frozen, a collection takes less than one.
     core.start(settled=gc.freeze)

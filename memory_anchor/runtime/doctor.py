@@ -16,9 +16,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from memory_anchor.adapters.system import SystemClock
 from memory_anchor.errors import TABLE, BadInput, DiskFull, MemoryAnchorError, StoreDamaged, WrongEmbedder, report
 from memory_anchor.files import ours
 from memory_anchor.runtime import engine, environment, wire
@@ -67,6 +69,8 @@ def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator
     yield _engine(serving)
     if settings is not None:
         yield from _store(settings, data_dir, serving is not None)
+        yield _backups(data_dir, settings)
+    yield from _salvaged(data_dir)
     if audit:
         yield _audit(data_dir)
         yield _approvals()
@@ -155,6 +159,9 @@ def _engine(serving: Mapping[str, Any] | None) -> Check:
     if serving is None:
         return Check("engine", "ok", "none runs; the first agent starts one")
     told = f"pid {serving['pid']}, version {serving['version']}, {serving['state']}, {serving['bridges']} bridges"
+    if wire.newer(str(serving["version"]), than=wire.VERSION):
+        fix = "use the newer memory-anchor: pip install --upgrade memory-anchor"
+        return Check("engine", "warning", f"{told}; this is the older {wire.VERSION}", fix)
     if serving["version"] != wire.VERSION:
         return Check("engine", "warning", f"{told}; this is {wire.VERSION}", "memory-anchor engine stop")
     return Check("engine", "ok", told)
@@ -325,6 +332,33 @@ def _fix_of(error: MemoryAnchorError, data_dir: Path) -> str:
 
 
 # --- beside the store ----------------------------------------------------------------------------------------------
+
+
+def _backups(data_dir: Path, settings: Settings) -> Check:
+    """Return when the last backup was made; a late one is worth a word where there is anything to keep."""
+    from memory_anchor.runtime import nightly
+
+    there = nightly.listed(data_dir)
+    often = f"one every {settings.backup.every_h} h" if settings.backup.every_h else "automatic ones are off"
+    if not there:
+        is_new = not (data_dir / "audit" / "audit.jsonl").exists() or settings.backup.every_h == 0
+        state: State = "ok" if is_new else "warning"
+        return Check("backups", state, f"none was made yet; {often}", "" if is_new else "memory-anchor backup create")
+    last = there[-1]
+    told = f"{len(there)}, the last {last['made_at']} at {last['file']}; {often}"
+    age_h = (SystemClock().now() - datetime.fromisoformat(last["made_at"])).total_seconds() / 3600
+    if settings.backup.every_h and age_h > nightly.LATE_FACTOR * settings.backup.every_h:
+        return Check("backups", "warning", told, "memory-anchor backup create")
+    return Check("backups", "ok", told)
+
+
+def _salvaged(data_dir: Path) -> Iterator[Check]:
+    from memory_anchor.runtime.salvage import last_account
+
+    if (last := last_account(data_dir)) is not None:
+        folder, lost = last
+        told = f"the damaged store of the last salvage lies in {folder}; its salvage.json names {lost} lost versions"
+        yield Check("salvage", "warning" if lost else "ok", told, f"rm -r {folder}" if not lost else "")
 
 
 def _audit(data_dir: Path) -> Check:

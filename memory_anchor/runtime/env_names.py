@@ -22,7 +22,7 @@ HIDDEN = "http.tokens"
 ANY = "*"
 KNOWN: Mapping[str, str] = {
     "": "data_dir project_dir profile read_only paused scope store embedder llm budget gate constitution conflicts "
-    "lifecycle retrieval agents collections http engine",
+    "lifecycle backup retrieval agents collections http engine",
     "scope": "account user agent project",
     "store": "kind url path api_key reserve_mb sync sync_ms",
     "embedder": "kind model dimensions api_key base_url model_path",
@@ -35,6 +35,7 @@ KNOWN: Mapping[str, str] = {
     "conflicts.policy": ANY,
     "lifecycle": "default_ttl_days max_entries max_archived_share forget_below policy activation forget_facts "
     "confidence_half_life_days idle_conversation_s",
+    "backup": "every_h keep",
     "retrieval": "priors conversation fold_duplicates lens weights reranker reranker_path reranker_deadline_s "
     "cache_ttl_s",
     "retrieval.weights": ANY,

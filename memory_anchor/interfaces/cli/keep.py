@@ -32,9 +32,10 @@ def register(app: typer.Typer) -> None:
     app.command("import")(import_)
     app.command()(reindex)
     app.command()(doctor)
-    backup = typer.Typer(help="Backups: create one while serving, or restore one.", no_args_is_help=True)
+    backup = typer.Typer(help="Backups: create one while serving, list, or restore one.", no_args_is_help=True)
     backup.command("create")(backup_create)
     backup.command("restore")(backup_restore)
+    backup.command("list")(backup_list)
     app.add_typer(backup, name="backup")
 
 
@@ -177,6 +178,22 @@ def backup_create(
         show_json(told)
     else:
         quiet(f"{told['versions']} versions, {told['bytes']} bytes in {told['file']}")
+
+
+@guarded
+def backup_list(json_: Json = False) -> None:
+    """Show the backups made of this memory that are still there, oldest first."""
+    from memory_anchor.runtime.nightly import listed
+
+    backups = listed(data_dir())
+    if json_:
+        show_json({"backups": backups})
+        return
+    for one in backups:
+        kind = "automatic" if one["automatic"] else "by hand"
+        out.print(f"{shown(one['made_at'])} [dim]{kind}, {one['bytes']} bytes[/] {shown(one['file'])}")
+    if not backups:
+        quiet("there is none; the engine makes one a night, or run `memory-anchor backup create`")
 
 
 @guarded

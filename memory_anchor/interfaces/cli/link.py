@@ -139,8 +139,10 @@ def _run_here(name: str, arguments: Mapping[str, Any], human: Signer | None) -> 
         return late
     with lock:
         from memory_anchor.app import build_core, settings_of
+        from memory_anchor.runtime import nightly
 
         core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock)
+        nightly.register(core)
         try:
             return run_signed(core, name, arguments, human)
         finally:

@@ -38,8 +38,10 @@ def session() -> Iterator[Ask]:
         return
     with lock:
         from memory_anchor.app import build_core, settings_of
+        from memory_anchor.runtime import nightly
 
         core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock)
+        nightly.register(core)
 
         def ask(name: str, *, human: Signer | None = None, **arguments: Any) -> dict[str, Any]:
             given = {key: value for key, value in arguments.items() if value is not None}
