@@ -212,7 +212,9 @@ def _client(project: Path, data: Path) -> Any:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MEMORY_ANCHOR_", "CLAUDE"))}
     env.update(MEMORY_ANCHOR_DATA_DIR=str(data), MEMORY_ANCHOR_PROJECT_DIR=str(project))
     return Client(
-        StdioServerParameters(command=sys.executable, args=["-m", "memory_anchor", "mcp"], env=env, cwd=str(project)),
+        StdioServerParameters(
+            command=sys.executable, args=["-P", "-m", "memory_anchor", "mcp"], env=env, cwd=str(project)
+        ),
         read_timeout_seconds=CALL_TIMEOUT_S,
     )
 

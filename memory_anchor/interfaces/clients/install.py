@@ -194,8 +194,10 @@ def own_command(env: Mapping[str, str]) -> tuple[str, ...]:
     beside = Path(sys.executable).parent / (f"{places.NAME}.exe" if sys.platform == "win32" else places.NAME)
     if beside.is_file():
         return (str(beside),)
-    found = shutil.which(places.NAME, path=env.get("PATH"))
-    return (found,) if found else (sys.executable, "-m", "memory_anchor")
+    # What is written is run in every folder: no program or package of that folder may take its place.
+    folders = [part for part in env.get("PATH", "").split(os.pathsep) if Path(part).is_absolute()]
+    found = shutil.which(places.NAME, path=os.pathsep.join(folders))
+    return (found,) if found else (sys.executable, "-P", "-m", "memory_anchor")
 
 
 def _by_file(parts: tuple[Part, ...]) -> dict[Path, tuple[Part, ...]]:
