@@ -15,7 +15,7 @@ from memory_anchor import inputs, rights
 from memory_anchor.activation import merged_priority
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import BadInput
-from memory_anchor.layers.records import newest_first
+from memory_anchor.layers.records import newest_first, with_receipt
 from memory_anchor.model import (
     HISTORY,
     Citation,
@@ -97,16 +97,25 @@ class Curation:
             if expected_version is not None
             else None
         )
+        request = self._anchor.request("edit", id=name, content=text, version=version)
+        if (done := self._anchor.replayed(request)) is not None:
+            return done
         current = self._changeable(name, Deed.EDIT)
         if current.content == text:
             return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, "the text is the same already")
         changes: dict[str, Any] = {"content": text}
         if self._is_human:
             changes.update(origin=Origin.HUMAN, confidence=1.0)
-        done = self._anchor.change(
-            name, reason="edited", kind="edit", outcome=Outcome.UPDATED, expected_version=version, **changes
+        return self._anchor.change(
+            name,
+            reason="edited",
+            kind="edit",
+            outcome=Outcome.UPDATED,
+            request=request,
+            redactions=kinds,
+            expected_version=version,
+            **changes,
         )
-        return replace(done, redactions=kinds)
 
     def judge(self, memory_id: object, epistemic: object, shown_by: object = None) -> WriteOutcome:
         """Say how far a memory holds: hypothesis, verified or refuted; a refuted idea stays findable as a warning.
@@ -118,6 +127,9 @@ class Curation:
         judged = inputs.choice("epistemic", epistemic, Epistemic)
         said = inputs.text("shown_by", shown_by, most=inputs.REASON_MAX, required=judged is not Epistemic.HYPOTHESIS)
         evidence = self._anchor.made_safe(said, "shown_by")[0] if said else ""
+        request = self._anchor.request("judge", id=name, epistemic=judged.value, shown_by=evidence)
+        if (done := self._anchor.replayed(request)) is not None:
+            return done
         current = self._changeable(name, Deed.JUDGE)
         at = self._anchor.services.clock.now()
         changes: dict[str, Any] = {"epistemic": judged, "tags": marked(current.tags, judged)}
@@ -127,25 +139,35 @@ class Curation:
         if judged is Epistemic.VERIFIED:
             changes["corroborated_at"] = at
         reason = f"{judged.value}: {evidence}" if evidence else judged.value
-        return self._anchor.change(name, reason=reason, kind="judge", outcome=Outcome.UPDATED, **changes)
+        return self._anchor.change(
+            name, reason=reason, kind="judge", outcome=Outcome.UPDATED, request=request, **changes
+        )
 
     def pin(self, memory_id: object, *, pinned: bool = True) -> WriteOutcome:
         """Pin a memory, so that no job forgets it, or let it go again."""
         self._anchor.check_writable()
         name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
         word = "pinned" if pinned else "unpinned"
+        request = self._anchor.request(word, id=name)
         with self._records.lock:
+            if (done := self._anchor.replayed(request)) is not None:
+                return done
             current = self._changeable(name, Deed.PIN if pinned else Deed.UNPIN)
             # A human's pin over an agent's is written: from then on it is a human's.
             same = current.pinned is pinned and not (pinned and self._is_human and not self._pinned_by_a_human(current))
             if same:
                 return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, f"it is {word} already")
-            return self._anchor.change(name, reason=word, kind=word, outcome=Outcome.UPDATED, pinned=pinned)
+            return self._anchor.change(
+                name, reason=word, kind=word, outcome=Outcome.UPDATED, request=request, pinned=pinned
+            )
 
     def restore(self, memory_id: object) -> WriteOutcome:
         """Bring an archived memory back into every search; a superseded one must be settled instead."""
         self._anchor.check_writable()
         name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
+        request = self._anchor.request("restore", id=name)
+        if (done := self._anchor.replayed(request)) is not None:
+            return done
         current = self._records.read(name, self._anchor.actor.scope)
         if current.status is not Status.ARCHIVED:
             raise BadInput(f"{name} is {current.status.value}; allowed is an archived memory")
@@ -155,7 +177,9 @@ class Curation:
             None,
         )
         status = before.status if before is not None else Status.ACTIVE
-        return self._anchor.change(name, reason="restored", kind="restore", outcome=Outcome.UPDATED, status=status)
+        return self._anchor.change(
+            name, reason="restored", kind="restore", outcome=Outcome.UPDATED, request=request, status=status
+        )
 
     def inbox(self, *, limit: object = 50) -> list[ReviewItem]:
         """Return what waits for a decision: pending memories, then contradictions, oldest first."""
@@ -209,7 +233,10 @@ class Curation:
         if resolution not in RESOLUTIONS:
             raise BadInput(f"resolution is {str(resolution)[:40]!r}; allowed are {', '.join(RESOLUTIONS)}")
         records = self._records
+        request = self._anchor.request("settle", id=name, resolution=str(resolution))
         with records.lock:
+            if (done := records.replayed(request)) is not None:
+                return done
             one = records.read(name, self._anchor.actor.scope)
             if one.status is not Status.DISPUTED or not one.disputes:
                 raise BadInput(f"{name} is {one.status.value}; allowed is a memory of an open contradiction")
@@ -221,12 +248,14 @@ class Curation:
                 rights.check_seen(_stamps(seen), [one, *others])
             new, *old = sorted([one, *others], key=_age, reverse=True)
             steps = self._resolved(new, old, str(resolution))
-            entries = [records.revised_entry(step.new, step.closed) for step in steps]
+            winner = next(s.new for s in steps if s.new.status is Status.ACTIVE)
+            outcome = Outcome.UPDATED if resolution == "merge" else Outcome.SUPERSEDED
+            loser = next((s.new.id for s in steps if s.new.status is Status.SUPERSEDED), None)
+            answer = WriteOutcome(outcome, winner.id, winner.layer, winner.status, f"settled: {resolution}", loser)
+            kept = {winner.id: with_receipt(winner, request, answer)}
+            entries = [records.revised_entry(kept.get(step.new.id, step.new), step.closed) for step in steps]
             records.commit(entries, closed=[s.closed for s in steps], kind="settle", by=steps[0].new.author)
-        winner = next(s.new for s in steps if s.new.status is Status.ACTIVE)
-        outcome = Outcome.UPDATED if resolution == "merge" else Outcome.SUPERSEDED
-        loser = next((s.new.id for s in steps if s.new.status is Status.SUPERSEDED), None)
-        return WriteOutcome(outcome, winner.id, winner.layer, winner.status, f"settled: {resolution}", loser)
+        return answer
 
     def _resolved(self, new: Memory, old: list[Memory], resolution: str) -> list[Revision]:
         at = self._anchor.services.clock.now()
@@ -264,12 +293,15 @@ class Curation:
         self._anchor.check_writable()
         rights.check(deed, self._anchor.actor.caller)
         name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
+        request = self._anchor.request("review", id=name, decision=reason, content=changes.get("content"))
         with self._records.lock:
+            if (done := self._anchor.replayed(request)) is not None:
+                return done
             current = self._records.read(name, self._anchor.actor.scope)
             if current.status is not Status.PENDING:
                 raise BadInput(f"{name} is {current.status.value}; allowed is a pending memory")
             rights.check_seen(_stamps(seen), [current])
-            return self._anchor.change(name, reason=reason, kind="review", outcome=outcome, **changes)
+            return self._anchor.change(name, reason=reason, kind="review", outcome=outcome, request=request, **changes)
 
     def _waits_for_user(self, memory: Memory, against: Sequence[Memory]) -> bool:
         return rights.waits_for_user((memory, *against), self._anchor.room.asks_user)

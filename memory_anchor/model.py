@@ -274,7 +274,8 @@ USAGE_KEPT = 10
 class Receipt:
     """A stored answer to one request, so that a repeat gets the same answer.
 
-    key: hash of client, conversation and request id. fingerprint: hash of what was asked. outcome: the answer as JSON.
+    key: hash of account, project, client, conversation and request id. fingerprint: hash of what was asked.
+    outcome: the answer as JSON.
     """
 
     key: str
@@ -282,7 +283,8 @@ class Receipt:
     outcome: Mapping[str, Any]
 
 
-RECEIPTS_KEPT = 16
+RECEIPTS_KEPT = 64
+"""Of one memory: as many requests may be answered by it before the first of them is forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

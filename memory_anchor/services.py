@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from memory_anchor.activation import ActivationSettings
@@ -21,6 +21,7 @@ from memory_anchor.lifecycle.disagreements import RecalledTogether
 from memory_anchor.lifecycle.usage import UsageBuffer
 from memory_anchor.model import MemoryType
 from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore
+from memory_anchor.repeats import FirstAnswers
 from memory_anchor.retrieval.nearness import Nearness
 from memory_anchor.retrieval.search import Searcher
 from memory_anchor.settings import Settings
@@ -54,6 +55,7 @@ class Services:
     activation: ActivationSettings
     tags: TagNeighbours
     recalled: RecalledTogether
+    answers: FirstAnswers = field(default_factory=FirstAnswers)
     project_note: Callable[[str], str] = lambda _: ""
     """What is to be told, once, about which project this is; "" for nothing."""
 

@@ -26,6 +26,7 @@ from memory_anchor.model import (
     Caller,
     Citation,
     Layer,
+    Memory,
     MemoryType,
     Origin,
     Outcome,
@@ -107,6 +108,9 @@ class Writes:
         self.check_writable()
         told = inputs.text("summary", summary, most=inputs.CONTENT_MAX, required=False)
         clean, kinds = self.made_safe(told, "summary") if told else ("", ())
+        request = self._request("", "end_session", {"summary": clean})
+        if (done := self.services.records.replayed(request)) is not None:
+            return [done]  # what came into mind since then stays there
         with self.services.active.taking(self.actor.scope) as values:
             content = session_text(clean, values)
             if not content:
@@ -122,7 +126,7 @@ class Writes:
                 origin=own,
                 redactions=kinds,
             )
-            return [self.services.events.log(self.actor, draft, self._request("", "end_session", {"content": content}))]
+            return [self.services.events.log(self.actor, draft, request)]
 
     # --- L2 -------------------------------------------------------------------------------------------------
 
@@ -248,9 +252,15 @@ class Writes:
         self.check_writable()
         name = inputs.text("event_id", event_id, most=inputs.NAME_MAX)
         claim = inputs.number("confidence", confidence, least=0, most=1)
+        text, kinds = self.made_safe(inputs.content(content), "content") if content is not None else ("", ())
+        asked = {"event_id": name, "content": text, "confidence": claim}
+        request = self._request(request_id, "promote_to_fact", asked)
+        done = self.services.records.replayed(request)
         event = self.services.records.read(name, self.actor.scope)
         if event.layer is not Layer.EVENT_LOG:
             raise BadInput(f"event_id {name!r} is in {event.layer.value}; allowed is an event of event_log")
+        if done is not None:
+            return self._promoted(event, done)
         if event.promoted_to:
             return WriteOutcome(
                 Outcome.SKIPPED,
@@ -260,9 +270,8 @@ class Writes:
                 f"event {name} was promoted before",
                 target_id=name,
             )
-        text, kinds = self.made_safe(inputs.content(content), "content") if content is not None else (event.content, ())
         draft = FactDraft(
-            content=text,
+            content=text or event.content,
             type=MemoryType.FACT,
             key=event.key,
             tags=event.tags,
@@ -277,13 +286,11 @@ class Writes:
             redactions=kinds,
         )
         self.check_usage(Layer.VERIFIED_FACT, draft.origin, draft.visibility)
-        outcome = self.services.facts.save(
-            self.actor,
-            draft,
-            self._request(request_id, "promote_to_fact", {"event_id": name, **_asked(draft, None)}),
-            gate=self.room.gate,
-        )
-        if outcome.id is not None:
+        return self._promoted(event, self.services.facts.save(self.actor, draft, request, gate=self.room.gate))
+
+    def _promoted(self, event: Memory, outcome: WriteOutcome) -> WriteOutcome:
+        """Return the answer to a promotion, its event marked; a kill may have come between the two."""
+        if outcome.id is not None and not event.promoted_to:
             self._mark_promoted(event.id, outcome.id)
         return replace(outcome, target_id=outcome.target_id or event.id)
 
@@ -316,11 +323,16 @@ class Writes:
         self.check_writable()
         why = inputs.stored("reason", reason, most=inputs.REASON_MAX) or "asked to forget"
         name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
+        request = self.request("forget", id=name, reason=why)
+        if (done := self.replayed(request)) is not None:
+            return done
         current = self.services.records.read(name, self.actor.scope)
         if current.status is Status.ARCHIVED:
             return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, "it is archived already")
         rights.check(Deed.FORGET, self.actor.caller, [current])
-        return self.change(name, reason=why, kind="forget", outcome=Outcome.ARCHIVED, status=Status.ARCHIVED)
+        return self.change(
+            name, reason=why, kind="forget", outcome=Outcome.ARCHIVED, request=request, status=Status.ARCHIVED
+        )
 
     def change(
         self,
@@ -329,15 +341,18 @@ class Writes:
         reason: str,
         kind: str,
         outcome: Outcome,
+        request: Request | None,
+        redactions: tuple[str, ...] = (),
         expected_version: int | None = None,
         **changes: Any,
     ) -> WriteOutcome:
         """Write the next version of a memory with `changes`; the caller has been checked.
 
+        request: was looked for before the caller's checks, and is once more under the lock.
+
         Raises VersionConflict: `expected_version` is given and somebody wrote another one meanwhile.
         """
         records = self.services.records
-        request = self._request("", kind, {"id": name, "reason": reason, "changes": sorted(changes)})
         with records.lock:
             done = records.replayed(request)
             if done is not None:
@@ -357,7 +372,7 @@ class Writes:
                 written_in=self.actor.scope.conversation,
                 **changes,
             )
-            answer = WriteOutcome(outcome, name, step.new.layer, step.new.status, reason)
+            answer = WriteOutcome(outcome, name, step.new.layer, step.new.status, reason, redactions=redactions)
             new = with_receipt(step.new, request, answer)
             entry = records.revised_entry(new, step.closed)
             records.commit([entry], closed=[step.closed], kind=kind, by=step.new.author)
@@ -416,6 +431,14 @@ class Writes:
         if chosen is Visibility.CONVERSATION and not self.actor.scope.conversation:
             raise BadInput("visibility is conversation and this call belongs to none; allowed are the wider ones")
         return chosen
+
+    def request(self, tool: str, **asked: Any) -> Request | None:
+        """Return how this call is recognised again: over what was asked, never over a state that the call changes."""
+        return self._request("", tool, asked)
+
+    def replayed(self, request: Request | None) -> WriteOutcome | None:
+        """Return the first answer to this request, to be looked for before any check of what it has changed."""
+        return self.services.records.replayed(request)
 
     def _request(self, request_id: object, tool: str, asked: Mapping[str, Any]) -> Request | None:
         name = inputs.text("request_id", request_id, most=inputs.REQUEST_ID_MAX, required=False)

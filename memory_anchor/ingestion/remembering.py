@@ -120,7 +120,7 @@ class Rememberer:
         visibility = VISIBLE_TO[one.about]
         if visibility is Visibility.PROJECT and actor.scope.collection:
             visibility = Visibility.AGENT
-        key = stable_hash("remembered", actor.scope.project, actor.scope.conversation, one.type.value, one.content)
+        key = stable_hash("remembered", *_whose(actor), one.type.value, one.content)
         request = Request(key, key, explicit=False)
         if LAYER_OF_TYPE[one.type] is Layer.EVENT_LOG:
             draft = EventDraft(
@@ -165,3 +165,9 @@ class Rememberer:
         said = [message.content if message.role != "tool" else "" for message in messages]
         rows = self._rows(said) if len(messages) <= EMBEDDED_MAX else None
         return [Episode(0, len(messages), "end")] if rows is None else episodes(messages, rows)
+
+
+def _whose(actor: Actor) -> tuple[str, ...]:
+    """Return what a candidate's request belongs to: no answer of one agent is told to another."""
+    scope = actor.scope
+    return (scope.account, scope.project, scope.user, scope.agent, scope.conversation)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from memory_anchor.interfaces.tool_calls import shaped_memory
 from memory_anchor.layers.signed_requests import CHALLENGE_CALL, Proof
 from memory_anchor.rights import Deed
 from memory_anchor.runtime.wire import Preamble
+from memory_anchor.text.hashing import stable_hash
 
 Json = dict[str, Any]
 Call = Callable[[Core, MemoryAnchor, Json], Json]
@@ -59,9 +60,17 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any])
     if proof is not None:
         signed = Proof.of(proof)
         actor = core.as_human(actor, signed, call=name, arguments=given, caller=preamble._asdict())
+    elif preamble.nonce:  # a human's call holds a challenge that is used up; an agent's may come again after a kill
+        actor = replace(actor, nonce=f"{preamble.nonce}/{name}")
     at = _moved_to(core, name, given)
-    with moved(at), core.foreground if name in ANSWERED_FIRST else nullcontext():
-        return function(core, core.anchor(actor), given)
+
+    def work() -> Json:
+        with moved(at), core.foreground if name in ANSWERED_FIRST else nullcontext():
+            return function(core, core.anchor(actor), given)
+
+    asked = stable_hash(name, json.dumps(arguments, sort_keys=True, default=str))
+    key = stable_hash("call", actor.scope.account, actor.nonce) if actor.nonce else ""
+    return core.services.answers.once(key, asked, work)
 
 
 def _moved_to(core: Core, name: str, given: Json) -> datetime | None:

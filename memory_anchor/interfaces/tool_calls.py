@@ -6,6 +6,7 @@ error or knows a protocol, so the same table could serve any front end that spea
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,10 +15,12 @@ from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.curation import Curation
 from memory_anchor.interfaces import shapes
 from memory_anchor.interfaces.shapes import Json
-from memory_anchor.interfaces.tool_specs import Arguments
+from memory_anchor.interfaces.tool_specs import TOOLS, Arguments
 from memory_anchor.model import Memory
+from memory_anchor.text.hashing import stable_hash
 from memory_anchor.text.persons import worded
 
+WRITING = frozenset(spec.name for spec in TOOLS if spec.writes)
 Tool = Callable[[MemoryAnchor, Arguments], Json]
 
 
@@ -129,4 +132,13 @@ CALLS: Mapping[str, Tool] = {
 
 def run(anchor: MemoryAnchor, name: str, given: Mapping[str, Any]) -> str:
     """Return a tool's answer as one compact JSON text."""
-    return shapes.compact(CALLS[name](anchor, dict(given)))
+    actor = anchor.actor
+
+    def work() -> str:
+        return shapes.compact(CALLS[name](anchor, dict(given)))
+
+    if name not in WRITING or not actor.nonce:
+        return work()
+    # Over the request as it came: a resent one gets its first answer, also one that stored nothing to find it by.
+    asked = stable_hash(name, json.dumps(given, sort_keys=True, default=str))
+    return anchor.services.answers.once(stable_hash("tool", actor.scope.account, actor.nonce), asked, work)

@@ -68,7 +68,9 @@ def request_of(actor: Actor, request_id: str, tool: str, asked: Mapping[str, Any
     """Return how this call is recognised again: by `request_id`, else by the transport's nonce, else not at all."""
     fingerprint = stable_hash(tool, json.dumps(asked, ensure_ascii=False, sort_keys=True, default=str))
     if request_id:
-        return Request(stable_hash("request", actor.client, actor.scope.conversation, request_id), fingerprint, True)
+        scope = actor.scope  # one name in two projects or conversations, or of two clients, is two requests
+        whose = (scope.account, scope.project, actor.client, scope.conversation)
+        return Request(stable_hash("request", *whose, request_id), fingerprint, True)
     if actor.nonce:
         return Request(stable_hash("nonce", actor.nonce), fingerprint, False)
     return None

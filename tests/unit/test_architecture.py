@@ -25,6 +25,7 @@ BASE = frozenset(
         "inputs",
         "files",
         "beneath",
+        "repeats",
         "durability",
         "settings",
         "cooccurrence",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 CHALLENGE_CALL = "human_challenge"
 CALL_TIMEOUT_S = 600.0
 CLIENT = "cli"
+_NONCE: ContextVar[str] = ContextVar("memory_anchor_call_nonce", default="")
 
 
 class Failed(MemoryAnchorError):
@@ -67,6 +69,7 @@ def call(name: str, /, *, human: Signer | None = None, **arguments: Any) -> dict
     Raises our errors, whoever ran it; BadInput: a wrong setting.
     """
     env_names.check(os.environ)
+    _NONCE.set(os.urandom(8).hex())
     given = {key: value for key, value in arguments.items() if value is not None}
     answer = _through_engine(name, given, human)
     return _run_here(name, given, human) if answer is None else answer
@@ -90,7 +93,7 @@ def run_signed(core: Core, name: str, given: Mapping[str, Any], human: Signer | 
     from memory_anchor.interfaces.calls import run
 
     if human is None:
-        return run(core, preamble(), name, given)
+        return run(core, _agent(), name, given)
     told = run(core, preamble(), CHALLENGE_CALL, {})
     return run(core, preamble(), name, _with_proof(name, given, human, told))
 
@@ -101,12 +104,30 @@ def _with_proof(name: str, given: Mapping[str, Any], human: Signer, told: Mappin
     return {**given, "human": signed(human, name, given, preamble()._asdict(), told)}
 
 
+def _agent() -> wire.Preamble:
+    """Return an agent's preamble for the call at work: the same over every sending of it."""
+    return preamble()._replace(nonce=_NONCE.get())
+
+
+def _sent(caller: wire.Preamble, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return wire.ask(str(data_dir()), "call", caller, timeout_s=CALL_TIMEOUT_S, name=name, arguments=dict(arguments))
+
+
 def _ask_engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the engine's answer, None when none runs."""
+    """Return the engine's answer, None when none runs.
+
+    An agent's call is sent once more when the engine ends over it: the nonce makes that harmless. A human's is not,
+    since its signature is for one challenge.
+    """
+    again = "human" not in arguments and name != CHALLENGE_CALL
+    caller = _agent() if again else preamble()
     try:
-        answer = wire.ask(
-            str(data_dir()), "call", preamble(), timeout_s=CALL_TIMEOUT_S, name=name, arguments=dict(arguments)
-        )
+        try:
+            answer = _sent(caller, name, arguments)
+        except ConnectionResetError:
+            if not again:
+                raise
+            answer = _sent(caller, name, arguments)
     except TimeoutError:
         raise Unavailable(
             f"the engine did not answer within {CALL_TIMEOUT_S:g} s; see `memory-anchor engine status`"
