@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,11 +39,12 @@ from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventDraft, EventLog
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
-from memory_anchor.layers.records import Records
+from memory_anchor.layers.records import RECORD_COLLECTIONS, Records, audit_record
 from memory_anchor.layers.signed_requests import Challenges, Proof
 from memory_anchor.lifecycle.disagreements import RecalledTogether
 from memory_anchor.lifecycle.jobs import SETTLE_S, Scheduler
 from memory_anchor.lifecycle.leases import RUNNER_FILE, StoreLease, runner_id
+from memory_anchor.lifecycle.purge import finish_purge
 from memory_anchor.lifecycle.registry import all_jobs
 from memory_anchor.lifecycle.settling import TAG_STATE
 from memory_anchor.lifecycle.statistics import statistics
@@ -81,7 +83,7 @@ from memory_anchor.retrieval.search import Searcher
 from memory_anchor.services import Room, Services
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.text.indexing import embedded_text
-from memory_anchor.where import OneOf, Where
+from memory_anchor.where import Between, OneOf, Where
 from memory_anchor.writes import session_text
 
 if TYPE_CHECKING:
@@ -90,6 +92,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("memory_anchor")
 ROOMS_KEPT = 64
 NEIGHBOURS = 8
+RECONCILED_MAX = 1_000
+"""Versions of a collection that a start holds against the end of the audit trail."""
 JOBS_OFF = "jobs-off"
 PROMPT_FIELDS = frozenset(
     {"messages", "tools", "context_window_tokens", "reserved_output_tokens", "task", "strict_tools", "variant"}
@@ -231,6 +235,13 @@ class Core:
         recovered = self.audit.complete(partial(_is_stored, store), now=clock.now())
         if recovered:
             log.warning("%d writes of a process that was killed were recorded in the audit trail", recovered)
+        unrecorded, unstored = self.audit.reconcile(
+            partial(_is_stored, store), partial(_recorded_since, store), now=clock.now()
+        )
+        if unrecorded or unstored:
+            log.warning("audit trail and store were cut apart: %d recorded now, %d not stored", unrecorded, unstored)
+        if finish_purge(self.upkeep, at=clock.now()):
+            log.warning("a purge that was cut off was ended; `memory-anchor doctor --audit` tells how")
         lease = StoreLease(store, SystemClock(), runner_id(data_dir / RUNNER_FILE, ids.new))
         self.scheduler = Scheduler(all_jobs(self), self.upkeep, state_file=data_dir / "jobs.json", lease=lease)
         self._rooms: LRUCache[tuple[str, str], tuple[int, Room]] = LRUCache(ROOMS_KEPT)
@@ -522,6 +533,17 @@ def _is_stored(store: MemoryStore, written: Mapping[str, Any]) -> bool:
     """Return whether the version that an audit record tells of is in the store."""
     found = store.get(str(written["layer"]), [point_id(str(written["id"]), int(written["version"]))])
     return bool(found) and found[0].memory.content_hash == written["content_hash"]
+
+
+def _recorded_since(store: MemoryStore, at: datetime | None) -> list[dict[str, Any]]:
+    """Return what the store holds of versions recorded from `at` on, newest first and bounded, as audit records."""
+    where = Where((Between("recorded_at", at_least=at),)) if at else Where()
+    found = [
+        memory
+        for collection in RECORD_COLLECTIONS
+        for memory in store.find(collection, where, limit=RECONCILED_MAX, order_by="recorded_at", descending=True)
+    ]
+    return [{**audit_record(memory), "author": memory.author} for memory in found]
 
 
 def project_settings(settings: Settings, root: str) -> Settings:

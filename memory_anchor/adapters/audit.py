@@ -20,7 +20,7 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -45,6 +45,14 @@ START = "0" * 64
 TORN = "torn"
 GAP = "gap"
 """A record that tells of acknowledged ones that were gone: `expected` (None: the head was gone) and `found` numbers."""
+RECOVERED = "recovered"
+"""A record of versions that were stored before a power cut and whose own record was not on disk yet."""
+NOT_STORED = "not_stored"
+"""A record of versions that the trail tells of and the store lost with a power cut, before anybody was answered."""
+RECONCILED = 64
+"""Records of versions that `reconcile` holds against the store: those that may have waited for one fsync."""
+RECOVERED_EACH = 50
+ENDS_RECONCILING = frozenset({"purge", "purge_begun", NOT_STORED, RECOVERED, "torn", "gap"})
 NOTES = "pending"
 """The folder of notes beside the trail: one small file a write in progress."""
 NOTES_MAX = 10_000
@@ -140,7 +148,11 @@ class JsonlAudit:
         A block that fails keeps its note only where what was stored may have been (Unavailable, or a bug).
         Raises what `append` raises; then the note stays too.
         """
-        note = self._noted({"kind": kind, "by": by, "at": at.isoformat(), "whats": [dict(what) for what in whats]})
+        # A batch may hold versions recorded long ago (an import), which `reconcile` would not look for.
+        durable = any("memories" in what for what in whats)
+        note = self._noted(
+            {"kind": kind, "by": by, "at": at.isoformat(), "whats": [dict(what) for what in whats]}, durable=durable
+        )
         try:
             yield
         except MemoryAnchorError as error:
@@ -149,6 +161,8 @@ class JsonlAudit:
             raise
         for what in whats:
             self.append(kind, what, by=by, at=at)
+        if durable:
+            self._durability.sync()  # or the note could be gone before the record is there
         note.unlink(missing_ok=True)
 
     def complete(self, stored: Callable[[Mapping[str, Any]], bool], *, now: datetime) -> int:
@@ -172,33 +186,72 @@ class JsonlAudit:
             path.unlink()
         return done
 
+    def reconcile(
+        self,
+        stored: Callable[[Mapping[str, Any]], bool],
+        since: Callable[[datetime | None], Iterable[Mapping[str, Any]]],
+        *,
+        now: datetime,
+    ) -> tuple[int, int]:
+        """Hold the end of the trail against the store, as a power cut may leave one of the two behind the other.
+
+        stored: as for `complete`. since(at): what the store holds of versions recorded from `at` on (None: ever), in
+        the words of a record. What is stored and not recorded is recorded (`RECOVERED`); what is recorded, never
+        acknowledged and not stored is named (`NOT_STORED`). Return how many versions each. Raises what `append` raises.
+        """
+        known, last = self._recorded_lately(), self._last_records()
+        missing = [one for one in since(min((at for at, _ in last), default=None)) if _version(one) not in known]
+        gone = [one for _, ones in last for one in ones if not stored(one)]
+        for kind, ones in ((RECOVERED, missing), (NOT_STORED, gone)):
+            for start in range(0, len(ones), RECOVERED_EACH):
+                part = [dict(one) for one in ones[start : start + RECOVERED_EACH]]
+                self.append(kind, {"memories": part}, by="system", at=now)
+        return len(missing), len(gone)
+
+    def _last_records(self) -> list[tuple[datetime, list[dict[str, Any]]]]:
+        """Return when the last records of versions were made and which, back to a record that took versions away."""
+        found: list[tuple[datetime, list[dict[str, Any]]]] = []
+        for record in reversed(self._tail()):
+            if record["kind"] in ENDS_RECONCILING or len(found) >= RECONCILED:
+                break
+            ones = [one for one in record["what"].get("memories", [record["what"]]) if _is_version(one)]
+            if ones:
+                found.append((datetime.fromisoformat(record["at"]), ones))
+        return found
+
+    def _tail(self) -> list[dict[str, Any]]:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+                lines = file.read().split(b"\n")
+        except FileNotFoundError:
+            return []
+        return [record for raw in lines if (record := _record(raw)) is not None]
+
     @property
     def _notes(self) -> Path:
         return self.path.parent / NOTES
 
-    def _noted(self, note: Mapping[str, Any]) -> Path:
-        """Write a note and return its file. Without fsync: it has to outlive this process, not the machine."""
+    def _noted(self, note: Mapping[str, Any], *, durable: bool) -> Path:
+        """Write a note and return its file. durable: it outlives the machine too, at the price of two syncs."""
         path = self._notes / f"{uuid.uuid4().hex}.json"
         try:
             make_private(self._notes)
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
             with os.fdopen(handle, "wb", buffering=0) as file:
                 file.write(_body(note))
+                if durable:
+                    sync_handle(handle)
+            if durable:
+                sync_folder(self._notes)
         except OSError as error:
             raise ours(error, path) from error
         return path
 
     def _recorded_lately(self) -> frozenset[tuple[str, int]]:
         """Return (id, version) of the versions that the end of the trail records."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-                lines = file.read().split(b"\n")
-        except FileNotFoundError:
-            return frozenset()
-        whats = (record["what"] for raw in lines if (record := _record(raw)) is not None)
-        versions = (one for what in whats for one in what.get("memories", [what]) if isinstance(one, dict))
-        return frozenset((one["id"], one["version"]) for one in versions if {"id", "version"} <= set(one))
+        versions = (one for record in self._tail() for one in record["what"].get("memories", [record["what"]]))
+        return frozenset(_version(one) for one in versions if isinstance(one, dict) and {"id", "version"} <= set(one))
 
     def verify(self) -> BrokenLink | None:
         """Return the first broken link, None when the whole chain holds; a recorded gap is one, and told with the next.
@@ -432,6 +485,15 @@ def _joined(numbers: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((first, last))
     return joined
+
+
+def _is_version(one: object) -> bool:
+    """Return whether a record's words tell of a stored version."""
+    return isinstance(one, dict) and {"id", "version", "layer", "content_hash"} <= set(one)
+
+
+def _version(one: Mapping[str, Any]) -> tuple[str, int]:
+    return one["id"], one["version"]
 
 
 def _note(path: Path) -> dict[str, Any]:

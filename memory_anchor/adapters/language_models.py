@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from memory_anchor.adapters.breaker import Breaker
 from memory_anchor.errors import Unavailable
+from memory_anchor.files import write_whole
 from memory_anchor.ports import Clock, LanguageModel, ModelUsage
 
 if TYPE_CHECKING:
@@ -78,9 +79,7 @@ class FileCounter:
         with self._lock:
             spent = self._read()
             spent[month] = spent.get(month, 0) + tokens
-            draft = self._path.with_name(f"{self._path.name}.{threading.get_ident()}.tmp")
-            draft.write_text(json.dumps(spent), encoding="utf-8")
-            draft.replace(self._path)
+            write_whole(self._path, json.dumps(spent).encode())
 
     def _read(self) -> dict[str, int]:
         try:

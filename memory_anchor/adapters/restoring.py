@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from memory_anchor.errors import StoreDamaged
-from memory_anchor.files import ours
+from memory_anchor.files import ours, remove_durably, sync_folder
 
 JOURNAL = "restoring.json"
 
@@ -32,12 +32,17 @@ def finish_restore(data_dir: Path) -> bool:
             (data_dir / aside).mkdir(mode=0o700, exist_ok=True)
             if (data_dir / name).exists() and not (data_dir / aside / name).exists():
                 (data_dir / name).rename(data_dir / aside / name)
+        # What moves in may only be on disk when what was there is out of the way there too.
+        sync_folder(data_dir / aside)
+        sync_folder(data_dir)
         for path in sorted(new.iterdir()) if new.is_dir() else ():
             path.rename(data_dir / path.name)
+        sync_folder(data_dir)
+        sync_folder(new)
     except (ValueError, KeyError, TypeError) as error:
         raise StoreDamaged(f"{journal} cannot be read; move it away and restore the backup again.") from error
     except OSError as error:
         raise ours(error, data_dir) from error
     shutil.rmtree(data_dir / staging, ignore_errors=True)
-    journal.unlink(missing_ok=True)
+    remove_durably(journal)
     return True

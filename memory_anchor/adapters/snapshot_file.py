@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memory_anchor.files import remove_durably
 from memory_anchor.runtime.wire import VERSION
 
 if TYPE_CHECKING:
@@ -68,6 +69,6 @@ class SnapshotFile:
     def drop(self) -> None:
         """Remove the file."""
         try:
-            self._path.unlink(missing_ok=True)
+            remove_durably(self._path)  # a purge removes it too, and it must not come back
         except OSError as error:
             log.warning("%s could not be removed (%s)", self._path.name, error)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, StoreBusy, Unavailable, report
+from memory_anchor.files import write_whole
 from memory_anchor.lifecycle.leases import Lease, NoLease
 from memory_anchor.lifecycle.upkeep import UNLIMITED, JobReport, Limits, Upkeep
 from memory_anchor.ports import Clock
@@ -268,10 +268,4 @@ def _save(path: Path, states: Mapping[str, JobState]) -> None:
         },
         indent=1,
     )
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with beside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    write_whole(path, text.encode())

@@ -5,8 +5,11 @@ product made of them (digests that quote them are erased, the neighbours' search
 named by the caller: what conversations have in mind, the spool, context reports, backups. What only humans change is
 searched and named: proposals, the constitution, how-tos. The store's `erase` sees to its own log, where deleted text
 would survive. Order: files first, the store last, so that a purge cut short leaves the ids that let it be repeated.
-Afterwards everything is looked through once more; the certificate says whether anything was still found, and what is
-out of reach (Git history, exports, a provider's logs). Certificate and audit hold ids and counts, never the text.
+Within the store the neighbours' contexts are emptied first, then what is doomed is written down by its ids (`STATE`)
+and erased, one collection after the other, each in one step: a purge cut off before that note has erased nothing of
+the store, one cut off after it is ended by the next start (`finish_purge`). Afterwards everything is looked through
+once more; the certificate says whether anything was still found, and what is out of reach (Git history, exports, a
+provider's logs). Certificate and audit hold ids and counts, never the text.
 """
 
 from __future__ import annotations
@@ -22,12 +25,13 @@ from typing import Any, Protocol
 import yaml
 
 from memory_anchor import beneath
-from memory_anchor.errors import BadInput, NotFound, Refused
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
+from memory_anchor.files import remove_durably, write_whole
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.constitution_text import FILE_NAME
 from memory_anchor.layers.proposals import FOLDER as PROPOSALS
 from memory_anchor.lifecycle.digest import opening
-from memory_anchor.lifecycle.upkeep import Upkeep
+from memory_anchor.lifecycle.upkeep import Upkeep, drop_state, load_state, save_state
 from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
 from memory_anchor.ports import Entry
 from memory_anchor.rights import Deed, check, stamp
@@ -35,6 +39,10 @@ from memory_anchor.text.hashing import stable_hash
 from memory_anchor.text.indexing import conversation_context, searched_words
 from memory_anchor.where import OneOf, Where
 
+STATE = "purge"
+"""Under this name the running purge is kept: ids of what goes, never a text."""
+PURGE_CUT = "purge_cut"
+"""Recorded where a purge was cut off before anything of the store was erased: it must be asked for again."""
 PURGE = "purge"
 PURGE_BEGUN = "purge_begun"
 """Recorded first: a purge that was killed half-way left memories out that nothing else tells of."""
@@ -88,9 +96,7 @@ class LinesFile:
         kept = [line for line in lines if not matches(unescaped(line))]
         if len(kept) == len(lines):
             return 0
-        beside = self.path.with_name(f"{self.path.name}.purged")
-        beside.write_text("".join(kept), encoding="utf-8", errors="surrogateescape")
-        beside.replace(self.path)
+        write_whole(self.path, "".join(kept).encode("utf-8", "surrogateescape"))
         return len(lines) - len(kept)
 
 
@@ -109,7 +115,7 @@ class WholeFile:
             return 0
         if not matches(readings(self.path)):
             return 0
-        self.path.unlink()
+        remove_durably(self.path)
         return 1
 
 
@@ -183,7 +189,8 @@ def _own_files(root: Path) -> list[Path]:
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """What a purge removed and what it cannot. removed: collection -> version ids. mentions: ids of memories that
-    quote the erased ones but were written by somebody, and so wait for a decision. clean: nothing was found after."""
+    quote the erased ones but were written by somebody, and so wait for a decision. clean: nothing was found after,
+    and every holder could be looked through; failed: the names of those that could not."""
 
     at: datetime
     removed: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -191,6 +198,7 @@ class Certificate:
     files: dict[str, int] = field(default_factory=dict)
     mentions: tuple[str, ...] = ()
     clean: bool = True
+    failed: tuple[str, ...] = ()
     out_of_reach: tuple[str, ...] = OUT_OF_REACH
 
     @property
@@ -408,12 +416,14 @@ def _purge(
 ) -> Certificate:
     asked = {name: [m.version_id for m in members] for name, members in named.items()}
     up.audit.append(PURGE_BEGUN, {"removing": asked}, by=by, at=at)
+    save_state(up, STATE, {"by": by, "asked": asked})
     beside = list(holders)
-    files = {holder.name: holder.erase(in_files) for holder in beside}
+    files, failed = _erased_from(beside, in_files)
     mentions: list[str] = []
     emptied: list[str] = []
     with up.lock:
         doomed = {name: {m.point_id: m for m in members} for name, members in named.items()}
+        points: dict[str, list[str]] = {}
         for collection in COLLECTIONS:
             own = doomed.setdefault(collection, {})
             touched: list[Memory] = []
@@ -429,22 +439,65 @@ def _purge(
                     touched.append(memory)
             emptied += [m.version_id for m in touched]
             _empty_context(up, collection, touched)
-            doomed_points = list(own) or ([_marker(up, collection, at)] if touched else [])
-            if doomed_points:  # the store's own log is rebuilt only when something is erased from it
-                up.store.erase(collection, doomed_points)
+            # The store's own log is rebuilt only when something is erased from it.
+            points[collection] = list(own) or ([_marker(up, collection, at)] if touched else [])
+        removed = {name: sorted(m.version_id for m in own.values()) for name, own in doomed.items() if own}
+        told = {"removed": removed, "emptied": sorted(emptied), "files": files}
+        told |= {"failed": failed} if failed else {}
+        save_state(up, STATE, {"by": by, "asked": asked, "points": points, "told": told})
+        _erase(up, points)
         clean = not any(remains(m) for collection in COLLECTIONS for m in _every_version(up, collection))
     for holder in beside:  # what was answered meanwhile
         if isinstance(holder, Cache):
             holder.erase(in_files)
-    removed = {name: tuple(sorted(m.version_id for m in own.values())) for name, own in doomed.items() if own}
-    certificate = Certificate(at, removed, tuple(sorted(emptied)), files, tuple(sorted(mentions)), clean)
-    up.audit.append(
-        PURGE,
-        {"removed": {k: list(v) for k, v in removed.items()}, "emptied": list(certificate.emptied), "files": files},
-        by=by,
-        at=at,
+    certificate = Certificate(
+        at,
+        {name: tuple(ids) for name, ids in removed.items()},
+        tuple(sorted(emptied)),
+        files,
+        tuple(sorted(mentions)),
+        clean and not failed,
+        failed=tuple(failed),
     )
+    up.audit.append(PURGE, told, by=by, at=at)
+    drop_state(up, STATE)
     return certificate
+
+
+def _erased_from(holders: Iterable[Holder], in_files: Callable[[str], bool]) -> tuple[dict[str, int], list[str]]:
+    """Return how many records each holder erased, and the names of those that could not: the others still go."""
+    files: dict[str, int] = {}
+    failed: list[str] = []
+    for holder in holders:
+        try:
+            files[holder.name] = files.get(holder.name, 0) + holder.erase(in_files)
+        except (OSError, MemoryAnchorError):
+            failed.append(holder.name)
+    return files, failed
+
+
+def _erase(up: Upkeep, points: Mapping[str, Sequence[str]]) -> None:
+    for collection, ids in points.items():
+        if ids:
+            up.store.erase(collection, ids)
+
+
+def finish_purge(up: Upkeep, *, at: datetime) -> bool:
+    """End a purge that was cut off, or name the one that erased nothing yet; return whether there was one.
+
+    Called at the start, before anything is written.
+    """
+    state = load_state(up.state_dir, STATE)
+    if not isinstance(state, dict) or "asked" not in state:
+        return False
+    by = str(state.get("by", "system"))
+    if "points" in state:
+        _erase(up, state["points"])
+        up.audit.append(PURGE, {**state["told"], "finished_at": at.isoformat()}, by=by, at=at)
+    else:
+        up.audit.append(PURGE_CUT, {"asked": state["asked"]}, by=by, at=at)
+    drop_state(up, STATE)
+    return True
 
 
 def _marker(up: Upkeep, collection: str, at: datetime) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings
 from memory_anchor.cooccurrence import TagNeighbours
-from memory_anchor.files import make_private, write_whole
+from memory_anchor.files import make_private, remove_durably, write_whole
 from memory_anchor.layers.records import audit_of
 from memory_anchor.lifecycle.disagreements import RecalledTogether
 from memory_anchor.model import HISTORY, Memory, MemoryType, Status
@@ -293,6 +293,12 @@ def save_state(up: Upkeep, name: str, state: Any) -> None:
         return
     make_private(up.state_dir)
     write_whole(up.state_dir / f"{name}.json", json.dumps(state, ensure_ascii=False).encode())
+
+
+def drop_state(up: Upkeep, name: str) -> None:
+    """Remove what was kept under this name, for good also where the power is cut right after."""
+    if up.state_dir is not None:
+        remove_durably(up.state_dir / f"{name}.json")
 
 
 def batches(changes: Iterable[Change], size: int = BATCH) -> Iterable[Sequence[Change]]:

@@ -9,7 +9,6 @@ uses a day go to a small tally file beside the store, for `stats`.
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -18,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from memory_anchor.files import write_whole
 from memory_anchor.model import HISTORY, USAGE_KEPT, Layer, Memory, Usage
 from memory_anchor.ports import Clock, MemoryStore
 from memory_anchor.where import OneOf, Where
@@ -137,10 +137,7 @@ class UsageBuffer:
             return
         days = _added(_load_tally(self._tally_file), tally)
         kept = {day: days[day] for day in sorted(days)[-TALLY_DAYS:]}
-        self._tally_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = self._tally_file.with_name(f"{self._tally_file.name}.{os.getpid()}.new")
-        beside.write_text(json.dumps(kept), encoding="utf-8")
-        beside.replace(self._tally_file)
+        write_whole(self._tally_file, json.dumps(kept).encode())
 
 
 def added_usage(usage: Usage, waiting: _Waiting) -> Usage:

@@ -28,7 +28,7 @@ from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
-from memory_anchor.files import make_private, ours, write_whole
+from memory_anchor.files import make_folder, make_private, ours, replace_durably, write_whole
 from memory_anchor.lifecycle.leases import RUNNER_FILE
 from memory_anchor.lifecycle.purge import readings, texts_in
 from memory_anchor.model import COLLECTIONS
@@ -71,7 +71,8 @@ def create(core: Core, target: Path) -> Json:
         target /= f"memory-anchor-{now:%Y%m%dT%H%M%SZ}.tar.gz"
     parts = target.with_name(f".{target.name}.{os.getpid()}.parts")
     try:
-        parts.mkdir(mode=0o700, parents=True)
+        make_folder(target.parent)
+        parts.mkdir(mode=0o700)
         core.services.usage.flush()
         with core.services.records.lock:
             collections = {name: _written(core.services.store, name, parts) for name in COLLECTIONS}
@@ -158,15 +159,15 @@ def _pack(parts: Path, manifest: Json, target: Path) -> None:
     head = json.dumps(told, ensure_ascii=False, indent=1).encode()
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as raw:
-            with tarfile.open(fileobj=raw, mode="w:gz", compresslevel=GZIP_LEVEL) as archive:
-                archive.addfile(_member(MANIFEST, len(head)), io.BytesIO(head))
-                for name, path in files.items():
-                    with path.open("rb") as content:
-                        archive.addfile(_member(name, path.stat().st_size), content)
-            raw.flush()
-            os.fsync(raw.fileno())
-        beside.replace(target)
+        with (
+            os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as raw,
+            tarfile.open(fileobj=raw, mode="w:gz", compresslevel=GZIP_LEVEL) as archive,
+        ):
+            archive.addfile(_member(MANIFEST, len(head)), io.BytesIO(head))
+            for name, path in files.items():
+                with path.open("rb") as content:
+                    archive.addfile(_member(name, path.stat().st_size), content)
+        replace_durably(beside, target)
     finally:
         beside.unlink(missing_ok=True)
 

@@ -54,6 +54,7 @@ def keep(data: str, preamble: wire.Preamble, event: str, payload: Mapping[str, A
     kept = {name: _cleaned(payload[name]) if name in TEXTS else payload[name] for name in FIELDS if name in payload}
     folder = os.path.join(data, FOLDER)  # noqa: PTH118
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+    wire.sync_folder(data)
     raw = wire.line_of({"preamble": preamble.to_json(), "event": event, "payload": kept})
     if len(raw) > MAX_BYTES or len(os.listdir(folder)) >= MAX_FILES:  # noqa: PTH208
         return False

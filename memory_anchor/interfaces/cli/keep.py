@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from memory_anchor.errors import TABLE, BadInput, NotFound, Refused, StoreDamaged
+from memory_anchor.files import replace_durably
 from memory_anchor.interfaces.cli.link import call, data_dir, preamble
 from memory_anchor.interfaces.cli.output import err, guarded, out, quiet, show_json, shown
 from memory_anchor.interfaces.cli.passphrase import PROMPT, ask_hidden, human_signer, key_ring, opened
@@ -64,8 +65,7 @@ def export(
                 ticker.at(count)
             stream.flush()
             if beside is not None and target is not None:
-                os.fsync(stream.fileno())
-                beside.replace(target)
+                replace_durably(beside, target)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.errors import BadInput, Refused
+from memory_anchor.files import replace_durably
 from memory_anchor.interfaces.clients import places
 from memory_anchor.interfaces.clients.places import Part
 from memory_anchor.runtime import wire
@@ -378,7 +379,7 @@ def _write(change: Change) -> None:
         beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         beside.write_bytes(change.after.encode())
         beside.chmod(mode)
-        beside.replace(target)
+        replace_durably(beside, target)
     except OSError as error:
         raise Refused(f"{change.file} cannot be written ({error.strerror}); it is as it was") from error
 
