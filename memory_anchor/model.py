@@ -509,10 +509,14 @@ class ProposalStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
+    """project, origin: the place it was given for, see `layers.approval.Place`."""
+
     by: str
     at: datetime
     proposal_hash: str
     signature: str
+    project: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)

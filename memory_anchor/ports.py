@@ -277,6 +277,10 @@ class AuditLog(Protocol):
         """Return what the first record of a kind says that was made here (not imported), None without one."""
         ...
 
+    def latest(self, kind: str) -> Mapping[str, Any] | None:
+        """Return what the last record of a kind says that was made here, None without one; reads the whole trail."""
+        ...
+
     def recording(
         self, kind: str, whats: Sequence[Mapping[str, Any]], *, by: str, at: datetime
     ) -> AbstractContextManager[None]:

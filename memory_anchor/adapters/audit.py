@@ -306,6 +306,16 @@ class JsonlAudit:
             record = _record(seen.raw) if seen.raw else None
             return record["what"] if record is not None else None
 
+    def latest(self, kind: str) -> dict[str, Any] | None:
+        """Return what the last record of a kind says that was made here, None without one; reads the whole trail."""
+        mark, imported = b'"kind":"%s"' % kind.encode(), self._imported()
+        last: dict[str, Any] | None = None
+        for _, raw in self._lines():
+            record = _record(raw) if mark in raw else None
+            if record and record["kind"] == kind and not any(a <= record["n"] <= b for a, b in imported):
+                last = record["what"]
+        return last
+
     def _look_for(self, kind: str, file: BinaryIO, seen: _First | None) -> _First:
         found = os.fstat(file.fileno())
         start = 0

@@ -15,8 +15,9 @@ import base64
 import binascii
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import make_private, read_bounded, write_whole
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.layers.first_key import FirstKey, fingerprint_of
+from memory_anchor.layers.tries import Tries
 from memory_anchor.model import Confirmation, Proposal
 
 if TYPE_CHECKING:
@@ -37,13 +39,19 @@ if TYPE_CHECKING:
 
 KEY_FILE = "approver.json"
 KNOWN_FILE = "known_approvers.json"
-SCRYPT_COST = 2**15
-"""With r=8 and p=3: 32 MiB and some 0.3 s a guess (OWASP password storage cheat sheet)."""
+SCRYPT_COST = 2**16
+"""With r=8 and p=3: 64 MiB and 0.6 s a guess on the machine this was measured on. No setting reaches it."""
 SCRYPT_BLOCK = 8
 SCRYPT_PARALLEL = 3
 _COSTS_READ = {2**n for n in range(4, 21)}
-MIN_PASSPHRASE = 4
+MIN_STRENGTH_BITS = 48
+"""What 12 small letters and blanks, or 8 of every class, have; a guess costs 0.6 s."""
+REPEATS_COUNTED = 2
+"""A character counts at most this many times on average: twelve equal ones are one or two."""
+CLASSES = ((str.islower, 26), (str.isupper, 26), (str.isdigit, 10), (str.isalpha, 2_000))
+OTHER_SIGNS = 33
 MAX_PASSPHRASE = 1_000
+MAX_INTERVAL_S = 30 * 86_400
 MAX_NAME = 200
 MAX_KEY_FILE_BYTES = 64_000
 MAX_KNOWN = 100
@@ -63,11 +71,37 @@ class Approver:
 
 
 @dataclass(frozen=True, slots=True)
+class Rules:
+    """How strict approvals are, whatever the settings say: settings only add to it.
+
+    They lie in the sealed key file and in what its key is derived from: a file with other rules does not open.
+    number: counts the changes; the audit trail knows the last, so that an older copy of the file shows.
+    """
+
+    min_interval_s: int = 0
+    distinct_approvers: bool = False
+    number: int = 0
+
+    @classmethod
+    def of(cls, value: object) -> Rules | None:
+        """Return the rules that a key file claims, none of an older file's as the mildest, None when unreadable."""
+        if value is None:
+            return cls()
+        if not isinstance(value, Mapping):
+            return None
+        interval, distinct, number = (value.get(one) for one in ("min_interval_s", "distinct_approvers", "number"))
+        if type(interval) is not int or type(number) is not int or type(distinct) is not bool:
+            return None
+        return cls(interval, distinct, number)
+
+
+@dataclass(frozen=True, slots=True)
 class Signer:
-    """An approver whose passphrase was given just now."""
+    """An approver whose passphrase was given just now. rules: those that their key file was sealed with."""
 
     approver: Approver
     _key: Ed25519PrivateKey
+    rules: Rules = Rules()
 
     def sign(self, said: Mapping[str, Any]) -> str:
         """Return the base64 signature of a statement."""
@@ -204,7 +238,8 @@ class KeyRing:
             raise Refused(self.warning() or "no approver on this machine yet; run `memory-anchor init` on a terminal")
         if self.own() is None:
             raise Refused(self.warning())
-        key = _derived(passphrase, sealed["public"], cost=sealed["cost"])
+        rules = Rules.of(sealed.get("rules")) or Rules()
+        key = _derived(passphrase, sealed["public"], cost=sealed["cost"], rules=rules)
         try:
             raw = ChaCha20Poly1305(key).decrypt(_NONCE, base64.b64decode(sealed["sealed"]), sealed["name"].encode())
             private = Ed25519PrivateKey.from_private_bytes(raw)
@@ -212,10 +247,28 @@ class KeyRing:
             raise Refused("the passphrase is not the approver's; nothing was changed") from None
         if base64.b64encode(private.public_key().public_bytes_raw()).decode() != sealed["public"]:
             raise Refused(f"{self._path} does not belong together; restore it from a backup")
-        signer = Signer(Approver(sealed["name"], sealed["public"]), private)
+        signer = Signer(Approver(sealed["name"], sealed["public"]), private, rules)
         self._first.remember(self._root(signer.approver))
         self._bring_home(signer, passphrase, sealed)
         return signer
+
+    def tries(self) -> Tries:
+        """Return the refused tries at this ring's passphrase."""
+        return Tries(self._folder)
+
+    def rules(self) -> Rules:
+        """Return the rules that the key file claims; what `unlock` gives is sure."""
+        sealed = self._sealed()
+        return (Rules.of(sealed.get("rules")) if sealed else None) or Rules()
+
+    def set_rules(self, passphrase: str, *, min_interval_s: int, distinct_approvers: bool) -> Rules:
+        """Seal the key with other rules. Raises Refused: see `unlock`. BadInput: no such interval."""
+        if not 0 <= min_interval_s <= MAX_INTERVAL_S:
+            raise BadInput(f"min-interval-s is {min_interval_s}; allowed are 0 to {MAX_INTERVAL_S} seconds")
+        signer = self.unlock(passphrase)
+        rules = Rules(min_interval_s, distinct_approvers, signer.rules.number + 1)
+        self._seal(replace(signer, rules=rules), passphrase)
+        return rules
 
     def change_passphrase(self, signer: Signer, new: str) -> None:
         """Seal the same key under another passphrase, so that all it signed stays valid."""
@@ -266,7 +319,7 @@ class KeyRing:
         return min(below, key=_made_at, default=self._path)
 
     def _seal(self, signer: Signer, passphrase: str) -> None:
-        key = _derived(passphrase, signer.approver.public, cost=SCRYPT_COST)
+        key = _derived(passphrase, signer.approver.public, cost=SCRYPT_COST, rules=signer.rules)
         sealed = ChaCha20Poly1305(key).encrypt(_NONCE, signer._key.private_bytes_raw(), signer.approver.name.encode())
         self._write(
             KEY_FILE,
@@ -274,6 +327,7 @@ class KeyRing:
                 "name": signer.approver.name,
                 "public": signer.approver.public,
                 "cost": SCRYPT_COST,
+                "rules": asdict(signer.rules),
                 "sealed": base64.b64encode(sealed).decode(),
             },
         )
@@ -314,8 +368,9 @@ def _made_at(path: Path) -> tuple[float, str]:
         return float("inf"), path.parent.name
 
 
-def _derived(passphrase: str, public: str, *, cost: int) -> bytes:
-    salt = public.encode("utf-8", "surrogatepass")
+def _derived(passphrase: str, public: str, *, cost: int, rules: Rules) -> bytes:
+    # Rules are part of the salt and not of the sealed text: the fixed nonce stays good for one plaintext a key.
+    salt = (public + ("" if rules == Rules() else digest_of(asdict(rules)))).encode("utf-8", "surrogatepass")
     kdf = Scrypt(salt=salt, length=32, n=cost, r=SCRYPT_BLOCK, p=SCRYPT_PARALLEL)
     return kdf.derive(passphrase[:MAX_PASSPHRASE].encode("utf-8", "surrogatepass"))
 
@@ -327,13 +382,29 @@ def _vouching(name: str, public: str) -> dict[str, Any]:
 def checked_passphrase(passphrase: str) -> str:
     """Return a passphrase that may be set.
 
-    Raises BadInput: its length; the message never holds any of it.
+    Raises BadInput: its length or strength; the message never holds any of it.
     """
-    if not MIN_PASSPHRASE <= len(passphrase) <= MAX_PASSPHRASE:
+    if len(passphrase) > MAX_PASSPHRASE:
+        raise BadInput(f"the passphrase has {len(passphrase)} characters; allowed are at most {MAX_PASSPHRASE}")
+    bits = strength_bits(passphrase)
+    if bits < MIN_STRENGTH_BITS:
         raise BadInput(
-            f"the passphrase has {len(passphrase)} characters; allowed are {MIN_PASSPHRASE} to {MAX_PASSPHRASE}"
+            f"the passphrase is too easily guessed ({len(passphrase)} characters, some {bits:.0f} bits); allowed are "
+            f"{MIN_STRENGTH_BITS} bits or more: 12 different letters, or four words"
         )
     return passphrase
+
+
+def strength_bits(passphrase: str) -> float:
+    """Return length times the bits of a character of the classes used; what repeats counts little. An upper bound.
+
+    >>> round(strength_bits("1111")), round(strength_bits("correct horse")), round(strength_bits("111111111111"))
+    (7, 76, 7)
+    """
+    length = min(len(passphrase), REPEATS_COUNTED * len(set(passphrase)))
+    classes = {next((size for is_in, size in CLASSES if is_in(char)), OTHER_SIGNS) for char in passphrase}
+    both_cases = any(map(str.islower, passphrase)) and any(map(str.isupper, passphrase))
+    return length * math.log2(sum(classes) + 26 * both_cases) if length else 0.0
 
 
 def checked_name(name: str) -> str:
@@ -368,35 +439,108 @@ def stamp(at: datetime) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-def confirmation_statement(*, hashed: str, number: int, by: str, at: datetime) -> dict[str, Any]:
-    """Return what the `number`-th confirmation (1 to 3) says."""
-    return {"what": "memory-anchor confirmation 1", "proposal": hashed, "number": number, "by": by, "at": stamp(at)}
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The project a confirmation is for. project: its id on the machine that signs; origin: the id of the first link
+    of its trail of approvals, by which a colleague's clone is the same project ("" when the trail does not tell)."""
+
+    project: str
+    origin: str
+
+
+def confirmation_statement(
+    *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, place: Place
+) -> dict[str, Any]:
+    """Return what the `number`-th confirmation (1 to 3) of a proposal says: where, which, its whole text, what, when.
+
+    hashed: `proposal_hash`, over every word of it and what it replaces.
+    """
+    return {
+        "what": "memory-anchor confirmation 2",
+        "project": place.project,
+        "origin": place.origin,
+        "id": proposal.id,
+        "action": proposal.action.value,
+        "text": hashlib.sha256(proposal.content.encode("utf-8", "surrogatepass")).hexdigest(),
+        "proposal": hashed,
+        "number": number,
+        "by": by,
+        "at": stamp(at),
+    }
 
 
 def rejection_statement(*, hashed: str, by: str, at: datetime, reason: str) -> dict[str, Any]:
     return {"what": "memory-anchor rejection 1", "proposal": hashed, "by": by, "at": stamp(at), "reason": reason}
 
 
-def confirm(signer: Signer, *, hashed: str, number: int, by: str, at: datetime) -> Confirmation:
-    said = confirmation_statement(hashed=hashed, number=number, by=by, at=at)
-    return Confirmation(by=by, at=at, proposal_hash=hashed, signature=signer.sign(said))
+def rejected_statement(*, project: str, proposal_id: str, at: str) -> dict[str, Any]:
+    """Return what this machine keeps of a rejection, out of an agent's editor: this id is closed in this project."""
+    return {"what": "memory-anchor rejected 1", "project": project, "id": proposal_id, "at": at}
+
+
+def confirm(
+    signer: Signer, *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, place: Place
+) -> Confirmation:
+    said = confirmation_statement(proposal=proposal, hashed=hashed, number=number, by=by, at=at, place=place)
+    return Confirmation(by, at, hashed, signer.sign(said), place.project, place.origin)
 
 
 def counted(
-    confirmations: Sequence[Confirmation], *, hashed: str, known: Sequence[Approver], distinct: bool
+    proposal: Proposal, *, hashed: str, known: Sequence[Approver], own: Approver | None, distinct: bool, place: Place
 ) -> tuple[Confirmation, ...]:
-    """Return the confirmations that count, in their order.
+    """Return the confirmations of a proposal that count, in their order.
 
-    Each must be signed by a known approver over this very proposal and its own number, so a made-up, copied, repeated
-    or moved one does not count. distinct: each by another key.
+    Each must be signed by a known approver over this very proposal, its own number and this project, so a made-up,
+    copied, repeated or moved one does not count. The own key's are for this project's id, a colleague's for the trail
+    that both hold. distinct: each by another key.
     """
     good: list[Confirmation] = []
     seen: set[str] = set()
-    for one in confirmations[:MAX_CONFIRMATIONS_READ]:
-        said = confirmation_statement(hashed=hashed, number=len(good) + 1, by=one.by, at=one.at)
+    for one in proposal.confirmations[:MAX_CONFIRMATIONS_READ]:
+        there = Place(one.project, one.origin)
+        said = confirmation_statement(
+            proposal=proposal, hashed=hashed, number=len(good) + 1, by=one.by, at=one.at, place=there
+        )
         who = signer_of(known, said, one.signature) if one.proposal_hash == hashed else None
         if who is None or (distinct and who.public in seen):
+            continue
+        is_own = own is not None and who.public == own.public
+        if not (one.project == place.project if is_own else place.origin and one.origin == place.origin):
             continue
         seen.add(who.public)
         good.append(one)
     return tuple(good[:REQUIRED_CONFIRMATIONS])
+
+
+def done_elsewhere(proposal: Proposal, *, hashed: str, known: Sequence[Approver]) -> bool:
+    """Return whether known approvers confirmed it as often as needed, wherever: enough to call it closed, not applied.
+
+    Confirmations of before they named their project are read too.
+    """
+    numbers = set()
+    for number, one in enumerate(proposal.confirmations[:REQUIRED_CONFIRMATIONS], start=1):
+        place = Place(one.project, one.origin)
+        said = confirmation_statement(
+            proposal=proposal, hashed=hashed, number=number, by=one.by, at=one.at, place=place
+        )
+        old = {
+            "what": "memory-anchor confirmation 1",
+            **{name: said[name] for name in ("proposal", "number", "by", "at")},
+        }
+        if one.proposal_hash == hashed and any(signer_of(known, each, one.signature) for each in (said, old)):
+            numbers.add(number)
+    return len(numbers) >= REQUIRED_CONFIRMATIONS
+
+
+def has_signed(who: Approver, proposal: Proposal, hashed: str) -> bool:
+    """Return whether one of a proposal's confirmations is this approver's."""
+    return any(
+        signed_by(
+            who.public,
+            confirmation_statement(
+                proposal=proposal, hashed=hashed, number=n, by=one.by, at=one.at, place=Place(one.project, one.origin)
+            ),
+            one.signature,
+        )
+        for n, one in enumerate(proposal.confirmations, start=1)
+    )

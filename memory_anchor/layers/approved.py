@@ -348,6 +348,22 @@ def advanced(trail: Sequence[Link], *, after: Link, own: Approver) -> bool:
     return any(one.previous == after.id and signed_by(own.public, one.said, one.signature) for one in trail)
 
 
+def origin_of(trail: Sequence[Link], *, link: Link, known: Sequence[Approver]) -> str:
+    """Return the id of the first link that leads to `link`, every step signed by a known approver, "" when none does.
+
+    So a trail that was copied over from another project, which does not lead to the text in force here, names nothing.
+    """
+    links = {one.id: one for one in trail}
+    at = links.get(link.id)
+    for _ in trail:
+        if at is None or signer_of(known, at.said, at.signature) is None:
+            break
+        if not at.previous:
+            return at.id
+        at = links.get(at.previous)
+    return ""
+
+
 def _plain(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("a link's part is not text")

@@ -29,26 +29,29 @@ from memory_anchor.layers.approval import (
     REQUIRED_CONFIRMATIONS,
     Approver,
     KeyRing,
+    Place,
+    Rules,
     Signer,
     checked_name,
     checked_passphrase,
     confirm,
-    confirmation_statement,
     counted,
     digest_of,
+    done_elsewhere,
+    has_signed,
     proposal_hash,
     rejection_statement,
     signed_by,
     signer_of,
     stamp,
 )
-from memory_anchor.layers.approved import Link, Revision, continuation, linked, read_trail, write_trail
+from memory_anchor.layers.approved import Link, Revision, continuation, linked, origin_of, read_trail, write_trail
 from memory_anchor.layers.changes import after, shown_diff, target
 from memory_anchor.layers.constitution_text import FILE_NAME, MAX_ENTRIES, Document, in_order
-from memory_anchor.layers.proposals import MAX_OPEN, Filed, ProposalBook, Rejection, new_id
+from memory_anchor.layers.human_key import HumanKey
+from memory_anchor.layers.proposals import MAX_OPEN, Filed, ProposalBook, Rejected, Rejection, new_id
 from memory_anchor.layers.served import TextInForce
 from memory_anchor.model import (
-    Confirmation,
     Constitution,
     ConstitutionEntry,
     Proposal,
@@ -89,9 +92,9 @@ class IdentitySchema:
         self._clock = clock
         self._audit = audit
         self._budget_tokens = budget_tokens
-        self._min_interval_s = min_interval_s
-        self._distinct = distinct_approvers
         self._keys = KeyRing(home.parent, audit)
+        stricter = Rules(min_interval_s, distinct_approvers)
+        self.human = HumanKey(self._keys, audit, clock, stricter=stricter, project_id=project_id)
         self._book = ProposalBook(root)
         self._in_force = TextInForce(
             path=self.path,
@@ -101,6 +104,7 @@ class IdentitySchema:
             trail=self._book.folder,
             recorded=self._recorded,
         )
+        self._rejected = Rejected(home, home.name)
         self._lock = threading.RLock()
         self._counted: tuple[tuple[ConstitutionEntry, ...], int] = ((), 0)
 
@@ -192,6 +196,18 @@ class IdentitySchema:
         """
         return shown_diff(self._in_force.ground(), proposal)
 
+    def difference(self) -> str:
+        """Return what `adopt` would take in, as a unified diff with odd signs spelled out; "" for nothing.
+
+        Raises BadInput: the file cannot be read.
+        """
+        document = self._in_force.readable_file()
+        ground = self._in_force.ground()
+        if document.digest == splice.parse(ground).digest:
+            return ""
+        at = self._clock.now()
+        return shown_diff(ground, Proposal("", ProposalAction.ADOPT, document.text, FILE_NAME, "", at))
+
     def fingerprint(self, proposal: Proposal) -> str:
         """Return the hash of the proposal and of what it would replace: what a confirmation signs."""
         return proposal_hash(proposal, self._before(proposal))
@@ -207,8 +223,11 @@ class IdentitySchema:
         entry_id: str | None,
         from_id: str | None,
         by: str,
+        passphrase: str | None = None,
     ) -> Proposal:
         """Return a new open proposal, or the open one that says the same.
+
+        passphrase: a human's, whose proposals are not bounded by how many agents have open.
 
         content: 1 to 8,000 characters; not used by a removal. entry_id: what to replace or remove; for an addition the
         id wanted (made from the content otherwise). from_id: the fact this comes from. The file is for Git: every text
@@ -235,7 +254,8 @@ class IdentitySchema:
                 there = next(one.id for one in same.entries if one.content == said)
                 raise BadInput(f"content is what entry {there} says already; nothing would change")
             after(same.text, proposal)  # refuses now what could not be applied later
-            return self._file(proposal)
+            human = passphrase is not None and bool(self.human.unlock(passphrase))
+            return self._file(proposal, human=human)
 
     def adopt(self, *, by: str, passphrase: str | None = None) -> Proposal | None:
         """Return a proposal of the file's difference from the approved text, None when they say the same.
@@ -247,7 +267,7 @@ class IdentitySchema:
         with self._changing():
             revision = self._approved(forward=True)
             document = self._in_force.readable_file()
-            signer = None if passphrase is None else self._unlock(passphrase)
+            signer = None if passphrase is None else self.human.unlock(passphrase)
             if document.digest == splice.parse(revision.text).digest:
                 return None
             proposal = Proposal(
@@ -260,9 +280,9 @@ class IdentitySchema:
             )
             trail, known = read_trail(self._book.folder), self._keys.known()
             link = continuation(trail, after=revision.link, digest=document.digest, known=known)
-            if link is None:
+            if link is None or self._approved_elsewhere(link):
                 self._approved()
-                return self._file(proposal)
+                return self._file(proposal, human=signer is not None)
             if signer is None:
                 raise Refused("the text is signed by a known approver; accepting it needs your passphrase")
             self._check_limits(document, BadInput)
@@ -282,7 +302,8 @@ class IdentitySchema:
         Raises Refused: a passphrase. BadInput: the file, or what was typed.
         """
         checked_name(approver)
-        checked_passphrase(passphrase)
+        if old_passphrase is not None and old_passphrase != passphrase:
+            checked_passphrase(passphrase)  # before anything else; one that is set already opens, however short
         with self._changing():
             own = self._keys.own()
             standing = self._in_force.standing()
@@ -296,7 +317,7 @@ class IdentitySchema:
                 signer = self._keys.create(name=approver, passphrase=passphrase)
                 self._record("constitution.approver", {"key": signer.approver.public}, by=approver)
             else:
-                signer = self._unlock(passphrase if old_passphrase is None else old_passphrase)
+                signer = self.human.unlock(passphrase if old_passphrase is None else old_passphrase)
                 if old_passphrase is not None and old_passphrase != passphrase:
                     self._keys.change_passphrase(signer, passphrase)
                     self._record("constitution.passphrase", {"key": own.public}, by=own.name)
@@ -320,7 +341,8 @@ class IdentitySchema:
                 raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
             if seen is not None and seen != self.fingerprint(judged):
                 raise Refused(f"proposal {proposal_id} changed while it was being shown; look at it again")
-            signer = self._unlock(passphrase)
+            signer = self.human.unlock(passphrase)
+            judged = self._judged(filed, self._keys.known(), revision.applied, rules=signer.rules)
             if half_done:
                 return self._finish(judged, filed.before, revision, by=by)
             if judged.action in (ProposalAction.ADD, ProposalAction.REPLACE):
@@ -346,9 +368,10 @@ class IdentitySchema:
             judged = self._judged(filed, self._keys.known(), self._applied())
             if judged.status is not ProposalStatus.OPEN:
                 raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
-            signer, now = self._unlock(passphrase), self._clock.now()
+            signer, now = self.human.unlock(passphrase), self._clock.now()
             said = rejection_statement(hashed=proposal_hash(judged, ""), by=by, at=now, reason=why)
             done = replace(judged, status=ProposalStatus.REJECTED)
+            self._rejected.add(signer, done.id, now)
             self._book.write(Filed(done, filed.before, Rejection(by, now, why, signer.sign(said))))
             self._record("constitution.rejected", {"proposal": done.id}, by=by)
             return done
@@ -359,26 +382,35 @@ class IdentitySchema:
         Raises Refused: the passphrase. BadInput: the name or the key.
         """
         with self._changing():
-            signer = self._unlock(passphrase)
+            signer = self.human.unlock(passphrase)
             approver = self._keys.vouch(signer, name=name, public=public)
             self._record("constitution.vouched", {"name": name, "key": public}, by=signer.approver.name)
             return approver
 
     # --- what proposals say and what counts ----------------------------------------------------------------------
 
-    def _judged(self, filed: Filed, known: Sequence[Approver], applied: Sequence[str]) -> Proposal:
-        """Return the proposal with its real status: what a file says of itself is only a claim."""
+    def _judged(
+        self, filed: Filed, known: Sequence[Approver], applied: Sequence[str], *, rules: Rules | None = None
+    ) -> Proposal:
+        """Return the proposal with its real status: what a file says of itself is only a claim.
+
+        rules: those of the key that was just unlocked; without, those that the key file claims.
+        """
         claimed = filed.proposal
         hashed = proposal_hash(claimed, filed.before)
-        good = counted(claimed.confirmations, hashed=hashed, known=known, distinct=self._distinct)
+        distinct = self.human.rules(rules).distinct_approvers
+        own, place = self._keys.own(), self._place()
+        good = counted(claimed, hashed=hashed, known=known, own=own, distinct=distinct, place=place)
         if claimed.id in applied:
             return replace(claimed, status=ProposalStatus.EFFECTIVE, confirmations=good)
+        if claimed.id in self._rejected.ids(known):
+            return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
         no = filed.rejection
         if no is not None:
             said = rejection_statement(hashed=proposal_hash(claimed, ""), by=no.by, at=no.at, reason=no.reason)
             if signer_of(known, said, no.signature) is not None:
                 return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
-        if claimed.status is ProposalStatus.EFFECTIVE and len(good) >= REQUIRED_CONFIRMATIONS:
+        if claimed.status is ProposalStatus.EFFECTIVE and done_elsewhere(claimed, hashed=hashed, known=known):
             return replace(claimed, confirmations=good)
         if filed.before != self._before(claimed):
             good = ()
@@ -399,15 +431,25 @@ class IdentitySchema:
         revision = self._in_force.standing().good
         return revision.applied if revision else ()
 
-    def _file(self, proposal: Proposal) -> Proposal:
-        """Write a new proposal's file, unless an open one says the same."""
+    def _place(self) -> Place:
+        """Return which project this is: its id here, and where the trail that leads to the text in force begins."""
+        archive = self._in_force.archive()
+        revision = archive.current(self._keys.own()).revision
+        trail, known = read_trail(self._book.folder), self._keys.known()
+        return Place(archive.home.name, origin_of(trail, link=revision.link, known=known) if revision else "")
+
+    def _file(self, proposal: Proposal, *, human: bool = False) -> Proposal:
+        """Write a new proposal's file, unless an open one says the same. human: who proposes gave the passphrase."""
         there = self.proposals()
         still_open = [one for one in there if one.status is ProposalStatus.OPEN]
         for one in still_open:
             if (one.action, one.content, one.entry_id) == (proposal.action, proposal.content, proposal.entry_id):
                 return one
-        if len(still_open) >= MAX_OPEN:
-            raise Refused(f"{len(still_open)} proposals are open; allowed are {MAX_OPEN}: approve or reject some first")
+        if len(still_open) >= MAX_OPEN and not human:
+            raise Refused(
+                f"{len(still_open)} proposals are open; allowed are {MAX_OPEN}: approve or reject some first, or "
+                "propose as a human (`memory-anchor constitution propose --human`)"
+            )
         taken = {one.id for one in there} | set(self._applied())
         free = (new_id(proposal, again=n) for n in range(len(taken) + 1))
         name = next(one for one in free if one not in taken)
@@ -420,13 +462,16 @@ class IdentitySchema:
 
     def _one_more(self, judged: Proposal, before: str, signer: Signer, by: str) -> Proposal:
         now, earlier = self._clock.now(), judged.confirmations
-        if earlier and (now - earlier[-1].at).total_seconds() < self._min_interval_s:
-            left = self._min_interval_s - (now - earlier[-1].at).total_seconds()
+        rules = self.human.rules(signer.rules)
+        interval = rules.min_interval_s
+        if earlier and (now - earlier[-1].at).total_seconds() < interval:
+            left = interval - (now - earlier[-1].at).total_seconds()
             raise Refused(f"the last confirmation is too recent; retry in {left:.0f} s (constitution.min_interval_s)")
         hashed, number = proposal_hash(judged, before), len(earlier) + 1
-        if self._distinct and _has_signed(signer.approver, earlier, hashed):
+        if rules.distinct_approvers and has_signed(signer.approver, judged, hashed):
             raise Refused(f"{signer.approver.name} confirmed it already; another approver must (distinct_approvers)")
-        added = confirm(signer, hashed=hashed, number=number, by=by, at=now)
+        place = self._place()
+        added = confirm(signer, proposal=judged, hashed=hashed, number=number, by=by, at=now, place=place)
         judged = replace(judged, confirmations=(*earlier, added))
         self._book.write(Filed(judged, before))
         self._record("constitution.confirmed", {"proposal": judged.id, "number": number, "hash": hashed}, by=by)
@@ -489,6 +534,14 @@ class IdentitySchema:
             raise Refused(f"the approved text has no sound seal; {SHOW}")
         return standing.revision
 
+    def _approved_elsewhere(self, link: Link) -> bool:
+        """Return whether this machine's human approved the link in another project, which is no approval here."""
+        told = [one["what"] for one in self._audit.records() if str(one["kind"]).startswith("constitution.")]
+        places = {one.get("archive", one.get("project")) for one in told if one.get("proposal") == link.proposal}
+        own = self._keys.own()
+        is_own = own is not None and signed_by(own.public, link.said, link.signature)
+        return is_own and bool(places) and self._in_force.archive().home.name not in places
+
     def _recorded(self, archive: str) -> list[int]:
         """Return the numbers of approved texts that the audit trail knows of one archive."""
         found = []
@@ -498,13 +551,6 @@ class IdentitySchema:
             if what.get("archive", what.get("project")) == archive and isinstance(number, int):
                 found.append(number)
         return found
-
-    def _unlock(self, passphrase: str) -> Signer:
-        try:
-            return self._keys.unlock(passphrase)
-        except Refused:
-            self._record("constitution.refused", {"why": "passphrase"}, by="unknown")
-            raise
 
     def _check_limits(self, document: Document, error: type[MemoryAnchorError]) -> None:
         if document.problems:
@@ -539,10 +585,3 @@ def _told(what: str, value: str, *, most: int) -> str:
 
 def _joined(entries: Sequence[ConstitutionEntry]) -> str:
     return "\n".join(one.content for one in entries)
-
-
-def _has_signed(who: Approver, confirmations: Sequence[Confirmation], hashed: str) -> bool:
-    return any(
-        signed_by(who.public, confirmation_statement(hashed=hashed, number=n, by=one.by, at=one.at), one.signature)
-        for n, one in enumerate(confirmations, start=1)
-    )

@@ -9,8 +9,9 @@ usable.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
@@ -20,10 +21,15 @@ import yaml
 
 from memory_anchor import beneath
 from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.files import make_private, read_bounded, write_whole
 from memory_anchor.layers.approval import (
     MAX_CONFIRMATIONS_READ,
     REQUIRED_CONFIRMATIONS,
+    Approver,
+    Signer,
     canonical,
+    rejected_statement,
+    signer_of,
     stamp,
 )
 from memory_anchor.layers.constitution_text import MAX_BYTES
@@ -32,7 +38,10 @@ from memory_anchor.model import Confirmation, Proposal, ProposalAction, Proposal
 FOLDER = Path(".ai") / "proposals"
 PROPOSAL_ID = re.compile(r"p-[0-9a-f]{10}")
 MAX_OPEN = 50
-"""More open proposals than this are refused: nobody reviews a flood."""
+"""More open proposals than this are refused: nobody reviews a flood. A human with the passphrase has no such bound."""
+REJECTED_FILE = "rejected.json"
+MAX_REJECTED = 10_000
+MAX_REJECTED_BYTES = 4_000_000
 MAX_READ = 1_000
 MAX_LISTED = 10_000
 """Names in the folder that are looked at."""
@@ -95,6 +104,44 @@ def how_to_approve(proposal: Proposal) -> str:
         return f"nothing to do: it is {proposal.status.value}"
     times = f"{left} more time{'s' if left > 1 else ''}"
     return f"a human runs `memory-anchor constitution approve {proposal.id}` on a terminal, {times}"
+
+
+class Rejected:
+    """The ids that were rejected in one project, outside it: each signed, so that no editor reopens a proposal."""
+
+    def __init__(self, home: Path, project: str) -> None:
+        self._path = home / REJECTED_FILE
+        self._project = project
+
+    def ids(self, known: Sequence[Approver]) -> frozenset[str]:
+        """Return the ids whose rejection here carries a known approver's signature."""
+        return frozenset(
+            one["id"]
+            for one in self._read()
+            if signer_of(
+                known,
+                rejected_statement(project=self._project, proposal_id=one["id"], at=one["at"]),
+                one["signature"],
+            )
+        )
+
+    def add(self, signer: Signer, proposal_id: str, at: datetime) -> None:
+        """Remember a rejection, durable on return."""
+        said = rejected_statement(project=self._project, proposal_id=proposal_id, at=stamp(at))
+        entry = {"id": proposal_id, "at": stamp(at), "signature": signer.sign(said)}
+        listed = [*self._read(), entry][-MAX_REJECTED:]
+        make_private(self._path.parent)
+        write_whole(self._path, (json.dumps({"rejected": listed}, indent=1) + "\n").encode())
+
+    def _read(self) -> list[dict[str, str]]:
+        try:
+            listed = json.loads(read_bounded(self._path, most_bytes=MAX_REJECTED_BYTES) or b"{}")["rejected"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return []
+        names = ("id", "at", "signature")
+        return [
+            one for one in listed if isinstance(one, dict) and all(isinstance(one.get(name), str) for name in names)
+        ]
 
 
 class ProposalBook:
@@ -195,6 +242,8 @@ def _record(filed: Filed) -> dict[str, Any]:
                 "at": stamp(one.at),
                 "proposal_hash": one.proposal_hash,
                 "signature": one.signature,
+                "project": one.project,
+                "origin": one.origin,
             }
             for number, one in enumerate(proposal.confirmations, start=1)
         ],
@@ -210,7 +259,14 @@ def _filed(record: Mapping[str, Any]) -> Filed:
     if not isinstance(listed, list):
         raise ValueError("confirmations is not a list")
     confirmations = tuple(
-        Confirmation(_text(one, "by"), _at(one, "at"), _text(one, "proposal_hash"), _text(one, "signature"))
+        Confirmation(
+            _text(one, "by"),
+            _at(one, "at"),
+            _text(one, "proposal_hash"),
+            _text(one, "signature"),
+            _text({"project": "", **one}, "project"),
+            _text({"origin": "", **one}, "origin"),
+        )
         for one in listed[:MAX_CONFIRMATIONS_READ]
     )
     no = record.get("rejection")

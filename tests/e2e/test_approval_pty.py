@@ -30,7 +30,7 @@ from memory_anchor.errors import MemoryAnchorError, report
 from memory_anchor.layers import approval
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.testing import ManualClock
-approval.SCRYPT_COST = 16
+approval.SCRYPT_COST = 16  # in the child itself: no setting does so
 def build():
     home = root / "data" / "identity" / "prj"
     audit = JsonlAudit(root / "data" / "audit.jsonl")
@@ -211,8 +211,10 @@ def test_init_on_an_initialised_project_asks_for_the_old_passphrase(seat: Seat) 
     wrong = seat.typed("init", answers=[("Old passphrase", "guess")])
     assert wrong[0] == 4
 
-    changed = seat.typed("init", answers=[("Old", PASS), ("New", "another one"), ("Once more", "another one")])
+    changed = seat.typed(
+        "init", answers=[("Old", PASS), ("New", "another one of hers"), ("Once more", "another one of hers")]
+    )
 
     assert changed[0] == 0, changed[1]
     wish = seat.propose("a rule")
-    assert seat.typed("approve", wish, answers=[("Passphrase", "another one")])[0] == 0
+    assert seat.typed("approve", wish, answers=[("Passphrase", "another one of hers")])[0] == 0

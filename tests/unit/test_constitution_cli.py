@@ -156,10 +156,10 @@ def test_init_takes_the_old_passphrase_and_refuses_two_that_differ(
     schema: IdentitySchema, at_terminal: list[str]
 ) -> None:
     """Constitution: on an initialised project `init` asks for the old passphrase."""
-    at_terminal += [PASS, "new one", "other one"]
+    at_terminal += [PASS, "a new one of hers", "other one"]
     with pytest.raises(Refused, match="differ"):
         cli.init_constitution(schema)
-    at_terminal += [PASS, "new one", "new one"]
+    at_terminal += [PASS, "a new one of hers", "a new one of hers"]
 
     assert cli.init_constitution(schema)["approver"] == "alice"
-    assert schema.verify_passphrase("new one")
+    assert schema.verify_passphrase("a new one of hers")

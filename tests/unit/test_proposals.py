@@ -335,11 +335,15 @@ def test_made_up_copied_and_repeated_confirmations_do_not_count(desk: Desk) -> N
 def test_a_key_of_the_agents_own_does_not_count(desk: Desk, tmp_path: Path) -> None:
     """Security: only known keys sign, and a key written into the list by hand is not known."""
     ring = approval.KeyRing(tmp_path / "agent")
-    ring.create(name="alice", passphrase="agent")
-    signer = ring.unlock("agent")
+    ring.create(name="alice", passphrase="agent of its own")
+    signer = ring.unlock("agent of its own")
     proposal = desk.propose()
     hashed = approval.proposal_hash(proposal, "")
-    forged = [approval.confirm(signer, hashed=hashed, number=n, by="alice", at=desk.clock.now()) for n in (1, 2, 3)]
+    at, place = desk.clock.now(), approval.Place("prj", "")
+    forged = [
+        approval.confirm(signer, proposal=proposal, hashed=hashed, number=n, by="alice", at=at, place=place)
+        for n in (1, 2, 3)
+    ]
     listed = [
         {
             "number": n,
@@ -347,6 +351,8 @@ def test_a_key_of_the_agents_own_does_not_count(desk: Desk, tmp_path: Path) -> N
             "at": approval.stamp(one.at),
             "proposal_hash": hashed,
             "signature": one.signature,
+            "project": one.project,
+            "origin": one.origin,
         }
         for n, one in enumerate(forged, start=1)
     ]

@@ -18,7 +18,8 @@ from typing import Annotated, Any
 import typer
 
 from memory_anchor.errors import MemoryAnchorError, Refused, report
-from memory_anchor.layers.approval import MIN_PASSPHRASE, REQUIRED_CONFIRMATIONS
+from memory_anchor.interfaces.cli.passphrase import tell, wait
+from memory_anchor.layers.approval import REQUIRED_CONFIRMATIONS
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.layers.proposals import answer
 from memory_anchor.model import Constitution, Proposal, ProposalAction, ProposalStatus
@@ -27,6 +28,8 @@ from memory_anchor.terminal import visible, visible_json, visible_lines
 Build = Callable[[], IdentitySchema]
 """Makes the schema from the settings; called once a command, so `--help` costs nothing."""
 
+_OPENED: list[IdentitySchema] = []
+"""The schema whose passphrase this command asked for: what was refused before is told at its end."""
 AsJson = Annotated[bool, typer.Option("--json", help="Answer with one JSON object on stdout.")]
 As = Annotated[str, typer.Option("--as", help="Your name in the record; by default the approver's.")]
 ProposalId = Annotated[str, typer.Argument(metavar="ID", help="A proposal, as `constitution list` shows it.")]
@@ -112,14 +115,23 @@ def _add_proposing(app: typer.Typer, build: Build, check_writable: Callable[[], 
         entry_id: Annotated[str, typer.Option("--entry-id", help="What to replace or remove; or the new id.")] = "",
         from_id: Annotated[str, typer.Option("--from-id", help="The fact it comes from.")] = "",
         by: Annotated[str, typer.Option("--as", help="Who proposes.")] = "cli",
+        human: Annotated[bool, typer.Option("--human", help="Asks for the passphrase; never too many.")] = False,
         as_json: AsJson = False,
     ) -> None:
         """Propose a change. Nothing changes until a human has confirmed it three times."""
         with _reporting(as_json):
-            check_writable()
+            if not human:
+                check_writable()
             schema = build()
+            passphrase = _passphrase(schema, as_json=as_json) if human else None
             made = schema.propose(
-                content=content, reason=reason, action=action, entry_id=entry_id or None, from_id=from_id or None, by=by
+                content=content,
+                reason=reason,
+                action=action,
+                entry_id=entry_id or None,
+                from_id=from_id or None,
+                by=by,
+                passphrase=passphrase,
             )
             if as_json:
                 _print_json(answer(made))
@@ -132,6 +144,9 @@ def _add_proposing(app: typer.Typer, build: Build, check_writable: Callable[[], 
         """Turn the file's difference from the approved text into a proposal; needs the passphrase."""
         with _reporting(as_json):
             schema = build()
+            _terminal(as_json=as_json)
+            if difference := schema.difference():
+                _say(difference, error=as_json)
             passphrase = _passphrase(schema, as_json=as_json)
             made = schema.adopt(by=_name(schema, by), passphrase=passphrase)
             if as_json:
@@ -177,6 +192,29 @@ def _add_approving(app: typer.Typer, build: Build) -> None:
             _outcome(closed, as_json=as_json)
 
     @app.command()
+    def rules(
+        min_interval_s: Annotated[int | None, typer.Option(help="Least seconds between two confirmations.")] = None,
+        distinct: Annotated[
+            bool | None, typer.Option("--distinct-approvers/--any-approvers", help="Three keys, or one thrice.")
+        ] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Show how strict approvals are, or change it: kept with the key, so that no setting lowers it."""
+        with _reporting(as_json):
+            schema = build()
+            if min_interval_s is not None or distinct is not None:
+                passphrase = _passphrase(schema, as_json=as_json)
+                schema.human.set_rules(
+                    min_interval_s=min_interval_s, distinct_approvers=distinct, passphrase=passphrase
+                )
+            now = schema.human.rules()
+            if as_json:
+                _print_json({"min_interval_s": now.min_interval_s, "distinct_approvers": now.distinct_approvers})
+            else:
+                who = "three different approvers" if now.distinct_approvers else "any approver three times"
+                _say(f"{who}, at least {now.min_interval_s} s between two confirmations")
+
+    @app.command()
     def trust(
         name: Annotated[str, typer.Argument(help="The colleague's name.")],
         key: Annotated[str, typer.Argument(help="What `constitution approvers` prints on their machine.")],
@@ -208,7 +246,7 @@ def init_constitution(schema: IdentitySchema, *, approver: str = "", as_json: bo
     if own is None:
         schema.init(passphrase=_new_passphrase(), approver=name, old_passphrase=None)
     elif again:
-        old = getpass.getpass("Old passphrase 原口令: ")
+        old = _asked(schema, "Old passphrase 原口令: ")
         if not schema.verify_passphrase(old):
             raise Refused("the passphrase is not the approver's; nothing was changed")
         new = getpass.getpass("New passphrase, empty to keep it 新口令（留空不变）: ")
@@ -216,7 +254,7 @@ def init_constitution(schema: IdentitySchema, *, approver: str = "", as_json: bo
             raise Refused("the two passphrases differ; nothing was changed")
         schema.init(passphrase=new or old, approver=name, old_passphrase=old)
     else:
-        schema.init(passphrase=getpass.getpass("Passphrase 口令: "), approver=name, old_passphrase=None)
+        schema.init(passphrase=_asked(schema, "Passphrase 口令: "), approver=name, old_passphrase=None)
     served = schema.load()
     return {
         "initialised": True,
@@ -249,11 +287,17 @@ def _passphrase(schema: IdentitySchema, *, as_json: bool) -> str:
     own = schema.approver()
     if own is None:
         raise Refused("no approver on this machine yet; run `memory-anchor init` on a terminal")
-    return getpass.getpass(f"Passphrase of {visible(own.name)} 口令: ")
+    return _asked(schema, f"Passphrase of {visible(own.name)} 口令: ")
+
+
+def _asked(schema: IdentitySchema, prompt: str) -> str:
+    wait(schema.human.wait_s())
+    _OPENED[:] = [schema]
+    return getpass.getpass(prompt)
 
 
 def _new_passphrase() -> str:
-    new = getpass.getpass(f"New passphrase, {MIN_PASSPHRASE} characters or more 新口令: ")
+    new = getpass.getpass("New passphrase, 12 characters or more 新口令: ")
     if getpass.getpass("Once more 再输一次: ") != new:
         raise Refused("the two passphrases differ; nothing was changed")
     return new
@@ -326,6 +370,8 @@ def _reporting(as_json: bool) -> Iterator[None]:
     """Turn our errors into one sentence and the exit code of the error table."""
     try:
         yield
+        for schema in _OPENED:
+            tell(visible(schema.human.tries_told()))
     except MemoryAnchorError as error:
         known = report(error)
         if as_json:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,9 +50,35 @@ def human_beside_input() -> Signer:
 
 def opened(keys: KeyRing, ask: Callable[[], str]) -> Signer:
     """Return the signer that what `ask` reads opens."""
+    from memory_anchor.adapters.system import SystemClock
+
     if keys.own() is None and (warning := keys.warning()):
         raise Refused(warning)
-    return keys.unlock(ask())
+    tries, clock = keys.tries(), SystemClock()
+    wait(tries.wait_s(clock.now()))
+    typed = ask()
+    try:
+        signer = keys.unlock(typed)
+    except Refused:
+        if keys.own() is not None:
+            tries.note(clock.now())
+        raise
+    tell(tries.take())
+    return signer
+
+
+def wait(seconds: float) -> None:
+    """Let the time after several refused passphrases pass, and say so."""
+    if seconds > 0:
+        sys.stderr.write(f"waiting {seconds:.0f} s, since passphrases were refused\n")
+        sys.stderr.flush()
+        time.sleep(seconds)
+
+
+def tell(sentence: str) -> None:
+    """Show what a human who got in should know."""
+    if sentence:
+        sys.stderr.write(f"warning: {sentence}\n")
 
 
 def ask_hidden(prompt: str) -> str:

@@ -1,0 +1,198 @@
+"""Attacks A27, A16, A7: a confirmation counts where it was given, a rejection stays, no setting lowers a rule."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from desk import Desk
+from human_seat import Seat
+
+from memory_anchor.errors import Refused
+from memory_anchor.layers.proposals import MAX_OPEN
+from memory_anchor.model import ProposalStatus
+from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys
+
+
+@pytest.fixture(autouse=True)
+def _cheap() -> Iterator[None]:
+    with cheap_keys():
+        yield
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Desk:
+    return Desk(tmp_path, "first", ManualClock())
+
+
+@pytest.fixture
+def second(first: Desk, tmp_path: Path) -> Desk:
+    return Desk(tmp_path, "second", first.clock)
+
+
+def test_confirmations_of_one_project_do_not_count_in_another(first: Desk, second: Desk) -> None:
+    """Attack A27: the agent files the very proposal in a project the human opens later, with its confirmations."""
+    wish = first.propose()
+    first.confirm(wish.id)
+    assert len(first.confirm(wish.id).confirmations) == 2
+    second.record(wish.id).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(first.record(wish.id), second.record(wish.id))
+
+    assert second.schema().proposal(wish.id).confirmations == ()
+    second.edit(
+        wish.id,
+        confirmations=[
+            {**one, "project": "second"} for one in yaml.safe_load(first.record(wish.id).read_text())["confirmations"]
+        ],
+    )
+    assert second.schema().proposal(wish.id).confirmations == ()
+    assert second.confirm(wish.id).status is ProposalStatus.OPEN
+    assert second.served() == ["Keep the greenhouse at 21 degrees"]
+    assert first.confirm(wish.id).status is ProposalStatus.EFFECTIVE
+
+
+def test_a_confirmation_counts_for_its_number_action_and_words_alone(first: Desk) -> None:
+    """Attack A27: repeated, moved, or on another proposal of the same project it does not count."""
+    wish, other = first.propose(), first.propose("Water at noon")
+    first.confirm(wish.id)
+    (given,) = yaml.safe_load(first.record(wish.id).read_text())["confirmations"]
+
+    first.edit(wish.id, confirmations=[given, {**given, "number": 2}, {**given, "number": 3}])
+    assert len(first.schema().proposal(wish.id).confirmations) == 1
+    first.edit(other.id, confirmations=[given])
+    assert first.schema().proposal(other.id).confirmations == ()
+    first.edit(wish.id, confirmations=[given], action="replace", entry_id="goal")
+    assert first.schema().proposal(wish.id).confirmations == ()
+
+
+def test_a_colleagues_confirmation_counts_in_a_clone_and_nowhere_else(first: Desk, tmp_path: Path) -> None:
+    """Attack A27: two machines give one project two ids; the trail of approvals says that it is the same."""
+    wish = first.propose()
+    first.confirm(wish.id)
+    clone = Desk(tmp_path, "clone", first.clock, data="bobs", init=False)
+    shutil.copytree(first.root, clone.root, dirs_exist_ok=True)
+    clone.schema().init(passphrase=PASSPHRASE, approver="bob", old_passphrase=None)
+    alice = first.schema().approver()
+    assert alice is not None
+    clone.schema().vouch(name="alice", public=alice.public, passphrase=PASSPHRASE)
+
+    assert len(clone.schema().proposal(wish.id).confirmations) == 1
+
+    apart = Desk(tmp_path, "apart", first.clock, data="bobs")
+    shutil.copy(first.record(wish.id), apart.record(wish.id))
+    trail = apart.root / ".ai" / "proposals" / "approved.yaml"
+    assert apart.schema().proposal(wish.id).confirmations == ()
+    shutil.copy(first.root / ".ai" / "proposals" / "approved.yaml", trail)
+    assert apart.schema().proposal(wish.id).confirmations == ()
+
+
+def test_a_rejection_cut_out_of_the_file_does_not_reopen_it(first: Desk) -> None:
+    """Attack A16: what this machine keeps of a rejection is signed and outside the project."""
+    wish = first.propose()
+    first.schema().reject(wish.id, passphrase=PASSPHRASE, approver="alice", reason="no")
+    first.edit(wish.id, rejection=None, status="open")
+
+    assert first.schema().proposal(wish.id).status is ProposalStatus.REJECTED
+    first.edit(wish.id, content="Water at dawn, always")
+    with pytest.raises(Refused, match="rejected already"):
+        first.confirm(wish.id)
+
+
+def test_a_rejection_that_nobody_signed_closes_nothing(first: Desk) -> None:
+    """Attack A16: an agent cannot close a human's proposal by writing into the list."""
+    wish = first.propose()
+    rejected = first.data / "identity" / "first" / "rejected.json"
+    rejected.write_text(f'{{"rejected": [{{"id": "{wish.id}", "at": "2026", "signature": "AAAA"}}]}}')
+    assert first.schema().proposal(wish.id).status is ProposalStatus.OPEN
+
+
+def test_a_flood_by_an_agent_never_blocks_the_humans_own(first: Desk) -> None:
+    """Attack A16: with the passphrase a proposal is filed however many are open."""
+    for number in range(MAX_OPEN):
+        first.propose(f"flood {number}")
+    with pytest.raises(Refused, match="--human"):
+        first.propose("one more")
+    with pytest.raises(Refused, match="not the approver's"):
+        first.propose("one more", passphrase="guessing at random")
+
+    assert first.propose("mine", passphrase=PASSPHRASE).status is ProposalStatus.OPEN
+    first.file.write_text(first.file.read_text().replace("21", "22"))
+    made = first.schema().adopt(by="alice", passphrase=PASSPHRASE)
+    assert made is not None and made.status is ProposalStatus.OPEN
+
+
+def test_a_text_approved_in_one_project_is_not_taken_over_in_another(first: Desk, tmp_path: Path) -> None:
+    """Attack A16: a copy of a project that shares its trail takes over what the human approved there by `adopt`."""
+    copy = Desk(tmp_path, "copy", first.clock, init=False)
+    shutil.copytree(first.root, copy.root, dirs_exist_ok=True)
+    copy.schema().init(passphrase=PASSPHRASE, approver="alice", old_passphrase=None)
+    wish = first.propose()
+    for _ in range(3):
+        first.confirm(wish.id)
+    shutil.copytree(first.root, copy.root, dirs_exist_ok=True)
+
+    with pytest.raises(Refused):
+        copy.schema().adopt(by="alice", passphrase=PASSPHRASE)
+
+    assert "Water at dawn" not in copy.served()
+
+
+# --- A7: how strict approvals are -------------------------------------------------------------------------------------
+
+
+def test_rules_hold_whatever_the_settings_say_and_settings_only_add(first: Desk) -> None:
+    """Attack A7: an emptied user file or another environment (here: no options) lowers nothing."""
+    first.schema().human.set_rules(min_interval_s=3_600, distinct_approvers=None, passphrase=PASSPHRASE)
+    wish = first.propose()
+    first.confirm(wish.id)
+    with pytest.raises(Refused, match="too recent"):
+        first.confirm(wish.id)
+    with pytest.raises(Refused, match="too recent"):
+        first.confirm(wish.id, min_interval_s=0, distinct_approvers=False)
+    first.clock.advance(hours=1)
+    with pytest.raises(Refused, match="too recent"):
+        first.confirm(wish.id, min_interval_s=7_200)
+    first.confirm(wish.id)
+    first.schema().human.set_rules(min_interval_s=0, distinct_approvers=True, passphrase=PASSPHRASE)
+    with pytest.raises(Refused, match="another approver must"):
+        first.confirm(wish.id)
+
+
+def test_a_key_file_with_other_rules_or_an_older_one_does_not_open(first: Desk) -> None:
+    """Attack A7: rules lie where the key is sealed; an edited or an old copy of the file is refused."""
+    key = first.data / "identity" / "approver.json"
+    old = key.read_text()
+    first.schema().human.set_rules(min_interval_s=3_600, distinct_approvers=True, passphrase=PASSPHRASE)
+    strict = key.read_text()
+    wish = first.propose()
+
+    key.write_text(strict.replace("3600", "0"))
+    with pytest.raises(Refused, match="not the approver's"):
+        first.confirm(wish.id)
+    key.write_text(old)
+    with pytest.raises(Refused, match="older than the approval rules"):
+        first.confirm(wish.id)
+    key.write_text(strict)
+    assert len(first.confirm(wish.id).confirmations) == 1
+    with pytest.raises(Refused, match="not the approver's"):
+        first.schema().human.set_rules(min_interval_s=0, distinct_approvers=False, passphrase="another one of hers")
+
+
+@pytest.mark.slow
+def test_rules_are_set_on_a_terminal_and_no_environment_lowers_them(tmp_path: Path) -> None:
+    """Attack A7: over a real terminal; then an agent's environment and an emptied settings file."""
+    seat = Seat(tmp_path)
+    seat.init()
+    settings = tmp_path / ".config" / "memory-anchor" / "config.yaml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("constitution:\n  min_interval_s: 60\n")
+    code, screen = seat.human("constitution", "rules", "--min-interval-s", "3600", answers=[("Passphrase", PASSPHRASE)])
+    assert code == 0, screen
+    assert seat.shell("constitution", "rules", "--min-interval-s", "0").returncode == 4
+
+    settings.write_text("")
+    shown = seat.shell("constitution", "rules", "--json", MEMORY_ANCHOR_CONSTITUTION__MIN_INTERVAL_S="0")
+    assert '"min_interval_s": 3600' in shown.stdout, shown
