@@ -27,6 +27,7 @@ from memory_anchor.adapters.edge_engine import Migration, translated
 from memory_anchor.adapters.edge_shards import MIGRATIONS, EdgeCollection, private_files
 from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import MOVING, from_payload, mark_of, to_payload, usage_payload
+from memory_anchor.adapters.sparse_files import keeps_holes
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.durability import Durability
 from memory_anchor.errors import DiskFull, StoreBusy
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 RESERVE_BYTES = 64 * 1024 * 1024
 """Free space below which nothing is loaded or written: two segments of the write-ahead log."""
+NEW_SHARD_BYTES = 176 * 1024 * 1024
+"""A new shard with one vector is 165 MB long, all of it mapped. On a disk it takes half a megabyte; tmpfs gives a page
+to every hole that is read: 141 MB without vectors, and a first write with 100 or 220 MB free ended in SIGBUS."""
 _IDS_KEPT = 65_536
 _BLOCK_BYTES = 512
 """The unit of `st_blocks`, on every POSIX system."""
@@ -86,7 +90,8 @@ class EdgeStore:
         with translated(directory), private_files():
             self._require_lock()
             make_folder(directory, mode=0o700)
-        self._require_room()
+            self._fills_holes = not keeps_holes(directory)
+        self._require_room(sum(_still_to_take(directory / name) for name in COLLECTIONS))
 
     # --- collections -----------------------------------------------------------------------------------------------
 
@@ -111,6 +116,7 @@ class EdgeStore:
             stored = self._collections.get(name)
             if stored is None:
                 stored = self._opened(name, CollectionSpec(embedders={}, schema_version=spec.schema_version))
+            self._require_room(NEW_SHARD_BYTES)
             stored.replace_embedders(spec)
             self._collections[name] = stored
 
@@ -183,7 +189,9 @@ class EdgeStore:
                 target.write(edge.UpdateOperation.set_payload([point], usage_payload(usage)), points=1)
 
     def erase(self, collection: str, point_ids: Sequence[str]) -> None:
-        self._writable(collection).erase(point_ids)
+        target = self._writable(collection)
+        self._require_room(NEW_SHARD_BYTES)  # what is left is copied into a new shard
+        target.erase(point_ids)
 
     # --- reads -------------------------------------------------------------------------------------------------------
 
@@ -311,12 +319,17 @@ class EdgeStore:
         if not self._lock.held:
             raise StoreBusy(f"{self.directory} is not locked by this process; take its lock before opening the store.")
 
-    def _require_room(self) -> None:
+    def _require_room(self, to_take: int = 0) -> None:
+        """Raise DiskFull below the reserve. to_take: what files about to be mapped take where holes are filled."""
+        needed = self._reserve_bytes + (to_take if self._fills_holes else 0)
         free = shutil.disk_usage(self.directory).free
-        if free < self._reserve_bytes:
+        if free < needed:
+            advice = "free some space and retry."
+            if to_take and self._fills_holes:
+                advice = "its file system fills holes (tmpfs does): free some space, or use a folder on a disk."
             raise DiskFull(
-                f"{self.directory} has {free // 2**20} MiB free and needs {self._reserve_bytes // 2**20} MiB; "
-                "nothing was written, free some space and retry."
+                f"{self.directory} has {free // 2**20} MiB free and needs {needed // 2**20} MiB; "
+                f"nothing was written, {advice}"
             )
 
     def _present(self, collection: str, point_ids: list[str]) -> set[str]:
@@ -360,6 +373,13 @@ def _entry(record: Any, with_vectors: bool) -> Entry:
         {name: np.asarray(row, dtype=np.float32) for name, row in stored.items()},
         SparseVector(tuple(words.indices), tuple(words.values)) if words is not None else None,
     )
+
+
+def _still_to_take(home: Path) -> int:
+    """Return what a collection's files may take beyond what they take now, where reading fills their holes."""
+    files = [path.lstat() for path in home.glob("shard-*/**/*") if path.is_file()] if home.is_dir() else []
+    taken = sum(getattr(one, "st_blocks", 0) * _BLOCK_BYTES for one in files)
+    return max(0, min(NEW_SHARD_BYTES, sum(one.st_size for one in files) or NEW_SHARD_BYTES) - taken)
 
 
 def _edge_dialect() -> Dialect:

@@ -7,12 +7,26 @@ read and skipped. Files come out 0600 and folders 0700, whatever they were.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 _CHUNK_BYTES = 1 << 18
+_PROBE_BYTES = 1 << 16
 _ZEROS = bytes(_CHUNK_BYTES)
+
+
+def keeps_holes(folder: Path) -> bool:
+    """Return whether a hole of a mapped file stays one when it is read, as on a disk; tmpfs gives it a page."""
+    if not hasattr(os, "SEEK_DATA"):
+        return True
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.truncate(_PROBE_BYTES)
+        with mmap.mmap(file.fileno(), _PROBE_BYTES, access=mmap.ACCESS_READ) as mapped:
+            _ = mapped[:: mmap.PAGESIZE]
+        return os.fstat(file.fileno()).st_blocks == 0
 
 
 def copy_tree(source: Path, target: Path) -> None:
