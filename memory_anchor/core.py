@@ -44,6 +44,7 @@ from memory_anchor.layers.signed_requests import Challenges, Proof
 from memory_anchor.lifecycle.disagreements import RecalledTogether
 from memory_anchor.lifecycle.jobs import SETTLE_S, Scheduler
 from memory_anchor.lifecycle.leases import RUNNER_FILE, StoreLease, runner_id
+from memory_anchor.lifecycle.merging import Merges
 from memory_anchor.lifecycle.purge import finish_purge
 from memory_anchor.lifecycle.registry import all_jobs
 from memory_anchor.lifecycle.settling import TAG_STATE
@@ -402,6 +403,7 @@ class Core:
         (self.data_dir / "jobs" / f"{TAG_STATE}.json").unlink(missing_ok=True)
 
     def _embed_behind(self, settled: Callable[[], None] | None) -> None:
+        self._finish_merges()
         self._preload()
         while not self._stopping.is_set():
             try:
@@ -417,6 +419,15 @@ class Core:
                     settled = None
                 self._wake.wait()
                 self._wake.clear()
+
+    def _finish_merges(self) -> None:
+        """Carry out what a kill left of merging projects."""
+        merges = Merges(self.data_dir, self.services.store, self.services.records.lock)
+        for merge in merges.unfinished():
+            self.projects.merge(merge.source, merge.target)
+            moved = merges.carry_out(merge)
+            self.services.searcher.invalidate()
+            log.warning("merging %s into %s was cut off; %d versions were left", merge.source, merge.target, moved)
 
     def _preload(self) -> None:
         """Load the model that runs here, so that the first question does not wait for it."""

@@ -101,6 +101,9 @@ class Deed(StrEnum):
     CONTEXT = "build a context, show its report"
     STATS = "stats"
     CONFIG = "config, doctor"
+    PROJECTS = "list projects"
+    LINK = "link or move a project's folder"
+    MERGE_PROJECTS = "merge projects"
 
 
 _Y, _R, _N, _L = Right.YES, Right.READER, Right.NO, Right.LATER
@@ -150,6 +153,9 @@ RIGHTS: Mapping[Deed, Mapping[Who, Right]] = {
         (Deed.CONTEXT, _R, _R, _N),
         (Deed.STATS, _R, _R, _N),
         (Deed.CONFIG, _Y, _Y, _N),
+        (Deed.PROJECTS, _Y, _Y, _N),
+        (Deed.LINK, _N, _Y, _N),
+        (Deed.MERGE_PROJECTS, _N, _Y, _N),
     )
 }
 

@@ -166,6 +166,19 @@ class Projects:
                 self._known[name].likely = self._known[name].why = ""
             return before
 
+    def register(self, *project_ids: str) -> None:
+        """Know these ids, with no folder yet: memories name them."""
+        with self._changing():
+            for name in project_ids:
+                self._known.setdefault(checked_id(name), Known())
+
+    def unmerge(self, source: str, target: str, aliases: Sequence[str]) -> None:
+        """Give back the aliases that a merge took."""
+        with self._changing():
+            into, out = self._named(target), self._known.setdefault(source, Known())
+            into.aliases = [alias for alias in into.aliases if alias not in aliases]
+            out.aliases += [alias for alias in aliases if alias not in out.aliases]
+
     def merge(self, source: str, target: str) -> None:
         """Give a project's aliases to another one; the source stays known, without any. Twice is the same as once."""
         if source == target:

@@ -436,4 +436,5 @@ def assemble(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     }
 
 
+from memory_anchor.interfaces import project_calls as _projects  # noqa: E402, F401 - they register themselves above
 from memory_anchor.interfaces import transfer_calls as _more  # noqa: E402, F401 - they register themselves above

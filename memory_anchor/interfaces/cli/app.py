@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typer
 
-from memory_anchor.interfaces.cli import care, contexts, evaluate, keep, link, memories, setup
+from memory_anchor.interfaces.cli import care, contexts, evaluate, keep, link, memories, projects, setup
 from memory_anchor.interfaces.cli.constitution import make_app
 
 app = typer.Typer(
@@ -23,5 +23,6 @@ care.register(app)
 contexts.register(app)
 evaluate.register(app)
 keep.register(app)
+projects.register(app)
 setup.register(app)
 app.add_typer(make_app(setup.identity, link.check_writable), name="constitution")
