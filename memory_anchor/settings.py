@@ -22,6 +22,8 @@ from pydantic_core import PydanticCustomError
 from memory_anchor import beneath
 from memory_anchor.errors import BadInput
 from memory_anchor.switches import ALLOWED, switched
+from memory_anchor.text.bounded_yaml import TooMuchYaml
+from memory_anchor.text.bounded_yaml import check as check_yaml
 
 ENV_PREFIX = "MEMORY_ANCHOR_"
 ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE"})
@@ -399,9 +401,15 @@ def _read(path: Path, *, is_foreign: bool = False) -> dict[str, Any]:
         raise BadInput(f"settings file {path} is {path.stat().st_size} bytes; allowed are {MAX_SETTINGS_BYTES}")
     try:
         told = beneath.read(path.parent, path.name, most_bytes=MAX_SETTINGS_BYTES) if is_foreign else path.read_bytes()
-        value = yaml.load((told or b"").decode("utf-8"), _EachOnce)  # noqa: S506 - a safe loader
+        text = (told or b"").decode("utf-8")
+        check_yaml(text)
+        value = yaml.load(text, _EachOnce)  # noqa: S506 - a safe loader
     except OSError as error:
         raise BadInput(f"settings file {path} cannot be read ({error.strerror}); mend it or move it away") from None
+    except TooMuchYaml as error:
+        raise BadInput(f"settings file {path}: {error}; mend it or move it away") from None
+    except RecursionError:
+        raise BadInput(f"settings file {path} is nested too deeply; mend it or move it away") from None
     except _Doubled as error:
         raise BadInput(f"settings file {path} says at line {error.line} what it said before; keep one") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -10,10 +10,31 @@ from __future__ import annotations
 import json
 import unicodedata
 
-SPELLED_OUT = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Control, format (direction, no width), lone surrogate, line and paragraph separators."""
-BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
-"""Letters and marks that show nothing, whatever their category says."""
+SPELLED_OUT = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+"""Control, format (direction, no width), lone surrogate, private, unassigned, line and paragraph separators."""
+BLANK = "\u2800"
+"""A symbol that shows nothing, whatever its properties say: the braille pattern without dots."""
+DEFAULT_IGNORABLE = (
+    (0x00AD, 0x00AD),
+    (0x034F, 0x034F),
+    (0x061C, 0x061C),
+    (0x115F, 0x1160),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x200B, 0x200F),
+    (0x202A, 0x202E),
+    (0x2060, 0x206F),
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0F),
+    (0xFEFF, 0xFEFF),
+    (0xFFA0, 0xFFA0),
+    (0xFFF0, 0xFFF8),
+    (0x1BCA0, 0x1BCA3),
+    (0x1D173, 0x1D17A),
+    (0xE0000, 0xE0FFF),
+)
+"""The whole property Default_Ignorable_Code_Point (Unicode 16, DerivedCoreProperties.txt), which Python does not know:
+joiners, variation selectors, fillers, tag characters, and what is kept free for more of them."""
 BREAK = "⏎"
 
 
@@ -42,7 +63,24 @@ def visible_json(text: str) -> str:
     return text.translate(odd) if odd else text
 
 
+def hidden(sign: str) -> bool:
+    """Return whether one sign is obeyed or not seen where text is shown, line ends and tabs too."""
+    if unicodedata.category(sign) in SPELLED_OUT or sign == BLANK:
+        return True
+    return any(first <= ord(sign) <= last for first, last in DEFAULT_IGNORABLE)
+
+
+def named(sign: str) -> str:
+    """Return a sign as a human can look it up.
+
+    >>> named("\ufe0f")
+    'U+FE0F (variation selector-16)'
+    """
+    name = unicodedata.name(sign, "").lower()
+    return f"U+{ord(sign):04X} ({name})" if name else f"U+{ord(sign):04X}"
+
+
 def _spelled(sign: str) -> str:
-    if sign in "\n\t" or (unicodedata.category(sign) not in SPELLED_OUT and sign not in BLANK):
+    if sign in "\n\t" or not hidden(sign):
         return sign
     return f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"

@@ -26,6 +26,8 @@ from memory_anchor import beneath
 from memory_anchor.files import exclusive, make_private, read_bounded, write_whole
 from memory_anchor.layers.approval import Approver, Signer, digest_of, signed_by, signer_of
 from memory_anchor.layers.constitution_text import MAX_BYTES
+from memory_anchor.text.bounded_yaml import LOADER
+from memory_anchor.text.bounded_yaml import check as check_yaml
 
 TRAIL_FILE = "approved.yaml"
 INDEX_FILE = "initialised.json"
@@ -34,6 +36,7 @@ HEADS = "constitution-heads"
 FIRST = "0" * 64
 """What the first sealed text of a project names as the one before it."""
 MAX_LINKS = 200
+NODES_A_LINK = 20
 MAX_APPLIED = 1_000
 MAX_REVISION_BYTES = 8 * MAX_BYTES
 """JSON may escape a character into six bytes."""
@@ -296,7 +299,9 @@ def read_trail(folder: Path) -> list[Link]:
     """Return the links that can be read, in order; a broken or conflicted file is an empty trail."""
     try:
         content = beneath.read(*_below_project(folder), most_bytes=MAX_TRAIL_BYTES) or b""
-        listed = yaml.load(content.decode("utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - strings only, no objects
+        text = content.decode("utf-8")
+        check_yaml(text, most_nodes=MAX_LINKS * NODES_A_LINK)
+        listed = yaml.load(text, Loader=LOADER)  # noqa: S506 - strings only, no objects
         return [Link(**{part: _plain(value) for part, value in one.items()}) for one in listed["links"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError):
         return []

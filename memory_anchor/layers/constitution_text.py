@@ -20,11 +20,16 @@ import yaml
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.inputs import CONTENT_MAX
 from memory_anchor.model import ConstitutionEntry
+from memory_anchor.terminal import hidden, named
+from memory_anchor.text.bounded_yaml import TooMuchYaml
+from memory_anchor.text.bounded_yaml import check as check_yaml
 
 FILE_NAME = "constitution.yaml"
 MAX_ENTRIES = 20
 MAX_BYTES = 1_000_000
 """20 entries of 8,000 characters are at most 640 KB of UTF-8; the rest is room for comments."""
+MAX_NODES = 500
+"""Values of the whole file, aliases counted in full: 20 entries of seven, and room for what is not served."""
 MAX_PRIORITY = 200
 PROBLEMS_SHOWN = 3
 ENTRY_ID = re.compile(r"[\w.\-]{1,64}")
@@ -79,7 +84,10 @@ def decode(content: bytes) -> tuple[str, str]:
 def parse(text: str) -> Document:
     """Return the entries of `text` with every problem found; never raises."""
     try:
+        check_yaml(text, most_nodes=MAX_NODES)
         root = yaml.compose(text, Loader=yaml.BaseLoader)
+    except TooMuchYaml as error:
+        return Document(text, "1", (), (str(error),))
     except yaml.MarkedYAMLError as error:
         return Document(text, "1", (), (_unreadable(text, error),))
     except (yaml.YAMLError, RecursionError, ValueError):
@@ -93,7 +101,10 @@ def parse(text: str) -> Document:
     if version is not None and not isinstance(version, yaml.ScalarNode):
         problems.append(f"{_line(version)}: version is not a plain value")
     said = version.value if isinstance(version, yaml.ScalarNode) and version.value else "1"
-    return _entries(text, said[:CONTENT_MAX], top.get("entries"), problems)
+    if version is not None and not _is_name(said):
+        problems.append(f"{_line(version)}: version has other signs than letters, digits, - _ and . or is over 64 long")
+        said = "1"
+    return _entries(text, said, top.get("entries"), problems)
 
 
 def _entries(text: str, version: str, listed: yaml.Node | None, problems: list[str]) -> Document:
@@ -107,7 +118,7 @@ def _entries(text: str, version: str, listed: yaml.Node | None, problems: list[s
     for position, node in enumerate(listed.value):
         entry, content, wrong = _entry(node, position)
         if entry is not None and any(one.id == entry.id for one in entries):
-            wrong.append(f"{_line(node)}: id {entry.id} is there twice")
+            wrong.append(f"{_line(node)}: the id is there twice")
             entry = None
         problems += wrong
         if entry is not None and content is not None:
@@ -137,15 +148,30 @@ def _entry(node: yaml.Node, position: int) -> tuple[ConstitutionEntry | None, ya
         return None, None, wrong
     identity = fields.get("id")
     name = identity.value if isinstance(identity, yaml.ScalarNode) else entry_id_of(said)
-    if not ENTRY_ID.fullmatch(name):
+    if not _is_name(name):
         wrong.append(f"{_line(node)}: id has other signs than letters, digits, - _ and . or is over 64 long")
         return None, None, wrong
+    if odd := unseen(said):
+        wrong.append(f"line {content.start_mark.line + 1}: content holds {odd}" if content else odd)
     rank = fields.get("priority")
     number = rank.value if isinstance(rank, yaml.ScalarNode) else str(position)
     if not (number.isascii() and number.isdigit() and len(number) <= 3 and int(number) <= MAX_PRIORITY):
         wrong.append(f"{_line(node)}: priority is not a whole number from 0 to {MAX_PRIORITY}")
         number = str(position)
     return ConstitutionEntry(name, said, int(number)), content, wrong
+
+
+def _is_name(value: str) -> bool:
+    return bool(ENTRY_ID.fullmatch(value)) and not any(map(hidden, value))
+
+
+def unseen(text: str) -> str:
+    """Return the first sign of `text` that a human reading it does not see, in words and with its line; "" for none."""
+    for line, said in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+        odd = next((sign for sign in said if sign != "\t" and hidden(sign)), "")
+        if odd:
+            return f"{named(odd)} in its line {line}, a sign that is not seen where it is read; take it out"
+    return ""
 
 
 def _fields(node: yaml.MappingNode) -> tuple[dict[str, yaml.Node], list[str]]:

@@ -237,6 +237,8 @@ class IdentitySchema:
         if action is ProposalAction.ADOPT:
             raise BadInput("action is adopt; allowed are add, replace and remove")
         said = "" if action is ProposalAction.REMOVE else _told("content", content, most=CONTENT_MAX)
+        if odd := splice.unseen(said):
+            raise BadInput(f"content holds {odd}")
         wanted = stored("entry_id", entry_id, most=NAME_MAX) if action is ProposalAction.ADD else entry_id
         proposal = Proposal(
             id="",

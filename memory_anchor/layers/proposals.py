@@ -34,6 +34,8 @@ from memory_anchor.layers.approval import (
 )
 from memory_anchor.layers.constitution_text import MAX_BYTES
 from memory_anchor.model import Confirmation, Proposal, ProposalAction, ProposalStatus
+from memory_anchor.text.bounded_yaml import LOADER
+from memory_anchor.text.bounded_yaml import check as check_yaml
 
 FOLDER = Path(".ai") / "proposals"
 PROPOSAL_ID = re.compile(r"p-[0-9a-f]{10}")
@@ -46,8 +48,6 @@ MAX_READ = 1_000
 MAX_LISTED = 10_000
 """Names in the folder that are looked at."""
 MAX_FILE_BYTES = MAX_BYTES + 100_000
-_Loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-"""Ten times quicker where PyYAML was built with libyaml, which matters with dozens of proposals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,9 @@ class ProposalBook:
         if not PROPOSAL_ID.fullmatch(path.stem):
             raise ValueError("not a proposal's file")
         content = beneath.read(self._root, FOLDER / path.name, most_bytes=MAX_FILE_BYTES) or b""
-        record = yaml.load(content.decode("utf-8"), Loader=_Loader)  # noqa: S506 - strings only, no objects
+        text = content.decode("utf-8")
+        check_yaml(text)
+        record = yaml.load(text, Loader=LOADER)  # noqa: S506 - strings only, no objects
         if not isinstance(record, Mapping) or record.get("id") != path.stem:
             raise ValueError("not the record of this file's name")
         return _filed(record)

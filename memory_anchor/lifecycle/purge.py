@@ -35,6 +35,7 @@ from memory_anchor.lifecycle.upkeep import Upkeep, drop_state, load_state, save_
 from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
 from memory_anchor.ports import Entry
 from memory_anchor.rights import Deed, check, stamp
+from memory_anchor.text.bounded_yaml import check as check_yaml
 from memory_anchor.text.hashing import stable_hash
 from memory_anchor.text.indexing import conversation_context, searched_words
 from memory_anchor.where import OneOf, Where
@@ -239,6 +240,7 @@ def readings(path: Path) -> str:
     if path.suffix != ".yaml":
         return unescaped(text)
     try:
+        check_yaml(text)
         return "\n".join([text, *texts_in(yaml.load(text, Loader=_Yaml))])  # noqa: S506 - strings only, no objects
     except (yaml.YAMLError, RecursionError, ValueError):
         return text

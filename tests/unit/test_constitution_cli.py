@@ -140,14 +140,16 @@ def test_reject_adopt_and_trust_take_the_passphrase(run: Run, schema: IdentitySc
 def test_the_plain_output_shows_the_difference_before_the_passphrase(
     schema: IdentitySchema, run: Run, at_terminal: list[str]
 ) -> None:
-    """Constitution: a human sees the exact difference first, with every odd sign spelled out."""
-    wish = propose(run, "rule\u202e")
+    """Constitution: a human sees the exact difference first; a text with a sign that is not seen is no proposal."""
+    code, told = run("propose", "rule\u202e", "--reason", "asked for")
+    assert code == 2 and "content holds U+202E" in told["message"]
+    wish = propose(run, "rule")
     at_terminal.append(PASS)
 
     done = CliRunner().invoke(cli.make_app(lambda: schema), ["approve", wish])
 
     assert done.exit_code == 0
-    assert '+    content: "rule\\u202e"' in done.stdout
+    assert '+    content: "rule"' in done.stdout
     assert "confirmation 1 of 3" in done.stdout
     assert CliRunner().invoke(cli.make_app(lambda: schema), ["show", "--yaml"]).stdout == TEXT
 

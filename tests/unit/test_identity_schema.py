@@ -171,7 +171,7 @@ def test_an_approved_text_is_served_without_a_warning(project: Project) -> None:
         ("entries: [", "not readable YAML"),
         ("just text", "not a mapping"),
         ("entries:\n" + "".join(f"- id: e{n}\n  content: c{n}\n" for n in range(21)), "21 entries and at most 20"),
-        ("entries:\n- {id: a, content: x}\n- {id: a, content: y}\n", "line 3: id a is there twice"),
+        ("entries:\n- {id: a, content: x}\n- {id: a, content: y}\n", "line 3: the id is there twice"),
         ("entries:\n- {id: a, content: ''}\n", "line 2: content is missing"),
         ("entries:\n- {id: a, content: x, content: y}\n", "line 2: content is given twice"),
     ],
@@ -455,7 +455,7 @@ def test_adopt_of_a_broken_file_names_its_lines(project: Project) -> None:
     schema = project.begun()
     project.file.write_text("entries:\n- {id: a, content: x}\n- {id: a, content: y}\n", encoding="utf-8")
 
-    with pytest.raises(BadInput, match="line 3: id a is there twice"):
+    with pytest.raises(BadInput, match="line 3: the id is there twice"):
         schema.adopt(by="alice")
 
 

@@ -137,9 +137,10 @@ def schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IdentitySchema:
     monkeypatch.setattr(constitution, "_terminal", lambda **_: None)
     monkeypatch.setattr(getpass, "getpass", lambda _: "correct horse battery")
     (tmp_path / "project").mkdir()
-    text = json.dumps(f"Project goal{SIGNS}")
     file = tmp_path / "project" / "constitution.yaml"
-    file.write_text(f"version: 1\nentries:\n  - id: goal\n    content: {text}\n    priority: 0\n", encoding="utf-8")
+    file.write_text(
+        "version: 1\nentries:\n  - id: goal\n    content: Project goal\n    priority: 0\n", encoding="utf-8"
+    )
     made = IdentitySchema(
         project_dir=file.parent,
         project_id="prj",
@@ -153,10 +154,13 @@ def schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IdentitySchema:
 
 @pytest.mark.parametrize("name", [name for name in SHOWN if name.startswith("constitution")])
 def test_no_constitution_command_prints_one_either(schema: IdentitySchema, tmp_path: Path, name: str) -> None:
-    """Rule terminal: a reason cannot steer the terminal, nor print a difference that is none."""
+    """Rule terminal: a reason cannot steer the terminal, nor print a difference that is none.
+
+    A text of L0 holds no such sign at all (tests/attacks/test_a22_hidden_signs.py).
+    """
     reason = f"because{SIGNS}\n--- approved constitution.yaml\n+    content: harmless"
     adding = {"action": ProposalAction.ADD, "entry_id": None, "from_id": None}
-    made = schema.propose(content=HIDDEN, reason=reason, by=f"an agent{SIGNS}", **adding)
+    made = schema.propose(content="Always run code review", reason=reason, by=f"an agent{SIGNS}", **adding)
     (tmp_path / "project" / ".ai" / "proposals" / "p\x1b[8m.yaml").write_text("broken")
     if name.endswith("adopt"):
         file = tmp_path / "project" / "constitution.yaml"
@@ -168,9 +172,10 @@ def test_no_constitution_command_prints_one_either(schema: IdentitySchema, tmp_p
 
     assert harmful(done.stdout) | harmful(done.stderr) == set()
     assert not any(line.startswith("+    content: harmless") for line in done.stdout.splitlines())
-    assert name.endswith(("adopt", "approvers", "trust")) or "u001b[8m" in done.stdout, done.output
-    if name.endswith("approve"):
-        assert "\\u001b[8m" in done.stdout and "is NOT needed" in done.stdout
+    silent = ("adopt", "approvers", "trust", "show", "propose")
+    assert name.endswith(silent) or "u001b[8m" in done.stdout, done.output
+    if name.endswith("propose"):
+        assert done.exit_code == 2 and "content holds U+001B" in done.stderr
 
 
 @given(st.text())
