@@ -508,7 +508,7 @@ def test_the_difference_shows_every_sign(desk: Desk) -> None:
 
     assert "\u202e" not in shown and "\u200b" not in shown
     assert "u202e" in shown and "u200b" in shown
-    assert [line for line in shown.splitlines() if line.startswith("+ ")] != []
+    assert [line for line in shown.splitlines() if line.startswith("+# good")] != []
     assert visible("中文 text\n") == "中文 text⏎"
 
 
