@@ -76,7 +76,7 @@ from memory_anchor.ports import (
 from memory_anchor.retrieval.assembling import Ranked, snippet
 from memory_anchor.retrieval.assembly import AssembledContext, PromptAssembler
 from memory_anchor.retrieval.context import ContextBuilder, ContextSources
-from memory_anchor.retrieval.context_reports import ContextReports
+from memory_anchor.retrieval.context_reports import ContextReports, owner_of
 from memory_anchor.retrieval.embedding import awaited_text
 from memory_anchor.retrieval.guarded import Circuit
 from memory_anchor.retrieval.nearness import Nearness
@@ -501,7 +501,7 @@ class Core:
             active_context=lambda: {key: value for key, (value, _) in anchor.active().items()},
             now=lambda: self.clock.now().astimezone(ZoneInfo(anchor.actor.zone)),
             cache=self.services.searcher.cache_counts,
-            record=self.reports.record,
+            record=partial(self.reports.record, owner=owner_of(anchor.actor.scope)),
         )
         return ContextBuilder(sources, anchor.room.settings.budget, circuit=self._circuit, monotonic=time.monotonic)
 

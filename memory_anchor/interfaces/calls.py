@@ -25,6 +25,7 @@ from memory_anchor.interfaces import shapes
 from memory_anchor.interfaces.callers import actor_from
 from memory_anchor.interfaces.tool_calls import shaped_memory
 from memory_anchor.layers.signed_requests import CHALLENGE_CALL, Proof
+from memory_anchor.retrieval.context_reports import owner_of
 from memory_anchor.rights import Deed
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.text.hashing import stable_hash
@@ -410,7 +411,7 @@ def why_not(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def context_report(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    found = core.reports.load(str(given.get("id", "")))
+    found = core.reports.load(str(given.get("id", "")), owner_of(anchor.actor.scope))
     return {
         "id": found.id,
         "recorded_at": found.recorded_at.isoformat(),
@@ -420,7 +421,8 @@ def context_report(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def context_reports(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return {"reports": [{"id": id, "recorded_at": at.isoformat()} for id, at in core.reports.list()]}
+    kept = core.reports.list(owner_of(anchor.actor.scope))
+    return {"reports": [{"id": id, "recorded_at": at.isoformat()} for id, at in kept]}
 
 
 @call

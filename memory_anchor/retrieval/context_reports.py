@@ -47,14 +47,17 @@ class ContextReports:
         self._new_id = new_id
         self._kept = kept
 
-    def record(self, report: ContextCostReport) -> str:
+    def record(self, report: ContextCostReport, owner: str = "") -> str:
         """Store a report and return its id; the oldest beyond what is kept go.
+
+        owner: who may read it again, see `owner_of`.
 
         Raises Refused, DiskFull or Unavailable: the folder cannot be written.
         """
         made = _checked(self._new_id())
         at = self._now().astimezone(UTC)
-        text = json.dumps({"id": made, "recorded_at": at.isoformat(), "report": to_json(report)}, ensure_ascii=False)
+        held = {"id": made, "recorded_at": at.isoformat(), "owner": owner, "report": to_json(report)}
+        text = json.dumps(held, ensure_ascii=False)
         make_private(self._folder)
         milliseconds = (at - _EPOCH) // timedelta(milliseconds=1)
         write_whole(self._folder / f"{max(0, milliseconds):015d}-{made}.json", text.encode())
@@ -63,13 +66,16 @@ class ContextReports:
                 path.unlink()
         return made
 
-    def list(self) -> tuple[tuple[str, datetime], ...]:
-        """Return (id, recorded_at to the millisecond) of what is kept, newest first."""
-        names = (path.name for path in self._paths())
+    def list(self, owner: str = "") -> tuple[tuple[str, datetime], ...]:
+        """Return (id, recorded_at to the millisecond) of what is kept for this owner, newest first."""
+        names = (path.name for path in self._paths() if _owner(path) == owner)
         return tuple((name[16:-5], _EPOCH + timedelta(milliseconds=int(name[:15]))) for name in names)
 
-    def load(self, id: str) -> RecordedReport:
-        """Return one report. Raises BadInput: not an id. NotFound: none such is kept. StoreDamaged: unreadable."""
+    def load(self, id: str, owner: str = "") -> RecordedReport:
+        """Return one report of this owner.
+
+        Raises BadInput: not an id. NotFound: none such is kept for this owner. StoreDamaged: unreadable.
+        """
         wanted = _checked(id)
         path = next((one for one in self._paths() if one.name[16:-5] == wanted), None)
         content = None
@@ -78,12 +84,15 @@ class ContextReports:
                 content = read_bounded(path, most_bytes=REPORT_BYTES_MAX)
             except OSError as error:
                 raise ours(error, path) from error
-        if content is None:
+        try:
+            held = json.loads(content or b"null")
+        except (ValueError, RecursionError):
+            raise StoreDamaged(f"context report {wanted!r} cannot be read; delete {path}") from None
+        if content is None or (isinstance(held, dict) and held.get("owner", "") != owner):
             raise NotFound(
                 f"no context report {wanted!r}; the last {self._kept} are kept: `memory-anchor context show`"
             )
         try:
-            held = json.loads(content)
             return RecordedReport(held["id"], datetime.fromisoformat(held["recorded_at"]), from_json(held["report"]))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise StoreDamaged(f"context report {wanted!r} cannot be read; delete {path}") from None
@@ -96,6 +105,19 @@ class ContextReports:
         except OSError as error:
             raise ours(error, self._folder) from error
         return tuple(sorted(paths, key=lambda path: path.name, reverse=True))
+
+
+def owner_of(scope: Scope) -> str:
+    """Return whose reports a caller reads: those of its account in its project."""
+    return json.dumps([scope.account, scope.project])
+
+
+def _owner(path: Path) -> str | None:
+    """Return the owner of a report's file, None when it cannot be read."""
+    try:
+        return str(json.loads(read_bounded(path, most_bytes=REPORT_BYTES_MAX) or b"null").get("owner", ""))
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
 
 
 def _checked(id: object) -> str:

@@ -11,6 +11,7 @@ from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.retrieval.context_reports import owner_of
 from memory_anchor.text.tokens import count_tokens
 
 FACT = "We chose Qdrant because it runs embedded and offline"
@@ -30,7 +31,7 @@ def test_a_context_recalls_what_was_saved_logged_and_set(core: Core, remembered:
 
     assert all(text in built.text for text in (FACT, "空查询", "current_topic"))
     assert count_tokens(built.text) == built.report.estimated_tokens["total"] <= 600
-    assert core.reports.load(built.report_id).report == built.report
+    assert core.reports.load(built.report_id, owner_of(remembered.actor.scope)).report == built.report
 
 
 def test_a_context_holds_nothing_of_another_project(core: Core, remembered: MemoryAnchor) -> None:
@@ -54,7 +55,7 @@ def test_a_whole_prompt_gets_its_context(core: Core, remembered: MemoryAnchor) -
     assert made.messages == prompt["messages"]
     assert FACT in made.text
     assert made.report.estimated_tokens["total"] <= 7000
-    assert core.reports.load(made.report_id).report == made.report
+    assert core.reports.load(made.report_id, owner_of(remembered.actor.scope)).report == made.report
 
 
 def test_a_message_with_a_nul_or_of_blanks_is_searched_for_without_harm(core: Core, remembered: MemoryAnchor) -> None:
