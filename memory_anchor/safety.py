@@ -4,10 +4,11 @@ Four jobs, all pure and quick enough for every write:
 
 - `cleaned` is what every text passes that is stored, whatever field it stands in: private parts out (`strip_private`),
   then secrets (`redact`). `cleaned_value` is the same for JSON, where a key names what its value is.
-- `redact` finds secrets by shape (published key prefixes, PEM, JWT, check digits) and by the word beside them
-  (`password=`, `密码是`). Nothing is guessed from entropy alone, because commit hashes, UUIDs and digests are what a
-  coding agent's memory is full of. Boundaries are spelled as ASCII classes, never as a word boundary: a Chinese
-  character counts as a word character, so `密钥sk-...` would pass.
+- `redact` finds secrets by shape (published key prefixes, PEM, JWT, check digits), by the word beside them
+  (`password=`, `密码是`) and by how random a token is (`text/secret_context.py`), where no word near by says that it is
+  a commit, a digest or an id. It reads a text once more without its disguises (`text/disguise.py`). Boundaries are
+  spelled as ASCII classes, never as a word boundary: a Chinese character counts as a word character, so `密钥sk-...`
+  would pass.
 - `fence` marks recalled text as reference material where we write prose, `neutralise` takes the power from look-alike
   fences, chat marks, turns and headings inside it, `strip_fenced` takes our own recalled text out of a conversation
   before anything is extracted.
@@ -23,11 +24,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from memory_anchor.model import Trust
-from memory_anchor.text.secret_rules import RULES, Span
+from memory_anchor.text.disguise import readings
+from memory_anchor.text.secret_context import Span, contextual
+from memory_anchor.text.secret_rules import RULES, is_reference
 from memory_anchor.text.skeleton import WEAK_SIGN, alike, skeleton
 
 KINDS = ("api_key", "token", "private_key", "password", "jwt", "card", "phone", "email", "id_number")
@@ -64,17 +68,32 @@ def redact(text: str, *, keep: frozenset[str] = frozenset()) -> Redacted:
     Redacted(text='密钥[redacted:api_key]好的', kinds=('api_key',))
     """
     shadow = text if text.isascii() or not _FULL_WIDTH.search(text) else text.translate(_PLAIN)
-    lowered = shadow.lower()
-    if len(lowered) != len(shadow):  # a few capitals, such as the Turkish dotted I, grow in lower case
-        lowered = "".join(character.lower()[:1] for character in shadow)
-    spans = _key_blocks(shadow) if "private key" in lowered else []
-    numbers = _LONG_NUMBER.search(shadow) is not None
+    spans = list(_spans(shadow))
+    for reading in readings(shadow):
+        spans += [(*reading.origin(start, end), kind) for start, end, kind in _spans(reading.text)]
+    if spans and keep:
+        spans = [span for span in spans if span[2] not in keep]
+    return _without(text, spans) if spans else Redacted(text)
+
+
+def _spans(text: str, *, whole: bool = True) -> Iterator[Span]:
+    """Yield the secrets of one reading of a text. whole: also by what stands beside them, and in what they encode."""
+    lowered = text.lower()
+    if len(lowered) != len(text):  # a few capitals, such as the Turkish dotted I, grow in lower case
+        lowered = "".join(character.lower()[:1] for character in text)
+    if "private key" in lowered:
+        yield from _key_blocks(text)
+    numbers = _LONG_NUMBER.search(text) is not None
     for rule in RULES:
-        if rule.kind not in keep and (numbers or not rule.numeric):
-            spans.extend(rule.spans(shadow, lowered))
-    if not spans:
-        return Redacted(text)
-    return _without(text, spans)
+        if numbers or not rule.numeric:
+            yield from rule.spans(text, lowered)
+    if whole:
+        yield from contextual(text, lowered, is_reference=is_reference, finds=_first_kind)
+
+
+def _first_kind(text: str) -> str:
+    """Return the kind of the first secret of a published shape, "" when there is none."""
+    return next((kind for _, _, kind in _spans(text, whole=False)), "")
 
 
 _PLACEHOLDER = re.compile(r"\[redacted:[a-z_]{1,20}\]")

@@ -166,7 +166,7 @@ def planted(path: Path = UNSEEN, *, split: str = "", seed: int = 0) -> list[Plan
     return found
 
 
-_CLEAN = """
+_CLEAN = r"""
 commit {hex:40} fixes the flaky lock test
 回滚到 {hex:12} 之后恢复正常
 The build of {hex:7}..{hex:7} is green.

@@ -13,8 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-Span = tuple[int, int, str]
-"""Start, end and kind of one secret."""
+from memory_anchor.text.secret_context import Span, is_wordy
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ _BENIGN_WORDS = (
     "passwd secret token value field input policy manager reset prompt sha1 sha256 sha384 sha512 md5 bcrypt argon2 "
     "argon2id pbkdf2 scrypt utf8 utf-8 base64 oauth2 env_file not_set minlength maxlength hmac-sha256 ed25519 "
     "rsa2048 rsa4096 aes128 aes256 aes-256 aes-256-gcm aes-128-gcm http2 tls1.2 tls1.3 python3 localhost "
-    "your-api-key your_api_key your-token api_key apikey api-key placeholder"
+    "passphrase passcode passwort pwd your-api-key your_api_key your-token api_key apikey api-key placeholder"
 )
 _BENIGN_VALUES = frozenset(_BENIGN_WORDS.split())
 _CODE_VALUE = re.compile(
@@ -105,7 +104,7 @@ _CODE_VALUE = re.compile(
 )
 
 
-def _is_reference(value: str) -> bool:
+def is_reference(value: str) -> bool:
     """Return whether the value is code, a placeholder or a word, so no secret is written out here."""
     bare = value.strip("\"'`.,;:!?)]}")
     if not bare or bare.lower() in _BENIGN_VALUES:
@@ -127,7 +126,7 @@ def _mixed(value: str) -> bool:
 
 def _is_password(match: re.Match[str]) -> bool:
     value: str = match.group("s").rstrip(".,;:!?'\"")
-    if _is_reference(value) or len(value) < 4:
+    if is_reference(value) or len(value) < 4:
         return False
     glued = match.group("glue") if "glue" in match.re.groupindex else None
     if glued is not None and glued.strip() in {"=", ":"} and len(value) >= 6 and not glued.endswith(" "):
@@ -142,7 +141,7 @@ _DIGEST = re.compile(r"sha(?:1|224|256|384|512)[-:]|v?\d{1,4}(?:\.\d{1,6}){1,4}"
 def _is_keyed(match: re.Match[str]) -> bool:
     """Return whether the value after `api_key=`, `token:`, `密钥是` looks like a key: long, letters and digits."""
     value: str = match.group("s").rstrip(".,;:!?'\"")
-    if len(value) < 8 or _is_reference(value) or _DIGEST.match(value):
+    if len(value) < 8 or is_reference(value) or _DIGEST.match(value) or is_wordy(value):
         return False
     digits = sum(character.isdigit() for character in value)
     letters = sum(character.isalpha() for character in value)
@@ -205,7 +204,7 @@ def _has_digit(match: re.Match[str]) -> bool:
 
 
 def _is_bearer(match: re.Match[str]) -> bool:
-    return _has_digit(match) and not _is_reference(match.group("s"))
+    return _has_digit(match) and not is_reference(match.group("s"))
 
 
 def _is_international(match: re.Match[str]) -> bool:
@@ -371,6 +370,7 @@ _WORDED: tuple[Rule, ...] = (
         "password",
         re.compile(r"://[^\s:/@\"'<>]{0,100}:(?P<s>(?!\[redacted:)[^\s/@\"'<>{}$*]{1,200})@[^\s@]"),
         ("://",),
+        lambda match: not is_reference(match.group("s")),
     ),
     Rule(
         "password",
@@ -409,7 +409,7 @@ _WORDED: tuple[Rule, ...] = (
             r"(?P<s>[\x21-\x7e]{3,128})"
         ),
         ("login",),
-        lambda match: not _is_reference(match.group("s")),
+        lambda match: not is_reference(match.group("s")),
     ),
     Rule(
         "api_key",

@@ -1,0 +1,84 @@
+"""Attack A19: secrets of kinds, carriers and disguises that no rule was written for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.core import Core
+from memory_anchor.safety import KINDS, redact
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from secretskit import look_alikes, planted
+
+WANTED = {"tune": 0.98, "held": 0.95}
+"""Over three seeds; `held` was never tuned on: .605 before, .961 when the rules by context were done."""
+
+
+@pytest.mark.parametrize("split", ["tune", "held"])
+def test_a_secret_of_an_unseen_kind_goes(split: str) -> None:
+    """Attack A19: half of 207 kinds and carriers; nothing of what helps somebody is left."""
+    cases = [case for seed in range(3) for case in planted(split=split, seed=seed)]
+    assert len({case.name for case in cases}) >= 100
+    left = [case.name for case in cases if case.leaks(redact(case.text).text)]
+    assert len(left) <= (1 - WANTED[split]) * len(cases), sorted(set(left))
+    assert all(set(redact(case.text).kinds) <= set(KINDS) for case in cases)
+
+
+def test_what_a_memory_is_full_of_stays() -> None:
+    """Attack A19: hashes, ids, locks, paths, prose and code: at most 5 of 1,000 touched."""
+    lines = look_alikes(1_000, seed=7)
+    touched = [line for line in lines if redact(line).text != line]
+    assert len(touched) <= 5, touched
+
+
+def test_redacting_again_changes_nothing() -> None:
+    """Attack A19: also where a word for a password is left beside the placeholder."""
+    for case in planted():
+        once = redact(case.text).text
+        assert redact(once).text == once, case.name
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("key ghp_0123456789\u200babcdefABCDEF0123456789 ok", "key [redacted:token] ok"),
+        ("key ghp_0123456789\u00adabcdefABCDEF0123456789 ok", "key [redacted:token] ok"),
+        ("key ghp&#95;0123456789abcdefABCDEF0123456789 ok", "key [redacted:token] ok"),
+        ("key ghp%5F0123456789abcdefABCDEF0123456789 ok", "key [redacted:token] ok"),
+        ("密码：Ｔｉｇｅｒ２０２４ｘ好", "密码：[redacted:password]好"),
+        ('{"t": "ghp\\u005f0123456789abcdefABCDEF0123456789"}', '{"t": "[redacted:token]"}'),
+        ('x = "ghp_" + "0123456789abcdefABCDEF0123456789"', 'x = "[redacted:token]"'),
+    ],
+)
+def test_a_disguise_is_undone_for_looking_and_the_text_around_it_stays(text: str, left: str) -> None:
+    """Attack A19, A22: unseen characters, entities, escapes, full width and pieces; cut out as they were written."""
+    assert redact(text).text == left
+
+
+def test_no_secret_reaches_a_file_of_the_data_folder(core: Core, anchor: MemoryAnchor, tmp_path: Path) -> None:
+    """Attack A19: planted through saves, events, active context and conversations, then every file is read."""
+    cases = [case for case in planted(split="tune") if not case.leaks(redact(case.text).text)]
+    for number, case in enumerate(cases):
+        match number % 4:
+            case 0:
+                anchor.save_memory(f"Note {number}: {case.text}")
+            case 1:
+                anchor.log_event(f"Event {number}: {case.text}")
+            case 2:
+                anchor.set_active(f"note-{number}", {"text": case.text, "list": [case.text]})
+            case _:
+                anchor.remember_conversation([{"role": "user", "content": f"Remember that {case.text}"}])
+    core.close()
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert written
+    for case in cases:
+        for line in case.secret.splitlines():
+            if len(line) >= 12 and not line.startswith("-----"):
+                spelt = (line.encode(), json.dumps(line)[1:-1].encode())
+                assert not any(one in content for content in written for one in spelt), case.name
