@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Literal
 
@@ -109,11 +109,7 @@ class Durability:
             self._running = frozenset(due)
         failed = "stopped half-way"
         try:
-            for one in due.values():
-                one()
-            failed = ""
-        except (OSError, MemoryAnchorError) as error:
-            failed = str(error)
+            failed = _all_synced(list(due.values()))
         finally:
             with self._changed:
                 self._busy = False
@@ -132,6 +128,29 @@ class Durability:
 
     def _depth(self) -> int:
         return int(getattr(self._held, "depth", 0))
+
+
+def _all_synced(syncs: Sequence[Sync]) -> str:
+    """Run them at once and return what went wrong, "" for nothing: a journal writes what waits for it together.
+
+    With the log and the trail one after the other a save on a slow disk takes twice as long.
+    """
+    failed: list[str] = []
+
+    def run(sync: Sync) -> None:
+        try:
+            sync()
+        except (OSError, MemoryAnchorError) as error:
+            failed.append(str(error))
+
+    others = [threading.Thread(target=run, args=(sync,)) for sync in syncs[1:]]
+    for thread in others:
+        thread.start()
+    for sync in syncs[:1]:
+        run(sync)
+    for thread in others:
+        thread.join()
+    return "; ".join(failed)
 
 
 class SyncedLock:

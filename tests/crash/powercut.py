@@ -20,7 +20,7 @@ from pathlib import Path
 
 SHUTDOWN = 0x8004587D
 NO_LOG_FLUSH = struct.pack("I", 2)
-SIZE = "640M"
+SIZE_MIB = 640
 TRIES = 200
 PAUSE_S = 0.05
 
@@ -45,11 +45,11 @@ def why_not() -> str:
 
 
 class Disk:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, size_mib: int = SIZE_MIB) -> None:
         self.image, self.mount = folder / "disk.img", folder / "disk"
         self.mount.mkdir()
         with self.image.open("wb") as file:
-            file.truncate(int(SIZE[:-1]) << 20)
+            file.truncate(size_mib << 20)
         _run("mkfs.ext4", "-q", "-E", "lazy_itable_init=1,nodiscard", str(self.image))
         self.plug_in()
 
