@@ -21,7 +21,10 @@ PATH_MAX = 4_096
 
 @call
 def projects_list(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    """Return every project: where it lies, how it is known, how many memories it has, and which one it may be."""
+    """Return every project: where it lies, how it is known, how many memories it has, and which one it may be.
+
+    aliases: of projects elsewhere; `renamed` says which of them are known here under another id.
+    """
     held = dict(core.projects.listed())
     counts: dict[str, int] = {}
     for name in MOVED:
@@ -29,7 +32,9 @@ def projects_list(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
             name, "project", Where((), (OneOf("state", (HISTORY,)),))
         ).items():
             counts[project] = counts.get(project, 0) + many
+    aliases = {str(name): [str(one) for one in held] for name, held in (given.get("aliases") or {}).items()}
     return {
+        "renamed": core.projects.renamed(aliases),
         "projects": [
             {
                 "id": name,
@@ -43,7 +48,7 @@ def projects_list(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
             }
             for name in sorted({*held, *counts})
             for known in [held.get(name)]
-        ]
+        ],
     }
 
 

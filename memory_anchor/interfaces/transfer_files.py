@@ -30,6 +30,9 @@ Ask = Callable[..., dict[str, Any]]
 Json = dict[str, Any]
 
 IMPORTED = "imported"
+ALIASES = "project_aliases"
+HERE = "here"
+"""What `--project` calls the project of the folder that the import is run in."""
 LINE_BYTES_MAX = 2_000_000
 BATCH_BYTES = 2_000_000
 """Of lines sent at once; one connection carries eight times that."""
@@ -62,10 +65,12 @@ def exported(
 ) -> Iterator[str]:
     """Yield the lines of an export without their line breaks, a page in memory at a time.
 
-    everything: a human's export of what everybody remembers, with the trail; else what the caller may read.
+    everything: a human's export of what everybody remembers, with the trail; else what the caller may read. The first
+    line of each project carries what it is known by, so that an import can say where its memories go.
     """
     start = ask("export_begin", everything=everything, human=human)
     project = start["project"] if own_project else None
+    untold = {} if versions else dict(known_projects(data_dir))
     for collection in start["collections"]:
         after: str | None = None
         while True:
@@ -79,7 +84,9 @@ def exported(
                 after=after,
                 human=human,
             )
-            yield from (dumped(line) for line in page["lines"])
+            for line in page["lines"]:
+                aliases = untold.pop(line["project"], ())
+                yield dumped({**line, ALIASES: list(aliases)} if aliases else line)
             after = page["after"]
             if after is None:
                 break
@@ -144,6 +151,8 @@ class Imported:
     proposals: int = 0
     projects: int = 0
     failed: int = 0
+    went: list[Json] = field(default_factory=list)
+    """Where lines of a project went: {project, to, lines, here}; `here` says whether this folder sees them."""
     errors: list[Json] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -155,17 +164,41 @@ class Imported:
 
 
 def imported(
-    ask: Ask, file: BinaryIO, data_dir: Path, *, project_dir: str, human: object = None, tick: Callable[[int], None]
+    ask: Ask,
+    file: BinaryIO,
+    data_dir: Path,
+    *,
+    project_dir: str,
+    human: object = None,
+    tick: Callable[[int], None],
+    to: Mapping[str, str] | None = None,
+    choose: Callable[[str, int], str] | None = None,
 ) -> Imported:
     """Take in the lines of `file`, which is read twice; a line that cannot be taken is noted and the rest goes on.
 
-    human: who signs, for `ask`; None for an agent.
+    human: who signs, for `ask`; None for an agent. to: project id in the file -> id here or `HERE`; "" stands for every
+    one that is not known here. choose: asked for the others with their number of lines; without it a file of one
+    unknown project goes to the folder's own, and of several each keeps its id.
     Raises our errors only for what concerns every line: no store, read-only, no room.
     """
     audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
-    projects, audited = _announced(file, audit)
-    renamed = ask("import_projects", projects=projects, human=human)["renamed"] if projects else {}
+    projects, audited, lines = _announced(file, audit)
+    own = ask("export_begin")["project"]
+    placed = _placed(ask, projects, lines, own if project_dir else "", to or {}, choose)
+    learnt: dict[str, list[str]] = {}
+    for name, aliases in projects.items():
+        learnt.setdefault(placed.get(name, name), []).extend(aliases)
+    renamed = ask("import_projects", projects=learnt, human=human)["renamed"] if learnt else {}
+    renamed = {**renamed, **placed}
     done = Imported(projects=len(projects))
+    for name, many in sorted(lines.items()):
+        target = renamed.get(name, name)
+        done.went.append({"project": name, "to": target, "lines": many, "here": target == own})
+        if target != own and project_dir:
+            done.notes.append(
+                f"{many} lines are of project {target}, which this folder is not: they are seen in its own folder "
+                f"(`memory-anchor projects link {target}` there), or bring them here with --project here"
+            )
     others = _Others(audit, data_dir, project_dir, done, adopts=human is not None)
     # The trail first: what it names is then not recorded anew, and what it does not name is.
     for number, raw in _lines(file, None):
@@ -190,31 +223,73 @@ def imported(
             tick(number)
             batch, size = [], 0
         if raw.strip():
-            batch.append((number, raw.decode("utf-8", "replace")))
+            batch.append((number, _without_aliases(raw)))
             size += len(raw)
     if batch:
         send(batch)
     return done
 
 
-def _announced(file: BinaryIO, audit: JsonlAudit) -> tuple[dict[str, list[str]], bool]:
-    """Return the projects a file brings, and whether its trail continues (or is) the one here."""
+def _placed(
+    ask: Ask,
+    projects: Mapping[str, list[str]],
+    lines: Mapping[str, int],
+    own: str,
+    to: Mapping[str, str],
+    choose: Callable[[str, int], str] | None,
+) -> dict[str, str]:
+    """Return project ids of a file -> ids here, for those that go by another one by somebody's word.
+
+    own: the folder's project, "" when the caller has no folder.
+    """
+    listed = ask("projects_list", aliases=projects)
+    known = {one["id"] for one in listed["projects"] if one["memories"] or one["paths"]} | set(listed["renamed"])
+    strange = [name for name in lines if name not in known and name != own]
+    placed: dict[str, str] = {}
+    for name in lines:
+        word = to.get(name) or (to.get("") if name in strange else None)
+        if word is None and name in strange and own:
+            word = HERE if len(lines) == 1 else choose(name, lines[name]) if choose is not None else None
+        target = own if word == HERE else word
+        if target and target != name:
+            placed[name] = target
+    return placed
+
+
+def _without_aliases(raw: bytes) -> str:
+    text = raw.decode("utf-8", "replace")
+    if f'"{ALIASES}"' in text:
+        try:
+            line = json.loads(text)
+            if isinstance(line, dict) and line.pop(ALIASES, None) is not None:
+                return dumped(line)
+        except (ValueError, RecursionError):
+            return text
+    return text
+
+
+def _announced(file: BinaryIO, audit: JsonlAudit) -> tuple[dict[str, list[str]], bool, dict[str, int]]:
+    """Return the projects a file brings, whether its trail continues (or is) the one here, and lines by project."""
     last = next(iter(deque(audit.records(), maxlen=1)), {"n": 0, "hash": ""})
     projects: dict[str, list[str]] = {}
+    lines: dict[str, int] = {}
     trail = continues = False
     for _, raw in _lines(file, None):
-        if not _KIND.match(raw):
-            continue
         try:
             record = json.loads(raw)
-            if record["kind"] == "project":
+            if not _KIND.match(raw):
+                name = record["project"]
+                if isinstance(name, str) and "version" in record:
+                    lines[name] = lines.get(name, 0) + 1
+                    projects.setdefault(name, []).extend(map(str, record.get(ALIASES, ())))
+            elif record["kind"] == "project":
                 projects[str(record["id"])] = [str(alias) for alias in record["aliases"]]
             elif record["kind"] == "audit":
                 trail = True
                 continues = continues or record["record"]["hash"] == last["hash"]
         except (ValueError, KeyError, TypeError, RecursionError):
             continue  # told by its number when it is taken in
-    return projects, trail and (continues or last["n"] == 0)
+    return {n: a for n, a in projects.items() if a}, trail and (continues or last["n"] == 0), lines
 
 
 class _Others:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 
 from memory_anchor.errors import TABLE, BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import replace_durably
+from memory_anchor.inputs import project_id
 from memory_anchor.interfaces.cli.link import call, data_dir, preamble
 from memory_anchor.interfaces.cli.output import err, guarded, out, quiet, show_json, shown
 from memory_anchor.interfaces.cli.passphrase import PROMPT, ask_hidden, human_signer, key_ring, opened
@@ -92,6 +94,10 @@ def _opened(beside: Path | None) -> Any:
 @guarded
 def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote; - is standard input.")],
+    project: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID|here|OLD=NEW", help="Where projects go that are not known here; asked on a terminal."),
+    ] = None,
     human: Human = False,
     json_: Json = False,
 ) -> None:
@@ -108,6 +114,8 @@ def import_(
             project_dir=preamble().project_dir,
             human=signer,
             tick=ticker.at,
+            to=_places(project or ()),
+            choose=_chosen if sys.stdin.isatty() and not json_ else None,
         )
     ticker.end()
     if json_:
@@ -118,6 +126,9 @@ def import_(
             out.print(f"  as new writes: {done.written} stored, {done.pending} pending, {done.rejected} rejected")
         if done.rejected:
             quiet("  text that no export of ours vouches for needs a human: run it on a terminal with --human")
+        for place in done.went:
+            seen = "this folder's" if place["here"] else "seen in its own folder"
+            out.print(f"  {place['lines']} lines to project {shown(place['to'])}, {seen}")
         for note in done.notes:
             out.print(f"  [yellow]{shown(note)}[/]")
     for error in done.errors[:ERRORS_SHOWN]:
@@ -126,6 +137,23 @@ def import_(
         err.print(f"[dim]and {done.failed - ERRORS_SHOWN} more lines[/]")
     if done.failed:
         raise typer.Exit(BAD_LINES)
+
+
+def _places(given: Sequence[str]) -> dict[str, str]:
+    """Return id in the file -> id here of `--project`; "" stands for every project that is not known here."""
+    places: dict[str, str] = {}
+    for one in given:
+        old, is_pair, new = one.rpartition("=")
+        target = new if new == "here" else project_id(new)
+        places[project_id(old) if is_pair else ""] = target
+    return places
+
+
+def _chosen(project: str, lines: int) -> str:
+    """Return where the human wants a project's lines: `here`, an id, or the id that it has."""
+    err.print(f"{lines} lines are of project [cyan]{shown(project)}[/], which is not known here")
+    said = str(typer.prompt("Bring them to: here, keep, or a project's id", default="here", err=True)).strip()
+    return project if said == "keep" else said if said == "here" else project_id(said)
 
 
 def _source(file: str) -> BinaryIO:
