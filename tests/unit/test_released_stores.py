@@ -1,0 +1,103 @@
+"""A store that a release left opens with everything as it was: ids, texts, history, receipts, search, approvals.
+
+`tests/stores/VERSION.tar.xz` is what that release wrote, `VERSION.json` what it exported, found and served itself
+(`tests/stores/make_store.py`). A release adds its own two files; none is ever made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from memory_anchor.interfaces.cli.app import app
+from memory_anchor.interfaces.cli.setup import identity
+
+STORES = Path(__file__).resolve().parents[1] / "stores"
+RELEASES = sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz"))
+PASSPHRASE = "lighthouse keeper 37 灯塔"
+MAX_BYTES = 1_000_000
+Run = Callable[..., Result]
+
+
+@pytest.fixture(params=RELEASES)
+def told(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return what the release told of its store, which lies unpacked where commands of this test look."""
+    archive = STORES / f"{request.param}.tar.xz"
+    assert archive.stat().st_size < MAX_BYTES
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    for folder, _, _ in os.walk(tmp_path / "data"):
+        Path(folder).chmod(0o700)
+    monkeypatch.setenv("MEMORY_ANCHOR_PROJECT_DIR", str(tmp_path / "project"))
+    monkeypatch.setenv("MEMORY_ANCHOR_SCOPE__PROJECT", "lighthouse")
+    monkeypatch.chdir(tmp_path / "project")
+    loaded: dict[str, Any] = json.loads(archive.with_name(f"{request.param}.json").read_text("utf-8"))
+    return {**loaded, "lines": [line for line in loaded["lines"] if "kind" not in line]}
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def memories() -> list[dict[str, Any]]:
+    result = run("export", "-", "--versions")
+    assert result.exit_code == 0, result.output
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    return [line for line in lines if "content" in line and "kind" not in line]
+
+
+def differing(was: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[str]:
+    """Return the fields that a version had and has otherwise now; not usage, which the searches moved on."""
+    after = {(one.get("id"), one.get("version")): one for one in now}
+    return [
+        f"{one.get('id')}@{one.get('version')}.{name}"
+        for one in was
+        for name, value in one.items()
+        if name != "usage" and after.get((one.get("id"), one.get("version")), {}).get(name) != value
+    ]
+
+
+def test_a_store_of_each_release_opens_with_everything_as_it_was(told: dict[str, Any]) -> None:
+    """Attack N4: every version, its fields and receipts; the searches find first what they found first."""
+    now = memories()
+
+    assert len(now) == len(told["lines"]) > 0
+    assert differing(told["lines"], now) == []
+    for query in list(told["found"])[:2]:
+        found = json.loads(run("search", query, "--json").stdout)["snippets"]
+        assert found[0]["id"] == told["found"][query][0], query
+
+
+def test_what_humans_approved_in_each_release_is_still_in_force(told: dict[str, Any]) -> None:
+    """Attack N4: the approved entries are served as they were, and the same passphrase is the human's."""
+    schema = identity()
+    wanted = {(one["id"], one["content"]) for one in told["constitution"]["entries"]}
+
+    assert schema.initialised
+    assert {(one.id, one.content) for one in schema.load().entries} == wanted
+    assert schema.verify_passphrase(PASSPHRASE)
+    assert not schema.verify_passphrase("another one entirely")
+    waiting = [one.id for one in schema.proposals() if one.status.value == "open"]
+    assert waiting == [told["ids"]["proposals"][1]]
+
+
+@pytest.mark.slow
+def test_after_reindex_and_backup_it_is_still_the_same(told: dict[str, Any], tmp_path: Path) -> None:
+    """Attack N4: what rewrites a store of a release changes nothing of it."""
+    assert run("reindex").exit_code == 0
+    made = json.loads(run("backup", "create", str(tmp_path), "--json").stdout)
+    assert run("backup", "restore", made["file"], "--force").exit_code in (0, 4)  # 4: it asks for the passphrase
+    assert differing(told["lines"], memories()) == []
+    for query, ids in told["found"].items():
+        assert json.loads(run("search", query, "--json").stdout)["snippets"][0]["id"] == ids[0]
+    for line in told["lines"]:
+        if line.get("version") == 2:
+            assert len(json.loads(run("history", line["id"], "--json").stdout)["versions"]) == 2
+    assert run("doctor", "--audit", "--json").exit_code == 0
