@@ -170,6 +170,7 @@ class Mirror:
                 row = self._new_row(memory, point, entry.words or searched_words(memory), collection)
             self._live[row] = memory.state in FOUND_STATES
             self._audience[row] = self._audiences.id(memory.audience)
+            self._seat(row, memory, collection)
         for name in self._rows_of:
             given = {point: entry.vectors[name] for point, entry in entries.items() if name in entry.vectors}
             self.set_vectors(given, name)
@@ -216,10 +217,6 @@ class Mirror:
         self._most_told = max(self._most_told, self._told[text])
         shape = shape_of(memory.content)
         self._shape[row] = (shape.asks, shape.tells_time, shape.tells_number, shape.said)
-        if scope.conversation and memory.conversation_seq is not None and memory.is_current:
-            day = memory.happened_at.date().isoformat()
-            talk = f"{collection}|{scope.account}|{scope.project}|{scope.conversation}|{day}"
-            self._join(row, self._conversations.id(talk), memory.conversation_seq)
         for term, weight in zip(words.indices, words.values, strict=True):
             postings = self._postings.get(term)
             if postings is None:
@@ -227,6 +224,25 @@ class Mirror:
             postings.rows.append(row)
             postings.weights.append(weight)
         return row
+
+    def _seat(self, row: int, memory: Memory, collection: str) -> None:
+        """Put a row that is found into its talk, and take one out that is not: a talk closes around what left it.
+
+        An older version, or one that was archived, between two others would keep them from being neighbours.
+        """
+        scope, is_in = memory.scope, self._conversation[row] != NONE
+        if not scope.conversation or memory.conversation_seq is None:
+            return
+        if self._live[row] and not is_in:
+            day = memory.happened_at.date().isoformat()
+            talk = f"{collection}|{scope.account}|{scope.project}|{scope.conversation}|{day}"
+            self._join(row, self._conversations.id(talk), memory.conversation_seq)
+        elif is_in and not self._live[row]:
+            talk_rows = self._talks[int(self._conversation[row])]
+            position = next(at for at, (_, other) in enumerate(talk_rows) if other == row)
+            talk_rows.pop(position)
+            self._after[row] = self._before[row] = self._conversation[row] = NONE
+            self._meet(talk_rows, position - 1, position)
 
     def _join(self, row: int, number: int, place: int) -> None:
         """Put a row into its talk: one conversation on one day, so that a connection kept for weeks is not one talk."""
@@ -236,11 +252,19 @@ class Mirror:
         position = bisect.bisect(talk, (place, row))
         talk.insert(position, (place, row))
         self._conversation[row] = number
-        for left, right in ((position - 1, position), (position, position + 1)):
-            if left >= 0 and right < len(talk):
-                (early, first), (late, second) = talk[left], talk[right]
-                is_next = late - early <= FARTHEST_NEXT
-                self._after[first], self._before[second] = (second, first) if is_next else (NONE, NONE)
+        self._meet(talk, position - 1, position)
+        self._meet(talk, position, position + 1)
+
+    def _meet(self, talk: Sequence[tuple[int, int]], left: int, right: int) -> None:
+        """Make two rows of a talk neighbours, where they are near enough; at an end the one that is left has none."""
+        if left >= 0 and right < len(talk):
+            (early, first), (late, second) = talk[left], talk[right]
+            is_next = late - early <= FARTHEST_NEXT
+            self._after[first], self._before[second] = (second, first) if is_next else (NONE, NONE)
+        elif left >= 0:
+            self._after[talk[left][1]] = NONE
+        elif right < len(talk):
+            self._before[talk[right][1]] = NONE
 
     def _grow(self) -> None:
         for held in self._rows_of.values():
@@ -350,7 +374,7 @@ class Mirror:
             inside = [row for _, row in talk]
             self._after[inside] = self._before[inside] = self._conversation[inside] = NONE
             for place, row in talk:
-                if self._confirmed[row]:
+                if self._confirmed[row] and self._live[row]:
                     self._join(row, number, place)
         return int(self._confirmed.sum())
 

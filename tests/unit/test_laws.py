@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.anchor import MemoryAnchor
@@ -125,6 +125,7 @@ def test_undoing_a_conversation_restores_the_exact_earlier_view(first, second):
 
 @FEW
 @given(STEPS, st.integers(0, 7))
+@example([("log", 0, 0)] * 2, 1)  # two of one talk: the versions before kept the other one from being its neighbour
 def test_forgetting_then_restoring_is_the_identity(steps, which):
     """Law: archive, then restore: the memory says the same and is found as it was."""
     with house() as (core, clock):
