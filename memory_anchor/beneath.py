@@ -102,6 +102,8 @@ def write(root: Path, ref: PurePath | str, content: bytes, *, mode: int = SHARED
         at = _descended(root, above, make=True)
         with _closing(at):
             kept = _mode_there(at, name)
+            with contextlib.suppress(FileNotFoundError):
+                _unlink(at, beside)  # of a process of this number that was killed
             handle = _at(at, beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON, mode)
             try:
                 with os.fdopen(handle, "wb") as file:

@@ -28,9 +28,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from cachetools import TTLCache
+
 from memory_anchor import beneath
 
 TIMEOUT_S = 2.0
+RESTS_S = 60.0
+"""How long a repository is left alone in which Git took too long: one stalled request, not one for each citation."""
+RESTING_MAX = 256
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 AT_ONCE_MAX = 2
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
@@ -66,6 +71,8 @@ _ENVIRONMENT = {
     "GIT_PAGER": "cat",
     "LC_ALL": "C.UTF-8",
 }
+_resting: TTLCache[str, bool] = TTLCache(RESTING_MAX, RESTS_S)
+_resting_lock = threading.Lock()
 _slots = threading.BoundedSemaphore(AT_ONCE_MAX)
 
 
@@ -135,7 +142,9 @@ def asked(repository: Repository, *arguments: str, most_bytes: int = OUTPUT_BYTE
     """
     program = _program()
     objects = os.path.join(repository.shared, "objects")  # noqa: PTH118
-    if program is None or not _slots.acquire(timeout=TIMEOUT_S):
+    with _resting_lock:
+        rests = repository.shared in _resting
+    if program is None or rests or not _slots.acquire(timeout=TIMEOUT_S):
         return None
     try:
         with _empty(len(head(repository) or "") == 64) as ours:
@@ -143,6 +152,10 @@ def asked(repository: Repository, *arguments: str, most_bytes: int = OUTPUT_BYTE
             command = [program, *(part for setting in _SETTINGS for part in ("-c", setting)), *arguments]
             env = {**kept, **_ENVIRONMENT, "GIT_DIR": ours, "GIT_OBJECT_DIRECTORY": objects, "HOME": ours}
             answer = _bounded(command, env, ours, most_bytes)
+    except TimeoutError:
+        with _resting_lock:
+            _resting[repository.shared] = True
+        return None
     except (OSError, ValueError):
         return None
     finally:
@@ -244,11 +257,17 @@ def _empty(is_sha256: bool) -> Iterator[str]:
 
 
 def _bounded(command: list[str], env: dict[str, str], cwd: str, most_bytes: int) -> bytes | None:
-    """Return what a program printed; None: it failed, printed more than `most_bytes`, or took too long."""
+    """Return what a program printed; None: it failed or printed more than `most_bytes`. Raises TimeoutError."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, cwd=cwd
     )
-    ending = threading.Timer(TIMEOUT_S, process.kill)
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    ending = threading.Timer(TIMEOUT_S, end)
     ending.daemon = True
     with process:
         ending.start()
@@ -261,6 +280,8 @@ def _bounded(command: list[str], env: dict[str, str], cwd: str, most_bytes: int)
         finally:
             process.kill()
             ending.cancel()
+    if late.is_set():
+        raise TimeoutError
     return content if process.returncode == 0 and len(content) <= most_bytes else None
 
 

@@ -34,7 +34,8 @@ ELSEWHERE_MAX = 8
 REMEMBERED_S = 60.0
 REMEMBERED_MAX = 512
 WALKED_MAX = 20_000
-"""Files looked at."""
+FOLDERS_MAX = 5_000
+"""Files and folders looked at."""
 COMPARED_MAX = 200
 """Files compared with one that vanished, the likeliest by their names first."""
 SAME_FILE = 0.5
@@ -194,6 +195,6 @@ def _unlike(one: str, other: str) -> tuple[bool, bool, int, int, str]:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    for folder, inside, names in os.walk(root):
+    for folder, inside, names in islice(os.walk(root), FOLDERS_MAX):
         inside[:] = sorted(name for name in inside if name not in SKIPPED and not name.startswith("."))
         yield from (Path(folder) / name for name in names)

@@ -285,6 +285,54 @@ def test_an_answer_of_git_is_bounded_in_bytes_and_time(trap: Trap, monkeypatch: 
     assert ours.asked(repository, "cat-file", "-p", "2" * 40) is None
 
 
+def test_a_repository_that_stalls_git_stalls_one_call(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack A2, tried on the mend: pipes among the objects held up every citation for two seconds a call."""
+    repository = ours.found(str(trap.folder))
+    assert repository is not None
+    started: list[str] = []
+    monkeypatch.setattr(ours, "TIMEOUT_S", 0.3)
+    bounded = ours._bounded
+    monkeypatch.setattr(ours, "_bounded", lambda command, *rest: started.append(command[-1]) or bounded(command, *rest))
+    pack = trap.folder / ".git" / "objects" / "pack"
+    pack.mkdir(exist_ok=True)
+    for letter in "abc":
+        os.mkfifo(pack / (f"pack-{letter * 40}.idx"))
+        (pack / (f"pack-{letter * 40}.pack")).write_bytes(b"PACK")
+
+    cited(trap.folder, "gone.py", "staged.py", "gone later.py")
+
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize("name", ["HEAD", "config", "packed-refs"])
+def test_a_pipe_or_a_huge_file_in_the_git_folder_holds_nothing_up(name: str, trap: Trap) -> None:
+    """Attack A2, tried on the mend: what we read ourselves is a regular file of bounded size."""
+    place = trap.folder / ".git" / name
+    place.unlink(missing_ok=True)
+    os.mkfifo(place)
+    place_of(trap.folder)
+    place.unlink()
+    with place.open("wb") as file:
+        file.truncate(1 << 40)
+    if name == "packed-refs":
+        (trap.folder / ".git" / "HEAD").write_text("ref: refs/heads/nowhere\n")
+
+    found = place_of(trap.folder)
+
+    assert found.repository is None or ours.root_commit(found.repository) is None or name == "config"
+
+
+def test_a_million_folders_are_not_walked(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack A2, tried on the mend: a walk is bounded in folders too, of which none need hold a file."""
+    from memory_anchor.adapters import working_tree
+
+    monkeypatch.setattr(working_tree, "FOLDERS_MAX", 10)
+    for number in range(30):
+        (trap.folder / f"empty {number}").mkdir()
+
+    assert len({path.parent for path in working_tree._files(trap.folder)}) <= 10
+
+
 @pytest.mark.parametrize("name", ["git", "sub/git"])
 def test_the_program_comes_from_absolute_folders_of_the_path(
     name: str, trap: Trap, monkeypatch: pytest.MonkeyPatch
