@@ -35,6 +35,9 @@ EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact", "Stop
 RECENT_EVENTS = 12
 """Events looked at for a session's start; the budget decides how many are told."""
 RECENT_FACTS = 6
+RULES_TOKENS_MAX = 4_000
+RECALLED_TOKENS_MAX = 8_000
+"""What one hook prints of L0 and of what is recalled, whatever the settings say."""
 EVENT_TOKENS = 160
 ACTIVE_TOKENS = 300
 PROMPT_FACTS = 3
@@ -210,11 +213,13 @@ def session_start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> 
     about_key = anchor.room.identity.key_warning()
     parts = [f"Tell your user: memory-anchor warns that {about_key}"] if about_key else []
     if source == "compact":
-        entries = anchor.constitution().entries
-        if entries:
-            rules = "\n".join(f"- {neutralise(entry.content)}" for entry in entries)
-            parts.append(f"The project's constitution, approved by humans; follow it:\n{rules}")
-    blocks = _within(budget, (*_active_blocks(anchor), *_recent_blocks(anchor)))
+        rules = [f"- {neutralise(entry.content)}" for entry in anchor.constitution().entries]
+        shown = _within(RULES_TOKENS_MAX, rules)
+        if len(shown) < len(rules):
+            shown.append(f"({len(rules) - len(shown)} more: call get_constitution now)")
+        if shown:
+            parts.append("\n".join(["The project's constitution, approved by humans; follow it:", *shown]))
+    blocks = _within(min(budget, RECALLED_TOKENS_MAX), (*_active_blocks(anchor), *_recent_blocks(anchor)))
     if blocks:
         parts.append(_told_as("what was being done, what happened and was learned last", blocks))
     if note := anchor.services.project_note(anchor.actor.scope.project):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any, Protocol
@@ -264,9 +264,11 @@ class ContextBuilder:
         answer: SearchAnswer = values.get("search", SearchAnswer(()))
         recent: Sequence[RetrievedSnippet] = values.get("recent_events", ())
         found.notes.extend(answer.notes)
+        best = next((one for one in answer.snippets if one.layer in layers), None)
+        events = [one for one in answer.snippets if one.layer is Layer.EVENT_LOG]
         return {
-            "facts": _snippets(one for one in answer.snippets if one.layer is not Layer.EVENT_LOG),
-            "events": _snippets(_alternating([one for one in answer.snippets if one.layer is Layer.EVENT_LOG], recent)),
+            "facts": _marked(best, _snippets(one for one in answer.snippets if one.layer is not Layer.EVENT_LOG)),
+            "events": _marked(best, _snippets(_alternating(events, recent))),
             "operations": tuple(_passage(one) for one in values.get("operations", ())),
         }
 
@@ -325,6 +327,11 @@ def _snippets(snippets: Iterable[RetrievedSnippet]) -> tuple[Recalled, ...]:
             seen.update((one.id, one.text))
             found.append(_snippet(one))
     return tuple(found)
+
+
+def _marked(best: RetrievedSnippet | None, shelf: tuple[Recalled, ...]) -> tuple[Recalled, ...]:
+    """Return the shelf with the best answer marked, where it is in it."""
+    return tuple(replace(one, best=best is not None and one.id == best.id) for one in shelf)
 
 
 def _snippet(snippet: RetrievedSnippet) -> Recalled:

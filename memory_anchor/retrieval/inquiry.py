@@ -82,6 +82,11 @@ def elsewhere(period: TimeWords) -> str:
     return f"Nothing is recorded for {period.text!r}; these are from other times."
 
 
+def nothing_like_it(period: TimeWords) -> str:
+    """Return the note of an answer that only lies in the period."""
+    return f"Nothing in {period.text!r} resembles the question; this is what lies in it."
+
+
 def is_outside(actor: Actor, request: SearchRequest, memory: Memory, period: TimeWords, now: datetime) -> bool:
     """Return whether a period that filters leaves the memory out."""
     return period.is_hard and bool(refusal(actor, within(request, period), memory, now=now))

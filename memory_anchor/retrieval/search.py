@@ -29,7 +29,16 @@ from memory_anchor.retrieval import candidates, ranking, scoring
 from memory_anchor.retrieval.assembling import Ranked, folded, prior, snippet
 from memory_anchor.retrieval.centring import script_of
 from memory_anchor.retrieval.index import Index
-from memory_anchor.retrieval.inquiry import Inquiry, Notes, elsewhere, is_outside, period_of, tells_of, words_of
+from memory_anchor.retrieval.inquiry import (
+    Inquiry,
+    Notes,
+    elsewhere,
+    is_outside,
+    nothing_like_it,
+    period_of,
+    tells_of,
+    words_of,
+)
 from memory_anchor.retrieval.meaning import Meaning
 from memory_anchor.retrieval.mirror import ROWS_OF_A_TEXT
 from memory_anchor.retrieval.ranking import RankingWeights
@@ -48,6 +57,9 @@ if TYPE_CHECKING:
     from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore, Reranker, Snapshot
     from memory_anchor.retrieval.mirror import Mirror, WordScores
 
+SMALL_PERIOD = timedelta(days=2)
+SMALL_PERIOD_HOLDS = 10
+"""A period so short, with so little in it, is told where nothing in it resembles the question."""
 SPARE = 4
 """Memories read beyond the limit, for priors, folding and the last check."""
 ASKS_ABOUT_PHRASE = 2
@@ -158,6 +170,8 @@ class Searcher(Index):
                 found = self._elsewhere(asked)
                 if found:
                     notes[elsewhere(period)] = False
+                else:
+                    found = self._lying_in(asked, period)
         elif period is not None and not period.rest:
             found = self._then(asked, period)
         else:
@@ -188,6 +202,22 @@ class Searcher(Index):
         shown = {one.memory.id for one in found}
         told = [one for one in about if one.memory.id not in shown and tells_of(one.memory, period)]
         return [*found, *told][:limit] or about
+
+    def _lying_in(self, asked: Inquiry, period: TimeWords) -> list[Ranked]:
+        """Return what lies in a small period of which nothing resembles the question, [] for a larger one.
+
+        "Why did we roll back on Thursday" may be answered by what that day holds, in words that are not the question's.
+        """
+        if period.end - period.start > SMALL_PERIOD:
+            return []
+        whole = replace(asked.within(period), period=replace(period, is_hard=True, rest=False))
+        whole = replace(whole, request=replace(whole.request, limit=SMALL_PERIOD_HOLDS + 1))
+        found = self._ranked(whole)
+        if len(found) > SMALL_PERIOD_HOLDS:
+            return []
+        if found:
+            asked.notes[nothing_like_it(period)] = False
+        return found[: asked.request.limit]
 
     def _elsewhere(self, asked: Inquiry) -> list[Ranked]:
         """Return what is found whatever the time; a text may use the very words that name it ("last summer")."""

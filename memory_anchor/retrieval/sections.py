@@ -52,6 +52,7 @@ class Recalled:
     """One recalled text, ready to stand in a context.
 
     more: how to get the rest, for when the text is cut. when: places an event in its section. tokens: of `fenced`.
+    best: whether it is what answers the task best, of all sections.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Recalled:
     when: datetime | None = None
     fenced: str = ""
     tokens: int = 0
+    best: bool = False
 
     @classmethod
     def of(
@@ -186,9 +188,30 @@ def fit(body: Body, *, total: int, caps: Mapping[str, int], stretch: bool = Fals
         heading = count_tokens(_HEADINGS[name]) + 2
         taken[name] = _take(body.shelves.get(name, ()), int(caps.get(name, 0) * scale) - heading)
     full = replace(frame, shelves=taken)
+    if scale < 1:
+        full = _with_best(full, body, total)
     if scale != 1:
         full = _use_spare(full, body, room, caps if scale < 1 else dict.fromkeys(SHELVES, room))
     return Fitted(_shed(full, total))
+
+
+def _with_best(full: Body, body: Body, total: int) -> Body:
+    """Return the body with the best answer in it, for which others leave where there is little room.
+
+    Every share shrinks alike, and the answer's own may then be too small for it while another section shows its fifth.
+    """
+    found = next(((name, one) for name in RETRIEVED for one in body.shelves.get(name, ()) if one.best), None)
+    if found is None or any(one.id == found[1].id for one in full.shelves.get(found[0], ())):
+        return full
+    name, best = found
+    made = replace(full, shelves={**full.shelves, name: (best,)})
+    others = tuple(one for one in SHED_ORDER if one != name)
+    while count_tokens(made.text()) > total:
+        less = made.without_last(others)
+        if less is None:
+            return full
+        made = less
+    return made
 
 
 def _frame(body: Body, total: int) -> Body:

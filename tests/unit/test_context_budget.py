@@ -1,0 +1,94 @@
+"""A context stays within its budget and keeps what answers; a small period is told where nothing resembles."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import bpe_openai
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.core import Core
+from memory_anchor.hooks import RECALLED_TOKENS_MAX, RULES_TOKENS_MAX, Hooks
+from memory_anchor.model import Actor
+from memory_anchor.retrieval.sections import SHELVES, Body, Recalled, Trust, fit
+from memory_anchor.text.tokens import count_tokens, estimate_tokens
+
+O200K = bpe_openai.get_encoding("o200k_base")
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=400)
+
+
+def test_a_small_budget_holds_and_keeps_the_event_that_answers(anchor: MemoryAnchor) -> None:
+    """N7: 400 tokens by our count and by o200k, with facts beside the event that the question is about."""
+    for number in range(12):
+        anchor.save_memory(
+            f"Decision {number}: the data of service {number} lies in region eu-{number}, for latency; 第{number}条。",
+            type="decision",
+        )
+        anchor.log_event(f"Rolled back release {number} on staging: health check {500 + number}; 回滚了版本 {number}。")
+    for budget in (150, 200, 300, 400):
+        built = anchor.build_context("why was release 7 rolled back", budget_tokens=budget)
+
+        assert count_tokens(built.text) <= budget
+        assert len(O200K.encode(built.text)) <= budget
+        assert "release 7 " in built.text
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    shelves=st.fixed_dictionaries({name: st.lists(TEXTS, max_size=6) for name in SHELVES}),
+    total=st.integers(1, 3000),
+    best=st.integers(0, 5),
+)
+def test_no_contents_and_no_budget_make_a_context_too_long(
+    shelves: dict[str, list[str]], total: int, best: int
+) -> None:
+    """Law (N7, A12): whatever is recalled, the text counts no more than was asked."""
+    held = {
+        name: tuple(
+            Recalled.of(text, id=f"{name}{at}", source="s", trust=Trust.AGENT, more="m")
+            for at, text in enumerate(texts)
+        )
+        for name, texts in shelves.items()
+    }
+    if len(held["events"]) > best:
+        marked = [replace(one, best=at == best) for at, one in enumerate(held["events"])]
+        held["events"] = tuple(marked)
+    caps = {"operations": 500, "facts": 2000, "events": 500, "active_context": 500}
+
+    fitted = fit(Body((), held, time="Now: 2026-11-22T10:00"), total=total, caps=caps)
+
+    assert count_tokens(fitted.body.text()) <= total
+    assert len(O200K.encode(fitted.body.text())) <= total
+
+
+def test_a_small_period_with_nothing_alike_is_told_with_a_note(core: Core, anchor: MemoryAnchor, clock: Any) -> None:
+    """N7: "本周四为什么回滚" is answered by what Thursday holds, in other words than the question's."""
+    day = clock.now() - dt.timedelta(days=1)
+    anchor.log_event("Health check 503 on staging, old image deployed again", when=day.isoformat())
+    anchor.log_event("Lunch with the team", when=(day - dt.timedelta(days=20)).isoformat())
+
+    found = anchor.search("昨天为什么回滚")
+
+    assert [one.text for one in found.snippets] == ["Health check 503 on staging, old image deployed again"]
+    assert any("resembles" in note for note in found.notes)
+
+
+def test_a_hook_prints_a_bounded_text_whatever_the_settings_say(core: Core, project: Path, approve: Any) -> None:
+    """Attack A12: a large approved L0 and a large budget of events; what is left out is named."""
+    entries = "".join(f"- {{id: e{n}, content: '{'rule ' * 1500}{n}'}}\n" for n in range(20))
+    (project / "constitution.yaml").write_text(f"entries:\n{entries}", encoding="utf-8")
+    here = core.anchor(Actor(project_dir=str(project)))
+    here.room.identity._budget_tokens = 1_000_000  # as `budget.identity` of a user who wants so
+    approve(here)
+    for number in range(40):
+        here.log_event(f"{number} " + "word " * 1_500)
+
+    told = Hooks().answer(here, "SessionStart", {"source": "compact"}, budget_tokens=999_999)
+
+    assert estimate_tokens(told) <= RULES_TOKENS_MAX + RECALLED_TOKENS_MAX
+    assert "more: call get_constitution now)" in told
