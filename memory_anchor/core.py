@@ -21,7 +21,7 @@ from cachetools import LRUCache
 
 from memory_anchor import inputs, options
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.adapters.projects import Projects
+from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.anchor import MemoryAnchor
@@ -47,6 +47,7 @@ from memory_anchor.lifecycle.leases import RUNNER_FILE, StoreLease, runner_id
 from memory_anchor.lifecycle.merging import Merges
 from memory_anchor.lifecycle.purge import finish_purge
 from memory_anchor.lifecycle.registry import all_jobs
+from memory_anchor.lifecycle.rekeying import rekeyed
 from memory_anchor.lifecycle.settling import TAG_STATE
 from memory_anchor.lifecycle.statistics import statistics
 from memory_anchor.lifecycle.upkeep import Upkeep, load_state
@@ -62,6 +63,7 @@ from memory_anchor.model import (
     RetrievedSnippet,
     Scope,
     SearchAnswer,
+    audiences,
     point_id,
 )
 from memory_anchor.ports import (
@@ -233,6 +235,7 @@ class Core:
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: options.gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
+        rekeyed(store, data_dir)
         recovered = self.audit.complete(partial(_is_stored, store), now=clock.now())
         if recovered:
             log.warning("%d writes of a process that was killed were recorded in the audit trail", recovered)
@@ -263,6 +266,7 @@ class Core:
             agent=name,
             project=project_id,
             collection=own.collection if own is not None else "",
+            across=self._across(project_id),
         )
         known = replace(actor, scope=scope, project_dir=root)
         return MemoryAnchor(self.services, self.room(project_id, root), known, self._context_builder)
@@ -271,6 +275,12 @@ class Core:
         """Record that a folder was found to be a known project: from now on it reads and writes its memory."""
         record = {"project": project_id, "folder": folder, "why": why}
         self.audit.append("project.joined", record, by="system", at=self.clock.now())
+
+    def _across(self, project_id: str) -> tuple[str, ...]:
+        """Return the other projects whose agent memories a caller reads: none, or all by the user's word."""
+        if not self.settings.scope.agent_across_projects:
+            return ()
+        return tuple(sorted({*self.projects.all(), DEFAULT} - {project_id}))
 
     def room(self, project_id: str, root: str) -> Room:
         """Return what this project adds; read anew when its settings file changes."""
@@ -526,14 +536,19 @@ class Core:
             variant=str(prompt.get("variant", "default")),
         )
 
-    def stats(self) -> dict[str, Any]:
-        """Return counts by layer, type, strength and age, what is not embedded yet, and the store's real size."""
+    def stats(self, reader: Scope | None = None) -> dict[str, Any]:
+        """Return counts by layer, type, strength and age of what `reader` may read (None: of all).
+
+        What is not embedded yet, what is in memory, recalls a day and the size are the whole store's.
+        """
         store = self.services.store
+        seen = () if reader is None else (OneOf("audience", tuple(sorted(audiences(reader)))),)
+        current = Where(seen, (OneOf("state", ("history",)),))
         told = statistics(
-            store, self.clock.now(), daily=self.services.usage.daily(), activation=self.upkeep.activation
+            store, self.clock.now(), reader=reader, daily=self.services.usage.daily(), activation=self.upkeep.activation
         ).as_dict()
         return {
-            "layers": {name: store.count(name, Where((), (OneOf("state", ("history",)),))) for name in COLLECTIONS[:3]},
+            "layers": {name: store.count(name, current) for name in COLLECTIONS[:3]},
             **told,
             "unembedded": self.services.searcher.unembedded(),
             "in_memory": self.services.searcher.in_memory(),

@@ -17,6 +17,7 @@ from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import BadInput
 from memory_anchor.layers.records import newest_first, with_receipt
 from memory_anchor.model import (
+    FOUND_STATES,
     HISTORY,
     Citation,
     Epistemic,
@@ -31,11 +32,12 @@ from memory_anchor.model import (
 from memory_anchor.rights import Deed
 from memory_anchor.standing import marked
 from memory_anchor.text.hashing import content_hash
-from memory_anchor.versions import Revision, revise
+from memory_anchor.versions import Revision, expired_by, revise
 from memory_anchor.where import Condition, OneOf, Where
 
 LIST_LIMIT_MAX = 1_000
 RESOLUTIONS = ("keep_new", "keep_old", "merge")
+LIVE = FOUND_STATES | {Status.PENDING.value}
 SEEN_MAX, STAMP_MAX = 50, 200
 
 
@@ -78,12 +80,13 @@ class Curation:
         if tag is not None:
             conditions.append(OneOf("tag", (inputs.text("tag", tag, most=inputs.TAG_MAX),)))
         wanted = (inputs.layer(layer),) if layer is not None else (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
+        gone = (expired_by(self._anchor.services.clock.now()),) if set(states) <= LIVE else ()
         found: list[Memory] = []
         for one in wanted:
             if one.value not in (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value):
                 raise BadInput(f"layer is {one.value!r}; allowed are event_log and verified_fact")
             found += self._records.store.find(
-                one.value, Where(tuple(conditions)), limit=most, order_by="recorded_at", descending=True
+                one.value, Where(tuple(conditions), gone), limit=most, order_by="recorded_at", descending=True
             )
         return newest_first(found)[:most]
 

@@ -169,18 +169,21 @@ class Scope:
     agent: str = "agent"
     conversation: str = ""
     collection: str = ""
+    across: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Of a reader: other projects whose memories of this agent it reads too (`scope.agent_across_projects`)."""
 
 
 def audience(scope: Scope, visibility: Visibility) -> str:
     """Return the one key that says who may read a memory; `audiences` gives the keys a caller holds.
 
-    `may_read` is their meeting, so a store pushes the whole visibility rule down as one keyword match.
+    A memory is readable when its key is among the reader's: the one rule of visibility, which a store pushes down as
+    one keyword match.
     """
     match visibility:
         case Visibility.CONVERSATION:
             return f"c|{scope.account}|{scope.project}|{scope.conversation}"
         case Visibility.AGENT:
-            return f"g|{scope.account}|{scope.user}|{scope.collection or scope.agent}"
+            return f"g|{scope.account}|{scope.project}|{scope.user}|{scope.collection or scope.agent}"
         case Visibility.PROJECT:
             return f"p|{scope.account}|{scope.project}"
         case Visibility.USER:
@@ -191,12 +194,8 @@ def audience(scope: Scope, visibility: Visibility) -> str:
 
 def audiences(scope: Scope) -> frozenset[str]:
     """Return every audience key that a caller with this scope may read."""
-    return frozenset(audience(scope, visibility) for visibility in Visibility)
-
-
-def may_read(reader: Scope, owner: Scope, visibility: Visibility) -> bool:
-    """Return whether `reader` may see a memory of `owner`: the one rule of visibility."""
-    return audience(owner, visibility) in audiences(reader)
+    elsewhere = (audience(replace(scope, project=other), Visibility.AGENT) for other in scope.across)
+    return frozenset([*(audience(scope, visibility) for visibility in Visibility), *elsewhere])
 
 
 @dataclass(frozen=True, slots=True)

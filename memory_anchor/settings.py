@@ -77,6 +77,8 @@ class ScopeSettings(_Group):
     user: str = "me"
     agent: str = ""
     project: str = ""
+    agent_across_projects: Switch = False
+    """Whether an agent reads in every project what it kept for itself in another one."""
 
 
 class StoreSettings(_Group):

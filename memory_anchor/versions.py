@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from memory_anchor.model import FOUND_STATES, Memory
+from memory_anchor.where import Between, Condition
 
 BOOKKEEPING = frozenset(
     {
@@ -115,6 +116,16 @@ def believed_at(versions: Iterable[Memory], instant: datetime) -> Memory | None:
     """
     found = [v for v in versions if v.recorded_at <= instant and (v.recorded_to is None or instant < v.recorded_to)]
     return max(found, key=lambda v: v.version, default=None)
+
+
+def has_expired(memory: Memory, at: datetime) -> bool:
+    """Return whether an event's time to live is over at `at` (rule L2.ttl), whenever the job comes to archive it."""
+    return memory.expires_at is not None and memory.expires_at <= at
+
+
+def expired_by(at: datetime) -> Condition:
+    """Return the same for a filter, to be put where nothing may match; what never expires has no such field."""
+    return Between("expires_at", below=at + timedelta(microseconds=1))
 
 
 def was_found(version: Memory) -> bool:

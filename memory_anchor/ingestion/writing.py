@@ -335,7 +335,7 @@ class FactWriter:
             content=draft.content,
             layer=Layer.VERIFIED_FACT,
             type=draft.type,
-            scope=actor.scope,
+            scope=replace(actor.scope, across=()),
             recorded_at=now,
             valid_from=now,
             key=draft.key,

@@ -20,11 +20,12 @@ from memory_anchor.adapters.system import moved
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
-from memory_anchor.errors import BadInput, Refused
+from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.interfaces import shapes
 from memory_anchor.interfaces.callers import actor_from
 from memory_anchor.interfaces.tool_calls import shaped_memory
 from memory_anchor.layers.signed_requests import CHALLENGE_CALL, Proof
+from memory_anchor.model import Citation
 from memory_anchor.retrieval.context_reports import owner_of
 from memory_anchor.rights import Deed
 from memory_anchor.runtime.wire import Preamble
@@ -146,7 +147,7 @@ def events(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def stats(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return core.stats()
+    return core.stats(anchor.actor.scope)
 
 
 @call
@@ -412,11 +413,28 @@ def why_not(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 @call
 def context_report(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     found = core.reports.load(str(given.get("id", "")), owner_of(anchor.actor.scope))
+    told = tuple(one for one in found.report.citations if _may_show(anchor, one))
     return {
         "id": found.id,
         "recorded_at": found.recorded_at.isoformat(),
-        "report": shapes.report(found.report, reader=anchor.actor.scope),
+        "report": shapes.report(replace(found.report, citations=told), reader=anchor.actor.scope),
     }
+
+
+def _may_show(anchor: MemoryAnchor, cited: Citation) -> bool:
+    """Return whether a report of this project may tell this reader what it cites.
+
+    Memories are those that this reader reads now. For whom the memory was that a file or link stands in, a report does
+    not hold: it tells of what that reader wrote itself.
+    """
+    reader = anchor.actor.scope
+    if cited.kind not in ("memory_entry", "event"):
+        return cited.scope is None or cited.scope.agent == reader.agent
+    try:
+        anchor.services.records.read(cited.ref.partition("@")[0], reader)
+    except NotFound:
+        return False
+    return True
 
 
 @call

@@ -236,8 +236,8 @@ class _Front:
 
     def _stats(self, anchor: MemoryAnchor) -> dict[str, Any]:
         if anchor.actor.scope.account != self._core.settings.scope.account:
-            raise Refused("memory://stats counts every account; only the machine's own account may read it")
-        return self._core.stats()
+            raise Refused("memory://stats tells of the whole machine; only the machine's own account may read it")
+        return self._core.stats(anchor.actor.scope)
 
     # --- shared ------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ keeps the event as the fact's source.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cachetools import LRUCache
@@ -35,9 +35,13 @@ from memory_anchor.model import (
 from memory_anchor.rights import Deed, refusal
 from memory_anchor.text.hashing import content_hash
 from memory_anchor.text.indexing import conversation_context
+from memory_anchor.versions import expired_by
 from memory_anchor.where import Between, Condition, OneOf, StartsWith, Where
 
 CONVERSATIONS_REMEMBERED = 1_000
+
+_Position = tuple[int, str, str]
+"""Of the last event of a conversation: sequence number, text, audience."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class EventDraft:
 class EventLog:
     def __init__(self, records: Records) -> None:
         self._records = records
-        self._last: LRUCache[tuple[str, str, str], tuple[int, str]] = LRUCache(CONVERSATIONS_REMEMBERED)
+        self._last: LRUCache[tuple[str, str, str], _Position] = LRUCache(CONVERSATIONS_REMEMBERED)
 
     def log(self, actor: Actor, draft: EventDraft, request: Request | None = None) -> WriteOutcome:
         """Store one event and return `added`, or the first answer when this request was answered before."""
@@ -79,14 +83,17 @@ class EventLog:
             done = self._records.replayed(request)
             if done is not None:
                 return [done]
-            seq, before = self._position(actor.scope)
+            seq, before, told_to = self._position(actor.scope)
             memories: list[Memory] = []
             outcomes: list[WriteOutcome] = []
             for draft in drafts:
                 if actor.scope.conversation:
                     seq += 1
-                memory = self._memory(actor, draft, seq=seq if actor.scope.conversation else None, before=before)
+                memory = self._memory(actor, draft, seq=seq if actor.scope.conversation else None)
+                # What went before is searched with this event, so only for the very same readers.
+                memory = replace(memory, context=before if memory.audience == told_to else "")
                 before = conversation_context(draft.content) if actor.scope.conversation else ""
+                told_to = memory.audience
                 waits = memory.status is Status.PENDING
                 outcome = WriteOutcome(
                     Outcome.PENDING if waits else Outcome.ADDED,
@@ -100,7 +107,7 @@ class EventLog:
                 outcomes.append(outcome)
             entries = [self._records.entry(memory, embed=False) for memory in memories]
             self._records.commit(entries, kind="log", by=author_of(actor))
-            self._last[_conversation(actor.scope)] = (seq, before)
+            self._last[_conversation(actor.scope)] = (seq, before, told_to)
             return outcomes
 
     def forget(self) -> None:
@@ -125,23 +132,25 @@ class EventLog:
         """Return events by time alone, newest first. end: exclusive."""
         return self._records.store.find(
             Layer.EVENT_LOG.value,
-            event_filter(reader, start=start, end=end, where=where, who=who),
+            event_filter(reader, start=start, end=end, where=where, who=who, now=self._records.clock.now()),
             limit=limit,
             order_by="when",
             descending=True,
         )
 
-    def _position(self, scope: Scope) -> tuple[int, str]:
-        """Return the last sequence number of this conversation and the text that went before."""
+    def _position(self, scope: Scope) -> _Position:
+        """Return the last sequence number of this conversation, the text that went before and who reads that."""
         if not scope.conversation:
-            return 0, ""
+            return 0, "", ""
         name = _conversation(scope)
         if name not in self._last:
             last = self._records.last_of_conversation(scope)
-            self._last[name] = (last.conversation_seq or 0, conversation_context(last.content)) if last else (0, "")
+            self._last[name] = (
+                (last.conversation_seq or 0, conversation_context(last.content), last.audience) if last else (0, "", "")
+            )
         return self._last[name]
 
-    def _memory(self, actor: Actor, draft: EventDraft, *, seq: int | None, before: str) -> Memory:
+    def _memory(self, actor: Actor, draft: EventDraft, *, seq: int | None) -> Memory:
         now = self._records.clock.now()
         author = author_of(actor)
         waits = refusal(Deed.SAVE_FOR_ACCOUNT, actor.caller) if draft.visibility is Visibility.ACCOUNT else ""
@@ -150,7 +159,7 @@ class EventLog:
             content=draft.content,
             layer=Layer.EVENT_LOG,
             type=draft.type,
-            scope=actor.scope,
+            scope=replace(actor.scope, across=()),
             recorded_at=now,
             valid_from=draft.when,
             key=draft.key,
@@ -173,7 +182,6 @@ class EventLog:
             ttl_days=draft.ttl_days,
             # Age counts from when it was recorded: an old event told today still lives its days.
             expires_at=now + timedelta(days=draft.ttl_days) if draft.ttl_days else None,
-            context=before,
             questions=draft.questions,
             content_hash=content_hash(draft.content),
             author=author,
@@ -181,9 +189,16 @@ class EventLog:
 
 
 def event_filter(
-    reader: Scope, *, start: datetime | None, end: datetime | None, where: str | None, who: Sequence[str]
+    reader: Scope,
+    *,
+    start: datetime | None,
+    end: datetime | None,
+    where: str | None,
+    who: Sequence[str],
+    now: datetime,
 ) -> Where:
-    """Return the filter of `search_events`: readable, live, in [start, end), place by prefix, any of these people."""
+    """Return the filter of `search_events`: readable, live, not expired, in [start, end), place by prefix, any of these
+    people."""
     conditions: list[Condition] = [
         OneOf("audience", tuple(sorted(audiences(reader)))),
         OneOf("state", tuple(sorted(FOUND_STATES))),
@@ -194,7 +209,7 @@ def event_filter(
         conditions.append(StartsWith("where", where))
     if who:
         conditions.append(OneOf("who", tuple(who)))
-    return Where(tuple(conditions))
+    return Where(tuple(conditions), (expired_by(now),))
 
 
 def _conversation(scope: Scope) -> tuple[str, str, str]:

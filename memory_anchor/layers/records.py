@@ -247,7 +247,7 @@ def audit_record(memory: Memory) -> dict[str, Any]:
         "layer": memory.layer.value,
         "status": memory.status.value,
         "content_hash": memory.content_hash,
-        "scope": asdict(memory.scope),
+        "scope": {name: value for name, value in asdict(memory.scope).items() if name != "across"},
         "reason": memory.reason,
     }
 
@@ -301,7 +301,7 @@ def author_of(actor: Actor) -> str:
 def cited_by(actor: Actor, origin: Origin, citations: Iterable[Citation]) -> tuple[Citation, ...]:
     """Return citations with the writer's scope, and no more trust than the writer has."""
     trust = TRUST_OF_ORIGIN[origin]
-    return tuple(replace(one, scope=one.scope or actor.scope, trust=trust) for one in citations)
+    return tuple(replace(one, scope=one.scope or replace(actor.scope, across=()), trust=trust) for one in citations)
 
 
 def newest_first(memories: Iterable[Memory]) -> list[Memory]:

@@ -17,6 +17,7 @@ from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of, 
 from memory_anchor.lifecycle.upkeep import every_current
 from memory_anchor.model import FOUND_STATES, Scope, audiences
 from memory_anchor.ports import MemoryStore
+from memory_anchor.versions import expired_by
 from memory_anchor.where import Between, Condition, HasVector, OneOf, Where
 
 SAMPLE = 1_000
@@ -83,7 +84,7 @@ def statistics(
     by_age: Counter[str] = Counter()
     writes: Counter[int] = Counter()
     versions = unembedded = 0
-    found = Where((OneOf("state", tuple(sorted(FOUND_STATES))), *seen))
+    found = Where((OneOf("state", tuple(sorted(FOUND_STATES))), *seen), (expired_by(now),))
     for name in _LAYERS:
         by_status.update(store.facet(name, "state", every_current().and_(*seen)))
         by_type.update(store.facet(name, "type", found))

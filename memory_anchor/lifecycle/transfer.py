@@ -83,6 +83,8 @@ def export_page(
         conditions.append(AnyOf((was_current, Where((), (OneOf("state", (HISTORY,)),)))))
     entries, following = store.scan(collection, Where(tuple(conditions)), page=page, after=after)
     told = (as_it_stood(entry.memory, at) for entry in entries)
+    if reader is not None:  # what went before an event may be for others; it is found by it, never shown
+        told = (replace(memory, context="") if memory is not None else None for memory in told)
     return [memory for memory in told if memory is not None and (versions or memory.is_current)], following
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, Status
 from memory_anchor.model import audiences as audiences_of
-from memory_anchor.versions import was_found
+from memory_anchor.versions import has_expired, was_found
 from memory_anchor.where import AnyOf, Between, Condition, OneOf, StartsWith, Where
 
 SEARCHED = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
@@ -102,7 +102,7 @@ def refusal(actor: Actor, request: SearchRequest, memory: Memory, *, now: dateti
         (memory.audience in audiences_of(actor.scope), "it is not visible to you"),
         (memory.layer in request.searched(), f"its layer {memory.layer} is not searched"),
         (request.as_of is not None or memory.is_current, "a later version replaced it"),
-        (memory.expires_at is None or memory.expires_at > now or request.as_of is not None, "it has expired"),
+        (request.as_of is not None or not has_expired(memory, now), "it has expired"),
         (not request.types or memory.type in request.types, f"its type {memory.type} is not asked for"),
         (not request.tags or any(tag.name in request.tags for tag in memory.tags), "it has none of the tags asked for"),
     )
@@ -119,14 +119,14 @@ def admits(actor: Actor, request: SearchRequest, memory: Memory, *, now: datetim
     if memory.audience not in audiences_of(actor.scope) or memory.layer not in request.searched():
         return False
     if request.as_of is None:
-        if memory.expires_at is not None and memory.expires_at <= now:
+        if has_expired(memory, now):
             return False
         if not (memory.state in FOUND_STATES or (request.include_pending and memory.state == Status.PENDING)):
             return False
     else:
         is_closed = memory.recorded_to is not None and memory.recorded_to <= request.as_of
         is_hidden = not was_found(memory) and not (request.include_pending and memory.status is Status.PENDING)
-        had_expired = memory.expires_at is not None and memory.expires_at <= request.as_of
+        had_expired = has_expired(memory, request.as_of)
         if memory.recorded_at > request.as_of or is_closed or is_hidden or had_expired:
             return False
     instant = memory.happened_at if memory.layer is Layer.EVENT_LOG else memory.told_at

@@ -23,7 +23,7 @@ ANY = "*"
 KNOWN: Mapping[str, str] = {
     "": "data_dir project_dir profile read_only paused scope store embedder llm budget gate constitution conflicts "
     "lifecycle backup retrieval agents collections http engine",
-    "scope": "account user agent project",
+    "scope": "account user agent project agent_across_projects",
     "store": "kind url path api_key reserve_mb sync sync_ms",
     "embedder": "kind model dimensions api_key base_url model_path",
     "llm": "kind model base_url api_key monthly_tokens deadline_s",
