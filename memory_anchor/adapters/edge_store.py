@@ -30,7 +30,7 @@ from memory_anchor.adapters.payload import MOVING, from_payload, mark_of, to_pay
 from memory_anchor.adapters.sparse_files import keeps_holes
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.durability import Durability
-from memory_anchor.errors import DiskFull, StoreBusy
+from memory_anchor.errors import BadInput, DiskFull, StoreBusy, StoreDamaged
 from memory_anchor.files import make_folder
 from memory_anchor.model import COLLECTIONS, Memory, Usage
 from memory_anchor.ports import (
@@ -44,6 +44,7 @@ from memory_anchor.ports import (
     Mark,
     SparseVector,
 )
+from memory_anchor.text.hashing import content_hash
 from memory_anchor.where import Where
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class EdgeStore:
             return []
         records = self._collections[collection].read(lambda shard: shard.retrieve(list(point_ids), True, with_vectors))
         found = {str(record.id): record for record in records}
-        return [_entry(found[point], with_vectors) for point in point_ids if point in found]
+        return [_entry(found[point], self._memory(found[point]), with_vectors) for point in point_ids if point in found]
 
     def find(
         self,
@@ -222,13 +223,13 @@ class EdgeStore:
             order_by=edge.OrderBy(order_by, direction) if order_by else None,
         )
         records, _ = self._collections[collection].read(lambda shard: shard.scroll(request))
-        return [from_payload(record.payload) for record in records]
+        return [self._memory(record) for record in records]
 
     def scan(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
     ) -> tuple[list[Entry], str | None]:
         records, following = self._page(collection, where, page, after, with_payload=True, with_vectors=with_vectors)
-        return [_entry(record, with_vectors) for record in records], following
+        return [_entry(record, self._memory(record), with_vectors) for record in records], following
 
     def marks(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None
@@ -311,6 +312,26 @@ class EdgeStore:
 
     # --- helpers -----------------------------------------------------------------------------------------------------
 
+    def _memory(self, record: Any) -> Memory:
+        """Return a record's memory. Raises StoreDamaged: its payload is none, or its text not the one that was hashed.
+
+        The engine has no checksums: a flipped bit in a text would be told to a model as what was written (8 us each).
+        """
+        try:
+            memory = from_payload(record.payload)
+        except (BadInput, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._damaged(record) from error
+        if memory.content_hash and content_hash(memory.content) != memory.content_hash:
+            raise self._damaged(record)
+        return memory
+
+    def _damaged(self, record: Any) -> StoreDamaged:
+        named = (record.payload or {}).get("id")
+        return StoreDamaged(
+            f"{self.directory}: version {record.id}{f' of memory {named}' if isinstance(named, str) else ''} is not as "
+            "it was written; nothing was changed. `memory-anchor doctor --salvage` brings back what can be read."
+        )
+
     def _writable(self, collection: str) -> EdgeCollection:
         self._require_lock()
         return self._collections[collection]
@@ -362,8 +383,7 @@ def _written(number: int) -> str:
     return str(UUID(int=number))
 
 
-def _entry(record: Any, with_vectors: bool) -> Entry:
-    memory = from_payload(record.payload)
+def _entry(record: Any, memory: Memory, with_vectors: bool) -> Entry:
     if not with_vectors:
         return Entry(memory)
     stored = dict(record.vector or {})

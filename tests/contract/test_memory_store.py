@@ -32,6 +32,7 @@ from memory_anchor.model import (
 )
 from memory_anchor.ports import DENSE, DENSE_LOCAL, WORDS, CollectionSpec, EmbedderIdentity, Entry, Mark, SparseVector
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.text.hashing import content_hash
 from memory_anchor.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 
 FACTS = "verified_fact"
@@ -192,7 +193,7 @@ def test_a_batch_with_one_bad_vector_writes_nothing(store: Store) -> None:
 
 def test_usage_moves_outside_the_content(store: Store) -> None:
     """Port set_usage: replaces the mutable part only, and unused ids are ignored."""
-    one, two = memory("one", content_hash="h"), memory("two")
+    one, two = memory("one", content_hash=content_hash(memory("one").content)), memory("two")
     store.put(FACTS, [Entry(one, {DENSE: row(1, 0, 0, 0)}), Entry(two)])
     usage = Usage(count=3, shown=9, last_at=NOON, accesses=(NOON - timedelta(hours=1), NOON))
 

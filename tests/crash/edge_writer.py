@@ -15,6 +15,7 @@ from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.model import Layer, Memory, MemoryType, Scope, Usage
 from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, SparseVector
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.text.hashing import content_hash
 
 FACTS = "verified_fact"
 SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 8)})
@@ -25,7 +26,15 @@ FLUSH_EVERY, USE_EVERY = 23, 7
 def member(batch: int, number: int) -> Memory:
     text = f"batch {batch} member {number} 记忆 " + "x" * 300
     return Memory(
-        f"b{batch}n{number}", text, Layer.VERIFIED_FACT, MemoryType.FACT, Scope(), NOON, NOON, author=f"b{batch}"
+        f"b{batch}n{number}",
+        text,
+        Layer.VERIFIED_FACT,
+        MemoryType.FACT,
+        Scope(),
+        NOON,
+        NOON,
+        author=f"b{batch}",
+        content_hash=content_hash(text),
     )
 
 
