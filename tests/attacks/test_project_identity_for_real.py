@@ -1,0 +1,65 @@
+"""N2, A8 through the real command line: a person at a terminal, an agent's shell, a real store."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from human_seat import Seat
+
+from memory_anchor.testing import PASSPHRASE
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+TYPED = [("Passphrase", PASSPHRASE)]
+
+
+def test_a_moved_folder_is_linked_merged_and_undone_by_a_human_alone(tmp_path: Path) -> None:
+    """N2: `mv project project2` without Git hid all memories and no command brought them back."""
+    seat = Seat(tmp_path)
+    seat.init()
+    seat.shell("add", "The password lives in the blue vault.")
+    (listed,) = json.loads(seat.shell("projects", "list", "--json").stdout)["projects"]
+    owner = listed["id"]
+    moved = tmp_path / "project2"
+    shutil.copytree(seat.project, moved)
+    seat.project = moved
+    seat.shell("add", "The new place has a note.")
+    own = next(one for one in json.loads(seat.shell("projects", "list", "--json").stdout)["projects"] if one["here"])
+    assert own["id"] != owner
+    assert "vault" not in seat.shell("search", "where is the password").stdout
+
+    assert seat.shell("projects", "link", owner).returncode == 4
+    code, screen = seat.human("projects", "link", owner, answers=TYPED)
+    assert code == 0, screen
+    assert f"projects merge {own['id']} {owner}" in screen
+    assert "vault" in seat.shell("search", "where is the password").stdout
+    assert "new place" not in seat.shell("search", "what has the new place").stdout
+
+    code, screen = seat.human("projects", "merge", own["id"], owner, answers=TYPED)
+    assert code == 0, screen
+    assert "new place" in seat.shell("search", "what has the new place").stdout
+    code, screen = seat.human("projects", "merge", own["id"], "--undo", answers=TYPED)
+    assert code == 0, screen
+    assert "new place" not in seat.shell("search", "what has the new place").stdout
+    assert "audit" in seat.shell("doctor", "--audit").stdout
+
+
+def test_an_export_is_visible_in_a_fresh_folder_of_another_machine(tmp_path: Path) -> None:
+    """N2: "68 added", 66 invisible."""
+    first, second = Seat(tmp_path / "one"), Seat(tmp_path / "two")
+    for number in range(3):
+        first.shell("add", f"The vault of floor {number} is blue.")
+    file = tmp_path / "all.jsonl"
+    assert first.shell("export", str(file)).returncode == 0
+
+    done = second.shell("import", str(file), "--json")
+
+    answer = json.loads(done.stdout)
+    assert (answer["added"], [place["here"] for place in answer["went"]]) == (3, [True]), done.stderr
+    assert second.shell("search", "which vault is blue").stdout.count("vault") >= 3
