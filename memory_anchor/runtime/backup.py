@@ -55,6 +55,8 @@ COPY_BYTES = 1 << 20
 GZIP_LEVEL = 3
 """Vectors do not compress; a higher level costs time and gains nothing."""
 KNOWN_MAX = 1_000
+SAME_SECOND_MAX = 100
+KEY_MEMBERS = ("identity/approver.json", "identity/known_approvers.json")
 Json = dict[str, Any]
 
 
@@ -64,11 +66,13 @@ Json = dict[str, Any]
 def create(core: Core, target: Path) -> Json:
     """Write a backup to `target` (a folder: a file named after the time in it); return {file, bytes, versions}.
 
-    Raises DiskFull, Refused: it cannot be written; nothing is left of it then.
+    Raises DiskFull, Refused: it cannot be written, or something is there already; nothing is left of it then.
     """
     now = core.clock.now()
     if target.is_dir():
-        target /= f"memory-anchor-{now:%Y%m%dT%H%M%SZ}.tar.gz"
+        target = _free_name(target, f"memory-anchor-{now:%Y%m%dT%H%M%SZ}")
+    elif os.path.lexists(target):
+        raise Refused(f"{target} is there already; a backup is a new file: name another, or a folder")
     parts = target.with_name(f".{target.name}.{os.getpid()}.parts")
     try:
         make_folder(target.parent)
@@ -93,6 +97,15 @@ def create(core: Core, target: Path) -> Json:
         raise ours(error, target) from error
     finally:
         shutil.rmtree(parts, ignore_errors=True)
+
+
+def _free_name(folder: Path, name: str) -> Path:
+    """Return a name in a folder that nothing has; several backups may be made in one second."""
+    names = (folder / f"{name}{f'-{again}' if again else ''}.tar.gz" for again in range(SAME_SECOND_MAX))
+    free = next((path for path in names if not os.path.lexists(path)), None)
+    if free is None:
+        raise Refused(f"{folder} holds {SAME_SECOND_MAX} backups of this second; try again")
+    return free
 
 
 def _written(store: MemoryStore, name: str, parts: Path) -> Json:
@@ -241,6 +254,21 @@ def unpacked(file: Path, folder: Path) -> Json:
         raise StoreDamaged(
             f"{file} is not a whole backup of memory-anchor ({type(error).__name__}); nothing was changed, use another."
         ) from error
+
+
+def unpack_keys(file: Path, folder: Path) -> None:
+    """Copy a backup's key files, and nothing else, below the new folder `folder`; see `unpacked` for what it raises."""
+    make_private(folder)
+    try:
+        with tarfile.open(file, mode="r:gz") as archive:
+            wanted = _manifest(archive)["files"]
+            for member in archive:
+                name = member.name.removeprefix("files/")
+                source = archive.extractfile(member) if name in KEY_MEMBERS else None
+                if source is not None:
+                    _unpack(source, folder / name, wanted[member.name][0])
+    except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise StoreDamaged(f"{file} is not a whole backup of memory-anchor ({type(error).__name__})") from error
 
 
 def _stays_inside(name: str) -> bool:

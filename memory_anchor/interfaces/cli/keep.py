@@ -238,7 +238,7 @@ def backup_restore(
     os.umask(0o077)
     home, settings, ticker = data_dir(), settings_of(os.environ), Ticker("restored")
     if force and not backup.is_empty(home):
-        _let_the_human_decide(home)
+        _let_the_human_decide(home, file)
         engine.stop(home)
     with DirectoryLock.acquire(home, role="restore") as lock:
         told = backup.restore(
@@ -258,14 +258,25 @@ def backup_restore(
         quiet(f"what was there lies in {told['replaced']}; delete it when you are sure")
 
 
-def _let_the_human_decide(home: Path) -> None:
-    """Ask for the passphrase where there is one: a restore also brings keys and approved texts.
+def _let_the_human_decide(home: Path, file: Path) -> None:
+    """Ask for the passphrase where a human has a key: a restore also brings keys and approved texts.
 
-    Raises Refused: no terminal, or another passphrase.
+    Where that key was moved away or another one lies there, the backup's opens the way: it must be the installation's
+    first one, and its passphrase is asked for.
+    Raises Refused: no terminal, another passphrase, or the backup's key is a stranger's too.
     """
+    from memory_anchor.runtime import backup
+
     keys = key_ring(home)
-    if keys.own() is not None or keys.warning():
+    if keys.own() is not None:
         opened(keys, lambda: ask_hidden(PROMPT))
+    elif warning := keys.warning():
+        with tempfile.TemporaryDirectory() as folder:
+            backup.unpack_keys(file, Path(folder))
+            kept = key_ring(Path(folder))
+            if kept.own() is None or kept.fingerprint() != keys.fingerprint():
+                raise Refused(f"{warning}; the backup holds no such key either, so nothing was restored")
+            opened(kept, lambda: ask_hidden(PROMPT))
 
 
 @guarded
