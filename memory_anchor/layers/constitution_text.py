@@ -35,6 +35,8 @@ PROBLEMS_SHOWN = 3
 ENTRY_ID = re.compile(r"[\w.\-]{1,64}")
 _NO_WRAP = 1 << 30
 
+PLACEHOLDER = "(say in one sentence what this project is for)"
+"""What earlier versions wrote for a goal; it is never approved."""
 STARTER = """\
 # 项目的身份（L0）：每次会话都会完整载入，最多 20 条。
 # The identity of this project (L0): loaded whole into every conversation, at most 20 entries.

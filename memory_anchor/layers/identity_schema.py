@@ -157,7 +157,7 @@ class IdentitySchema:
     def verify_passphrase(self, passphrase: str) -> bool:
         """Return whether this is the approver's passphrase; takes some 0.3 s on purpose."""
         try:
-            self._keys.unlock(passphrase)
+            self.human.unlock(passphrase)
         except Refused:
             return False
         return True
@@ -296,8 +296,14 @@ class IdentitySchema:
 
     # --- approving (humans) --------------------------------------------------------------------------------------
 
-    def init(self, *, passphrase: str, approver: str, old_passphrase: str | None) -> None:
+    def first_text(self) -> str:
+        """Return what `init` would approve, "" for nothing or a placeholder. Raises BadInput: the file is broken."""
+        return self._in_force.first_text()
+
+    def init(self, *, passphrase: str, approver: str, old_passphrase: str | None, without_text: bool = False) -> None:
         """Approve the project's file as it is and set the passphrase; on an initialised project only the latter.
+
+        without_text: only the key is made or opened, and the text is approved later.
 
         A missing file is made. One approver serves all projects of a data directory: a later project takes the
         passphrase that is set, and another one needs the old.
@@ -312,9 +318,11 @@ class IdentitySchema:
             if own is not None and self.initialised and old_passphrase is None:
                 raise Refused("this project is initialised already; its old passphrase is needed")
             document = None
-            if standing.good is None:
+            if standing.good is None and not without_text:
                 document = self._in_force.first_document()
                 self._check_limits(document, BadInput)
+                if any(splice.PLACEHOLDER in one.content for one in document.entries):
+                    raise BadInput(f"{FILE_NAME} says {splice.PLACEHOLDER!r}: say it first, `init --goal TEXT`")
             if own is None:
                 signer = self._keys.create(name=approver, passphrase=passphrase)
                 self._record("constitution.approver", {"key": signer.approver.public}, by=approver)

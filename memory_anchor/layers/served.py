@@ -23,6 +23,7 @@ from memory_anchor.layers.changes import after
 from memory_anchor.layers.constitution_text import (
     FILE_NAME,
     MAX_BYTES,
+    PLACEHOLDER,
     PROBLEMS_SHOWN,
     STARTER,
     Document,
@@ -196,6 +197,17 @@ class TextInForce:
         for old in sorted(folder.glob("*.yaml"))[:-BACKUPS_KEPT]:
             old.unlink(missing_ok=True)
         beneath.write(self.path.parent, self.path.name, text.encode())
+
+    def first_text(self) -> str:
+        """Return the file's text for a first approval, "" for none, no entries or an unfilled placeholder.
+
+        Raises BadInput: it is broken.
+        """
+        if self.standing().good is not None or self.file().wrong in (MISSING, EMPTY):
+            return ""
+        document = self.readable_file()
+        is_open = not document.entries or any(PLACEHOLDER in one.content for one in document.entries)
+        return "" if is_open else document.text
 
     def first_document(self) -> Document:
         """Return the project's file for a first approval; a missing one is made.

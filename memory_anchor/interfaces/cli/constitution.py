@@ -234,6 +234,9 @@ def _add_approving(app: typer.Typer, build: Build) -> None:
 def init_constitution(schema: IdentitySchema, *, approver: str = "", as_json: bool = False) -> dict[str, Any]:
     """Approve the project's file on the terminal and set the passphrase; return what became of it.
 
+    The text is shown before the passphrase is asked for. Without one (no file, no entries, a placeholder) only the key
+    is made or opened, and the text waits for another `init`.
+
     approver: the human's name; asked for when "" and none is set. On an initialised project the old passphrase is asked
     for, and an empty new one keeps it. The main program's `init` calls this.
     Raises Refused: no terminal, or the passphrase. BadInput: the file, or what was typed.
@@ -243,8 +246,12 @@ def init_constitution(schema: IdentitySchema, *, approver: str = "", as_json: bo
         raise Refused(about_key)
     own, again = schema.approver(), schema.initialised
     name = approver or (own.name if own else "") or _ask("Your name 你的名字: ", as_json=as_json)
+    text = schema.first_text()
+    if text:
+        _say("This text becomes the constitution, told to every agent 这段文字将成为宪法:", error=as_json)
+        _say("\n".join(f"│ {line}" for line in visible_lines(text).splitlines()), error=as_json)
     if own is None:
-        schema.init(passphrase=_new_passphrase(), approver=name, old_passphrase=None)
+        schema.init(passphrase=_new_passphrase(), approver=name, old_passphrase=None, without_text=not text)
     elif again:
         old = _asked(schema, "Old passphrase 原口令: ")
         if not schema.verify_passphrase(old):
@@ -252,12 +259,13 @@ def init_constitution(schema: IdentitySchema, *, approver: str = "", as_json: bo
         new = getpass.getpass("New passphrase, empty to keep it 新口令（留空不变）: ")
         if new and getpass.getpass("Once more 再输一次: ") != new:
             raise Refused("the two passphrases differ; nothing was changed")
-        schema.init(passphrase=new or old, approver=name, old_passphrase=old)
+        schema.init(passphrase=new or old, approver=name, old_passphrase=old, without_text=not text)
     else:
-        schema.init(passphrase=_asked(schema, "Passphrase 口令: "), approver=name, old_passphrase=None)
+        typed = _asked(schema, "Passphrase 口令: ")
+        schema.init(passphrase=typed, approver=name, old_passphrase=None, without_text=not text)
     served = schema.load()
     return {
-        "initialised": True,
+        "initialised": schema.initialised,
         "approver": name,
         "entries": len(served.entries),
         "tokens": served.tokens,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +16,10 @@ from memory_anchor import beneath
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.files import make_private, ours
 from memory_anchor.inputs import project_id as checked_project_id
+from memory_anchor.inputs import text as checked_text
 from memory_anchor.interfaces.cli.link import data_dir, preamble
 from memory_anchor.interfaces.cli.output import clipped, err, guarded, out, quiet, show_json
+from memory_anchor.layers.constitution_text import MAX_BYTES, PLACEHOLDER
 from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.runtime import wire
 
@@ -25,9 +29,10 @@ STARTER = """\
 version: "1"
 entries:
   - id: goal
-    content: "Project goal: (say in one sentence what this project is for)"
+    content: {goal}
     priority: 0
 """
+GOAL_MAX = 500
 OPERATIONS_README = (
     "# Operations\n\nOne file per task: how it is done here. Agents find these by name and by passage.\n"
 )
@@ -79,6 +84,7 @@ def identity() -> IdentitySchema:
 @guarded
 def init(
     approver: Annotated[str, typer.Option(help="Your name in confirmations.")] = "",
+    goal: Annotated[str, typer.Option(metavar="TEXT", help="What this project is for, in one sentence.")] = "",
     json_: Json = False,
 ) -> None:
     """Set up this project: constitution.yaml, .ai/operations/, and the passphrase that makes you the human."""
@@ -90,14 +96,13 @@ def init(
         raise BadInput(f"project folder {root} is no folder; allowed is one that exists")
     made = []
     try:
-        if not os.path.lexists(root / "constitution.yaml"):
-            beneath.write(root, "constitution.yaml", STARTER.encode())
+        if _goal_written(schema, root, goal, as_json=json_):
             made.append("constitution.yaml")
         if beneath.make_folder(root, ".ai/operations"):
             beneath.write(root, ".ai/operations/README.md", OPERATIONS_README.encode())
             made.append(".ai/operations/README.md")
     except OSError as error:
-        raise ours(error, Path(error.filename or root)) from error
+        raise ours(error, Path(error.filename) if isinstance(error.filename, str) else root) from error
     answer = init_constitution(schema, approver=approver, as_json=json_)
     if json_:
         show_json({**answer, "made": made, "project_dir": str(root)})
@@ -106,7 +111,44 @@ def init(
         quiet(f"made {name}")
     out.print(f"your key's fingerprint, to note down: [bold]{answer['fingerprint']}[/]")
     quiet("`memory-anchor doctor` shows it again; another one there means that somebody replaced your key")
+    if not answer["initialised"]:
+        quiet(
+            "no text was approved: L0 stays empty until `memory-anchor init --goal TEXT`, or `init` after you wrote it"
+        )
     quiet("next: `memory-anchor install claude-code` (or codex, gemini, cursor, vscode)")
+
+
+def _goal_written(schema: IdentitySchema, root: Path, goal: str, *, as_json: bool) -> bool:
+    """Write what the human says the project is for, where the file does not say it yet; return whether it was.
+
+    goal: asked for on the terminal when "". Raises BadInput: the goal, or there is a text already.
+    """
+    said = checked_text("goal", " ".join(goal.split()), most=GOAL_MAX, required=False)
+    file = root / "constitution.yaml"
+    old = ""
+    if os.path.lexists(file):
+        old = (beneath.read(root, file.name, most_bytes=MAX_BYTES) or b"").decode("utf-8", "replace")
+    says_nothing = not old.strip() or PLACEHOLDER in old or "entries: []" in old
+    if schema.initialised or not says_nothing:
+        if said:
+            raise BadInput(
+                "--goal is given and constitution.yaml says something already; edit the file before the first `init`, "
+                "and use `memory-anchor constitution propose` after it"
+            )
+        return False
+    if not said and sys.stdin.isatty():
+        stream = sys.stderr if as_json else sys.stdout
+        stream.write("What is this project for, in one sentence (empty: later)? 项目目标（可留空）: ")
+        stream.flush()
+        typed = " ".join(sys.stdin.readline().split())
+        said = checked_text("goal", typed, most=GOAL_MAX, required=False)
+    if not said:
+        return False
+    quoted = json.dumps(said, ensure_ascii=False)
+    whole = re.sub(rf'"[^"\n]*{re.escape(PLACEHOLDER)}[^"\n]*"', lambda _: quoted, old)
+    text = whole if PLACEHOLDER in old and PLACEHOLDER not in whole else STARTER.format(goal=quoted)
+    beneath.write(root, file.name, text.encode())
+    return True
 
 
 @guarded
@@ -181,6 +223,8 @@ def _serve(host: str | None, port: int | None) -> None:
 
     http = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = settings_of(os.environ, {"http": http} if http else None)
+    if not settings.project_dir:  # the folder it is started in, as for any other command
+        settings = settings.model_copy(update={"project_dir": preamble().project_dir})
     with held(settings, data_dir()) as core:
         serve_http(core, settings, zone=preamble().zone)
 
