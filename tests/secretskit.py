@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 UNSEEN = Path(__file__).parent / "corpora" / "secrets_unseen.tsv"
+FRESH = UNSEEN.with_name("secrets_fresh.tsv")
 LEFT_CHARS = 8
 """A secret has leaked where this many of its characters in a row are left, or all of a shorter one."""
 _HEX = "0123456789abcdef"

@@ -102,12 +102,14 @@ def content_diff(before: str, after: str) -> tuple[str, ...]:
         parts = (("  ", old[:alike]), ("- ", gone), ("+ ", come), ("  ", old[len(old) - ended :]))
         return tuple(f"{mark}{piece}" for mark, pieces in parts for piece in pieces)
     lines: list[str] = []
+    lines += [f"  {line}" for line in old[:alike]]
+    last, old, new = old[len(old) - ended :], old[alike : len(old) - ended], new[alike : len(new) - ended]
     for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
         if kind == "equal":
             lines += [f"  {line}" for line in old[i1:i2]]
         else:
             lines += [f"- {line}" for line in old[i1:i2]] + [f"+ {line}" for line in new[j1:j2]]
-    return tuple(lines)
+    return (*lines, *(f"  {line}" for line in last))
 
 
 def _alike(old: Sequence[str], new: Sequence[str]) -> int:

@@ -62,6 +62,8 @@ from memory_anchor.text.terms import terms
 
 MAX_QUERY_CHARS = 2_000
 """Time words are looked for in the beginning of a query only."""
+LED_CHARS = 80
+"""What leads to an expression stands in so many characters before it."""
 MAX_FOUND = 50
 """Expressions of one query that are looked at."""
 
@@ -323,7 +325,7 @@ def _closer(text: str, found: _Found) -> _Found | None:
         if match and (span := _safely(refine, found.span, match)):
             return replace(found, last=match.end(), span=span)
     for pattern, refine in _BEFORE:
-        match = pattern.search(text[: found.first])
+        match = pattern.search(text, max(0, found.first - LED_CHARS), found.first)
         if match and (span := _safely(refine, found.span, match)):
             return replace(found, first=match.start(), span=span)
     return None
@@ -458,7 +460,7 @@ def _without(query: str, cut: list[_Found]) -> str:
     """Return the query without these expressions and what only leads to them, white space tidied."""
     for one in sorted(cut, key=lambda one: -one.first):
         first, last = one.first, one.last
-        if led := _LEADS.search(query[:first]):
+        if led := _LEADS.search(query, max(0, first - LED_CHARS), first):
             first = led.start()
         if tail := _TRAILS.match(query, last):
             last = tail.end()

@@ -353,9 +353,11 @@ def _log_to(folder: Path) -> None:
     import logging
     from logging.handlers import RotatingFileHandler
 
+    from memory_anchor.runtime.cleanlog import CleanFormatter
+
     folder.mkdir(mode=0o700, exist_ok=True)
     handler = RotatingFileHandler(folder / LOG_FILE, maxBytes=LOG_BYTES, backupCount=LOGS_KEPT, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(CleanFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     with contextlib.suppress(OSError, ValueError):  # stderr may be closed
         faulthandler.enable()

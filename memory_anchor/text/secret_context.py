@@ -31,20 +31,21 @@ PASSWORD_WITHIN, CHOSEN_CHARS = 90, 6
 """Characters behind a word for a password in which its value stands, and the least a value has."""
 RANDOM_CHARS, LABELLED_CHARS = 20, 12
 """Least length of a token without and with a word beside it."""
-CAPITALS_CHARS, CAPITALS_VOWELS = 16, 0.3
-"""A run of capitals as long as this with so few vowels is no word: a name has some 0.4."""
+CAPITALS_CHARS, CAPITALS_VOWELS, SMALL_VOWELS = 16, 0.3, 0.19
+"""A run of letters of one case as long as this with so few vowels is no word: a name has some 0.4."""
 ENCODED_MAX = 40
 """Encoded tokens of one text that are decoded."""
 ENCODED_CHARS = 4_000
 
 _TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+/=.~-]{11,3999}")
 _HEX = re.compile(r"[0-9a-f]{12,}|[0-9A-F]{12,}")
-_VENDORS = re.compile(r"(?:[A-Za-z][A-Za-z0-9]{1,11}_){1,3}[A-Za-z0-9]{24,}")
-"""The form vendors have agreed on: a short name, a low line, a long body."""
+_VENDORS = re.compile(r"[A-Za-z][A-Za-z0-9]{1,11}[_.](?:[A-Za-z0-9]{1,16}[_.]){0,3}[A-Za-z0-9]{24,}")
+"""The form vendors have agreed on: a short name, a low line or a dot, a long body."""
 _PATH = re.compile(r"(?:^|/)[a-z]{4,40}(?:/|$)|\.[a-z]{1,5}\d?$")
 _SAYS_CHOSEN = (
-    r"pass(?:word|wd|phrase|code|wort)s?|(?<![a-z])(?:pass|pwd|kennwort|mot de passe|contrase(?:ñ|n)a|senha|wachtwoord"
-    r"|пароль)|パスワード|비밀번호|密码|口令|暗号"
+    r"pass(?:word|wd|phrase|code|wort)s?"
+    r"|(?<![a-z])(?:-{1,2}[a-z]{0,16}pass|pass|pwd|kennwort|mot de passe|contrase(?:ñ|n)a|senha"
+    r"|wachtwoord|пароль)|パスワード|비밀번호|密码|口令|暗号"
 )
 _WORDS = re.compile(
     rf"(?:(?P<password>{_SAYS_CHOSEN})|(?P<private>(?<![a-z])private|私钥)"
@@ -106,8 +107,11 @@ def _is_single(token: str) -> bool:
     """Return whether a token of one case and digits is of no words: hexadecimal, base 36, a UUID."""
     bare = _SEPARATORS.sub("", token)
     digits = sum(sign.isdigit() for sign in bare)
-    if token.isupper() and len(bare) >= CAPITALS_CHARS and bare == token:  # base 32 may hold hardly a digit
-        return sum(sign in "AEIOU" for sign in bare) <= CAPITALS_VOWELS * len(bare)
+    plain = (bare.isupper() or bare.isalpha()) and bare in (bare.upper(), bare.lower())
+    if plain and len(bare) >= CAPITALS_CHARS and bare == token:  # base 32 may hold hardly a digit, base 26 holds none
+        return sum(sign in "AEIOUaeiou" for sign in bare) <= (
+            CAPITALS_VOWELS if bare.isupper() else SMALL_VOWELS
+        ) * len(bare)
     if bare != bare.lower() and bare != bare.upper():
         return False
     return 3 <= digits < len(bare) and changes(token) >= 0.2 and not _PATH.search(token)
@@ -169,7 +173,7 @@ def _in_public_block(lowered: str, at: int) -> bool:
 # --- passwords, and other values that people choose ------------------------------------------------------------------
 
 _PASSWORD_WORD = re.compile(
-    rf"(?:{_SAYS_CHOSEN}|(?<![a-z])(?:credentials|log ?in as|recovery codes?|backup codes?)"
+    rf"(?:{_SAYS_CHOSEN}|(?<![a-z])(?:network)?(?:credentials?|log ?in as|recovery codes?|backup codes?)"
     r"|恢复码|备用码|凭据)(?![a-z])"
 )
 _PIN_WORD = re.compile(
@@ -179,9 +183,10 @@ _PIN_WORD = re.compile(
 )
 _CHOSEN = re.compile(r"[^\s\"'`“”‘’「」<>|，。；：！？、（）()\u3400-\u9fff]{5,128}")
 _QUOTED_WORDS = re.compile(
-    r"(?:pass(?:word|phrase|code)|密码|口令)[^\n\"“'.]{0,30}(?:\bis\b|\bwas\b|[:=]|是|为)\s{0,2}[\"“'`](?P<s>[^\"”'`\n]{12,120})[\"”'`]"
+    r"(?:pass(?:word|phrase|code)|seed phrase|recovery phrase|mnemonic|密码|口令|助记词)"
+    r"[^\n\"“'.]{0,30}(?:\bis\b|\bwas\b|[:=]|是|为)\s{0,2}[\"“'`](?P<s>[^\"”'`\n]{12,120})[\"”'`]"
 )
-_PIN_HINTS = ("pin", "pass", "code", "密码", "口令", "恢复码", "备用码")
+_PIN_HINTS = ("phrase", "mnemonic", "助记词", "pin", "pass", "code", "密码", "口令", "恢复码", "备用码")
 _STOP = re.compile(r"\n\n|\ufffc")
 """An empty line, or what was redacted: a word for a password says nothing of what stands beyond."""
 _UNIT = re.compile(
@@ -250,13 +255,22 @@ def _chosen_before(text: str, start: int, end: int, is_reference: Callable[[str]
 
 
 _LINK = re.compile(
-    r"\b(?:is|as|was) (?:the|our|my|your|its)(?: \w{1,20}){0,2}\s?$"
+    r"\b(?:is|as|was)(?: \w{1,20}){0,3}\s$"
     r"|是[\u3400-\u9fff\w]{0,10}$|作为[\u3400-\u9fff]{0,8}$"
 )
 """What stands between a value and "password" in "x is the password", "x 是数据库的密码"."""
 _PLACES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
     ("password", "(", re.compile(r"(?<![\w.])[\w.-]{1,40}:(?P<s>[^\s:@/\"'<>{}$]{6,80})@(?:tcp|unix|udp)\(")),
     ("password", ":", re.compile(r":\d{2,5}:[\w*]{1,40}:[\w*]{1,40}:(?P<s>[^\s:]{4,80})")),
+    (
+        "token",
+        ":",
+        re.compile(
+            r"authorization[\"']?\s{0,2}[:=]\s{0,2}[\"']?(?!(?:basic|bearer|digest)(?![a-z]))[a-z]{2,20}\s{1,2}"
+            r"(?P<s>[A-Za-z0-9_.~+/=-]{16,400})",
+            re.I,
+        ),
+    ),
     ("token", "@", re.compile(r"https?://(?P<s>[0-9a-f]{32})(?::[0-9a-f]{32})?@")),
     (
         "token",
