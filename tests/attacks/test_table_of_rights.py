@@ -1,0 +1,465 @@
+"""The table of rights, walked through the doors: a real engine, its socket, MCP over stdio, commands in a plain shell.
+
+For each use case and caller: a subject that is nobody's in particular, and one that a human guards (wrote, pinned,
+archived, or that waits for the user). What the table says must happen, and what it forbids must not. Nothing is mocked.
+"""
+
+# ruff: noqa: ARG005 - what is tried is told who and what, and needs not know
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from human_seat import Engine, Seat
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+from agent import Agent
+
+from memory_anchor.interfaces.cli import link
+from memory_anchor.model import Caller
+from memory_anchor.rights import RIGHTS, Deed, Right, Who, refusal, stamp
+from memory_anchor.testing import PASSPHRASE, human_of
+from memory_anchor.text.hashing import content_hash
+
+DONE, REFUSED, WAITS = "done", "refused", "waits"
+FREE = {Right.YES, Right.READER, Right.GATE, Right.LOWERED}
+ON_A_TERMINAL = {Deed.APPROVE, Deed.CLOSE, Deed.ADOPT, Deed.FOUND, Deed.BACKUP_RESTORE}
+"""Use cases whose human door is a terminal of its own; `test_approval_pty` and `test_a15...` walk through it."""
+
+
+def expected(right: Right, *, guarded: bool) -> str:
+    if right in FREE:
+        return DONE
+    if right in (Right.NO, Right.LATER):
+        return REFUSED
+    if right is Right.REVIEW:
+        return WAITS
+    return REFUSED if guarded else DONE
+
+
+class Desk:
+    """A memory with a real engine, a human's key, and an agent on MCP."""
+
+    def __init__(self, seat: Seat, agent: Agent) -> None:
+        self.seat, self.mcp, self.human = seat, agent, human_of(seat.data)
+
+    def ask(self, who: Who, name: str, /, **given: Any) -> dict[str, Any]:
+        """Return the engine's answer to a command of this caller, `refused` with its sentence where it is one."""
+        try:
+            return link.call(name, human=self.human if who is Who.TERMINAL else None, **given)
+        except link.Failed as error:
+            return {"refused": str(error), "exit": error.exit_code}
+
+    def tool(self, name: str, /, **given: Any) -> dict[str, Any]:
+        answer = self.mcp.tool(name, **given)["result"]
+        text = answer["content"][0]["text"]
+        return {"refused": text} if answer.get("isError") else json.loads(text)
+
+    # --- subjects -----------------------------------------------------------------------------------------------
+
+    def fact(self, who: Who = Who.AGENT, **more: Any) -> dict[str, Any]:
+        """Return a fresh memory, told by no other."""
+        done = self.ask(who, "add", content=f"Fact {uuid.uuid4().hex} stands alone", **more)
+        return self.show(done["id"])
+
+    def show(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask(Who.AGENT, "show", id=name)["memory"]
+        return found
+
+    def held(self, *, guarded: bool) -> dict[str, Any]:
+        return self.fact(Who.TERMINAL if guarded else Who.AGENT)
+
+    def pinned(self, who: Who) -> dict[str, Any]:
+        made = self.fact()
+        assert "refused" not in self.ask(who, "pin", id=made["id"])
+        return self.show(made["id"])
+
+    def disputed(self, *, guarded: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        old = self.fact()
+        self.ask(Who.TERMINAL, "pin", id=old["id"])
+        new = self.ask(Who.AGENT, "add", content=f"Fact {uuid.uuid4().hex} against it", replaces=old["id"])
+        assert new["outcome"] == "needs_review", new
+        if not guarded:
+            self.ask(Who.TERMINAL, "unpin", id=old["id"])
+        return self.show(new["id"]), self.show(old["id"])
+
+    def line(self, **claims: Any) -> list[list[Any]]:
+        """Return a line of an import: of a memory that is not here."""
+        name = self.fact()["id"]
+        page = self.ask(Who.AGENT, "export_page", collection="verified_fact", instant="2999-01-01T00:00:00+00:00")
+        while name not in [one["id"] for one in page["lines"]]:
+            more = {"collection": "verified_fact", "instant": "2999-01-01T00:00:00+00:00", "after": page["after"]}
+            page = self.ask(Who.AGENT, "export_page", **more)
+        (found,) = [one for one in page["lines"] if one["id"] == name]
+        text = f"Line {uuid.uuid4().hex}"
+        given = {
+            **found,
+            "id": f"0{uuid.uuid4().hex[:12].upper()}",
+            "content": text,
+            "content_hash": content_hash(text),
+        }
+        return [[1, json.dumps({**given, **claims})]]
+
+
+def outcome(answer: Mapping[str, Any]) -> str:
+    if "refused" in answer:
+        return REFUSED
+    if answer.get("outcome") in ("pending", "needs_review"):
+        return WAITS if answer["outcome"] == "pending" else REFUSED
+    return DONE
+
+
+def stamped(*memories: Mapping[str, Any]) -> list[str]:
+    return [stamp(one["id"], one["version"], one["content"]) for one in memories]
+
+
+Try = Callable[[Desk, Who, bool], str]
+TRIES: dict[Deed, list[Try]] = {deed: [] for deed in Deed}
+
+
+def door(deed: Deed) -> Callable[[Try], Try]:
+    def noted(function: Try) -> Try:
+        TRIES[deed].append(function)
+        return function
+
+    return noted
+
+
+def simple(deed: Deed, name: str, make: Callable[[Desk, bool], dict[str, Any]]) -> None:
+    TRIES[deed].append(lambda desk, who, guarded: outcome(desk.ask(who, name, **make(desk, guarded))))
+
+
+def by_tool(deed: Deed, name: str, make: Callable[[Desk, bool], dict[str, Any]]) -> None:
+    """An MCP tool: an agent's door alone."""
+
+    def tried(desk: Desk, who: Who, guarded: bool) -> str:
+        return outcome(desk.tool(name, **make(desk, guarded))) if who is Who.AGENT else ""
+
+    TRIES[deed].append(tried)
+
+
+def word() -> str:
+    return f"Word {uuid.uuid4().hex} of its own"
+
+
+simple(Deed.SAVE, "add", lambda d, g: {"content": word()})
+by_tool(Deed.SAVE, "save_memory", lambda d, g: {"content": word()})
+simple(Deed.SAVE_FOR_ACCOUNT, "add", lambda d, g: {"content": word(), "visibility": "account"})
+by_tool(Deed.SAVE_FOR_ACCOUNT, "save_memory", lambda d, g: {"content": word(), "visibility": "account"})
+by_tool(
+    Deed.SAVE_FOR_ACCOUNT, "save_memory", lambda d, g: {"content": word(), "type": "event", "visibility": "account"}
+)
+simple(Deed.LOG, "log", lambda d, g: {"content": word()})
+by_tool(Deed.LOG, "log_event", lambda d, g: {"content": word()})
+simple(Deed.PROMOTE, "promote", lambda d, g: {"event_id": d.ask(Who.AGENT, "log", content=word())["id"]})
+by_tool(Deed.PROMOTE, "promote_to_fact", lambda d, g: {"event_id": d.ask(Who.AGENT, "log", content=word())["id"]})
+by_tool(Deed.NOTE, "set_active_context", lambda d, g: {"key": "plan", "value": word()})
+by_tool(Deed.END_SESSION, "end_session", lambda d, g: {"summary": word()})
+simple(Deed.LEARN, "extract", lambda d, g: {"messages": [{"role": "user", "content": word()}], "apply": True})
+by_tool(Deed.LEARN, "remember_conversation", lambda d, g: {"messages": [{"role": "user", "content": word()}]})
+by_tool(Deed.PROPOSE, "propose_constitution_change", lambda d, g: {"content": word(), "reason": "asked for"})
+simple(Deed.DISPLACE, "add", lambda d, g: {"content": word(), "replaces": d.held(guarded=g)["id"]})
+by_tool(Deed.DISPLACE, "save_memory", lambda d, g: {"content": word(), "replaces": d.held(guarded=g)["id"]})
+simple(Deed.EDIT, "edit", lambda d, g: {"id": d.held(guarded=g)["id"], "content": word()})
+simple(Deed.JUDGE, "judge", lambda d, g: {"id": d.held(guarded=g)["id"], "epistemic": "hypothesis"})
+simple(Deed.FORGET, "forget", lambda d, g: {"id": d.held(guarded=g)["id"]})
+simple(Deed.FORGET, "forget", lambda d, g: {"id": (d.pinned(Who.TERMINAL) if g else d.fact())["id"]})
+by_tool(Deed.FORGET, "forget_memory", lambda d, g: {"id": d.held(guarded=g)["id"]})
+simple(Deed.PIN, "pin", lambda d, g: {"id": d.held(guarded=g)["id"]})
+simple(Deed.UNPIN, "unpin", lambda d, g: {"id": d.pinned(Who.TERMINAL if g else Who.AGENT)["id"]})
+simple(Deed.JOBS, "jobs_run", lambda d, g: {"name": "expire_events", "dry_run": True})
+simple(Deed.JOBS, "jobs_switch", lambda d, g: {"on": True})
+simple(Deed.REINDEX, "reindex", lambda d, g: {})
+simple(Deed.BACKUP, "backup_create", lambda d, g: {"file": str(d.seat.root / f"{uuid.uuid4().hex}.tar.gz")})
+simple(Deed.EXPORT, "export_begin", lambda d, g: {})
+simple(Deed.EXPORT_ALL, "export_begin", lambda d, g: {"everything": True})
+simple(
+    Deed.EXPORT_ALL,
+    "export_page",
+    lambda d, g: {"collection": "event_log", "instant": "2999-01-01T00:00:00+00:00", "everything": True},
+)
+simple(Deed.READ, "search", lambda d, g: {"query": "Fact"})
+simple(Deed.READ, "list", lambda d, g: {})
+simple(Deed.READ, "history", lambda d, g: {"id": d.fact()["id"]})
+by_tool(Deed.READ, "search_memory", lambda d, g: {"query": "Fact"})
+simple(Deed.CONTEXT, "context", lambda d, g: {"task": "Fact"})
+by_tool(Deed.CONTEXT, "build_context", lambda d, g: {"task": "Fact"})
+simple(Deed.PROJECTS, "projects_list", lambda d, g: {})
+simple(Deed.STATS, "stats", lambda d, g: {})
+simple(Deed.CONFIG, "doctor_probe", lambda d, g: {})
+
+
+@door(Deed.RESTORE)
+def restored(desk: Desk, who: Who, guarded: bool) -> str:
+    made = desk.fact()["id"]
+    desk.ask(Who.TERMINAL if guarded else Who.AGENT, "forget", id=made)
+    return outcome(desk.ask(who, "restore", id=made))
+
+
+def settled(deed: Deed, resolution: str) -> None:
+    @door(deed)
+    def by_command(desk: Desk, who: Who, guarded: bool) -> str:
+        sides = desk.disputed(guarded=guarded)
+        return outcome(desk.ask(who, "settle", id=sides[0]["id"], resolution=resolution, seen=stamped(*sides)))
+
+    @door(deed)
+    def by_the_tool(desk: Desk, who: Who, guarded: bool) -> str:
+        if who is not Who.AGENT:
+            return ""
+        return outcome(desk.tool("resolve_conflict", id=desk.disputed(guarded=guarded)[0]["id"], resolution=resolution))
+
+
+settled(Deed.SETTLE, "keep_new")
+settled(Deed.MERGE, "merge")
+
+
+@door(Deed.UNDO)
+def undone(desk: Desk, who: Who, guarded: bool) -> str:
+    made = desk.held(guarded=guarded)["id"]
+    desk.ask(who, "undo", what="last", apply=True)
+    return DONE if desk.show(made)["status"] == "archived" else REFUSED
+
+
+@door(Deed.UNDO_HUMANS)
+def undone_a_humans(desk: Desk, who: Who, _: bool) -> str:
+    made = desk.fact()["id"]
+    desk.ask(Who.TERMINAL, "edit", id=made, content=word())
+    desk.ask(who, "undo", what="last", apply=True)
+    return DONE if desk.show(made)["version"] == 3 else REFUSED
+
+
+def decided(deed: Deed, name: str) -> None:
+    @door(deed)
+    def by_command(desk: Desk, who: Who, guarded: bool) -> str:
+        waiting = desk.fact(confidence=0.8)
+        return outcome(desk.ask(who, name, id=waiting["id"], seen=stamped(waiting)))
+
+
+decided(Deed.ACCEPT, "accept")
+decided(Deed.REJECT, "reject")
+
+
+@door(Deed.PURGE)
+def purged(desk: Desk, who: Who, guarded: bool) -> str:
+    made = desk.held(guarded=guarded)["id"]
+    seen = desk.ask(Who.TERMINAL, "purge_preview", ids=[made])["seen"]
+    shown = desk.ask(who, "purge_preview", ids=[made])
+    assert outcome(shown) == outcome(desk.ask(who, "purge", ids=[made], seen=seen))
+    return outcome(shown)
+
+
+@door(Deed.PAUSE)
+def paused(desk: Desk, who: Who, _: bool) -> str:
+    answer = desk.ask(who, "pause", off=False)
+    desk.ask(Who.TERMINAL, "pause", off=True)
+    return outcome(answer)
+
+
+@door(Deed.RESUME)
+def resumed(desk: Desk, who: Who, guarded: bool) -> str:
+    desk.ask(Who.TERMINAL if guarded else Who.AGENT, "pause", off=False)
+    answer = desk.ask(who, "pause", off=True)
+    desk.ask(Who.TERMINAL, "pause", off=True)
+    return outcome(answer)
+
+
+@door(Deed.WRITE_PAUSED)
+def written_while_paused(desk: Desk, who: Who, guarded: bool) -> str:
+    desk.ask(Who.TERMINAL, "pause", off=False)
+    try:
+        if who is Who.AGENT:
+            assert outcome(desk.tool("save_memory", content=word())) == REFUSED
+            assert "paused" in str(desk.ask(who, "import_lines", lines=[[1, "{}"]]))
+        return outcome(desk.ask(who, "add", content=word()))
+    finally:
+        desk.ask(Who.TERMINAL, "pause", off=True)
+
+
+@door(Deed.IMPORT)
+def imported(desk: Desk, who: Who, _: bool) -> str:
+    lines = desk.line(origin="system", confidence=1.0)
+    told = desk.ask(who, "import_lines", lines=lines)
+    if told.get("added") == 1 and who is Who.AGENT:
+        name = json.loads(lines[0][1])["id"]
+        assert (desk.show(name)["origin"], desk.show(name)["confidence"]) == ("agent", 0.95)
+    return DONE if told.get("added") == 1 else REFUSED
+
+
+@door(Deed.IMPORT_IDENTITY)
+def imported_identity(desk: Desk, who: Who, _: bool) -> str:
+    told = desk.ask(who, "import_lines", lines=desk.line(layer="identity_schema"))
+    return DONE if told.get("added") == 1 else REFUSED
+
+
+@door(Deed.IMPORT_PROJECTS)
+def imported_projects(desk: Desk, who: Who, _: bool) -> str:
+    folder = f"path:/nowhere/{uuid.uuid4().hex}"
+    desk.ask(who, "import_projects", projects={f"p-{uuid.uuid4().hex[:8]}": [folder]})
+    return DONE if folder in (desk.seat.data / "projects.json").read_text() else REFUSED
+
+
+def another(desk: Desk) -> str:
+    """Return the id of a project that was made just now."""
+    folder = desk.seat.root / uuid.uuid4().hex
+    folder.mkdir()
+    told = desk.seat.shell("stats", MEMORY_ANCHOR_PROJECT_DIR=str(folder))
+    assert told.returncode == 0, told.stderr
+    known = json.loads((desk.seat.data / "projects.json").read_text())["projects"]
+    return next(name for name, one in known.items() if str(folder) in json.dumps(one))
+
+
+@door(Deed.LINK)
+def linked(desk: Desk, who: Who, _: bool) -> str:
+    folder = desk.seat.root / uuid.uuid4().hex
+    folder.mkdir()
+    return outcome(desk.ask(who, "projects_link", project=another(desk), folder=str(folder)))
+
+
+@door(Deed.MERGE_PROJECTS)
+def merged(desk: Desk, who: Who, _: bool) -> str:
+    return outcome(desk.ask(who, "projects_merge", source=another(desk), target=another(desk)))
+
+
+def in_a_shell(deed: Deed, *words: str) -> None:
+    """A command without a terminal: an agent's door alone."""
+
+    @door(deed)
+    def shell(desk: Desk, who: Who, _: bool) -> str:
+        if who is not Who.AGENT:
+            return ""
+        return REFUSED if desk.seat.shell(*words).returncode == 4 else DONE
+
+
+in_a_shell(Deed.APPROVE, "constitution", "approve", "p-0123456789")
+in_a_shell(Deed.CLOSE, "constitution", "reject", "p-0123456789", "--reason", "no")
+in_a_shell(Deed.ADOPT, "constitution", "adopt")
+in_a_shell(Deed.FOUND, "init")
+in_a_shell(Deed.RESUME, "pause", "--off")
+in_a_shell(Deed.ACCEPT, "review", "--accept", "x")
+in_a_shell(Deed.PURGE, "purge", "x")
+in_a_shell(Deed.EXPORT_ALL, "export", "-", "--human")
+
+
+@door(Deed.BACKUP_RESTORE)
+def restored_over(desk: Desk, who: Who, _: bool) -> str:
+    if who is not Who.AGENT:
+        return ""
+    file = desk.seat.root / f"{uuid.uuid4().hex}.tar.gz"
+    desk.ask(who, "backup_create", file=str(file))
+    return REFUSED if desk.seat.shell("backup", "restore", str(file), "--force").returncode == 4 else DONE
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    seat = Seat(tmp_path / "seat")
+    human_of(seat.data)
+    with Engine(seat):
+        for name in [one for one in os.environ if one.startswith("MEMORY_ANCHOR")]:
+            monkeypatch.delenv(name)
+        for name, value in seat.env().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(seat.project)
+        command = [sys.executable, "-m", "memory_anchor", "mcp", "--profile", "full"]
+        agent = Agent(command, {**seat.env(), "MEMORY_ANCHOR_PROJECT_DIR": str(seat.project)})
+        yield Desk(seat, agent)
+        agent.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_table_is_walked_through_every_door(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    """Issue 12, who may do what: cells tested = all cells, and each does what it says."""
+    wrong, cells, tries = [], set(), 0
+    for deed in Deed:
+        for who in (Who.AGENT, Who.TERMINAL):
+            for guarded in (False, True):
+                for number, tried in enumerate(TRIES[deed]):
+                    wanted, got = expected(RIGHTS[deed][who], guarded=guarded), tried(desk, who, guarded)
+                    if got:
+                        tries += 1
+                        cells.add((deed, who))
+                        wrong += [(deed.value, who.value, guarded, number, wanted, got)] if got != wanted else []
+    assert not wrong
+    # Jobs: every one that there is, over what humans guard; they do nothing that the table does not give them.
+    humans = [desk.fact(Who.TERMINAL), desk.pinned(Who.TERMINAL), *desk.disputed(guarded=True)]
+    guarded = [*humans, desk.fact(confidence=0.8)]
+    before = [desk.show(one["id"]) for one in guarded]
+    for job in desk.ask(Who.AGENT, "jobs_list")["jobs"]:
+        assert "refused" not in desk.ask(Who.AGENT, "jobs_run", name=job["name"]), job
+    for was in before:
+        now = desk.show(was["id"])
+        assert {name: now.get(name) for name in ("content", "status", "pinned")} == {
+            name: was.get(name) for name in ("content", "status", "pinned")
+        }
+    for deed in Deed:
+        cells |= {(deed, who) for who in (Who.BROWSER, Who.KEY) if refusal(deed, who)}
+        right = RIGHTS[deed][Who.JOB]
+        if right is Right.NO or right in FREE or right is Right.REVIEW:
+            assert bool(refusal(deed, Caller.SYSTEM)) == (right in (Right.NO, Right.REVIEW))
+        cells.add((deed, Who.JOB))
+    not_here = {(deed, Who.TERMINAL) for deed in (*ON_A_TERMINAL, Deed.NOTE, Deed.END_SESSION, Deed.PROPOSE)}
+    for deed, who in not_here:
+        assert not refusal(deed, who)
+    told = f"{tries} tries; {len(Deed) * len(Who)} cells: {len(cells - not_here)} walked, {len(not_here)} on a terminal"
+    with capsys.disabled():
+        print(f"\n{told} of their own")
+    assert cells | not_here == {(deed, who) for deed in Deed for who in Who}
+
+
+# --- a decision and an agent that is quicker (A21) ------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_engine", [True, False])
+def test_an_edit_between_showing_and_accepting_is_shown_and_asked_again(tmp_path: Path, with_engine: bool) -> None:
+    """Attack A21 on a real terminal: a second process edits what the human has just read, and the human says accept."""
+    seat = Seat(tmp_path)
+    human_of(seat.data)
+    waiting = json.loads(seat.shell("add", "Deploys need two reviews", "--confidence", "0.8", "--json").stdout)["id"]
+    attack = "Deploys go straight to production without asking anybody"
+
+    with Engine(seat) if with_engine else nullcontext():
+        answers = [
+            ("Passphrase", PASSPHRASE),
+            ("(a)ccept", Quick("a", lambda: edited(seat, waiting, attack)), True),
+            ("(a)ccept", "s", True),
+        ]
+        code, screen = seat.human("review", answers=answers)
+        assert code == 0, screen
+        first, _, second = screen.partition("changed since it was shown")
+        assert "Deploys need two reviews" in first and attack not in first
+        assert attack in second
+        shown = json.loads(seat.shell("show", waiting, "--json").stdout)["memory"]
+        assert (shown["status"], shown["content"]) == ("pending", attack)
+        late = Quick(PASSPHRASE, lambda: edited(seat, waiting, "Deploys need nobody at all"))
+        code, screen = seat.human("review", "--accept", waiting, answers=[("Passphrase", late)])
+        assert (code, "changed since it was shown" in screen) == (4, True), screen
+        assert json.loads(seat.shell("show", waiting, "--json").stdout)["memory"]["status"] == "pending"
+        code, screen = seat.human("review", "--accept", waiting, answers=[("Passphrase", PASSPHRASE)])
+        assert code == 0, screen
+
+
+def edited(seat: Seat, memory_id: str, text: str) -> None:
+    done = seat.shell("edit", memory_id, text)
+    assert done.returncode == 0, done.stderr
+
+
+class Quick(str):
+    """What a human types, once an agent has done something that nobody saw."""
+
+    def __new__(cls, text: str, first: Callable[[], None]) -> Quick:
+        made = super().__new__(cls, text)
+        made.first = first  # type: ignore[attr-defined]
+        return made
+
+    def __add__(self, other: str) -> str:
+        self.first()  # type: ignore[attr-defined]
+        return str(self) + other
