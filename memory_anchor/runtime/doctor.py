@@ -21,7 +21,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from memory_anchor.adapters.system import SystemClock
-from memory_anchor.errors import TABLE, BadInput, DiskFull, MemoryAnchorError, StoreDamaged, WrongEmbedder, report
+from memory_anchor.errors import (
+    TABLE,
+    BadInput,
+    DiskFull,
+    MemoryAnchorError,
+    Refused,
+    StoreBusy,
+    StoreDamaged,
+    Unavailable,
+    WrongEmbedder,
+    report,
+)
 from memory_anchor.files import ours
 from memory_anchor.runtime import engine, environment, wire
 
@@ -75,7 +86,8 @@ def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator
         yield _audit(data_dir)
         yield _approvals()
     yield _human_key(data_dir)
-    yield _constitution()
+    if settings is not None:  # what they rest on is told above, and no backup mends a setting
+        yield _constitution(data_dir)
     yield from _operations()
     yield from _clients(env)
 
@@ -325,10 +337,24 @@ def _fix_of(error: MemoryAnchorError, data_dir: Path) -> str:
     if isinstance(error, DiskFull):
         return "free some space on that disk"
     if isinstance(error, StoreDamaged):
-        return "upgrade memory-anchor" if "newer memory-anchor" in str(error) else SALVAGE
-    return {5: "let the other process finish, or run `memory-anchor engine stop`", 4: f"chmod -R u+rwX {data_dir}"}.get(
-        report(error).exit_code, "see the sentence above"
-    )
+        if "newer memory-anchor" in str(error):
+            return "upgrade memory-anchor: pip install --upgrade memory-anchor"
+        return SALVAGE if str(data_dir / "store") in str(error) else _restore(data_dir)
+    if isinstance(error, BadInput):
+        return "correct it; `memory-anchor config` shows every setting and its origin"
+    if isinstance(error, Unavailable):
+        return "see the sentence above, then run memory-anchor doctor again"
+    if isinstance(error, StoreBusy):
+        return "let the other process finish, or end an engine: memory-anchor engine stop"
+    return f"chmod -R u+rwX {data_dir}" if isinstance(error, Refused) else "see the sentence above"
+
+
+def _restore(data_dir: Path) -> str:
+    """Return the command that brings back a file beside the store: it is in every backup and in nothing else."""
+    from memory_anchor.runtime import nightly
+
+    there = nightly.listed(data_dir)
+    return f"memory-anchor backup restore {there[-1]['file'] if there else 'FILE'} --force"
 
 
 # --- beside the store ----------------------------------------------------------------------------------------------
@@ -411,14 +437,14 @@ def _approvals() -> Check:
     return Check("approvals", "failed", "; ".join(found[:FAULTS_TOLD]), fix, 6)
 
 
-def _constitution() -> Check:
+def _constitution(data_dir: Path) -> Check:
     from memory_anchor.interfaces.cli.setup import identity
 
     try:
         schema = identity()
         served = schema.load()
     except MemoryAnchorError as error:
-        return failed("constitution", error, "restore it: memory-anchor backup restore FILE --force")
+        return failed("constitution", error, _fix_of(error, data_dir))
     except OSError as error:
         return failed("constitution", ours(error, Path(error.filename or ".")))
     told = f"{len(served.entries)} entries, {served.tokens} tokens"
