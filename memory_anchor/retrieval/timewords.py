@@ -137,24 +137,27 @@ _BEHIND: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
     (bounded(pattern, re.IGNORECASE), refine)
     for pattern, refine in (
         (
-            rf"(?:\s*的?\s*{HAN_WEEK}|(?<=[周期拜]))(?P<it>[一二三四五六日天])(?![个次些直共起样般定人条项件位])"
+            rf"(?:(?:\s*+的)?\s*+{HAN_WEEK}|(?<=[周期拜]))(?P<it>[一二三四五六日天])(?![个次些直共起样般定人条项件位])"
             rf"{NOT_WEEKDAY}",
             lambda span, found: spans.weekday_of(span, HAN_WEEKDAYS[found["it"]]),
         ),
-        (r"(?:\s*的?\s*周末|(?<=周)末)", lambda span, _: spans.weekend_of(span)),
+        (r"(?:(?:\s*+的)?\s*+周末|(?<=周)末)", lambda span, _: spans.weekend_of(span)),
         (
-            r"\s*的?\s*第?(?P<it>[一二三四1-4])季度|\s*Q(?P<q>[1-4])(?!\d)",
+            r"(?:\s*+的)?\s*+第?(?P<it>[一二三四1-4])季度|\s*Q(?P<q>[1-4])(?!\d)",
             lambda span, found: spans.quarter_of(span, number(found["it"] or found["q"]) or 0),
         ),
-        (r"\s*的?\s*(?P<it>[春夏秋冬])[天季]", lambda span, found: spans.season_of(span, found["it"])),
-        (r"\s*的?\s*(?P<it>[上下])半[年月]", lambda span, found: spans.half_of(span, "上下".index(found["it"]))),
+        (r"(?:\s*+的)?\s*+(?P<it>[春夏秋冬])[天季]", lambda span, found: spans.season_of(span, found["it"])),
+        (r"(?:\s*+的)?\s*+(?P<it>[上下])半[年月]", lambda span, found: spans.half_of(span, "上下".index(found["it"]))),
         (
-            rf"\s*的?\s*(?P<it>{HAN_NUMBER})\s*月份?",
+            rf"(?:\s*+的)?\s*+(?P<it>{HAN_NUMBER})\s*月份?",
             lambda span, found: spans.month_of(span, number(found["it"]) or 0),
         ),
-        (rf"\s*的?\s*(?P<it>{HAN_NUMBER})\s*[日号]", lambda span, found: spans.day_of(span, number(found["it"]) or 0)),
-        (r"\s*的?\s*(?P<it>[上中下])旬|[年月]?(?P<part>[初底末])(?!级)|年(?P<mid>中)", _part_behind),
-        *((rf"\s*的?\s*{name}", _holiday_of(days)) for name, days in HOLIDAYS),
+        (
+            rf"(?:\s*+的)?\s*+(?P<it>{HAN_NUMBER})\s*[日号]",
+            lambda span, found: spans.day_of(span, number(found["it"]) or 0),
+        ),
+        (r"(?:\s*+的)?\s*+(?P<it>[上中下])旬|[年月]?(?P<part>[初底末])(?!级)|年(?P<mid>中)", _part_behind),
+        *((rf"(?:\s*+的)?\s*+{name}", _holiday_of(days)) for name, days in HOLIDAYS),
     )
 )
 _BEFORE: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
