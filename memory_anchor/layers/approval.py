@@ -43,7 +43,8 @@ SCRYPT_COST = 2**16
 """With r=8 and p=3: 64 MiB and 0.6 s a guess on the machine this was measured on. No setting reaches it."""
 SCRYPT_BLOCK = 8
 SCRYPT_PARALLEL = 3
-_COSTS_READ = {2**n for n in range(4, 21)}
+_COSTS_READ = {2**n for n in range(4, 18)}
+"""Up to 128 MiB: a key file that somebody planted takes no gigabyte and no minute to be refused."""
 MIN_STRENGTH_BITS = 48
 """What 12 small letters and blanks, or 8 of every class, have; a guess costs 0.6 s."""
 REPEATS_COUNTED = 2
@@ -218,6 +219,11 @@ class KeyRing:
             raise Refused(
                 f"this installation has a key ({fingerprint_of(noted[0])}) and {self._path} is not it; nothing was "
                 "changed: put that file back from a backup"
+            )
+        if next(self._folder.glob("*/approved/*.json"), None) is not None:
+            raise Refused(
+                f"{self._folder} holds approved texts and not the key that sealed them; nothing was changed: put "
+                f"{KEY_FILE} back from a backup"
             )
         if self._path.exists():
             raise Refused(f"{self._path} exists and cannot be read; restore it from a backup")

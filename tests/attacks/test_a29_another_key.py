@@ -82,6 +82,16 @@ def test_the_chain_remembers_what_a_removed_note_does_not(house: Path) -> None:
     assert JsonlAudit(elsewhere.path).first("constitution.approver") == {"key": "native"}
 
 
+def test_with_every_note_removed_the_sealed_texts_still_speak_for_the_first_key(house: Path) -> None:
+    """Attack A29: key, note and trail are gone together; no new key is made where another one sealed texts."""
+    (house / "identity" / "p" / "approved").mkdir(parents=True)
+    (house / "identity" / "p" / "approved" / "000001.json").write_text("{}")
+    (house / "identity" / "approver.json").unlink()
+    (house / "first_key.json").unlink()
+    with cheap_keys(), pytest.raises(Refused, match="not the key that sealed them"):
+        KeyRing(house / "identity").create(name="bot", passphrase=OWN)
+
+
 @pytest.mark.slow
 def test_every_start_tells_of_another_key_and_init_makes_none(tmp_path: Path) -> None:
     """Attack A29: the played attack: move the key, `init` again, then the agent's own key in its place."""
