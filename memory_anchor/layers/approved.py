@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ MAX_INDEX_BYTES = 4_000_000
 REVISIONS_TRIED = 20
 """How many older texts are tried when newer ones are damaged."""
 FAULTS_SHOWN = 20
+MAX_NUMBER = 999_999
+"""The last number a file's name can hold; what claims more is no approval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +188,8 @@ class Archive:
         if head is not None and not sealed:
             yield f"the head {self.head_path} carries no known approver's seal"
         newest = max((0, *revisions, *self._recorded(), head.number if head is not None and sealed else 0))
-        missing = [number for number in range(1, newest + 1) if number not in set(map(int, self._names()))]
-        for number in missing[:FAULTS_SHOWN]:
+        there = set(map(int, self._names()))
+        for number in islice((one for one in range(1, newest + 1) if one not in there), FAULTS_SHOWN):
             yield f"approved text {number} of {newest} is gone"
         for number, revision in sorted(revisions.items()):
             before = revisions.get(number - 1)
@@ -244,6 +247,17 @@ class Archive:
         return revision if revision is not None and revision.number == int(name) else None
 
 
+def numbers_of(records: Iterable[Mapping[str, Any]], archive: str) -> list[int]:
+    """Return the numbers of approved texts that audit records tell of one archive."""
+    found = []
+    for record in records:
+        what = record["what"] if str(record["kind"]).startswith("constitution.") else {}
+        number = what.get("approved")
+        if what.get("archive", what.get("project")) == archive and type(number) is int and 0 < number <= MAX_NUMBER:
+            found.append(number)
+    return found
+
+
 def _revision(content: bytes) -> Revision | None:
     """Return what a sealed text's file claims, None when it is no such file."""
     try:
@@ -252,7 +266,7 @@ def _revision(content: bytes) -> Revision | None:
         applied = tuple(str(one) for one in said["applied"])
         previous = str(said.get("previous", ""))
         return Revision(int(said["number"]), str(said["text"]), link, applied, str(said["seal"]), previous)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
 
 

@@ -45,7 +45,16 @@ from memory_anchor.layers.approval import (
     signer_of,
     stamp,
 )
-from memory_anchor.layers.approved import Link, Revision, continuation, linked, origin_of, read_trail, write_trail
+from memory_anchor.layers.approved import (
+    Link,
+    Revision,
+    continuation,
+    linked,
+    numbers_of,
+    origin_of,
+    read_trail,
+    write_trail,
+)
 from memory_anchor.layers.changes import after, shown_diff, target
 from memory_anchor.layers.constitution_text import FILE_NAME, MAX_ENTRIES, Document, in_order
 from memory_anchor.layers.human_key import HumanKey
@@ -553,14 +562,7 @@ class IdentitySchema:
         return is_own and bool(places) and self._in_force.archive().home.name not in places
 
     def _recorded(self, archive: str) -> list[int]:
-        """Return the numbers of approved texts that the audit trail knows of one archive."""
-        found = []
-        for record in self._audit.records():
-            what = record["what"] if str(record["kind"]).startswith("constitution.") else {}
-            number = what.get("approved")
-            if what.get("archive", what.get("project")) == archive and isinstance(number, int):
-                found.append(number)
-        return found
+        return numbers_of(self._audit.records(), archive)
 
     def _check_limits(self, document: Document, error: type[MemoryAnchorError]) -> None:
         if document.problems:

@@ -174,6 +174,19 @@ def test_a_sealed_text_of_a_version_without_heads_is_served(room: Room) -> None:
     assert [entry.content for entry in schema.load().entries] == ["Deploy whenever you like"]
 
 
+def test_forged_numbers_neither_stall_nor_crash_anything(room: Room) -> None:
+    """Attack A26, tried again: a number without end in the audit trail, in the head and in a planted file."""
+    audit = JsonlAudit(room.data / "audit" / "audit.jsonl")
+    forged = {"project": room.home.name, "archive": room.home.name, "approved": 10**12}
+    audit.append("constitution.effective", forged, by="evil", at=SystemClock().now())
+    (room.home / "approved" / "900000.json").write_text('{"number": 1e999}', encoding="utf-8")
+    whole = ["Deploy whenever you like", NEW_RULE]
+    assert [entry.content for entry in room.schema().load().entries] == whole
+    room.head.write_text('{"number": 1e999}', encoding="utf-8")
+    assert [entry.content for entry in room.schema().load().entries] == whole
+    assert room.schema().faults()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tamper", TAMPERINGS, ids=lambda tamper: tamper.__name__)
 def test_doctor_names_each_tampering(room: Room, tamper: Callable[[Room], None]) -> None:
