@@ -211,7 +211,7 @@ def session_start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> 
     """
     budget = budget_tokens or anchor.room.settings.budget.events
     about_key = anchor.room.identity.key_warning()
-    parts = [f"Tell your user: memory-anchor warns that {about_key}"] if about_key else []
+    parts = [f"Tell your user: Memory Anchor warns that {about_key}"] if about_key else []
     if source == "compact":
         rules = [f"- {neutralise(entry.content)}" for entry in anchor.constitution().entries]
         shown = _within(RULES_TOKENS_MAX, rules)

@@ -481,7 +481,7 @@ def rejection_statement(*, hashed: str, by: str, at: datetime, reason: str) -> d
 
 def rejected_statement(*, project: str, proposal_id: str, at: str) -> dict[str, Any]:
     """Return what this machine keeps of a rejection, out of an agent's editor: this id is closed in this project."""
-    return {"what": "memory-anchor rejected 1", "project": project, "id": proposal_id, "at": at}
+    return {"what": "memory-anchor/rejected/1", "project": project, "id": proposal_id, "at": at}
 
 
 def confirm(

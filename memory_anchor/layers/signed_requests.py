@@ -59,7 +59,7 @@ class Proof:
 def statement(call: str, arguments: Mapping[str, Any], caller: Mapping[str, Any], proof: Proof) -> dict[str, Any]:
     """Return what a human signs for one call. caller: the fields of the preamble; see `SAID_OF_CALLER`."""
     return {
-        "what": "memory-anchor request 1",
+        "what": "memory-anchor/request/1",
         "call": call,
         "arguments": digest_of(arguments),
         "caller": {name: caller.get(name) for name in SAID_OF_CALLER},
