@@ -7,13 +7,14 @@ JSON. `human` (see `layers.signed_requests`) makes a call human after it was ver
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from memory_anchor import inputs, rights
 from memory_anchor.adapters.system import moved
@@ -32,6 +33,8 @@ from memory_anchor.runtime.wire import Preamble
 from memory_anchor.text.hashing import stable_hash
 
 Json = dict[str, Any]
+T = TypeVar("T")
+NAMES_SHOWN = 200
 Call = Callable[[Core, MemoryAnchor, Json], Json]
 CALLS: dict[str, Call] = {}
 ANSWERED_FIRST = frozenset({"add", "context", "events", "history", "list", "log", "search", "show"})
@@ -75,6 +78,15 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any])
     return core.services.answers.once(key, asked, work)
 
 
+def _asked(use_case: Callable[..., T], given: Mapping[str, Any]) -> T:
+    """Return what a use case answers. Raises BadInput: an argument that it does not have, or lacks."""
+    try:
+        inspect.signature(use_case).bind(**given)
+    except TypeError as error:
+        raise BadInput(f"{use_case.__name__} {str(error)[:NAMES_SHOWN]}") from None
+    return use_case(**given)
+
+
 def _moved_to(core: Core, name: str, given: Json) -> datetime | None:
     text = given.pop("at", None)
     if text is None:
@@ -92,7 +104,7 @@ def _moved_to(core: Core, name: str, given: Json) -> datetime | None:
 
 @call
 def search(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.search_answer(anchor.search(**given), reader=anchor.actor.scope)
+    return shapes.search_answer(_asked(anchor.search, given), reader=anchor.actor.scope)
 
 
 @call
@@ -105,7 +117,7 @@ def ask_golden(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def list_(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    found = Curation(anchor).listing(**given)
+    found = _asked(Curation(anchor).listing, given)
     return {"memories": [shaped_memory(anchor, m) for m in found]}
 
 
@@ -142,7 +154,7 @@ def history(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def events(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.events(anchor.search_events(**given), reader=anchor.actor.scope)
+    return shapes.events(_asked(anchor.search_events, given), reader=anchor.actor.scope)
 
 
 @call
@@ -157,12 +169,12 @@ def constitution(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def operations(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.operations(anchor.find_operations(**given))
+    return shapes.operations(_asked(anchor.find_operations, given))
 
 
 @call
 def context(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.built_context(anchor.build_context(**given), reader=anchor.actor.scope)
+    return shapes.built_context(_asked(anchor.build_context, given), reader=anchor.actor.scope)
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
@@ -170,17 +182,17 @@ def context(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def add(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(anchor.save_memory(**given))
+    return shapes.outcome(_asked(anchor.save_memory, given))
 
 
 @call
 def log(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(anchor.log_event(**given))
+    return shapes.outcome(_asked(anchor.log_event, given))
 
 
 @call
 def promote(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(anchor.promote(**given))
+    return shapes.outcome(_asked(anchor.promote, given))
 
 
 @call
@@ -247,7 +259,7 @@ def inbox(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
                 "against": [shaped_memory(anchor, m) for m in item.against],
                 "needs_human": item.needs_human,
             }
-            for item in Curation(anchor).inbox(**given)
+            for item in _asked(Curation(anchor).inbox, given)
         ]
     }
 

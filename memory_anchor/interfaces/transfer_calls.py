@@ -109,7 +109,11 @@ def import_lines(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     anchor.check_writable()
     caller = anchor.actor.caller
     rights.check(Deed.IMPORT, caller)
-    lines = list(given.get("lines") or ())
+    lines = given.get("lines") or []
+    if not isinstance(lines, list | tuple) or not all(
+        isinstance(one, list | tuple) and [type(part) for part in one] == [int, str] for one in lines
+    ):
+        raise BadInput("lines are no list of pairs; allowed are [number, text]")
     if len(lines) > LINES_MAX:
         raise BadInput(f"{len(lines)} lines came at once; allowed are {LINES_MAX}")
     versions: list[tuple[int, Memory]] = []

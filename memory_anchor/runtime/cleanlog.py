@@ -7,6 +7,7 @@ the finished line is cleaned, not the places that write. A line is cut, so that 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 LINE_CHARS = 16_000
 """Of one record, with its traceback."""
@@ -21,3 +22,11 @@ class CleanFormatter(logging.Formatter):
         written = super().format(record)
         cut = len(written) - LINE_CHARS
         return cleaned(written[:LINE_CHARS]).text + (f" ... ({cut} characters cut)" if cut > 0 else "")
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        """Return kind and place of an exception: its text and its source lines may hold a memory."""
+        at = ei[2]
+        while at is not None and at.tb_next is not None:
+            at = at.tb_next
+        where = f" at {at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at is not None else ""
+        return f"{getattr(ei[0], '__name__', 'an exception')}{where}"

@@ -108,7 +108,22 @@ def own_file(env: Mapping[str, str], data: str) -> str:
     if isinstance(noted, str) and noted:
         return noted
     bare = {name: value for name, value in env.items() if name not in (DATA_DIR, CONFIG_FILE)}
-    return wire.user_config_file(bare) if _same(wire.data_dir(bare), data) else ""
+    for told in (bare, _account()):
+        if told and _same(wire.data_dir(told), data):
+            return wire.user_config_file(told)
+    return ""
+
+
+def _account() -> dict[str, str]:
+    """Return the environment that the system's own record of this user says: no client sets that HOME."""
+    try:
+        import pwd
+    except ImportError:  # Windows
+        return {}
+    try:
+        return {"HOME": pwd.getpwuid(os.getuid()).pw_dir}
+    except KeyError:  # a user of a container that nothing names
+        return {}
 
 
 def digests(variables: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ handshake file or as an error of ours.
 from __future__ import annotations
 
 import json
+import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ MAX_SENDS = 3
 """A request is sent once and resent at most twice: one that kills the engine must not loop."""
 MAX_SUBSCRIPTIONS = 256
 MAX_ENGINE_REQUESTS = 256
-PARSE_ERROR, INVALID_REQUEST, UNAVAILABLE = -32700, -32600, -32000
+PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, UNAVAILABLE = -32700, -32600, -32602, -32000
+DEPTH_MAX = 100
+"""Of objects and lists in one line."""
+ID_CHARS_MAX, ID_MAX = 1_000, 1 << 63
+SHOWN = 40
 PROTOCOL_META = "io.modelcontextprotocol/protocolVersion"
 LISTEN = "subscriptions/listen"
 """Never answered while it lives, and does nothing by itself: it is resent to every engine, uncounted."""
@@ -58,11 +63,17 @@ class Relay:
     def from_client(self, raw: bytes) -> tuple[bytes | None, bytes | None]:
         """Take one line of the agent; return what goes to the engine now and what goes back to the agent."""
         try:
-            message = json.loads(raw)
-        except (ValueError, RecursionError):
-            return None, error_line(None, PARSE_ERROR, "the line is not JSON")
+            message = _parsed(raw)
+        except (ValueError, RecursionError) as error:
+            return None, error_line(None, PARSE_ERROR, str(error) if isinstance(error, Odd) else "the line is not JSON")
         if not isinstance(message, dict):
-            return None, error_line(None, INVALID_REQUEST, "batches are not served; send one message a line")
+            told = "batches are" if isinstance(message, list) else f"a {type(message).__name__} is"
+            return None, error_line(None, INVALID_REQUEST, f"{told} not served; send one JSON object a line")
+        if odd := self._odd(message):
+            code, told = odd
+            request = message.get("id")
+            known = _is_id(request) and request not in self.waiting and isinstance(message.get("method"), str)
+            return None, error_line(request if known else None, code, told)
         method, request = message.get("method"), message.get("id")
         if method is None:
             # An answer to a request of the engine: only the engine that asked may hear it.
@@ -79,6 +90,29 @@ class Relay:
             if _is_id(cancelled):
                 self.waiting.pop(cancelled, None)
         return (raw if self.ready else None), None
+
+    def _odd(self, message: Mapping[str, Any]) -> tuple[int, str] | None:
+        """Return the code and sentence of what keeps a message from being one of MCP's, None when nothing does.
+
+        A line that an engine would drop unanswered makes an agent wait for ever, so it is judged here.
+        """
+        if message.get("jsonrpc") != "2.0":
+            return INVALID_REQUEST, f"jsonrpc is {_short(message.get('jsonrpc'))}; allowed is '2.0'"
+        if "id" in message and not _is_id(message["id"]):
+            told = f"{ID_CHARS_MAX} characters" if isinstance(message["id"], str) else "64 bits"
+            kind = type(message["id"]).__name__
+            return INVALID_REQUEST, f"id is {_short(message['id'])}, a {kind}; allowed is a text or a number of {told}"
+        if "method" not in message:
+            if "result" in message or "error" in message:
+                return None
+            return INVALID_REQUEST, "the message has neither a method nor a result"
+        if not isinstance(message["method"], str):
+            return INVALID_REQUEST, f"method is {_short(message['method'])}; allowed is a text"
+        if not isinstance(message.get("params"), dict | None):
+            return INVALID_PARAMS, f"params is a {type(message['params']).__name__}; allowed is an object"
+        if message.get("id") in self.waiting:
+            return INVALID_REQUEST, f"id {_short(message['id'])} belongs to a request that still waits for its answer"
+        return None
 
     def _request(self, raw: bytes, message: dict[str, Any], request: int | str) -> bytes | None:
         waiting = self.waiting[request] = Waiting(raw, message)
@@ -215,4 +249,44 @@ def _line(message: Mapping[str, Any]) -> bytes:
 
 
 def _is_id(value: object) -> TypeGuard[int | str]:
-    return isinstance(value, int | str) and not isinstance(value, bool)
+    if isinstance(value, str):
+        return len(value) <= ID_CHARS_MAX
+    return isinstance(value, int) and not isinstance(value, bool) and -ID_MAX <= value < ID_MAX
+
+
+_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+
+
+class Odd(ValueError):
+    """A line that is no JSON in a way that can be named; one sentence."""
+
+
+def _parsed(raw: bytes) -> Any:
+    """Return what a line says. Raises Odd, ValueError, RecursionError: it is no JSON that an engine would read."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise Odd(f"the line is not UTF-8 (byte {error.start})") from None
+    if text.count("[") + text.count("{") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
+        raise Odd(f"the line is nested deeper than {DEPTH_MAX}")
+    return json.loads(text, parse_constant=_no_number)
+
+
+def _depth(text: str) -> int:
+    """Return how deep brackets outside of strings are nested, as far as it matters."""
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        sign = found.group()
+        depth += (sign in "[{") - (sign in "]}")
+        if depth > DEPTH_MAX:
+            break
+    return depth
+
+
+def _no_number(name: str) -> Any:
+    raise Odd(f"the line holds {name}, which is no JSON number")
+
+
+def _short(value: object) -> str:
+    shown = repr(value) if not isinstance(value, int) or -ID_MAX <= value < ID_MAX else "a larger number"
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"

@@ -36,7 +36,7 @@ from memory_anchor.runtime import handshake, limits, spool, wire
 from memory_anchor.runtime.engine import StatePost
 from memory_anchor.runtime.messages import mended, message_of
 from memory_anchor.runtime.recording import record_handshake, streams
-from memory_anchor.runtime.relay import LISTEN
+from memory_anchor.runtime.relay import INVALID_REQUEST, LISTEN, error_line
 
 log = logging.getLogger("memory_anchor.engine")
 
@@ -60,6 +60,7 @@ RECORD_AFTER_S = 0.5
 """The handshake is recorded this long after a bridge came, so that its first calls go first."""
 RECORD_EVERY_S = 60.0
 SHOWN = 40
+NO_MESSAGE = "the line is no message of JSON-RPC 2.0: a method with its params, or an answer"
 COLD_MAX = 1_000
 """Conversations noted whose bridge came while the engine was loading."""
 
@@ -459,13 +460,15 @@ class Service:
                     continue
                 try:
                     message = message_of(line)
-                except ValueError as error:
-                    await inbound.send(error)
+                except ValueError:
+                    connection.writer.write(error_line(_id_of(line), INVALID_REQUEST, NO_MESSAGE))
                     continue
                 if isinstance(message, JSONRPCRequest) and message.method != LISTEN:
                     connection.unanswered.add(message.id)
                 elif getattr(message, "method", "") == "notifications/cancelled":
-                    connection.unanswered.discard((message.params or {}).get("requestId", ""))  # type: ignore[union-attr]
+                    cancelled = (message.params or {}).get("requestId")  # type: ignore[union-attr]
+                    if isinstance(cancelled, str | int):
+                        connection.unanswered.discard(cancelled)
                 await inbound.send(SessionMessage(message))
 
     async def _write(self, connection: Connection, outbound: ContextReceiveStream[SessionMessage]) -> None:
@@ -516,6 +519,16 @@ class Service:
             log.warning("the handshake was not recorded: %s", error.strerror)
         except Exception as bug:
             log_bug("recording the handshake", bug)
+
+
+def _id_of(line: bytes) -> int | str | None:
+    """Return the id on a line that is no message, so that whoever waits for it hears of it."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    request = found.get("id") if isinstance(found, dict) else None
+    return request if isinstance(request, str | int) and not isinstance(request, bool) else None
 
 
 def event_of(line: dict[str, Any]) -> str:

@@ -29,7 +29,8 @@ NAME_DIGITS = 20
 TEXTS = ("compact_summary", "summary")
 """What was said; the other fields name things."""
 CLEANED = (*TEXTS, "source")
-"""A path stays as it is, or the transcript would not be found."""
+PATH = "transcript_path"
+"""Stays as it is, or the transcript would not be found; one that holds a secret is left out."""
 FIELDS = (*TEXTS, "source", "stop_hook_active", "transcript_path")
 """What `memory_anchor.hooks` reads of the events that are spooled."""
 
@@ -54,6 +55,8 @@ class Spooled:
 def keep(data: str, preamble: wire.Preamble, event: str, payload: Mapping[str, Any]) -> bool:
     """Write one hook to disk; return whether there was room (at most `MAX_FILES` of `MAX_BYTES`). Raises OSError."""
     kept = {name: _cleaned(payload[name]) if name in CLEANED else payload[name] for name in FIELDS if name in payload}
+    if PATH in kept and _cleaned(kept[PATH]) != kept[PATH]:
+        del kept[PATH]
     folder = os.path.join(data, FOLDER)  # noqa: PTH118
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
     wire.sync_folder(data)

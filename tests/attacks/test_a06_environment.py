@@ -167,6 +167,16 @@ def test_the_settings_file_of_a_directory_is_the_one_of_its_first_use(tmp_path: 
         assert environment.own_file(evil, data) == f"{tmp_path}/.config/memory-anchor/config.yaml"
 
 
+def test_the_users_own_directory_is_known_without_its_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack A6, attacked again: before any bridge came, HOME and the data directory are named together."""
+    monkeypatch.setattr(environment, "_account", lambda: {"HOME": str(tmp_path)})
+    data = f"{tmp_path}/.local/share/memory-anchor"
+    evil = {"HOME": "/evil", "MEMORY_ANCHOR_DATA_DIR": data, "MEMORY_ANCHOR_GATE__ACTIVE": "0.2"}
+    assert environment.taken(evil, data).env == {
+        "MEMORY_ANCHOR_CONFIG_FILE": f"{tmp_path}/.config/memory-anchor/config.yaml"
+    }
+
+
 def test_a_shared_directory_takes_what_all_its_projects_bring(tmp_path: Path) -> None:
     """Attack A6: one that brings another value takes it away from all, whoever comes first."""
     data = str(tmp_path / "data")

@@ -160,6 +160,8 @@ def _source(file: str) -> BinaryIO:
     """Return the file to read, which must allow going back to its start; standard input is copied aside."""
     if file != "-":
         try:
+            if Path(file).exists() and not Path(file).is_file():  # a device would never end, a pipe never begin
+                raise BadInput(f"{file} is no regular file; allowed is a file of JSON lines, or - for standard input")
             return Path(file).open("rb")
         except FileNotFoundError:
             raise NotFound(f"no file {file}; `memory-anchor export FILE` writes one") from None

@@ -81,6 +81,9 @@ def identity() -> IdentitySchema:
     )
 
 
+TRANSPORTS = ("stdio", "sse", "http")
+
+
 @guarded
 def init(
     approver: Annotated[str, typer.Option(help="Your name in confirmations.")] = "",
@@ -194,6 +197,8 @@ def mcp(
     port: Annotated[int | None, typer.Option(help="For sse and http.")] = None,
 ) -> None:
     """Serve MCP: what an agent's configuration starts."""
+    if transport not in TRANSPORTS:
+        raise BadInput(f"--transport is {transport!r}; allowed are {', '.join(TRANSPORTS)}")
     if transport != "stdio":
         _serve(host, port)
         return
