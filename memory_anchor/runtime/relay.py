@@ -254,7 +254,7 @@ def _is_id(value: object) -> TypeGuard[int | str]:
     return isinstance(value, int) and not isinstance(value, bool) and -ID_MAX <= value < ID_MAX
 
 
-_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
 class Odd(ValueError):

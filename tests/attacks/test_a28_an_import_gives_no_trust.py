@@ -16,7 +16,7 @@ from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused
 from memory_anchor.interfaces import calls
-from memory_anchor.interfaces.transfer_files import Imported, exported, imported
+from memory_anchor.interfaces.transfer_files import ALIASES, Imported, exported, imported
 from memory_anchor.model import Actor, Caller, Status
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.text.hashing import content_hash
@@ -160,8 +160,9 @@ def test_a_copied_audit_line_leaves_a_record(ask: Ask, core: Core, line: dict[st
 def test_nor_does_saying_so_to_the_engine(ask: Ask, core: Core, anchor: MemoryAnchor, line: dict[str, Any]) -> None:
     """Attack A28: the raw call with `audited`, by an agent; by a human the copied trail covers only what it names."""
     human = core.anchor(replace(anchor.actor, caller=Caller.HUMAN))
-    second = {**line, "id": "0FORGED000002"}
-    for caller, one in ((anchor, line), (human, second)):
+    bare = {name: value for name, value in line.items() if name != ALIASES}  # which the file's reader takes out
+    second = {**bare, "id": "0FORGED000002"}
+    for caller, one in ((anchor, bare), (human, second)):
         told = calls.CALLS["import_lines"](core, caller, {"lines": [[1, json.dumps(one)]], "audited": True})
         assert told["added"] == 1, told
         assert one["id"] in "".join(records(core))
