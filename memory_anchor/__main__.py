@@ -21,11 +21,11 @@ def main() -> int:
 
         return bridge(rest)
     if command == "hook" and len(rest) == 1 and not rest[0].startswith("-"):
-        from memory_anchor.interfaces.clients.hooks import main as hook
+        from memory_anchor.front.clients.hooks import main as hook
 
         return hook(rest[0])
     one_for_algebra()
-    from memory_anchor.interfaces.cli.app import app
+    from memory_anchor.front.cli.app import app
 
     app()
     return 0

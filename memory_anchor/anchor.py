@@ -3,7 +3,7 @@
 A `MemoryAnchor` acts for one caller (`Actor`) in one project; it is cheap to make, so each request gets its own. Values
 come in raw and are checked here, text is made safe here, and what comes out are domain values that front ends only
 shape. The machinery behind it (`Services`) is shared by every project of one process;
-a `Room` is what one project adds.
+a `Project` is what one project adds.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from datetime import datetime
 from typing import Any
 
 from memory_anchor import inputs
+from memory_anchor.context.context import BuiltContext, ContextBuilder
 from memory_anchor.conversations import Conversations
 from memory_anchor.errors import BadInput
+from memory_anchor.language.safety import cleaned
 from memory_anchor.model import HISTORY, Actor, Constitution, Layer, Memory, OperationPassage, SearchAnswer
-from memory_anchor.retrieval.context import BuiltContext, ContextBuilder
-from memory_anchor.retrieval.request import SearchRequest
-from memory_anchor.retrieval.routing import asks_how, with_identity, with_operations
-from memory_anchor.safety import cleaned
-from memory_anchor.services import Room, Services
-from memory_anchor.standing import standing
+from memory_anchor.recall.freshness_order import standing
+from memory_anchor.recall.request import SearchRequest
+from memory_anchor.recall.routing import asks_how, with_identity, with_operations
+from memory_anchor.services import Project, Services
 from memory_anchor.where import OneOf, Where
 
 SEARCH_LIMIT_MAX = 50
@@ -34,7 +34,7 @@ TOPIC_CHARS = 300
 
 
 class MemoryAnchor(Conversations):
-    def __init__(self, services: Services, room: Room, actor: Actor, context: Callable[..., ContextBuilder]) -> None:
+    def __init__(self, services: Services, room: Project, actor: Actor, context: Callable[..., ContextBuilder]) -> None:
         super().__init__(services, room, actor)
         self._context = context
 

@@ -20,9 +20,7 @@ from memory_anchor.core import Core
 from memory_anchor.durability import Durability
 from memory_anchor.errors import Refused
 from memory_anchor.files import make_private
-from memory_anchor.model import (
-    COLLECTIONS,
-)
+from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import (
     DENSE,
     DENSE_LOCAL,

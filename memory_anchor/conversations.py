@@ -10,10 +10,10 @@ from functools import partial
 
 from memory_anchor import inputs
 from memory_anchor.errors import BadInput
-from memory_anchor.ingestion.messages import conversation
-from memory_anchor.ingestion.perspective import Perspective
-from memory_anchor.ingestion.prompts import Style
-from memory_anchor.ingestion.remembering import KNOWN_MAX, Extract, Found, Remembered, extract_through
+from memory_anchor.ingest.messages import conversation
+from memory_anchor.ingest.prompts import Style
+from memory_anchor.ingest.remembering import KNOWN_MAX, Extract, Extracted, Remembered, extract_through
+from memory_anchor.language.perspective import Perspective
 from memory_anchor.model import FOUND_STATES, Layer, Memory, Origin, Status, Visibility, WriteMode, audiences
 from memory_anchor.settings import AgentSettings
 from memory_anchor.where import OneOf, Where
@@ -41,7 +41,7 @@ class Conversations(Writes):
 
     def found_in(
         self, messages: object, *, mode: object = None, only: object = None
-    ) -> tuple[Found, WriteMode, list[str]]:
+    ) -> tuple[Extracted, WriteMode, list[str]]:
         """Return what `remember_conversation` would store; nothing is written."""
         turns = conversation(messages)
         if only is not None and only != "user_facts":

@@ -25,33 +25,27 @@ from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.cooccurrence import TagNeighbours
+from memory_anchor.care.merging import Merges
+from memory_anchor.care.purge import finish_purge
+from memory_anchor.context.assembly import AssembledContext, PromptAssembler
+from memory_anchor.context.context import ContextBuilder, ContextSources
+from memory_anchor.context.context_reports import ContextReports, owner_of
 from memory_anchor.durability import Durability, SyncedLock
 from memory_anchor.errors import BadInput, Refused, Unavailable, WrongEmbedder
-from memory_anchor.foreground import Foreground
+from memory_anchor.foreground import RequestGate
 from memory_anchor.freshness import FreshnessChecker
-from memory_anchor.ingestion.from_events import EventReader
-from memory_anchor.ingestion.reconcile import decide
-from memory_anchor.ingestion.reconcile_model import decide_with_model
-from memory_anchor.ingestion.remembering import Rememberer
-from memory_anchor.ingestion.writing import FactWriter
+from memory_anchor.identity.identity_schema import IdentitySchema
+from memory_anchor.identity.signed_requests import Challenges, Proof
+from memory_anchor.ingest.from_events import EventReader
+from memory_anchor.ingest.reconcile import decide
+from memory_anchor.ingest.reconcile_model import decide_with_model
+from memory_anchor.ingest.remembering import Rememberer
+from memory_anchor.ingest.writing import FactWriter
+from memory_anchor.language.indexing import embedded_text
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventDraft, EventLog
-from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import RECORD_COLLECTIONS, Records, audit_record
-from memory_anchor.layers.signed_requests import Challenges, Proof
-from memory_anchor.lifecycle.disagreements import RecalledTogether
-from memory_anchor.lifecycle.jobs import SETTLE_S, Scheduler
-from memory_anchor.lifecycle.leases import RUNNER_FILE, StoreLease, runner_id
-from memory_anchor.lifecycle.merging import Merges
-from memory_anchor.lifecycle.purge import finish_purge
-from memory_anchor.lifecycle.registry import all_jobs
-from memory_anchor.lifecycle.rekeying import rekeyed
-from memory_anchor.lifecycle.settling import TAG_STATE
-from memory_anchor.lifecycle.statistics import statistics
-from memory_anchor.lifecycle.upkeep import Upkeep, load_state
-from memory_anchor.lifecycle.usage import UsageBuffer
 from memory_anchor.model import (
     COLLECTIONS,
     FOUND_STATES,
@@ -66,26 +60,24 @@ from memory_anchor.model import (
     audiences,
     point_id,
 )
-from memory_anchor.ports import (
-    Clock,
-    Embedder,
-    Entry,
-    LanguageModel,
-    MemoryStore,
-    Reranker,
-    Snapshot,
-)
-from memory_anchor.retrieval.assembling import Ranked, snippet
-from memory_anchor.retrieval.assembly import AssembledContext, PromptAssembler
-from memory_anchor.retrieval.context import ContextBuilder, ContextSources
-from memory_anchor.retrieval.context_reports import ContextReports, owner_of
-from memory_anchor.retrieval.embedding import awaited_text
-from memory_anchor.retrieval.guarded import Circuit
-from memory_anchor.retrieval.nearness import Nearness
-from memory_anchor.retrieval.search import Searcher
-from memory_anchor.services import Room, Services
+from memory_anchor.ports import Clock, Embedder, Entry, LanguageModel, MemoryStore, Reranker, Snapshot
+from memory_anchor.recall.assembling import Ranked, snippet
+from memory_anchor.recall.cooccurrence import TagNeighbours
+from memory_anchor.recall.embedding import awaited_text
+from memory_anchor.recall.guarded import Circuit
+from memory_anchor.recall.nearness import Nearness
+from memory_anchor.recall.search import Searcher
+from memory_anchor.services import Project, Services
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
-from memory_anchor.text.indexing import embedded_text
+from memory_anchor.upkeep.disagreements import RecalledTogether
+from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
+from memory_anchor.upkeep.leases import RUNNER_FILE, StoreLease, runner_id
+from memory_anchor.upkeep.registry import all_jobs
+from memory_anchor.upkeep.rekeying import rekeyed
+from memory_anchor.upkeep.settling import TAG_STATE
+from memory_anchor.upkeep.statistics import statistics
+from memory_anchor.upkeep.upkeep import Upkeep, load_state
+from memory_anchor.upkeep.usage import UsageBuffer
 from memory_anchor.where import Between, OneOf, Where
 from memory_anchor.writes import session_text
 
@@ -151,7 +143,7 @@ class Core:
         self.reports = ContextReports(data_dir / "contexts", now=clock.now, new_id=ids.new)
         self._challenges = Challenges(new_token)
         self._circuit = Circuit(time.monotonic)
-        self.foreground = Foreground(time.monotonic)
+        self.foreground = RequestGate(time.monotonic)
         self.nearness = Nearness(local or embedder, self._wake.set)
         tags = TagNeighbours(lambda: load_state(data_dir / "jobs", TAG_STATE))
         activation = options.activation(settings.lifecycle)
@@ -248,7 +240,7 @@ class Core:
             log.warning("a purge that was cut off was ended; `memory-anchor doctor --audit` tells how")
         lease = StoreLease(store, SystemClock(), runner_id(data_dir / RUNNER_FILE, ids.new))
         self.scheduler = Scheduler(all_jobs(self), self.upkeep, state_file=data_dir / "jobs.json", lease=lease)
-        self._rooms: LRUCache[tuple[str, str], tuple[int, Room]] = LRUCache(ROOMS_KEPT)
+        self._rooms: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(ROOMS_KEPT)
         self._rooms_lock = threading.Lock()
 
     # --- requests ------------------------------------------------------------------------------------------------
@@ -282,7 +274,7 @@ class Core:
             return ()
         return tuple(sorted({*self.projects.all(), DEFAULT} - {project_id}))
 
-    def room(self, project_id: str, root: str) -> Room:
+    def room(self, project_id: str, root: str) -> Project:
         """Return what this project adds; read anew when its settings file changes."""
         stamp = _stamp(Path(root) / "memory-anchor.yaml") if root else 0
         with self._rooms_lock:
@@ -290,7 +282,7 @@ class Core:
             if held is not None and held[0] == stamp:
                 return held[1]
             settings = project_settings(self.settings, root)
-            room = Room(
+            room = Project(
                 project_id=project_id,
                 root=root,
                 settings=settings,

@@ -15,6 +15,7 @@ from memory_anchor import inputs, rights
 from memory_anchor.activation import merged_priority
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import BadInput
+from memory_anchor.hashing import content_hash
 from memory_anchor.layers.records import newest_first, with_receipt
 from memory_anchor.model import (
     FOUND_STATES,
@@ -29,9 +30,8 @@ from memory_anchor.model import (
     WriteOutcome,
     audiences,
 )
+from memory_anchor.recall.freshness_order import marked
 from memory_anchor.rights import Deed
-from memory_anchor.standing import marked
-from memory_anchor.text.hashing import content_hash
 from memory_anchor.versions import Revision, expired_by, revise
 from memory_anchor.where import Condition, OneOf, Where
 

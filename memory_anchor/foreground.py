@@ -20,7 +20,7 @@ QUIET_S = 0.03
 """Nobody has asked for as long when the background goes on."""
 
 
-class Foreground:
+class RequestGate:
     """How many requests are in work, and since when none is. Thread-safe; `with foreground:` around each.
 
     monotonic: seconds that never go back.

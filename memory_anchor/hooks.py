@@ -20,14 +20,14 @@ from cachetools import LRUCache
 
 from memory_anchor import inputs
 from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.context.context import trust_of
 from memory_anchor.curation import Curation
-from memory_anchor.ingestion.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
-from memory_anchor.ingestion.transcripts import read_transcript
+from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
+from memory_anchor.ingest.transcripts import read_transcript
+from memory_anchor.language.persons import worded
+from memory_anchor.language.safety import FENCE_RULE, fence, neutralise, strip_fenced
+from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, RetrievedSnippet, Trust, WriteMode
-from memory_anchor.retrieval.context import trust_of
-from memory_anchor.safety import FENCE_RULE, fence, neutralise, strip_fenced
-from memory_anchor.text.persons import worded
-from memory_anchor.text.tokens import estimate_tokens
 
 COLD_START = "memory_anchor_cold_start"
 """In a SessionStart's payload: this conversation's instructions came from the package, without the constitution."""

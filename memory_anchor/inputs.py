@@ -17,8 +17,8 @@ from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from memory_anchor.errors import BadInput
+from memory_anchor.language.safety import Redacted, cleaned, only_secrets
 from memory_anchor.model import LAYER_ALIASES, TYPE_ALIASES, Citation, Layer, Locator, MemoryType, Tag
-from memory_anchor.safety import Redacted, cleaned, only_secrets
 
 CONTENT_MAX = 8_000
 KEY_MAX = 200

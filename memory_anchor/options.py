@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from memory_anchor.activation import ActivationSettings, named
-from memory_anchor.ingestion.reconcile import Policy, Resolution
+from memory_anchor.ingest.reconcile import Policy, Resolution
 from memory_anchor.layers.gate import Gate
-from memory_anchor.lifecycle.upkeep import AgentRules, LifecycleRules
 from memory_anchor.model import MemoryType
-from memory_anchor.retrieval.ranking import RankingWeights
+from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.services import asks_user
 from memory_anchor.settings import AgentLifecycle, LifecycleSettings, RetrievalSettings, Settings
+from memory_anchor.upkeep.upkeep import AgentRules, LifecycleRules
 
 
 def searching(chosen: RetrievalSettings) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 from memory_anchor.errors import Refused
+from memory_anchor.hashing import stable_hash
 from memory_anchor.model import Caller, Layer, Memory, MemoryType, Origin, Status, Visibility
-from memory_anchor.text.hashing import stable_hash
 
 HUMAN_AUTHOR = "human:"
 """How the author of every version begins that a human wrote."""

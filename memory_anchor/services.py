@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from memory_anchor.activation import ActivationSettings
-from memory_anchor.cooccurrence import TagNeighbours
 from memory_anchor.freshness import FreshnessChecker
-from memory_anchor.ingestion.remembering import Rememberer
-from memory_anchor.ingestion.writing import FactWriter
+from memory_anchor.identity.identity_schema import IdentitySchema
+from memory_anchor.ingest.remembering import Rememberer
+from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventLog
 from memory_anchor.layers.gate import Gate
-from memory_anchor.layers.identity_schema import IdentitySchema
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
-from memory_anchor.lifecycle.disagreements import RecalledTogether
-from memory_anchor.lifecycle.usage import UsageBuffer
 from memory_anchor.model import MemoryType
 from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore
+from memory_anchor.recall.cooccurrence import TagNeighbours
+from memory_anchor.recall.nearness import Nearness
+from memory_anchor.recall.search import Searcher
 from memory_anchor.repeats import FirstAnswers
-from memory_anchor.retrieval.nearness import Nearness
-from memory_anchor.retrieval.search import Searcher
 from memory_anchor.settings import Settings
+from memory_anchor.upkeep.disagreements import RecalledTogether
+from memory_anchor.upkeep.usage import UsageBuffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Services:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Project:
     """What one project adds: its own settings, constitution, operations, and the files that memories cite."""
 
     project_id: str

@@ -20,10 +20,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, V
 from pydantic_core import PydanticCustomError
 
 from memory_anchor import beneath
+from memory_anchor.bounded_yaml import TooMuchYaml
+from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import BadInput
 from memory_anchor.switches import ALLOWED, switched
-from memory_anchor.text.bounded_yaml import TooMuchYaml
-from memory_anchor.text.bounded_yaml import check as check_yaml
 
 ENV_PREFIX = "MEMORY_ANCHOR_"
 ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE"})

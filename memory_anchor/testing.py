@@ -5,26 +5,25 @@ Both keep the ports' promises, so whatever passes with them may only fail with t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from memory_anchor.adapters.system import START as START
+from memory_anchor.adapters.system import ManualClock as ManualClock
 from memory_anchor.errors import Unavailable
+from memory_anchor.language.terms import term_id, terms
 from memory_anchor.ports import EmbedderIdentity, ModelUsage
-from memory_anchor.text.terms import term_id, terms
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from memory_anchor.core import Core
-    from memory_anchor.layers.approval import Signer
+    from memory_anchor.identity.approval import Signer
     from memory_anchor.ports import Answer, Clock, Embedder, Matrix, MemoryStore, Reranker
     from memory_anchor.runtime.wire import Preamble
     from memory_anchor.settings import Settings
 
-START = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
 """A Monday noon: the date of the strategy document."""
 
 
@@ -36,7 +35,7 @@ CHEAP_COST = 2**4
 @contextmanager
 def cheap_keys() -> Iterator[None]:
     """Let this process seal keys at next to no cost. Nothing outside the process, no setting and no file, can do so."""
-    from memory_anchor.layers import approval
+    from memory_anchor.identity import approval
 
     kept = approval.SCRYPT_COST
     approval.SCRYPT_COST = CHEAP_COST
@@ -49,7 +48,7 @@ def cheap_keys() -> Iterator[None]:
 def human_of(data_dir: Path) -> Signer:
     """Return the human of a data directory, whose key is made with `PASSPHRASE` where there is none; cheap to open."""
     from memory_anchor.adapters.audit import JsonlAudit
-    from memory_anchor.layers.approval import KeyRing
+    from memory_anchor.identity.approval import KeyRing
 
     with cheap_keys():
         keys = KeyRing(data_dir / "identity", JsonlAudit(data_dir / "audit" / "audit.jsonl"))
@@ -59,34 +58,11 @@ def human_of(data_dir: Path) -> Signer:
 
 def signed_call(core: Core, caller: Preamble, name: str, given: Mapping[str, Any], human: Signer) -> dict[str, Any]:
     """Return the answer of a call that a human signed, as a terminal's process does it."""
-    from memory_anchor.interfaces.calls import run
-    from memory_anchor.layers.signed_requests import CHALLENGE_CALL, signed
+    from memory_anchor.front.calls import run
+    from memory_anchor.identity.signed_requests import CHALLENGE_CALL, signed
 
     told = run(core, caller, CHALLENGE_CALL, {})
     return run(core, caller, name, {**given, "human": signed(human, name, given, caller._asdict(), told)})
-
-
-class ManualClock:
-    """A clock that stands still until a test moves it."""
-
-    def __init__(self, start: datetime = START) -> None:
-        self._now = start
-        self._lock = threading.Lock()
-
-    def now(self) -> datetime:
-        """Return the instant it was last set to, aware UTC."""
-        with self._lock:
-            return self._now
-
-    def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
-        """Move forward by the sum of these."""
-        with self._lock:
-            self._now += timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-
-    def set(self, at: datetime) -> None:
-        """Jump to an aware instant."""
-        with self._lock:
-            self._now = at.astimezone(UTC)
 
 
 class HashEmbedder:

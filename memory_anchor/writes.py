@@ -12,9 +12,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from memory_anchor import inputs, rights, safety
+from memory_anchor import inputs, rights
 from memory_anchor.errors import BadInput, Refused, VersionConflict
-from memory_anchor.ingestion.writing import FactDraft
+from memory_anchor.hashing import content_hash
+from memory_anchor.ingest.writing import FactDraft
+from memory_anchor.language import safety
 from memory_anchor.layers.active_context import DEFAULT_TTL_S, SESSION_TTL_S, VALUE_BYTES_MAX
 from memory_anchor.layers.collection_usage import check_writer
 from memory_anchor.layers.event_log import EventDraft
@@ -38,8 +40,7 @@ from memory_anchor.model import (
     WriteOutcome,
 )
 from memory_anchor.rights import Deed
-from memory_anchor.services import Room, Services
-from memory_anchor.text.hashing import content_hash
+from memory_anchor.services import Project, Services
 from memory_anchor.versions import revise
 
 HOME_OF = {
@@ -51,7 +52,7 @@ STORED_LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT)
 
 
 class Writes:
-    def __init__(self, services: Services, room: Room, actor: Actor) -> None:
+    def __init__(self, services: Services, room: Project, actor: Actor) -> None:
         self.services = services
         self.room = room
         self.actor = actor

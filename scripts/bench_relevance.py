@@ -25,7 +25,7 @@ import yaml
 from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
 
 from memory_anchor.model import Actor
-from memory_anchor.retrieval.search import Searcher, SearchRequest
+from memory_anchor.recall.search import Searcher, SearchRequest
 from memory_anchor.testing import ManualClock
 
 DATA = Path(__file__).resolve().parent / "data"

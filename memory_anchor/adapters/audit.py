@@ -28,16 +28,7 @@ from typing import Any, BinaryIO
 
 from memory_anchor.durability import Durability
 from memory_anchor.errors import BadInput, MemoryAnchorError, Unavailable
-from memory_anchor.files import (
-    PRIVATE,
-    exclusive,
-    make_private,
-    ours,
-    sync_file,
-    sync_folder,
-    sync_handle,
-    write_whole,
-)
+from memory_anchor.files import PRIVATE, exclusive, make_private, ours, sync_file, sync_folder, sync_handle, write_whole
 
 MAX_RECORD_BYTES = 64_000
 START = "0" * 64

@@ -74,7 +74,7 @@ class Record:
     kept: tuple[str, ...] = field(default=())
 
 
-class Gate:
+class ShardGate:
     """Many may pass at once, or one alone. Not reentrant."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Gate:
             yield
 
 
-class Mark:
+class ShardMark:
     """How many points a shard ever had: one number in a file of its own, as safe from a kill as the log itself."""
 
     def __init__(self, shard: Path) -> None:
@@ -171,14 +171,14 @@ class EdgeCollection:
         """
         self.home = home
         self._require_room = require_room
-        self._gate = Gate()
+        self._gate = ShardGate()
         self._writing = threading.Lock()
         self._syncing = threading.Lock()
         self._durability = durability
         self._unflushed = 0
         self._log: LogFiles | None = None
         self._shard: Any = None
-        self._mark: Mark | None = None
+        self._mark: ShardMark | None = None
         require_room()
         with translated(home), private_files():
             make_folder(home, mode=0o700)
@@ -257,7 +257,7 @@ class EdgeCollection:
         if self._mark is not None:
             self._mark.close()
         self._log = LogFiles(self.home / self.record.shard / _WAL)
-        self._mark = Mark(self.home / self.record.shard)
+        self._mark = ShardMark(self.home / self.record.shard)
         points = self._points()
         self._log.sync()  # after a kill it holds what only the page cache has
         self._mark.set(points)
@@ -370,7 +370,7 @@ class EdgeCollection:
             raise conflict
 
     def _check_mark(self) -> None:
-        mark = Mark(self.home / self.record.shard)
+        mark = ShardMark(self.home / self.record.shard)
         written, readable = mark.value(), self._points()
         mark.close()
         if readable < written:

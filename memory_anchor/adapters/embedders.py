@@ -168,7 +168,7 @@ class FastEmbedEmbedder:
     def _rows(self, texts: Sequence[str], prefix: str, limit: int) -> Matrix:
         import numpy as np
 
-        from memory_anchor.text.tokens import cut_to_tokens
+        from memory_anchor.language.tokens import cut_to_tokens
 
         if not texts:
             return np.zeros((0, self.identity.dimensions), dtype=np.float32)

@@ -178,19 +178,19 @@ class AnthropicModel:
         attempts = Retrying(
             stop=stop_any(stop_after_attempt(MAX_ATTEMPTS), OutOfTime()),
             wait=wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S),
-            retry=retry_if_exception_type(_Passing),
+            retry=retry_if_exception_type(_TransientFailure),
             sleep=self._sleep,
             reraise=True,
         )
         try:
             return attempts(self._once, shape, request, ends)
-        except _Passing as failed:
+        except _TransientFailure as failed:
             raise Unavailable(str(failed)) from failed.__cause__
 
     def _once(self, shape: type[Answer], request: Mapping[str, Any], ends: float) -> tuple[Answer, ModelUsage]:
         left = ends - self._now()
         if left < LEAST_TIME_S:
-            raise _Passing(f"The language model {self.name} did not answer in time.")
+            raise _TransientFailure(f"The language model {self.name} did not answer in time.")
         message = self._ask(request, left)
         usage = ModelUsage(_tokens(message, "input_tokens"), _tokens(message, "output_tokens"))
         self._counter.add(self._month(), usage.input_tokens + usage.output_tokens)
@@ -213,7 +213,7 @@ class AnthropicModel:
         worker.join(left)
         if worker.is_alive():
             self._forget(client)
-            raise _Passing(f"The language model {self.name} did not answer in time.")
+            raise _TransientFailure(f"The language model {self.name} did not answer in time.")
         if failed:
             raise _translated(failed[0], self.name)
         return done[0]
@@ -245,7 +245,7 @@ class AnthropicModel:
             )
 
 
-class _Passing(Exception):
+class _TransientFailure(Exception):
     """A failure that another attempt may not meet."""
 
 
@@ -279,7 +279,7 @@ def _answer(shape: type[Answer], message: Any, name: str) -> Answer:
         return shape.model_validate_json(text[text.find("{") : text.rfind("}") + 1])
     except ValidationError as wrong:
         faults = wrong.error_count()
-        raise _Passing(
+        raise _TransientFailure(
             f"The language model {name} gave an answer that does not fit {shape.__name__} ({faults} faults)."
         ) from None
 
@@ -290,21 +290,23 @@ def _translated(error: BaseException, name: str) -> Exception:
 
     match error:
         case anthropic.APITimeoutError():
-            found: Exception = _Passing(f"The language model {name} did not answer in time.")
+            found: Exception = _TransientFailure(f"The language model {name} did not answer in time.")
         case anthropic.APIConnectionError():
-            found = _Passing(f"The server of the language model {name} cannot be reached.")
+            found = _TransientFailure(f"The server of the language model {name} cannot be reached.")
         case anthropic.AuthenticationError() | anthropic.PermissionDeniedError():
             found = _Refused(
                 f"The key for the language model {name} was refused ({error.status_code}); check llm.api_key."
             )
         case anthropic.RateLimitError() | anthropic.InternalServerError():
-            found = _Passing(f"The server of the language model {name} is overloaded or broken ({error.status_code}).")
+            found = _TransientFailure(
+                f"The server of the language model {name} is overloaded or broken ({error.status_code})."
+            )
         case anthropic.NotFoundError():
             found = _Refused(f"The server knows no language model {name} (404); check llm.model and llm.base_url.")
         case anthropic.APIStatusError():
             found = _Refused(f"The server of the language model {name} refused the request ({error.status_code}).")
         case _:
-            found = _Passing(f"The server of the language model {name} gave something that is no message.")
+            found = _TransientFailure(f"The server of the language model {name} gave something that is no message.")
     found.__cause__ = None
     return found
 

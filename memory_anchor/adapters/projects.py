@@ -39,7 +39,7 @@ _URL = re.compile(r"^[a-z][a-z0-9+.-]*://(?:[^@/]*@)?(?P<host>[^:/]+)(?::\d+)?/(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProjectPlace:
     """What is known about a folder: the top of its checkout (or itself), its shared Git folder and remotes."""
 
     root: str
@@ -80,15 +80,15 @@ def normalised_remote(url: str) -> str | None:
     return name if len(name) <= REMOTE_CHARS_MAX and name.isprintable() and not any(c.isspace() for c in name) else None
 
 
-def place_of(folder: Path) -> Place:
+def place_of(folder: Path) -> ProjectPlace:
     """Return the project folder that `folder` lies in, with every alias that costs no call of Git."""
     root = os.path.realpath(folder)
     repository = git.found(root)
     if repository is None:
-        return Place(root, (f"{PATH}{root}",))
+        return ProjectPlace(root, (f"{PATH}{root}",))
     aliases = [f"{PATH}{repository.top}", f"{SHARED_GIT}{repository.shared}"]
     aliases += [f"{REMOTE}{remote}" for url in git.remotes(repository) if (remote := normalised_remote(url))]
-    return Place(repository.top, tuple(dict.fromkeys(aliases)), repository)
+    return ProjectPlace(repository.top, tuple(dict.fromkeys(aliases)), repository)
 
 
 class Projects:
@@ -223,11 +223,11 @@ class Projects:
 
     # --- which project a folder is -----------------------------------------------------------------------------------
 
-    def _assign(self, place: Place) -> str:
+    def _assign(self, place: ProjectPlace) -> str:
         owner = self._owner(*place.of_kind(PATH), *place.of_kind(SHARED_GIT))
         if owner is not None and self._knows_all(owner, place):
             return owner
-        here = Place(place.root, (*place.aliases, *_root_of(place)), place.repository)
+        here = ProjectPlace(place.root, (*place.aliases, *_root_of(place)), place.repository)
         joined = ""
         with self._changing():
             owner = self._owner(*here.of_kind(PATH), *here.of_kind(SHARED_GIT))
@@ -244,7 +244,7 @@ class Projects:
             self._joined(owner, place.root, joined)
         return owner
 
-    def _recognised(self, place: Place) -> tuple[str | None, str, str]:
+    def _recognised(self, place: ProjectPlace) -> tuple[str | None, str, str]:
         """Return (the project a new folder is, the one it may be, why); at most one of the two."""
         root = next(iter(place.of_kind(ROOT)), "")
         claimed = [(alias, owner) for alias in place.of_kind(REMOTE) if (owner := self._owner(alias)) is not None]
@@ -271,7 +271,7 @@ class Projects:
                     return name
         return None
 
-    def _knows_all(self, owner: str, place: Place) -> bool:
+    def _knows_all(self, owner: str, place: ProjectPlace) -> bool:
         """Return whether nothing new can be learnt of a known folder without a call of Git, or with one."""
         taken = {alias for known in self._known.values() for alias in known.aliases}
         has_root = place.repository is None or bool(self._known[owner].of_kind(ROOT))
@@ -327,7 +327,7 @@ class Projects:
         return json.dumps({"projects": aliases, "likely": likely}, ensure_ascii=False, indent=1).encode()
 
 
-def _root_of(place: Place) -> tuple[str, ...]:
+def _root_of(place: ProjectPlace) -> tuple[str, ...]:
     root = git.root_commit(place.repository) if place.repository is not None else None
     return (f"{ROOT}{root}",) if root else ()
 

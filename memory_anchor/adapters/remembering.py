@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
-from memory_anchor.text.hashing import stable_hash
+from memory_anchor.hashing import stable_hash
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Embedder, Matrix

@@ -22,8 +22,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.language.tokens import cut_to_tokens
 from memory_anchor.ports import LanguageModel, Reranker
-from memory_anchor.text.tokens import cut_to_tokens
 
 KINDS: tuple[str, ...] = ("none", "fastembed", "llm")
 FASTEMBED_DEFAULT = "BAAI/bge-reranker-v2-m3-int8"

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from memory_anchor.ports import Clock
 
@@ -68,3 +68,30 @@ class Ids:
                 number = self._last + 1
             self._last = number
             return "".join(ALPHABET[number >> (5 * place) & 31] for place in reversed(range(ID_LENGTH)))
+
+
+START = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
+"""Where a clock stands that nobody set: 2025-12-15, noon UTC."""
+
+
+class ManualClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self._now = start
+        self._lock = threading.Lock()
+
+    def now(self) -> datetime:
+        """Return the instant it was last set to, aware UTC."""
+        with self._lock:
+            return self._now
+
+    def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
+        """Move forward by the sum of these."""
+        with self._lock:
+            self._now += timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+    def set(self, at: datetime) -> None:
+        """Jump to an aware instant."""
+        with self._lock:
+            self._now = at.astimezone(UTC)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from memory_anchor.layers.identity_schema import IdentitySchema
+from memory_anchor.identity.identity_schema import IdentitySchema
 
 APPROVER = "demo"
 

@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DemoQuestion:
     """expected: any of these texts in a snippet of one of these layers counts as recalled."""
 
     text: str
@@ -49,16 +49,16 @@ class Question:
 
 
 QUESTIONS = (
-    Question("项目目标", ("identity_schema",), ("跨会话持久化记忆",), "strategy 7.1"),
-    Question("技术栈", ("identity_schema",), ("Python + FastAPI + Qdrant",), "strategy 7.1"),
-    Question("今天修复了什么", ("event_log", "verified_fact"), ("空查询返回 None",), "strategy 7.1"),
-    Question("为什么用 Qdrant", ("verified_fact",), ("使用 Qdrant 作为向量数据库",), "strategy 7.1"),
-    Question("上周完成了什么", ("event_log",), ("五层认知记忆模型",), "strategy 7.1"),
-    Question("What does an empty query return?", ("verified_fact",), ("empty list", "空列表"), "our own"),
-    Question("How do I get a constitution change approved?", ("operational_knowledge",), ("approve",), "our own"),
-    Question("which answer style does the user like", ("verified_fact",), ("short answers",), "our own"),
-    Question("部署前要做什么检查", ("verified_fact",), ("冒烟测试",), "our own"),
-    Question("Who looked at the flaky CI run?", ("event_log",), ("test_edge",), "our own"),
+    DemoQuestion("项目目标", ("identity_schema",), ("跨会话持久化记忆",), "strategy 7.1"),
+    DemoQuestion("技术栈", ("identity_schema",), ("Python + FastAPI + Qdrant",), "strategy 7.1"),
+    DemoQuestion("今天修复了什么", ("event_log", "verified_fact"), ("空查询返回 None",), "strategy 7.1"),
+    DemoQuestion("为什么用 Qdrant", ("verified_fact",), ("使用 Qdrant 作为向量数据库",), "strategy 7.1"),
+    DemoQuestion("上周完成了什么", ("event_log",), ("五层认知记忆模型",), "strategy 7.1"),
+    DemoQuestion("What does an empty query return?", ("verified_fact",), ("empty list", "空列表"), "our own"),
+    DemoQuestion("How do I get a constitution change approved?", ("operational_knowledge",), ("approve",), "our own"),
+    DemoQuestion("which answer style does the user like", ("verified_fact",), ("short answers",), "our own"),
+    DemoQuestion("部署前要做什么检查", ("verified_fact",), ("冒烟测试",), "our own"),
+    DemoQuestion("Who looked at the flaky CI run?", ("event_log",), ("test_edge",), "our own"),
 )
 
 FACTS: tuple[Mapping[str, Any], ...] = (
@@ -79,8 +79,8 @@ RULE = "空查询应返回空列表而非 None (an empty query returns an empty 
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    question: Question
+class DemoAnswer:
+    question: DemoQuestion
     rank: int | None
     found: str
     layer: str
@@ -161,20 +161,20 @@ async def _write(client: Any, source: Path, say: Say) -> dict[str, int]:
     return {"events": len(commits) + len(events), "facts": sum(o in ("added", "pending") for o in outcomes) + 1}
 
 
-async def _ask(client: Any, question: Question) -> Answered:
+async def _ask(client: Any, question: DemoQuestion) -> DemoAnswer:
     started = time.perf_counter()
     answer = await _call(client, "search_memory", query=question.text, limit=5)
     ms = _since(started)
     snippets = answer.get("snippets", [])
     for rank, snippet in enumerate(snippets, 1):
         if snippet["layer"] in question.layers and any(text in snippet["text"] for text in question.expected):
-            return Answered(question, rank, snippet["text"], snippet["layer"], ms)
+            return DemoAnswer(question, rank, snippet["text"], snippet["layer"], ms)
     first = snippets[0] if snippets else {"text": "(nothing)", "layer": ""}
-    return Answered(question, None, first["text"], first["layer"], ms)
+    return DemoAnswer(question, None, first["text"], first["layer"], ms)
 
 
-def _figures(answers: Sequence[Answered], written: Mapping[str, int], up_ms: float) -> dict[str, Any]:
-    def share(chosen: Sequence[Answered]) -> float:
+def _figures(answers: Sequence[DemoAnswer], written: Mapping[str, int], up_ms: float) -> dict[str, Any]:
+    def share(chosen: Sequence[DemoAnswer]) -> float:
         return sum(a.rank is not None for a in chosen) / len(chosen)
 
     identity = [a for a in answers if "identity_schema" in a.question.layers]

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.app import build_core, open_store
+from memory_anchor.care import backup
 from memory_anchor.core import Core
-from memory_anchor.runtime import backup
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 

@@ -15,7 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from memory_anchor.files import make_private, write_whole
-from memory_anchor.text.hashing import stable_hash
+from memory_anchor.hashing import stable_hash
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Embedder, Matrix

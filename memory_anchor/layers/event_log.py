@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 from cachetools import LRUCache
 
 from memory_anchor.activation import first_priority
+from memory_anchor.hashing import content_hash
+from memory_anchor.language.indexing import conversation_context
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
 from memory_anchor.model import (
     FOUND_STATES,
@@ -33,8 +35,6 @@ from memory_anchor.model import (
     audiences,
 )
 from memory_anchor.rights import Deed, refusal
-from memory_anchor.text.hashing import content_hash
-from memory_anchor.text.indexing import conversation_context
 from memory_anchor.versions import expired_by
 from memory_anchor.where import Between, Condition, OneOf, StartsWith, Where
 

@@ -23,8 +23,8 @@ from typing import Protocol
 from memory_anchor import beneath
 from memory_anchor.beneath import Seen
 from memory_anchor.errors import NotFound
+from memory_anchor.language.terms import is_chinese, terms
 from memory_anchor.model import OperationPassage
-from memory_anchor.text.terms import is_chinese, terms
 
 FOLDER = PurePosixPath(".ai/operations")
 SUFFIXES = frozenset({".md", ".markdown", ".yaml", ".yml", ".json", ".txt"})
@@ -68,7 +68,7 @@ _HEADING = re.compile(r"^#{1,6}[^\S\n]+(\S.*)$", re.MULTILINE)
 _MARKS = re.compile(r"^#{1,6}\s.*$|^[\s>*+-]+", re.MULTILINE)
 
 
-class Meaning(Protocol):
+class TextEmbedder(Protocol):
     """Return the centred cosine of a question with each text, 0 for one that is not embedded; some are, at once."""
 
     def __call__(self, question: str, texts: Sequence[str], *, at_once: int = 0) -> Sequence[float]: ...
@@ -103,7 +103,7 @@ class _File:
 
 
 class OperationalKnowledge:
-    def __init__(self, project_dir: Path | None, meaning: Meaning | None = None) -> None:
+    def __init__(self, project_dir: Path | None, meaning: TextEmbedder | None = None) -> None:
         self._root = project_dir
         self._meaning = meaning
         self._lock = threading.Lock()

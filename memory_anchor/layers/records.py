@@ -19,6 +19,8 @@ from datetime import datetime
 from typing import Any
 
 from memory_anchor.errors import BadInput, NotFound, Unavailable
+from memory_anchor.hashing import stable_hash
+from memory_anchor.language.indexing import embedded_text
 from memory_anchor.model import (
     FOREVER,
     HISTORY,
@@ -41,8 +43,6 @@ from memory_anchor.model import (
 )
 from memory_anchor.ports import AuditLog, Clock, Entry, MemoryStore
 from memory_anchor.rights import is_human
-from memory_anchor.text.hashing import stable_hash
-from memory_anchor.text.indexing import embedded_text
 from memory_anchor.where import Between, OneOf, Where
 
 VERSIONS_MAX = 1_000

@@ -7,6 +7,7 @@ the finished line is cleaned, not the places that write. A line is cut, so that 
 from __future__ import annotations
 
 import logging
+import traceback
 from typing import Any
 
 LINE_CHARS = 16_000
@@ -17,7 +18,7 @@ class CleanFormatter(logging.Formatter):
     """Formats a record, then takes secrets and private parts out of all of it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from memory_anchor.safety import cleaned  # 50 ms, at the first line that is written
+        from memory_anchor.language.safety import cleaned  # 50 ms, at the first line that is written
 
         written = super().format(record)
         cut = len(written) - LINE_CHARS
@@ -30,3 +31,10 @@ class CleanFormatter(logging.Formatter):
             at = at.tb_next
         where = f" at {at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at is not None else ""
         return f"{getattr(ei[0], '__name__', 'an exception')}{where}"
+
+
+def log_bug(what: str, bug: BaseException) -> None:
+    """Log where it happened, on stderr and without its message: that may quote a memory."""
+    frames = traceback.extract_tb(bug.__traceback__)
+    at = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+    logging.getLogger("memory_anchor.front").error("%s failed: %s at %s", what, type(bug).__name__, at)

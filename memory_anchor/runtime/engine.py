@@ -1,4 +1,4 @@
-"""`python -m memory_anchor.runtime.engine`: the one process that owns a data directory. Light until it holds the lock.
+"""The one process that owns a data directory. Light until it holds the lock.
 
 Order matters: detach, take the OS lock, listen, say so in the state file, and only then import what is heavy (1.3 s):
 of six engines started at once five are gone after 30 ms, and a bridge connects while the winner is still loading.
@@ -52,10 +52,10 @@ SWITCH_S = 0.0005
 """A request passes between some five threads and waits this long for each that computes (Python's default: 5 ms)."""
 
 
-def main(make_backend: Callable[[DirectoryLock], Backend] | None = None, *, detach: bool = True) -> int:
+def main(make_backend: Callable[[DirectoryLock], Backend], *, detach: bool = True) -> int:
     """Serve until idle, told to stop, or replaced; return the exit code. Another engine's presence is no failure.
 
-    make_backend: builds what is served once the lock is held, None for the memory itself.
+    make_backend: builds what is served once the lock is held; what is heavy is imported there.
     """
     data = Path(wire.data_dir(os.environ))
     if detach and hasattr(os, "fork") and os.fork():
@@ -91,7 +91,7 @@ def _serve(
     lock: DirectoryLock,
     listener: socket.socket,
     post: StatePost,
-    make_backend: Callable[[DirectoryLock], Backend] | None,
+    make_backend: Callable[[DirectoryLock], Backend],
 ) -> int:
     _log_to(data / "logs")
     sys.setswitchinterval(SWITCH_S)
@@ -99,7 +99,7 @@ def _serve(
     gc.disable()  # importing makes a million lasting objects: collecting among them costs 7 % of a cold start
     from memory_anchor.runtime import service
 
-    service.run(lambda: (make_backend or _memory)(lock), data=data, listener=listener, post=post)
+    service.run(lambda: make_backend(lock), data=data, listener=listener, post=post)
     return 0
 
 
@@ -163,15 +163,6 @@ def beside(lock: DirectoryLock, make_backend: Callable[[], B]) -> Iterator[B]:
 def _leave(number: int, _: object) -> None:
     # A web server restores the handler it found and raises the signal again: ours unwinds, the default one would not.
     raise SystemExit(128 + number)
-
-
-def _memory(lock: DirectoryLock) -> Backend:
-    from memory_anchor.runtime.backend import build
-
-    backend = build(lock)
-    gc.freeze()  # what is there now stays: later collections need not walk it, and searches wait less
-    gc.enable()
-    return backend
 
 
 def _elected(data: Path) -> DirectoryLock | None:
@@ -398,7 +389,3 @@ def stop(data: Path, *, wait_s: float = STOP_WAIT_S) -> bool:
         with contextlib.suppress(OSError):
             os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
     return True
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -26,7 +26,7 @@ PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(_
 
 def engine_command() -> list[str]:
     """Return the command of the engine that belongs to this very package and interpreter."""
-    return [sys.executable, "-P", "-m", "memory_anchor.runtime.engine"]
+    return [sys.executable, "-P", "-m", "memory_anchor.front.engine"]
 
 
 def engine_environment(env: Mapping[str, str], data: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ DESCRIPTORS_USUAL = 1024
 MOST_CONNECTIONS, LEAST_CONNECTIONS = 512, 32
 RECORDS_A_MINUTE = 60
 MINUTE_S = 60.0
-SPEAKS_OF_STRANGERS = ("asyncio", "uvicorn.error", "memory_anchor.interfaces", "memory_anchor.engine", "mcp")
+SPEAKS_OF_STRANGERS = ("asyncio", "uvicorn.error", "memory_anchor.front", "memory_anchor.engine", "mcp")
 
 
 def connections() -> int:

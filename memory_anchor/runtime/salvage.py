@@ -24,19 +24,20 @@ from typing import TYPE_CHECKING, Any
 
 from memory_anchor.adapters.edge_log import read_log
 from memory_anchor.adapters.edge_reading import read_shard
-from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, Mark
+from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, ShardMark
 from memory_anchor.adapters.payload import from_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
+from memory_anchor.care import backup
+from memory_anchor.care.purge import PURGE, PURGE_BEGUN
 from memory_anchor.errors import BadInput, MemoryAnchorError, StoreDamaged
 from memory_anchor.files import ours, write_whole
-from memory_anchor.lifecycle.purge import PURGE, PURGE_BEGUN
+from memory_anchor.hashing import content_hash
+from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS, Layer, Memory, Status, point_id
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
-from memory_anchor.runtime import backup, engine
+from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.text.hashing import content_hash
-from memory_anchor.text.indexing import searched_words
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix, MemoryStore
@@ -83,7 +84,7 @@ class Account:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Readable:
     """One collection as its sources give it. open_ended: nobody knows how many versions it had."""
 
     name: str
@@ -160,9 +161,9 @@ def _salvaged(settings: Settings, data_dir: Path, staging: Path, lock: Directory
 # --- sources ---------------------------------------------------------------------------------------------------------
 
 
-def _read(home: Path, staging: Path, trail: _Trail, account: Account) -> _Found:
+def _read(home: Path, staging: Path, trail: _Trail, account: Account) -> _Readable:
     """Return what the files of one collection give."""
-    found = _Found(home.name, CollectionSpec({}))
+    found = _Readable(home.name, CollectionSpec({}))
     if not home.exists():
         found.damaged = home.parent.exists() and any(one["layer"] == home.name for one in trail.written.values())
         _expect(found, trail)
@@ -178,7 +179,7 @@ def _read(home: Path, staging: Path, trail: _Trail, account: Account) -> _Found:
     return found
 
 
-def _record(home: Path, found: _Found) -> tuple[Mapping[str, Any] | None, int]:
+def _record(home: Path, found: _Readable) -> tuple[Mapping[str, Any] | None, int]:
     """Return what `collection.json` says and its schema; None when it cannot be read. Raises StoreDamaged: newer."""
     current = found.spec.schema_version
     try:
@@ -199,7 +200,7 @@ def _record(home: Path, found: _Found) -> tuple[Mapping[str, Any] | None, int]:
 
 
 def _read_shard(
-    shard: Path, staging: Path, schema_version: int, trail: _Trail, found: _Found, account: Account
+    shard: Path, staging: Path, schema_version: int, trail: _Trail, found: _Readable, account: Account
 ) -> None:
     log = read_log(shard / "wal")
     if not _marked(shard) and log.is_whole and not log.points:
@@ -255,7 +256,7 @@ def _fitting(rows: Mapping[str, Matrix], spec: CollectionSpec) -> dict[str, Matr
 
 
 def _marked(shard: Path) -> int:
-    mark = Mark(shard)
+    mark = ShardMark(shard)
     try:
         return mark.value()
     finally:
@@ -267,7 +268,7 @@ def _number(shard: Path) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _expect(found: _Found, trail: _Trail) -> None:
+def _expect(found: _Readable, trail: _Trail) -> None:
     """Count as unreadable what the audit trail says was written to a damaged collection and no file gave."""
     if not found.damaged:
         return
@@ -311,7 +312,7 @@ def _point(version_id: str) -> str:
     return point_id(memory_id, int(version))
 
 
-def _from_backups(data_dir: Path, staging: Path, found: list[_Found], trail: _Trail, account: Account) -> None:
+def _from_backups(data_dir: Path, staging: Path, found: list[_Readable], trail: _Trail, account: Account) -> None:
     """Take what is missing from the newest backup that has it, and note what none has."""
     for held in reversed(backup.known(data_dir)):
         if not any(one.unreadable or one.open_ended for one in found):
@@ -336,7 +337,7 @@ def _from_backup(
     file: Path,
     folder: Path,
     manifest: Mapping[str, Any],
-    found: Mapping[str, _Found],
+    found: Mapping[str, _Readable],
     trail: _Trail,
     account: Account,
 ) -> None:
@@ -361,7 +362,7 @@ def _from_backup(
             account.from_backups.append(told)
 
 
-def _mend_chains(found: _Found, trail: _Trail) -> list[str]:
+def _mend_chains(found: _Readable, trail: _Trail) -> list[str]:
     """Close versions that a later one follows, and reopen the last of a memory whose latest is lost; return its ids.
 
     A fact's older text may be out of date, so it waits for review, unless the trail says that it had been put away.
@@ -402,7 +403,7 @@ def _latest(memory_id: str, version: int, trail: _Trail) -> Mapping[str, Any] | 
 # --- the new store ---------------------------------------------------------------------------------------------------
 
 
-def _fill(store: MemoryStore, found: list[_Found]) -> None:
+def _fill(store: MemoryStore, found: list[_Readable]) -> None:
     try:
         for one in found:
             store.open_collection(one.name, one.spec)

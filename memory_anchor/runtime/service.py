@@ -31,8 +31,8 @@ from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
 from memory_anchor.hooks import COLD_START
-from memory_anchor.interfaces.callers import log_bug
 from memory_anchor.runtime import handshake, limits, spool, wire
+from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.engine import StatePost
 from memory_anchor.runtime.messages import mended, message_of
 from memory_anchor.runtime.recording import record_handshake, streams

@@ -71,7 +71,7 @@ def keep(data: str, preamble: wire.Preamble, event: str, payload: Mapping[str, A
 def _cleaned(said: object) -> str:
     if not said:
         return ""
-    from memory_anchor.safety import cleaned  # 50 ms, where no agent waits any more
+    from memory_anchor.language.safety import cleaned  # 50 ms, where no agent waits any more
 
     return cleaned(str(said)).text
 

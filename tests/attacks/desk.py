@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.layers.identity_schema import IdentitySchema
+from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.model import Proposal, ProposalAction
 from memory_anchor.testing import PASSPHRASE, ManualClock
 

@@ -107,7 +107,7 @@ class Engine:
 
     def __enter__(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "memory_anchor.runtime.engine"],
+            [sys.executable, "-m", "memory_anchor.front.engine"],
             cwd=self._seat.project,
             env=self._seat.env(**self._env),
             stdin=subprocess.DEVNULL,

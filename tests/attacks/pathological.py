@@ -244,18 +244,19 @@ def long_texts(piece: str, length: int = LENGTH) -> Iterator[str]:
 # --- functions ----------------------------------------------------------------------------------------------------
 
 ROOMS = (
-    "text",
-    "safety",
-    "ingestion",
-    "retrieval",
+    "language",
+    "ingest",
+    "recall",
+    "context",
     "inputs",
     "terminal",
     "observation",
     "layers",
-    "lifecycle",
+    "identity",
+    "upkeep",
     "versions",
-    "interfaces.prompts",
-    "interfaces.instructions",
+    "front.prompts",
+    "front.instructions",
     "conversations",
     "hooks",
 )

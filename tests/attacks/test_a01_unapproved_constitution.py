@@ -15,9 +15,9 @@ import pytest
 from mcp import Client
 
 from memory_anchor.core import Core
+from memory_anchor.front import calls
+from memory_anchor.front.mcp_server import build_server
 from memory_anchor.hooks import EVENTS, Hooks
-from memory_anchor.interfaces import calls
-from memory_anchor.interfaces.mcp_server import build_server
 from memory_anchor.model import Actor, Scope
 from memory_anchor.runtime import engine, handshake
 from memory_anchor.runtime.wire import PREAMBLE, Preamble

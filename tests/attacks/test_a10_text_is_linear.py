@@ -13,7 +13,7 @@ import pathological
 import pytest
 from pathological import CPU_S, RUNS, cpu_s, long_texts, read_with, slowest
 
-from memory_anchor.text.bounded import BLANKS_MAX, bounded
+from memory_anchor.language.bounded import BLANKS_MAX, bounded
 
 EXPRESSIONS = pathological.expressions()
 FUNCTIONS = pathological.functions()

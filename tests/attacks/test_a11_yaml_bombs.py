@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from memory_anchor.bounded_yaml import MAX_DEPTH, TooMuchYaml, check
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
-from memory_anchor.layers.constitution_text import parse
+from memory_anchor.identity.constitution_text import parse
 from memory_anchor.model import Actor, ProposalAction
 from memory_anchor.settings import with_project_file
-from memory_anchor.text.bounded_yaml import MAX_DEPTH, TooMuchYaml, check
 
 LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{chr(98 + n)}: &{chr(98 + n)} [{','.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(9)

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from doors import House, answer
 
 from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.ingestion import transcripts
-from memory_anchor.ingestion.transcripts import read_transcript
+from memory_anchor.ingest import transcripts
+from memory_anchor.ingest.transcripts import read_transcript
 from memory_anchor.runtime import wire
 
 PIPES = 60

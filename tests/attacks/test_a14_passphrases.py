@@ -11,9 +11,9 @@ from desk import Desk
 from human_seat import Seat
 
 from memory_anchor.errors import BadInput, Refused
-from memory_anchor.layers import approval
-from memory_anchor.layers.approval import KeyRing, checked_passphrase
-from memory_anchor.layers.tries import FREE_TRIES, WAIT_MAX_S, Tries
+from memory_anchor.identity import approval
+from memory_anchor.identity.approval import KeyRing, checked_passphrase
+from memory_anchor.identity.tries import FREE_TRIES, WAIT_MAX_S, Tries
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, human_of
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,8 +9,8 @@ import pytest
 
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused
-from memory_anchor.interfaces import calls
-from memory_anchor.interfaces.cli import keep
+from memory_anchor.front import calls
+from memory_anchor.front.cli import keep
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import PASSPHRASE, cheap_keys, ephemeral_core, human_of
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from memory_anchor.care.purge import _own_files
+from memory_anchor.care.transfer_files import proposals_of
 from memory_anchor.core import Core
 from memory_anchor.errors import MemoryAnchorError
-from memory_anchor.interfaces.transfer_files import proposals_of
-from memory_anchor.layers.identity_schema import IdentitySchema
-from memory_anchor.layers.proposals import FOLDER
-from memory_anchor.lifecycle.purge import _own_files
+from memory_anchor.identity.identity_schema import IdentitySchema
+from memory_anchor.identity.proposals import FOLDER
 from memory_anchor.model import Actor, ProposalAction
 
 PASSPHRASE = "correct horse battery staple"

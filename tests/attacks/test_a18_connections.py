@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from doors import COMMAND, House
 
-from memory_anchor.interfaces import http_limits
+from memory_anchor.front import http_limits
 from memory_anchor.runtime import limits, wire
 
 HALF_OPEN = 300

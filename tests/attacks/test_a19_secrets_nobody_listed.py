@@ -12,8 +12,8 @@ import pytest
 
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
+from memory_anchor.language.safety import KINDS, redact
 from memory_anchor.runtime import cleanlog, spool, wire
-from memory_anchor.safety import KINDS, redact
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.interfaces.clients import install, places
+from memory_anchor.front.clients import install, places
 from memory_anchor.runtime import launch
 
 SHADOWED = ("memory_anchor", "typer", "json", "pydantic", "mcp")

@@ -11,7 +11,7 @@ import pytest
 
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Refused
-from memory_anchor.layers.constitution_text import parse
+from memory_anchor.identity.constitution_text import parse
 from memory_anchor.model import Actor, ProposalAction
 from memory_anchor.terminal import hidden, visible
 

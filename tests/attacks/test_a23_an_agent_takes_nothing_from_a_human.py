@@ -15,7 +15,7 @@ from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import Refused
-from memory_anchor.interfaces import tool_calls
+from memory_anchor.front import tool_calls
 from memory_anchor.model import Actor, Caller, Outcome, Status
 from memory_anchor.rights import stamp
 from memory_anchor.settings import ConflictSettings, Settings
@@ -168,8 +168,8 @@ def test_an_agent_ends_no_pause(run: Run, core: Core) -> None:
 
     assert (refused.exit_code, "human" in refused.stderr) == (4, True)
     assert (core.data_dir / "paused").exists()
-    from memory_anchor.interfaces import calls
-    from memory_anchor.interfaces.cli.link import preamble
+    from memory_anchor.front import calls
+    from memory_anchor.front.cli.link import preamble
 
     with pytest.raises(Refused, match="only a human ends a pause"):
         calls.run(core, preamble(), "pause", {"off": True})
@@ -244,7 +244,7 @@ def test_settling_names_every_side_that_was_shown(anchor: MemoryAnchor, human: M
 
 def test_a_purge_erases_what_was_shown_and_nothing_else(core: Core, anchor: MemoryAnchor, human: MemoryAnchor) -> None:
     """Attack A21: an agent makes another memory match the text between the list and the yes."""
-    from memory_anchor.interfaces import calls
+    from memory_anchor.front import calls
 
     gone = anchor.save_memory("The word is xylophone")
     other = anchor.save_memory("Deploys need two reviews")

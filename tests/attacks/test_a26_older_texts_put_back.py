@@ -15,9 +15,9 @@ import pytest
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.adapters.system import Ids, SystemClock
-from memory_anchor.layers import approval
-from memory_anchor.layers.approved import HEADS
-from memory_anchor.layers.identity_schema import IdentitySchema
+from memory_anchor.identity import approval
+from memory_anchor.identity.approved import HEADS
+from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.model import ProposalAction
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,9 +165,9 @@ def test_a_sealed_text_of_a_version_without_heads_is_served(room: Room) -> None:
     (room.root / ".ai" / "proposals" / "approved.yaml").unlink()
     old = {**first, "number": 1}
     del old["previous"]
-    from memory_anchor.layers.approved import Link, Revision
+    from memory_anchor.identity.approved import Link, SealedRevision
 
-    bare = Revision(1, old["text"], Link(**old["link"]), tuple(old["applied"]), "")
+    bare = SealedRevision(1, old["text"], Link(**old["link"]), tuple(old["applied"]), "")
     old["seal"] = signer.sign(bare.said(room.home.name))
     (room.home / "approved" / "000001.json").write_text(json.dumps(old), encoding="utf-8")
 

@@ -12,7 +12,7 @@ from desk import Desk
 from human_seat import Seat
 
 from memory_anchor.errors import Refused
-from memory_anchor.layers.proposals import MAX_OPEN
+from memory_anchor.identity.proposals import MAX_OPEN
 from memory_anchor.model import ProposalStatus
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys
 

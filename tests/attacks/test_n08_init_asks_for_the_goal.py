@@ -9,7 +9,7 @@ import pytest
 from human_seat import Seat
 
 from memory_anchor.errors import BadInput
-from memory_anchor.layers.constitution_text import PLACEHOLDER
+from memory_anchor.identity.constitution_text import PLACEHOLDER
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys
 
 NEW = [("New passphrase", PASSPHRASE), ("Once more", PASSPHRASE)]

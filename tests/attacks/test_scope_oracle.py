@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
+from memory_anchor.care.transfer_files import exported
 from memory_anchor.core import Core
 from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.front import calls, prompts, resources, tool_calls
 from memory_anchor.hooks import Hooks
-from memory_anchor.interfaces import calls, prompts, resources, tool_calls
-from memory_anchor.interfaces.transfer_files import exported
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.settings import ScopeSettings, Settings
 from memory_anchor.testing import ManualClock, ephemeral_core

@@ -14,8 +14,8 @@ from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import NotFound
+from memory_anchor.front import calls
 from memory_anchor.hooks import Hooks
-from memory_anchor.interfaces import calls
 from memory_anchor.model import Actor, Outcome, Scope, Status
 from memory_anchor.settings import ScopeSettings, Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
@@ -84,7 +84,7 @@ def test_keys_of_an_older_store_are_written_anew_once(tmp_path: Path, agent: Act
     core = ephemeral_core(tmp_path / "data", store=store, clock=clock)
     kept = core.anchor(replace(agent, project_dir=str(folder))).save_memory(OWN, visibility="agent").id
     old = f"g|local|me|{agent.scope.agent}"
-    from memory_anchor.lifecycle.rekeying import MARKER, rekeyed
+    from memory_anchor.upkeep.rekeying import MARKER, rekeyed
 
     put: list[str] = []
 

@@ -23,11 +23,11 @@ from human_seat import Engine, Seat
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 from agent import Agent
 
-from memory_anchor.interfaces.cli import link
+from memory_anchor.front.cli import link
+from memory_anchor.hashing import content_hash
 from memory_anchor.model import Caller
 from memory_anchor.rights import RIGHTS, Deed, Right, Who, refusal, stamp
 from memory_anchor.testing import PASSPHRASE, human_of
-from memory_anchor.text.hashing import content_hash
 
 DONE, REFUSED, WAITS = "done", "refused", "waits"
 FREE = {Right.YES, Right.READER, Right.GATE, Right.LOWERED}

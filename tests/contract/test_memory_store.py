@@ -17,6 +17,7 @@ from memory_anchor.adapters.dict_store import DictStore, inverse_frequency
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.errors import BadInput, WrongEmbedder
+from memory_anchor.hashing import content_hash
 from memory_anchor.model import (
     COLLECTIONS,
     HISTORY,
@@ -32,7 +33,6 @@ from memory_anchor.model import (
 )
 from memory_anchor.ports import DENSE, DENSE_LOCAL, WORDS, CollectionSpec, EmbedderIdentity, Entry, Mark, SparseVector
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.text.hashing import content_hash
 from memory_anchor.where import AnyOf, Between, HasVector, OneOf, StartsWith, Where
 
 FACTS = "verified_fact"

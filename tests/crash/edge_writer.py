@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from memory_anchor.adapters.edge_store import EdgeStore
+from memory_anchor.hashing import content_hash
 from memory_anchor.model import Layer, Memory, MemoryType, Scope, Usage
 from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, SparseVector
 from memory_anchor.runtime.lock import DirectoryLock
-from memory_anchor.text.hashing import content_hash
 
 FACTS = "verified_fact"
 SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 8)})

@@ -17,10 +17,10 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.lifecycle import undo
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.ports import MemoryStore
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
+from memory_anchor.upkeep import undo
 from memory_anchor.where import Where
 
 ACTOR = Actor(Caller.AGENT, Scope(agent="tester", conversation="c1"), client="tester")

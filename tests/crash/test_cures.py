@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from memory_anchor.interfaces.cli.app import app
+from memory_anchor.front.cli.app import app
 from memory_anchor.runtime import wire
 from memory_anchor.runtime.lock import DirectoryLock
 

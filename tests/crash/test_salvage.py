@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
-from memory_anchor.interfaces.cli.app import app
+from memory_anchor.front.cli.app import app
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import EmbedderSettings, Settings

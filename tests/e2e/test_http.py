@@ -20,9 +20,9 @@ from mcp.client.streamable_http import streamable_http_client
 
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused, Unavailable
-from memory_anchor.interfaces import http_api
-from memory_anchor.interfaces.http_access import is_loopback
-from memory_anchor.interfaces.http_api import build_http
+from memory_anchor.front import http_api
+from memory_anchor.front.http_access import is_loopback
+from memory_anchor.front.http_api import build_http
 from memory_anchor.model import Actor
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ephemeral_core

@@ -66,8 +66,8 @@ def lines_of(many: int) -> list[str]:
     from datetime import UTC, datetime
 
     from memory_anchor.adapters.payload import to_payload
+    from memory_anchor.hashing import content_hash
     from memory_anchor.model import Layer, Memory, MemoryType, Scope
-    from memory_anchor.text.hashing import content_hash
 
     at = datetime(2026, 1, 1, tzinfo=UTC)
     found = []

@@ -15,8 +15,8 @@ from mcp import Client, MCPError
 from mcp.types import ResourceTemplateReference
 
 from memory_anchor.core import Core
-from memory_anchor.interfaces import tool_calls
-from memory_anchor.interfaces.mcp_server import CODE_META, build_server
+from memory_anchor.front import tool_calls
+from memory_anchor.front.mcp_server import CODE_META, build_server
 from memory_anchor.model import Actor
 from memory_anchor.runtime.wire import PREAMBLE, Preamble
 from memory_anchor.testing import ManualClock

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.model import (
     Citation,
     Constitution,
@@ -17,8 +18,7 @@ from memory_anchor.model import (
     SearchAnswer,
     Trust,
 )
-from memory_anchor.retrieval.context import ContextBuilder, ContextSources
-from memory_anchor.retrieval.guarded import Circuit
+from memory_anchor.recall.guarded import Circuit
 from memory_anchor.settings import BudgetSettings
 
 NOON = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)

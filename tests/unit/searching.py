@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.hashing import content_hash
+from memory_anchor.language.indexing import conversation_context
 from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope
 from memory_anchor.ports import DENSE, CollectionSpec
-from memory_anchor.retrieval.request import SearchRequest
-from memory_anchor.retrieval.search import Searcher
+from memory_anchor.recall.request import SearchRequest
+from memory_anchor.recall.search import Searcher
 from memory_anchor.testing import HashEmbedder, ManualClock
-from memory_anchor.text.hashing import content_hash
-from memory_anchor.text.indexing import conversation_context
 
 ACTOR = Actor()
 

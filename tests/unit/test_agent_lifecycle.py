@@ -6,12 +6,12 @@ from pathlib import Path
 
 from timekit import a_memory, archived, current, day, put, upkeep
 
-from memory_anchor.lifecycle.consolidation import merge_duplicates
-from memory_anchor.lifecycle.forgetting import forget
-from memory_anchor.lifecycle.upkeep import AgentRules
 from memory_anchor.model import MemoryType, Origin, Scope, Status
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ephemeral_core
+from memory_anchor.upkeep.consolidation import merge_duplicates
+from memory_anchor.upkeep.forgetting import forget
+from memory_anchor.upkeep.upkeep import AgentRules
 
 CODEX, CLAUDE = Scope(agent="codex"), Scope(agent="claude")
 

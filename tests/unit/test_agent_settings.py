@@ -14,9 +14,9 @@ from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, Refused
+from memory_anchor.front import prompts
+from memory_anchor.front.clients import hooks as process
 from memory_anchor.hooks import ASK, Hooks
-from memory_anchor.interfaces import prompts
-from memory_anchor.interfaces.clients import hooks as process
 from memory_anchor.model import Actor, Caller, Scope, Visibility, WriteMode
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel

@@ -9,7 +9,7 @@ import pytest
 from searching import ACTOR, Bench
 
 from memory_anchor.model import Memory, Status
-from memory_anchor.retrieval.request import SearchRequest
+from memory_anchor.recall.request import SearchRequest
 from memory_anchor.testing import START
 
 

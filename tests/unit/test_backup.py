@@ -14,10 +14,10 @@ from memory_anchor.adapters import restoring
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.app import build_core
+from memory_anchor.care import backup
 from memory_anchor.curation import Curation
 from memory_anchor.errors import NotFound, Refused, StoreDamaged
 from memory_anchor.model import COLLECTIONS, Actor, Caller, Scope
-from memory_anchor.runtime import backup
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock

@@ -15,7 +15,7 @@ from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.app import build_core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.interfaces import tool_calls
+from memory_anchor.front import tool_calls
 from memory_anchor.model import Actor
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel

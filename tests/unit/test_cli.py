@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from memory_anchor.core import Core
-from memory_anchor.interfaces import calls
-from memory_anchor.interfaces.cli.app import app
+from memory_anchor.front import calls
+from memory_anchor.front.cli.app import app
 from memory_anchor.model import Actor, Caller
 from memory_anchor.testing import ManualClock
 

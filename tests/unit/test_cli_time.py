@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from memory_anchor.interfaces.cli import care
+from memory_anchor.front.cli import care
 
 
 def told(result):

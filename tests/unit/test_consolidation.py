@@ -8,15 +8,15 @@ from datetime import timedelta
 import pytest
 from timekit import T0, a_memory, archived, current, day, put, statuses, upkeep
 
-from memory_anchor.cooccurrence import TagNeighbours
 from memory_anchor.errors import Unavailable
-from memory_anchor.lifecycle import undo
-from memory_anchor.lifecycle.consolidation import Story, consolidate, merge_duplicates, says_the_same
-from memory_anchor.lifecycle.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
-from memory_anchor.lifecycle.upkeep import Limits, load_state
 from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag, Visibility
 from memory_anchor.ports import ModelUsage
-from memory_anchor.standing import TO_VERIFY
+from memory_anchor.recall.cooccurrence import TagNeighbours
+from memory_anchor.recall.freshness_order import TO_VERIFY
+from memory_anchor.upkeep import undo
+from memory_anchor.upkeep.consolidation import Story, consolidate, merge_duplicates, says_the_same
+from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
+from memory_anchor.upkeep.upkeep import Limits, load_state
 
 CHAT = Scope(conversation="c1")
 PHOTO = ["用户用了 vintage 滤镜", "用户裁剪为 1:1", "用户导出了", "用户说“这张很适合发 Instagram”"]

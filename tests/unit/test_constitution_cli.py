@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.errors import Refused
-from memory_anchor.interfaces.cli import constitution as cli
-from memory_anchor.layers import approval
-from memory_anchor.layers.identity_schema import IdentitySchema
+from memory_anchor.front.cli import constitution as cli
+from memory_anchor.identity import approval
+from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.testing import ManualClock
 
 PASS = "correct horse battery"

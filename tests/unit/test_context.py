@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.errors import BadInput, DiskFull, StoreBusy, Unavailable
+from memory_anchor.language.safety import FENCE_RULE, FENCE_TAG
+from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Trust
-from memory_anchor.retrieval.guarded import Circuit
-from memory_anchor.safety import FENCE_RULE, FENCE_TAG
+from memory_anchor.recall.guarded import Circuit
 from memory_anchor.settings import BudgetSettings
-from memory_anchor.text.tokens import count_tokens
 
 LONG = "The release job waits for the smoke test and then tags the commit. " * 12
 
@@ -330,7 +330,7 @@ def test_the_cache_counts_are_those_of_this_assembly() -> None:
     """cache: what the search's cache did meanwhile."""
     from dataclasses import replace
 
-    from memory_anchor.retrieval.context import ContextBuilder
+    from memory_anchor.context.context import ContextBuilder
 
     world = World()
     counts = iter([(5, 7), (6, 7)])

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.context.sections import SHELVES, Body, Recalled, Trust, fit
 from memory_anchor.core import Core
 from memory_anchor.hooks import RECALLED_TOKENS_MAX, RULES_TOKENS_MAX, Hooks
+from memory_anchor.language.tokens import count_tokens, estimate_tokens
 from memory_anchor.model import Actor
-from memory_anchor.retrieval.sections import SHELVES, Body, Recalled, Trust, fit
-from memory_anchor.text.tokens import count_tokens, estimate_tokens
 
 O200K = bpe_openai.get_encoding("o200k_base")
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=400)

@@ -7,9 +7,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.cooccurrence import WANTED_MOST, TagNeighbours, TagTable, affinity, count_tags
+from memory_anchor.language.terms import terms
 from memory_anchor.model import Tag
-from memory_anchor.text.terms import terms
+from memory_anchor.recall.cooccurrence import WANTED_MOST, TagNeighbours, TagTable, affinity, count_tags
 
 NAMES = st.sampled_from(["deploy", "nginx", "ci-cd", "部署", "front end", "salary", "oncall"])
 TAGGED = st.lists(st.tuples(st.sampled_from(["p|a", "u|me", "u|you"]), st.lists(NAMES, max_size=4)), max_size=20)

@@ -11,9 +11,9 @@ import pytest
 
 from memory_anchor.adapters.audit import NOT_STORED, RECOVERED, JsonlAudit
 from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.care import purge
 from memory_anchor.core import Core
 from memory_anchor.errors import Unavailable
-from memory_anchor.lifecycle import purge
 from memory_anchor.model import COLLECTIONS, Actor, Caller, Scope
 from memory_anchor.ports import Entry
 from memory_anchor.testing import ManualClock, ephemeral_core

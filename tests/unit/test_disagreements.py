@@ -12,9 +12,10 @@ import pytest
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
-from memory_anchor.ingestion.reconcile import Decision, decide
-from memory_anchor.lifecycle.disagreements import ANSWERS_WAITING, RecalledTogether
-from memory_anchor.lifecycle.upkeep import Limits
+from memory_anchor.hashing import content_hash
+from memory_anchor.ingest.reconcile import Decision, decide
+from memory_anchor.language.indexing import embedded_text, searched_words
+from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.model import (
     Actor,
     Caller,
@@ -29,12 +30,11 @@ from memory_anchor.model import (
     Visibility,
 )
 from memory_anchor.ports import DENSE, Entry
-from memory_anchor.retrieval.embedding import AWAITED_TOKENS, awaited_text
+from memory_anchor.recall.embedding import AWAITED_TOKENS, awaited_text
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ScriptedLanguageModel, ephemeral_core
-from memory_anchor.text.hashing import content_hash
-from memory_anchor.text.indexing import embedded_text, searched_words
-from memory_anchor.text.tokens import estimate_tokens
+from memory_anchor.upkeep.disagreements import ANSWERS_WAITING, RecalledTogether
+from memory_anchor.upkeep.upkeep import Limits
 
 QUERY = "which port does the staging server run on"
 OLD, NEW = "The staging server runs on port 8080.", "The staging server runs on port 9090."

@@ -10,10 +10,10 @@ import pytest
 
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.errors import DiskFull, StoreDamaged, Unavailable
-from memory_anchor.interfaces.clients import install
+from memory_anchor.front import doctor
+from memory_anchor.front.clients import install
+from memory_anchor.front.doctor import Check, diagnose, exit_code, probe
 from memory_anchor.model import COLLECTIONS
-from memory_anchor.runtime import doctor
-from memory_anchor.runtime.doctor import Check, diagnose, exit_code, probe
 from memory_anchor.testing import HashEmbedder, ephemeral_core
 from memory_anchor.where import Where
 

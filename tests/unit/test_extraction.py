@@ -7,11 +7,11 @@ import time
 import pytest
 
 from memory_anchor.errors import BadInput
-from memory_anchor.ingestion.extraction import Candidate, extract_by_rules
-from memory_anchor.ingestion.messages import MAX_MESSAGES, Message, conversation, plain
-from memory_anchor.ingestion.perspective import stated
+from memory_anchor.ingest.extraction import Candidate, extract_by_rules
+from memory_anchor.ingest.messages import MAX_MESSAGES, Message, conversation, plain
+from memory_anchor.language.perspective import stated
+from memory_anchor.language.safety import fence
 from memory_anchor.model import MemoryType, Trust
-from memory_anchor.safety import fence
 
 
 def said(*turns: str | tuple[str, str]) -> tuple[Message, ...]:

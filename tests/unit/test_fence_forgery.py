@@ -15,10 +15,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from memory_anchor.context.sections import SHELVES, Body, Recalled
+from memory_anchor.language.safety import FENCE_TAG, fence, neutralise
+from memory_anchor.language.skeleton import skeleton
 from memory_anchor.model import Trust
-from memory_anchor.retrieval.sections import SHELVES, Body, Recalled
-from memory_anchor.safety import FENCE_TAG, fence, neutralise
-from memory_anchor.text.skeleton import skeleton
 
 SAME = str.maketrans(
     "асԁеіӏмоорртухкѕυοαερг‐‑‒–—―−‹⟨《«〈⟪❮›⟩》»〉⟫❯∕⁄\\│ᴀʟʀ▁",

@@ -14,7 +14,7 @@ from memory_anchor.adapters.fetched_models import folder_of, wanted
 from memory_anchor.adapters.rerankers import FASTEMBED_DEFAULT, FastEmbedReranker
 from memory_anchor.app import embedder_of
 from memory_anchor.errors import Unavailable
-from memory_anchor.interfaces.cli.app import app
+from memory_anchor.front.cli.app import app
 from memory_anchor.settings import Settings
 
 Run = Callable[..., Result]

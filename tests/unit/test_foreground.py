@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 from timekit import a_memory, current, day, put, upkeep
 
-from memory_anchor.foreground import Foreground
-from memory_anchor.lifecycle.forgetting import forget
-from memory_anchor.lifecycle.upkeep import UNLIMITED, live, scan
+from memory_anchor.foreground import RequestGate
 from memory_anchor.model import Status
 from memory_anchor.testing import ephemeral_core
+from memory_anchor.upkeep.forgetting import forget
+from memory_anchor.upkeep.upkeep import UNLIMITED, live, scan
 
 FOR_EVER = 60.0
 WAIT_S = 10.0
 
 
-def passes(foreground: Foreground) -> threading.Event:
+def passes(foreground: RequestGate) -> threading.Event:
     """Return an event that is set once background work was let pass, in a thread of its own."""
     passed = threading.Event()
     threading.Thread(target=lambda: (foreground.let_pass(), passed.set()), daemon=True).start()
@@ -28,12 +28,12 @@ def passes(foreground: Foreground) -> threading.Event:
 
 def test_nothing_waits_where_nobody_asks():
     """Rule: asking costs nothing while no request is in work."""
-    assert passes(Foreground(time.monotonic, patience_s=FOR_EVER)).wait(WAIT_S)
+    assert passes(RequestGate(time.monotonic, patience_s=FOR_EVER)).wait(WAIT_S)
 
 
 def test_background_work_goes_on_when_the_last_request_is_answered():
     """Rule: it stands aside while any request is in work, and no longer."""
-    foreground, passed = Foreground(time.monotonic, patience_s=FOR_EVER), threading.Event()
+    foreground, passed = RequestGate(time.monotonic, patience_s=FOR_EVER), threading.Event()
 
     def background():
         foreground.let_pass()
@@ -51,7 +51,7 @@ def test_background_work_goes_on_when_the_last_request_is_answered():
 
 def test_the_pause_between_two_requests_is_no_time_for_background_work():
     """Rule: an agent that asks several things in a row is not answered beside a job."""
-    foreground = Foreground(time.monotonic, patience_s=FOR_EVER, quiet_s=FOR_EVER)
+    foreground = RequestGate(time.monotonic, patience_s=FOR_EVER, quiet_s=FOR_EVER)
     with foreground:
         pass
 
@@ -60,7 +60,7 @@ def test_the_pause_between_two_requests_is_no_time_for_background_work():
 
 def test_the_background_goes_on_once_it_is_quiet():
     """Rule: quiet is a moment, not the end of the day."""
-    foreground = Foreground(time.monotonic, patience_s=FOR_EVER, quiet_s=0.001)
+    foreground = RequestGate(time.monotonic, patience_s=FOR_EVER, quiet_s=0.001)
     with foreground:
         pass
     worker = threading.Thread(target=foreground.let_pass, daemon=True)
@@ -72,7 +72,7 @@ def test_the_background_goes_on_once_it_is_quiet():
 
 def test_a_request_that_fails_is_no_longer_in_work():
     """Rule: an error ends a request too; background work that waited for it goes on."""
-    foreground = Foreground(time.monotonic, patience_s=FOR_EVER)
+    foreground = RequestGate(time.monotonic, patience_s=FOR_EVER)
     with pytest.raises(ValueError, match="failed"), foreground:
         passed = passes(foreground)
         assert not passed.wait(0.05)
@@ -83,7 +83,7 @@ def test_a_request_that_fails_is_no_longer_in_work():
 
 def test_a_long_request_slows_a_job_and_never_stops_it():
     """Rule: patience is bounded."""
-    foreground = Foreground(time.monotonic, patience_s=0.001)
+    foreground = RequestGate(time.monotonic, patience_s=0.001)
     up = replace(upkeep(max_archived_share=1.0), stand_aside=foreground.let_pass)
     put(up, *(a_memory(f"e{i}") for i in range(40)))
 

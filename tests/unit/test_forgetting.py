@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timekit import a_memory, archived, current, day, put, statuses, upkeep, used_at
 
-from memory_anchor.lifecycle.forgetting import FORGET_AUTHOR, POLICIES, expire_events, forget
-from memory_anchor.lifecycle.history import versions_of
-from memory_anchor.lifecycle.undo import apply, plan_last
-from memory_anchor.lifecycle.upkeep import Limits
 from memory_anchor.model import MemoryType, Origin, Scope, Status, Visibility
+from memory_anchor.upkeep.forgetting import FORGET_AUTHOR, POLICIES, expire_events, forget
+from memory_anchor.upkeep.history import versions_of
+from memory_anchor.upkeep.undo import apply, plan_last
+from memory_anchor.upkeep.upkeep import Limits
 from memory_anchor.versions import same_meaning
 
 ALL = {"max_archived_share": 1.0}
@@ -214,7 +214,7 @@ def test_a_memory_used_while_the_job_was_thinking_is_written_with_its_use():
     plan_time_copy = memory
     up.store.set_usage("event_log", {memory.point_id: used_at(1)})
 
-    from memory_anchor.lifecycle.upkeep import Change, write
+    from memory_anchor.upkeep.upkeep import Change, write
     from memory_anchor.versions import revise
 
     step = revise(plan_time_copy, at=day(60), author="job:x", reason="r", status=Status.ARCHIVED)
@@ -225,7 +225,7 @@ def test_a_memory_used_while_the_job_was_thinking_is_written_with_its_use():
 
 def test_a_memory_changed_while_the_job_was_thinking_is_left_alone():
     """Rule: two writers are compared, never overwritten."""
-    from memory_anchor.lifecycle.upkeep import Change, write
+    from memory_anchor.upkeep.upkeep import Change, write
     from memory_anchor.versions import revise
 
     up = upkeep(**ALL)

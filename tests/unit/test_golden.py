@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation import golden, runner
-from memory_anchor.interfaces.cli.app import app
+from memory_anchor.front.cli.app import app
 from memory_anchor.runtime import wire
 
 

@@ -6,9 +6,9 @@ import pytest
 from timekit import a_memory, current, day, put, upkeep
 
 from memory_anchor.errors import NotFound
-from memory_anchor.lifecycle import history
-from memory_anchor.lifecycle.upkeep import Change, write
 from memory_anchor.model import MemoryType, Scope, Status, Tag, Visibility
+from memory_anchor.upkeep import history
+from memory_anchor.upkeep.upkeep import Change, write
 from memory_anchor.versions import revise
 
 

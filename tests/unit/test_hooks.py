@@ -15,12 +15,12 @@ import pytest
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import NotFound, Refused
+from memory_anchor.front.clients import hooks as process
 from memory_anchor.hooks import COLD_START, KEEP, Hooks, clears
-from memory_anchor.interfaces.clients import hooks as process
+from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Actor, Layer, RetrievedSnippet, Scope
 from memory_anchor.runtime import spool
 from memory_anchor.testing import ephemeral_core
-from memory_anchor.text.tokens import count_tokens
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -259,7 +259,7 @@ def test_a_hook_gives_up_when_its_time_is_over(tmp_path: Path) -> None:
 
 def test_the_hook_process_loads_nothing_heavy() -> None:
     """Rule hook.light: it runs at every prompt."""
-    code = "import sys, memory_anchor.interfaces.clients.hooks; print(*sys.modules)"
+    code = "import sys, memory_anchor.front.clients.hooks; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     heavy = {"asyncio", "typing", "dataclasses", "logging", "pathlib", "subprocess", "hashlib", "pydantic", "mcp"}
     assert not heavy & set(ran.stdout.split())

@@ -18,7 +18,7 @@ from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput
-from memory_anchor.interfaces import calls, tool_calls
+from memory_anchor.front import calls, tool_calls
 from memory_anchor.model import COLLECTIONS, RECEIPTS_KEPT, Actor, Caller
 from memory_anchor.runtime import wire
 from memory_anchor.testing import ManualClock, ephemeral_core

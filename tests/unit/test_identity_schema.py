@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.layers import approval
-from memory_anchor.layers.identity_schema import IdentitySchema
+from memory_anchor.identity import approval
+from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.model import ProposalAction, ProposalStatus
 from memory_anchor.testing import PASSPHRASE, ManualClock
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from memory_anchor.care.transfer_files import Imported, exported, imported
 from memory_anchor.core import Core
-from memory_anchor.interfaces import calls
-from memory_anchor.interfaces.transfer_files import Imported, exported, imported
+from memory_anchor.front import calls
 from memory_anchor.model import Actor, Caller
 from memory_anchor.testing import ephemeral_core
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from memory_anchor.model import Citation, Layer, Memory, MemoryType, Scope, Tag
-from memory_anchor.text.indexing import (
+from memory_anchor.language.indexing import (
     CONTEXT_CHARS,
     conversation_context,
     embedded_text,
@@ -14,7 +13,8 @@ from memory_anchor.text.indexing import (
     phrase_text,
     searched_words,
 )
-from memory_anchor.text.terms import term_id
+from memory_anchor.language.terms import term_id
+from memory_anchor.model import Citation, Layer, Memory, MemoryType, Scope, Tag
 
 MAY = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
 

@@ -9,10 +9,10 @@ import pytest
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
-from memory_anchor.lifecycle import undo
-from memory_anchor.lifecycle.upkeep import Limits
 from memory_anchor.model import Actor, Caller, Memory, Outcome, Status
 from memory_anchor.testing import ManualClock
+from memory_anchor.upkeep import undo
+from memory_anchor.upkeep.upkeep import Limits
 
 FIRST, SECOND = "The team lunch is on Tuesday at noon", "The team lunch is on Friday at noon"
 CHANGED = "The team lunch is now on Thursday at noon, no longer on Friday"

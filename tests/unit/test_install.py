@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
-from memory_anchor.interfaces.clients.install import install, uninstall
+from memory_anchor.front.clients.install import install, uninstall
 
 CLAUDE_JSON = '{\n    "numStartups": 3,\n    "mcpServers": {"other": {"command": "x"}},\n    "名": "值"\n}'
 SETTINGS = '{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "mine"}]}]}, "model": "opus"}\n'

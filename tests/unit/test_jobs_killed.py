@@ -22,15 +22,15 @@ from timekit import EMBEDDER, T0, a_memory, current, day, put, upkeep
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.sparse_files import copy_tree
-from memory_anchor.lifecycle.consolidation import consolidate, merge_duplicates
-from memory_anchor.lifecycle.forgetting import expire_events, forget
-from memory_anchor.lifecycle.renewal import renew_words
-from memory_anchor.lifecycle.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
-from memory_anchor.lifecycle.upkeep import COLLECTIONS_KEPT, LifecycleRules, Upkeep
-from memory_anchor.lifecycle.usage import UsageBuffer
 from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag, point_id
 from memory_anchor.ports import DENSE, CollectionSpec
 from memory_anchor.testing import ManualClock
+from memory_anchor.upkeep.consolidation import consolidate, merge_duplicates
+from memory_anchor.upkeep.forgetting import expire_events, forget
+from memory_anchor.upkeep.renewal import renew_words
+from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
+from memory_anchor.upkeep.upkeep import COLLECTIONS_KEPT, LifecycleRules, Upkeep
+from memory_anchor.upkeep.usage import UsageBuffer
 from memory_anchor.where import Where
 
 NIGHT = day(200)

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from memory_anchor.app import build_core
-from memory_anchor.interfaces.cli.app import app
+from memory_anchor.front.cli.app import app
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
@@ -167,8 +167,8 @@ def test_a_purge_leaves_no_byte_of_it_anywhere(data: Path, run: Run, tmp_path: P
 
     assert run("purge", "--matching").exit_code == 4
     human_of(data)
-    monkeypatch.setattr("memory_anchor.interfaces.cli.care.ask_hidden", lambda _: SECRET)
-    monkeypatch.setattr("memory_anchor.interfaces.cli.passphrase.ask_hidden", lambda _: PASSPHRASE)
+    monkeypatch.setattr("memory_anchor.front.cli.care.ask_hidden", lambda _: SECRET)
+    monkeypatch.setattr("memory_anchor.front.cli.passphrase.ask_hidden", lambda _: PASSPHRASE)
     certificate = run("purge", "--matching", input="y\n")
 
     assert certificate.exit_code == 0, certificate.output

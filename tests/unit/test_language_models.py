@@ -15,12 +15,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from memory_anchor.adapters.breaker import FAILURES_TO_OPEN, OPEN_FOR_S
-from memory_anchor.adapters.language_models import (
-    AnthropicModel,
-    FileCounter,
-    NoModel,
-    make_model,
-)
+from memory_anchor.adapters.language_models import AnthropicModel, FileCounter, NoModel, make_model
 from memory_anchor.errors import Unavailable
 from memory_anchor.testing import ManualClock, ScriptedLanguageModel
 

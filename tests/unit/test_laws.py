@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
-from memory_anchor.interfaces import calls
+from memory_anchor.front import calls
 from memory_anchor.model import Actor, Caller, Scope, Status
 from memory_anchor.runtime.wire import own_preamble
 from memory_anchor.testing import ManualClock, ephemeral_core, human_of, signed_call

@@ -11,9 +11,9 @@ import pytest
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
-from memory_anchor.interfaces.tool_calls import get_memory
+from memory_anchor.front.tool_calls import get_memory
 from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.retrieval.reranking import LATE
+from memory_anchor.recall.reranking import LATE
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from memory_anchor.interfaces.cli.app import app
+from memory_anchor.front.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "memory_anchor"

@@ -10,8 +10,8 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
+from memory_anchor.front import tool_calls
 from memory_anchor.hooks import Hooks
-from memory_anchor.interfaces import tool_calls
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from memory_anchor.context.profiles import PROFILES, group_of, narrow, read_tools
+from memory_anchor.context.schemas import strict_schema
 from memory_anchor.errors import BadInput
-from memory_anchor.retrieval.profiles import PROFILES, group_of, narrow, read_tools
-from memory_anchor.text.schemas import strict_schema
-from memory_anchor.text.tokens import count_tokens
+from memory_anchor.language.tokens import count_tokens
 
 ANTHROPIC = {"name": "read_file", "description": "Read", "input_schema": {"type": "object"}}
 OPENAI = {"type": "function", "function": {"name": "web_search", "parameters": {"type": "object"}}}

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.layers import approval
-from memory_anchor.layers import constitution_text as splice
-from memory_anchor.layers.identity_schema import IdentitySchema
+from memory_anchor.identity import approval
+from memory_anchor.identity import constitution_text as splice
+from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.terminal import visible
 from memory_anchor.testing import ManualClock
@@ -339,7 +339,7 @@ def test_a_key_of_the_agents_own_does_not_count(desk: Desk, tmp_path: Path) -> N
     signer = ring.unlock("agent of its own")
     proposal = desk.propose()
     hashed = approval.proposal_hash(proposal, "")
-    at, place = desk.clock.now(), approval.Place("prj", "")
+    at, place = desk.clock.now(), approval.KeyPlace("prj", "")
     forged = [
         approval.confirm(signer, proposal=proposal, hashed=hashed, number=n, by="alice", at=at, place=place)
         for n in (1, 2, 3)

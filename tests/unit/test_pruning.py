@@ -11,10 +11,10 @@ from contextkit import IDENTITY, World, actions, event, fact
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memory_anchor.context.assembly import AssembledContext, PromptAssembler
+from memory_anchor.context.pruning import PrunePolicy, soft_trim
 from memory_anchor.errors import BadInput
-from memory_anchor.retrieval.assembly import AssembledContext, PromptAssembler
-from memory_anchor.retrieval.pruning import PrunePolicy, soft_trim
-from memory_anchor.text.tokens import count_tokens
+from memory_anchor.language.tokens import count_tokens
 
 OUTPUT = "\n".join(f"{n:04d} tests/unit/test_store.py::test_case_{n} PASSED" for n in range(120))
 ORDER = [

@@ -7,11 +7,11 @@ import json
 import pytest
 from timekit import EMBEDDER, a_memory, current, day, put, upkeep
 
+from memory_anchor.care.purge import Cache, LinesFile, WholeFile, beside_store, purge_ids, purge_text
 from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.lifecycle.forgetting import forget
-from memory_anchor.lifecycle.purge import Cache, LinesFile, WholeFile, beside_store, purge_ids, purge_text
-from memory_anchor.lifecycle.upkeep import Change, write
 from memory_anchor.model import COLLECTIONS, Caller, Citation, MemoryType, Scope, Status, Tag
+from memory_anchor.upkeep.forgetting import forget
+from memory_anchor.upkeep.upkeep import Change, write
 from memory_anchor.versions import revise
 from memory_anchor.where import Where
 

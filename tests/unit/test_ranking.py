@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.errors import BadInput
-from memory_anchor.retrieval.ranking import (
+from memory_anchor.recall.ranking import (
     RankingWeights,
     best_first,
     best_of_group,

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from memory_anchor.errors import BadInput
-from memory_anchor.interfaces import http_access
-from memory_anchor.interfaces.cli.app import app
-from memory_anchor.interfaces.clients import hooks
+from memory_anchor.front import http_access
+from memory_anchor.front.cli.app import app
+from memory_anchor.front.clients import hooks
 from memory_anchor.runtime import wire
 from memory_anchor.settings import load_settings
 from memory_anchor.switches import OFF, ON

@@ -12,15 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.activation import first_priority, merged_priority
-from memory_anchor.ingestion.quantities import numbers
-from memory_anchor.ingestion.reconcile import (
-    Policy,
-    Relation,
-    Resolution,
-    decide,
-    relation,
-)
-from memory_anchor.ingestion.slots import contrast, read
+from memory_anchor.ingest.reconcile import Policy, Relation, Resolution, decide, relation
+from memory_anchor.language.quantities import numbers
+from memory_anchor.language.slots import contrast, read
 from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Scope
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)

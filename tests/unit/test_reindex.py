@@ -12,13 +12,13 @@ import pytest
 from timekit import a_memory, day, upkeep
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.lifecycle.reindex import BESIDE, Reindex
-from memory_anchor.lifecycle.renewal import renew_words
-from memory_anchor.lifecycle.upkeep import Limits
+from memory_anchor.care.reindex import BESIDE, Reindex
+from memory_anchor.language.indexing import embedded_text
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import DENSE, DENSE_LOCAL, CollectionSpec, Entry
 from memory_anchor.testing import HashEmbedder
-from memory_anchor.text.indexing import embedded_text
+from memory_anchor.upkeep.renewal import renew_words
+from memory_anchor.upkeep.upkeep import Limits
 from memory_anchor.where import HasVector, Where
 
 OLD, NEW = HashEmbedder(), HashEmbedder(dimensions=32, model="newer")

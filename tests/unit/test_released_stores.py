@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from memory_anchor.interfaces.cli.app import app
-from memory_anchor.interfaces.cli.setup import identity
+from memory_anchor.front.cli.app import app
+from memory_anchor.front.cli.setup import identity
 
 STORES = Path(__file__).resolve().parents[1] / "stores"
 RELEASES = sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz"))

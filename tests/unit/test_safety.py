@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.model import Trust
-from memory_anchor.safety import (
+from memory_anchor.language.safety import (
     FENCE_RULE,
     FENCE_TAG,
     KINDS,
@@ -21,6 +20,7 @@ from memory_anchor.safety import (
     strip_fenced,
     strip_private,
 )
+from memory_anchor.model import Trust
 
 CORPORA = Path(__file__).parent.parent / "corpora"
 CARRIERS = ("{}", "The value is {} here.", "see {}, then retry", "当前值是{}，请核对", "配置{}好的", "见{}。")

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from searching import ACTOR, Bench
 
-from memory_anchor.cooccurrence import TagNeighbours, count_tags
 from memory_anchor.errors import Unavailable
 from memory_anchor.model import Actor, Layer, Scope, Status, Tag, Visibility
 from memory_anchor.ports import DENSE, Entry, Hit, SparseVector
-from memory_anchor.retrieval.request import SearchRequest, admits, where_of
-from memory_anchor.retrieval.search import Searcher
+from memory_anchor.recall.cooccurrence import TagNeighbours, count_tags
+from memory_anchor.recall.request import SearchRequest, admits, where_of
+from memory_anchor.recall.search import Searcher
 from memory_anchor.testing import START
 from memory_anchor.where import Where
 

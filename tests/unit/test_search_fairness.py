@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from searching import ACTOR, Bench
 
-from memory_anchor.retrieval.ranking import RankingWeights
-from memory_anchor.retrieval.request import SearchRequest
-from memory_anchor.retrieval.search import Searcher
+from memory_anchor.recall.ranking import RankingWeights
+from memory_anchor.recall.request import SearchRequest
+from memory_anchor.recall.search import Searcher
 
 
 @pytest.fixture

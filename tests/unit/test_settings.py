@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from memory_anchor.errors import BadInput
-from memory_anchor.interfaces.cli.app import app
-from memory_anchor.retrieval.ranking import RankingWeights
+from memory_anchor.front.cli.app import app
+from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.settings import Settings, Weight, load_settings, with_project_file
 
 

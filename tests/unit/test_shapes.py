@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.interfaces import shapes
+from memory_anchor import shapes
+from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import (
     Citation,
     Constitution,
@@ -29,7 +30,6 @@ from memory_anchor.model import (
     Usage,
     WriteOutcome,
 )
-from memory_anchor.text.tokens import count_tokens
 
 NOW = datetime(2025, 12, 15, 12, 0, tzinfo=UTC)
 READER = Scope(account="local", project="p1", user="me", agent="claude-code", conversation="c1")

@@ -20,12 +20,12 @@ from memory_anchor.adapters import snapshot_file
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from memory_anchor.app import build_core
+from memory_anchor.care import backup
 from memory_anchor.model import Actor, Layer, Memory, MemoryType, Scope, Status, Tag, Visibility
 from memory_anchor.ports import DENSE, CollectionSpec, Entry, Mark
-from memory_anchor.retrieval import index, mirror
-from memory_anchor.retrieval.request import SearchRequest
-from memory_anchor.retrieval.search import Searcher
-from memory_anchor.runtime import backup
+from memory_anchor.recall import index, mirror
+from memory_anchor.recall.request import SearchRequest
+from memory_anchor.recall.search import Searcher
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import START, HashEmbedder, ManualClock

@@ -11,9 +11,9 @@ import pytest
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import Unavailable
+from memory_anchor.front.backend import MemoryBackend
 from memory_anchor.model import Actor, Caller, Layer, Scope
 from memory_anchor.runtime import spool, wire
-from memory_anchor.runtime.backend import MemoryBackend
 from memory_anchor.runtime.engine import StatePost
 from memory_anchor.runtime.service import Service
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from timekit import a_memory, day, put, upkeep, used_at
 
-from memory_anchor.lifecycle import statistics as stats_module
-from memory_anchor.lifecycle.statistics import sparkline, statistics
 from memory_anchor.model import MemoryType, Scope, Status, Visibility
+from memory_anchor.upkeep import statistics as stats_module
+from memory_anchor.upkeep.statistics import sparkline, statistics
 
 
 def a_store():

@@ -13,9 +13,9 @@ from typer.testing import Result
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
-from memory_anchor.interfaces import tool_calls
-from memory_anchor.interfaces.clients import hooks as hook
-from memory_anchor.interfaces.tool_specs import TOOLS, ToolSpec
+from memory_anchor.front import tool_calls
+from memory_anchor.front.clients import hooks as hook
+from memory_anchor.front.tool_specs import TOOLS, ToolSpec
 from memory_anchor.model import Actor
 from memory_anchor.runtime import spool
 from memory_anchor.runtime.lock import DirectoryLock

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.text.hashing import content_hash, stable_hash
-from memory_anchor.text.terms import K1, is_chinese, phrases, query_terms, term_id, terms, weighted
+from memory_anchor.hashing import content_hash, stable_hash
+from memory_anchor.language.terms import K1, is_chinese, phrases, query_terms, term_id, terms, weighted
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from memory_anchor.text.terms import K1, is_chinese, phrases, query_terms, term_
         ("getUserName", "the bug is in getUserName()"),
         ("user name", "the bug is in getUserName()"),
         ("search_memory", "fixed search_memory"),
-        ("terms.py", "see memory_anchor/text/terms.py"),
-        ("memory_anchor/text/terms.py", "see memory_anchor/text/terms.py"),
+        ("terms.py", "see memory_anchor/language/terms.py"),
+        ("memory_anchor/language/terms.py", "see memory_anchor/language/terms.py"),
         ("E0382", "rustc says error[E0382]: use of moved value"),
         ("1.20.0", "pinned to v1.20.0"),
         ("3f2a9c1", "reverted in 3f2a9c1"),

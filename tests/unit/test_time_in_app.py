@@ -117,7 +117,7 @@ def test_the_figures_are_told_through_the_process(core, tmp_path):
 
 def test_what_a_job_archived_an_undo_brings_back_to_search(core, clock, tmp_path):
     """Rule: a night's forgetting is one change; searches see both at once."""
-    from memory_anchor.lifecycle import undo
+    from memory_anchor.upkeep import undo
 
     anchor = door(core, tmp_path)
     anchor.log_event("an old thing happened")
@@ -133,8 +133,8 @@ def test_what_a_job_archived_an_undo_brings_back_to_search(core, clock, tmp_path
 
 def test_an_agent_cannot_purge(core, tmp_path):
     """Rule: nothing an agent does erases."""
+    from memory_anchor.care.purge import purge_text
     from memory_anchor.errors import Refused
-    from memory_anchor.lifecycle.purge import purge_text
 
     anchor = door(core, tmp_path)
     anchor.log_event("a secret thing happened")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from memory_anchor.retrieval.timewords import TimeWords, time_range
+from memory_anchor.language.timewords import TimeWords, time_range
 
 NOW = datetime(2025, 12, 17, 15, 30, tzinfo=UTC)
 """A Wednesday."""

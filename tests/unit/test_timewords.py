@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.retrieval.timerules import RECENT_DAYS, number
-from memory_anchor.retrieval.timewords import time_range
+from memory_anchor.language.timerules import RECENT_DAYS, number
+from memory_anchor.language.timewords import time_range
 
 NOW = datetime(2025, 12, 17, 15, 30, tzinfo=UTC)
 """A Wednesday."""

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.text import tokens
-from memory_anchor.text.tokens import count_tokens, cut_to_tokens, estimate_tokens
+from memory_anchor.language import tokens
+from memory_anchor.language.tokens import count_tokens, cut_to_tokens, estimate_tokens
 
 ROOT = Path(__file__).parents[2]
 ENGLISH = (

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from memory_anchor.errors import BadInput
-from memory_anchor.interfaces import tool_calls, tool_specs
-from memory_anchor.interfaces.tool_specs import ALIASES, STANDARD_TOKENS_MAX, TOOLS, callable_tools, listed, resolve
-from memory_anchor.text.tokens import count_tokens
+from memory_anchor.front import tool_calls, tool_specs
+from memory_anchor.front.tool_specs import ALIASES, STANDARD_TOKENS_MAX, TOOLS, callable_tools, listed, resolve
+from memory_anchor.language.tokens import count_tokens
 
 MINIMAL = ["get_constitution", "search_memory", "save_memory", "log_event", "promote_to_fact"]
 EVERY = [spec.name for spec in TOOLS]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.ingestion.transcripts import parse_transcript, read_transcript
+from memory_anchor.ingest.transcripts import parse_transcript, read_transcript
 
 
 def lines(*rows: object) -> bytes:

@@ -14,15 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.adapters.payload import to_payload
+from memory_anchor.care.transfer import export_instant, export_page
+from memory_anchor.care.transfer_files import Imported, exported, imported
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
-from memory_anchor.interfaces import calls
-from memory_anchor.interfaces.transfer_files import Imported, exported, imported
-from memory_anchor.lifecycle.transfer import export_instant, export_page
+from memory_anchor.front import calls
+from memory_anchor.hashing import content_hash
 from memory_anchor.model import Actor, Caller, Layer, MemoryType, Scope
 from memory_anchor.ports import Entry
 from memory_anchor.testing import ManualClock, ephemeral_core
-from memory_anchor.text.hashing import content_hash
 
 
 def asking(core: Core, project: str = "", actor: Actor | None = None) -> Callable[..., dict[str, Any]]:

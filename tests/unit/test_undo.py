@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timekit import T0, a_memory, current, day, put, upkeep
 
-from memory_anchor.lifecycle import undo
-from memory_anchor.lifecycle.history import versions_of
-from memory_anchor.lifecycle.upkeep import Change, write
 from memory_anchor.model import FOUND_STATES, MemoryType, Origin, Scope, Status, Visibility
+from memory_anchor.upkeep import undo
+from memory_anchor.upkeep.history import versions_of
+from memory_anchor.upkeep.upkeep import Change, write
 from memory_anchor.versions import meaning_of, revise
 
 READER = Scope()

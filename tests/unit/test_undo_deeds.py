@@ -12,12 +12,12 @@ from timekit import a_memory, current, day, put, statuses, upkeep
 from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
-from memory_anchor.lifecycle import undo
-from memory_anchor.lifecycle.consolidation import merge_duplicates
-from memory_anchor.lifecycle.settling import finish_supersedes, reconsolidate
-from memory_anchor.lifecycle.undo import UndoPlan
 from memory_anchor.model import Actor, Caller, MemoryType, Origin, Outcome, Scope, Status
 from memory_anchor.testing import ManualClock
+from memory_anchor.upkeep import undo
+from memory_anchor.upkeep.consolidation import merge_duplicates
+from memory_anchor.upkeep.settling import finish_supersedes, reconsolidate
+from memory_anchor.upkeep.undo import UndoPlan
 
 READER = Scope()
 OLD, NEW = "The gateway listens on port 8443", "The gateway now listens on port 9443, no longer 8443"

@@ -8,11 +8,11 @@ import pytest
 from timekit import a_memory, current, day, put, upkeep
 
 from memory_anchor.errors import Unavailable
-from memory_anchor.lifecycle import usage as usage_module
-from memory_anchor.lifecycle.upkeep import Change, write
-from memory_anchor.lifecycle.usage import UsageBuffer
 from memory_anchor.model import Layer, Status, Usage
 from memory_anchor.testing import ManualClock
+from memory_anchor.upkeep import usage as usage_module
+from memory_anchor.upkeep.upkeep import Change, write
+from memory_anchor.upkeep.usage import UsageBuffer
 from memory_anchor.versions import revise
 
 

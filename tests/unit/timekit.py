@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.lifecycle.upkeep import LifecycleRules, Upkeep, every_current
+from memory_anchor.hashing import content_hash
+from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.model import COLLECTIONS, LAYER_OF_TYPE, Memory, MemoryType, Origin, Scope, Status, Usage
 from memory_anchor.ports import DENSE, CollectionSpec, Entry
 from memory_anchor.testing import HashEmbedder
-from memory_anchor.text.hashing import content_hash
-from memory_anchor.text.indexing import embedded_text, searched_words
+from memory_anchor.upkeep.upkeep import LifecycleRules, Upkeep, every_current
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 EMBEDDER = HashEmbedder()

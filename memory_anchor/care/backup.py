@@ -1,0 +1,490 @@
+"""Backups: one private tar.gz with everything that cannot be made anew, and how a directory becomes it again.
+
+Made while serving, under the writers' lock: every version with its vectors (so that restoring embeds nothing), the
+audit trail, identity, projects, proposals, jobs. Shard files are not copied: they are a hundred times as long as what
+they hold, and in motion. The manifest, first in the archive, names every member's hash, and nothing is changed before
+all of them fit.
+
+Restoring builds the whole directory beside the old one and then moves entries in under a journal: the old ones to
+`replaced-N/`, the new ones to their place. The journal is written when the new side is complete, and whoever opens the
+directory next finishes it, so a crash leaves the old or the new. Rejected: renaming the directory itself, which takes
+its lock and its running engine's socket away, and is two renames with nothing in between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from memory_anchor.adapters.payload import from_payload, to_payload
+from memory_anchor.adapters.restoring import JOURNAL, finish_restore
+from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
+from memory_anchor.care.purge import readings, texts_in
+from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
+from memory_anchor.files import make_folder, make_private, ours, replace_durably, write_whole
+from memory_anchor.language.indexing import searched_words
+from memory_anchor.model import COLLECTIONS
+from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
+from memory_anchor.runtime.wire import VERSION
+from memory_anchor.upkeep.leases import RUNNER_FILE
+from memory_anchor.where import Where
+
+if TYPE_CHECKING:
+    from memory_anchor.core import Core
+    from memory_anchor.ports import MemoryStore
+    from memory_anchor.runtime.lock import DirectoryLock
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+KNOWN_FILE = "backups.json"
+REPLACED, STAGING = "replaced-", "restore-"
+STAYS = frozenset({"store.lock", "run", "logs", "handshakes", "backups", RUNNER_FILE, KNOWN_FILE, JOURNAL})
+"""Entries of a data directory that are the machine's and no part of a backup; the store comes as its memories."""
+CHUNK = 1_000
+"""Versions a member: one chunk is what a restore holds in memory."""
+MANIFEST_BYTES_MAX = 64 << 20
+COPY_BYTES = 1 << 20
+GZIP_LEVEL = 3
+"""Vectors do not compress; a higher level costs time and gains nothing."""
+KNOWN_MAX = 1_000
+SAME_SECOND_MAX = 100
+KEY_MEMBERS = ("identity/approver.json", "identity/known_approvers.json")
+Json = dict[str, Any]
+
+
+# --- create ----------------------------------------------------------------------------------------------------
+
+
+def create(core: Core, target: Path) -> Json:
+    """Write a backup to `target` (a folder: a file named after the time in it); return {file, bytes, versions}.
+
+    Raises DiskFull, Refused: it cannot be written, or something is there already; nothing is left of it then.
+    """
+    now = core.clock.now()
+    if target.is_dir():
+        target = _free_name(target, f"memory-anchor-{now:%Y%m%dT%H%M%SZ}")
+    elif os.path.lexists(target):
+        raise Refused(f"{target} is there already; a backup is a new file: name another, or a folder")
+    parts = target.with_name(f".{target.name}.{os.getpid()}.parts")
+    try:
+        make_folder(target.parent)
+        parts.mkdir(mode=0o700)
+        core.services.usage.flush()
+        with core.services.records.lock:
+            collections = {name: _written(core.services.store, name, parts) for name in COLLECTIONS}
+            with core.audit.still():
+                _copy_files(core, parts)
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "made_at": now.isoformat(),
+            "store": core.services.store.kind,
+            "collections": collections,
+        }
+        _pack(parts, manifest, target)
+        _note_known(core.data_dir, target, now.isoformat())
+        versions = sum(held["versions"] for held in collections.values())
+        return {"file": str(target), "bytes": target.stat().st_size, "versions": versions}
+    except OSError as error:
+        raise ours(error, target) from error
+    finally:
+        shutil.rmtree(parts, ignore_errors=True)
+
+
+def _free_name(folder: Path, name: str) -> Path:
+    """Return a name in a folder that nothing has; several backups may be made in one second."""
+    names = (folder / f"{name}{f'-{again}' if again else ''}.tar.gz" for again in range(SAME_SECOND_MAX))
+    free = next((path for path in names if not os.path.lexists(path)), None)
+    if free is None:
+        raise Refused(f"{folder} holds {SAME_SECOND_MAX} backups of this second; try again")
+    return free
+
+
+def _written(store: MemoryStore, name: str, parts: Path) -> Json:
+    """Write one collection's versions and vectors in chunks; return what the manifest says of it."""
+    versions, chunk = 0, 0
+    after: str | None = None
+    while True:
+        entries, after = store.scan(name, Where(), page=CHUNK, after=after, with_vectors=True)
+        if entries:
+            _write_chunk(parts, f"{name}-{chunk:06d}", entries)
+        versions, chunk = versions + len(entries), chunk + 1
+        if after is None:
+            break
+    return {"versions": versions, "embedders": {key: asdict(who) for key, who in store.embedders(name).items()}}
+
+
+def _write_chunk(parts: Path, name: str, entries: list[Entry]) -> None:
+    import numpy as np
+
+    make_private(parts / "memories")
+    lines = [json.dumps(to_payload(entry.memory), ensure_ascii=False) + "\n" for entry in entries]
+    (parts / "memories" / f"{name}.jsonl").write_bytes("".join(lines).encode())
+    arrays: dict[str, Any] = {}
+    for vector in sorted({key for entry in entries for key in entry.vectors}):
+        having = [entry for entry in entries if vector in entry.vectors]
+        arrays[f"points|{vector}"] = np.asarray([entry.memory.point_id for entry in having])
+        arrays[f"rows|{vector}"] = np.stack([entry.vectors[vector] for entry in having]).astype(np.float32)
+    with (parts / "memories" / f"{name}.npz").open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def _copy_files(core: Core, parts: Path) -> None:
+    """Copy everything beside the store: files are small, and replaced whole or appended to."""
+    from memory_anchor.care.transfer_files import known_projects, proposals_of
+
+    for path in _own_entries(core.data_dir):
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            name = file.relative_to(core.data_dir).as_posix()
+            if file.is_symlink() or not file.is_file() or file.suffix in (".lock", ".tmp", ".new"):
+                continue
+            (parts / "files" / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copyfile(file, parts / "files" / name)
+    for project, aliases in known_projects(core.data_dir).items():
+        for proposal, text in proposals_of(core.data_dir, project, aliases).items():
+            kept = parts / "files" / "imported" / "proposals" / project / f"{proposal}.yaml"
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            kept.write_text(text, encoding="utf-8", newline="")
+
+
+def _own_entries(data_dir: Path) -> list[Path]:
+    """Return what of a data directory belongs in a backup as files."""
+    apart = ("store", SNAPSHOT_FILE)  # the store is exported; what is derived from it is not kept
+    return [path for path in sorted(data_dir.iterdir()) if _belongs(path.name) and path.name not in apart]
+
+
+def _belongs(name: str) -> bool:
+    return name not in STAYS and not name.startswith((REPLACED, STAGING))
+
+
+def _pack(parts: Path, manifest: Json, target: Path) -> None:
+    """Write the archive beside its place, durable, and rename it there."""
+    files = {path.relative_to(parts).as_posix(): path for path in sorted(parts.rglob("*")) if path.is_file()}
+    told = {**manifest, "files": {name: _fingerprint(path) for name, path in files.items()}}
+    head = json.dumps(told, ensure_ascii=False, indent=1).encode()
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with (
+            os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as raw,
+            tarfile.open(fileobj=raw, mode="w:gz", compresslevel=GZIP_LEVEL) as archive,
+        ):
+            archive.addfile(_member(MANIFEST, len(head)), io.BytesIO(head))
+            for name, path in files.items():
+                with path.open("rb") as content:
+                    archive.addfile(_member(name, path.stat().st_size), content)
+        replace_durably(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _member(name: str, size: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size, 0o600
+    return member
+
+
+def _fingerprint(path: Path) -> list[Any]:
+    with path.open("rb") as file:
+        return [hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size]
+
+
+# --- what is known -----------------------------------------------------------------------------------------------
+
+
+def known(data_dir: Path) -> list[Json]:
+    """Return the backups made of this directory, oldest first: [{file, made_at}]."""
+    try:
+        held = json.loads((data_dir / KNOWN_FILE).read_text(encoding="utf-8"))
+        return [{"file": str(one["file"]), "made_at": str(one["made_at"])} for one in held["backups"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _note_known(data_dir: Path, target: Path, made_at: str) -> None:
+    others = [one for one in known(data_dir) if one["file"] != str(target) and Path(one["file"]).exists()]
+    _keep_known(data_dir, [*others, {"file": str(target), "made_at": made_at}][-KNOWN_MAX:])
+
+
+def forget_known(data_dir: Path, target: Path) -> None:
+    """Take one backup off the list again: its maker deleted it, and a purge need not speak of it."""
+    _keep_known(data_dir, [one for one in known(data_dir) if one["file"] != str(target)])
+
+
+def _keep_known(data_dir: Path, backups: list[Json]) -> None:
+    write_whole(data_dir / KNOWN_FILE, json.dumps({"backups": backups}, indent=1).encode())
+
+
+# --- read --------------------------------------------------------------------------------------------------------
+
+
+def unpacked(file: Path, folder: Path) -> Json:
+    """Unpack a backup into the new folder `folder` and return its manifest; every byte was compared with it.
+
+    Raises NotFound: no such file. StoreDamaged: it is no backup of ours, or not as it was made.
+    """
+    if not file.is_file():
+        raise NotFound(f"no backup {file}; `memory-anchor backup create` writes one")
+    make_private(folder)
+    try:
+        with tarfile.open(file, mode="r:gz") as archive:
+            manifest = _manifest(archive)
+            waiting: dict[str, Any] = dict(manifest["files"])
+            for member in archive:
+                if member.name == MANIFEST:
+                    continue
+                digest, size = waiting.pop(member.name)
+                source = archive.extractfile(member)
+                if source is None or not _stays_inside(member.name) or member.size != size:
+                    raise ValueError(member.name)
+                _unpack(source, folder / member.name, digest)
+            if waiting:
+                raise ValueError(min(waiting))
+            return manifest
+    except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise ours(error, folder) from error
+        raise StoreDamaged(
+            f"{file} is not a whole backup of memory-anchor ({type(error).__name__}); nothing was changed, use another."
+        ) from error
+
+
+def unpack_keys(file: Path, folder: Path) -> None:
+    """Copy a backup's key files, and nothing else, below the new folder `folder`; see `unpacked` for what it raises."""
+    make_private(folder)
+    try:
+        with tarfile.open(file, mode="r:gz") as archive:
+            wanted = _manifest(archive)["files"]
+            for member in archive:
+                name = member.name.removeprefix("files/")
+                source = archive.extractfile(member) if name in KEY_MEMBERS else None
+                if source is not None:
+                    _unpack(source, folder / name, wanted[member.name][0])
+    except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise StoreDamaged(f"{file} is not a whole backup of memory-anchor ({type(error).__name__})") from error
+
+
+def _stays_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and "\\" not in name and "\0" not in name
+
+
+def _manifest(archive: tarfile.TarFile) -> Json:
+    first = archive.next()
+    content = archive.extractfile(first) if first is not None and first.name == MANIFEST else None
+    if first is None or content is None or first.size > MANIFEST_BYTES_MAX:
+        raise ValueError("the manifest is missing")
+    manifest: Json = json.loads(content.read())
+    if manifest["format"] != FORMAT or set(manifest["collections"]) - set(COLLECTIONS):
+        raise ValueError("made by another version")
+    return manifest
+
+
+def _unpack(source: Any, path: Path, digest: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    hashed = hashlib.sha256()
+    with path.open("xb") as out:
+        while chunk := source.read(COPY_BYTES):
+            hashed.update(chunk)
+            out.write(chunk)
+    if hashed.hexdigest() != digest:
+        raise ValueError(path.name)
+
+
+def chunks(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, list[Entry]]]:
+    """Yield (collection, entries) of an unpacked backup, words made anew, vectors as they were."""
+    for collection in manifest["collections"]:
+        for path in sorted((folder / "memories").glob(f"{collection}-*.jsonl")):
+            with path.open("rb") as file:
+                memories = [from_payload(json.loads(line)) for line in file]
+            rows = _rows(path.with_suffix(".npz"))
+            yield collection, [Entry(m, rows.get(m.point_id, {}), searched_words(m)) for m in memories]
+
+
+def _rows(path: Path) -> dict[str, dict[str, Any]]:
+    """Return point id -> vector name -> row."""
+    import numpy as np
+
+    found: dict[str, dict[str, Any]] = {}
+    with np.load(path, allow_pickle=False) as arrays:
+        for key in arrays.files:
+            kind, _, vector = key.partition("|")
+            if kind == "points":
+                for point, row in zip(arrays[key].tolist(), arrays[f"rows|{vector}"], strict=True):
+                    found.setdefault(point, {})[vector] = row
+    return found
+
+
+# --- restore -------------------------------------------------------------------------------------------------------
+
+
+def is_empty(data_dir: Path) -> bool:
+    """Return whether a directory holds no memory of ours: nothing but what processes leave."""
+    return not data_dir.exists() or not any(_belongs(path.name) for path in data_dir.iterdir())
+
+
+def restore(
+    data_dir: Path,
+    file: Path,
+    *,
+    force: bool,
+    lock: DirectoryLock,
+    open_store: Callable[[Path], MemoryStore],
+    tick: Callable[[int, int], None],
+) -> Json:
+    """Make `data_dir` what the backup says; return {versions, made_at, replaced}. lock: held for `data_dir`.
+
+    open_store: makes the store of a (new) data directory. replaced: where the old entries lie now, "" for none.
+    Raises Refused: the directory is in use as a memory, and `force` is not given. See `unpacked` for the rest.
+    """
+    finish_restore(data_dir)
+    if not is_empty(data_dir) and not force:
+        raise Refused(
+            f"{data_dir} holds a memory; nothing was changed. With --force it is moved aside, never deleted, "
+            "or set MEMORY_ANCHOR_DATA_DIR to an empty folder."
+        )
+    if not lock.held:
+        raise Refused(f"{data_dir} is not locked; a restore holds its lock")
+    for stray in data_dir.glob(f"{STAGING}*"):
+        shutil.rmtree(stray)
+    staging = data_dir / f"{STAGING}{os.getpid()}"
+    try:
+        manifest = unpacked(file, staging / "archive")
+        new = staging / "new"
+        new.mkdir(mode=0o700)
+        total = sum(held["versions"] for held in manifest["collections"].values())
+        _fill(open_store(new), staging / "archive", manifest, lambda done: tick(done, total))
+        if (staging / "archive" / "files").is_dir():
+            for path in (staging / "archive" / "files").iterdir():
+                if _belongs(path.name):
+                    path.replace(new / path.name)
+        shutil.rmtree(staging / "archive")
+        if hasattr(os, "sync"):
+            os.sync()  # every file of the new side, before the journal says that it is there
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    old = [path.name for path in data_dir.iterdir() if _belongs(path.name)]
+    aside = next_aside(data_dir) if old else ""
+    journal = {"staging": staging.name, "aside": aside, "old": old}
+    write_whole(data_dir / JOURNAL, json.dumps(journal).encode())
+    finish_restore(data_dir)
+    return {"versions": total, "made_at": manifest["made_at"], "replaced": str(data_dir / aside) if aside else ""}
+
+
+def _fill(store: MemoryStore, archive: Path, manifest: Mapping[str, Any], tick: Callable[[int], None]) -> None:
+    try:
+        for name in COLLECTIONS:
+            held = manifest["collections"].get(name, {"embedders": {}})
+            store.open_collection(
+                name, CollectionSpec({key: EmbedderIdentity(**who) for key, who in held["embedders"].items()})
+            )
+            if store.count(name, Where()):
+                raise Refused(f"collection {name!r} of the store holds memories already; restore into an empty one")
+        done = 0
+        for collection, entries in chunks(archive, manifest):
+            store.put(collection, entries)
+            done += len(entries)
+            tick(done)
+        store.flush()
+    except BadInput as error:
+        raise StoreDamaged(f"the backup holds what is no memory ({error}); nothing was changed.") from error
+    finally:
+        store.close()
+
+
+def next_aside(data_dir: Path) -> str:
+    taken = [path.name.removeprefix(REPLACED) for path in data_dir.glob(f"{REPLACED}*")]
+    return f"{REPLACED}{1 + max((int(name) for name in taken if name.isdigit()), default=0)}"
+
+
+# --- purge ---------------------------------------------------------------------------------------------------------
+
+
+class KnownBackups:
+    """What a purge reaches of backups: those noted here are written again without what matches."""
+
+    name = "known backups"
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+
+    def erase(self, matches: Callable[[str], bool]) -> int:
+        """Erase matching versions and search contexts, and whole other files that match; return how many there were."""
+        return sum(_without(Path(one["file"]), matches) for one in known(self._data_dir) if Path(one["file"]).is_file())
+
+
+def out_of_reach(data_dir: Path) -> list[str]:
+    """Return what of this directory's past a purge cannot write again: what a restore moved aside, lost backups."""
+    moved = [str(path) for path in sorted(data_dir.glob(f"{REPLACED}*"))]
+    return moved + [one["file"] for one in known(data_dir) if not Path(one["file"]).is_file()]
+
+
+def _without(file: Path, matches: Callable[[str], bool]) -> int:
+    parts = file.with_name(f".{file.name}.{os.getpid()}.parts")
+    shutil.rmtree(parts, ignore_errors=True)
+    try:
+        manifest = unpacked(file, parts)
+        gone = sum(_thinned(path, manifest, matches) for path in sorted((parts / "memories").glob("*.jsonl")))
+        for path in sorted((parts / "files").rglob("*")):
+            if path.is_file() and path.parent.name != "audit" and matches(readings(path)):
+                path.unlink()
+                gone += 1
+        if gone:
+            _pack(parts, {name: value for name, value in manifest.items() if name != "files"}, file)
+        return gone
+    except OSError as error:
+        raise ours(error, file) from error
+    finally:
+        shutil.rmtree(parts, ignore_errors=True)
+
+
+def _thinned(path: Path, manifest: Json, matches: Callable[[str], bool]) -> int:
+    """Rewrite one chunk without what matches, count the versions out of the manifest, return how many were changed.
+
+    As in the store, a version that matches by its search context alone stays, without that and its vectors.
+    """
+    import numpy as np
+
+    with path.open("rb") as stored:
+        lines = list(stored)
+    clean = [_without_match(line, matches) for line in lines]
+    kept = [line for line in clean if line]
+    changed = sum(line != was for line, was in zip(clean, lines, strict=True))
+    if not changed:
+        return 0
+    path.write_bytes(b"".join(kept))
+    whole = [line for line, was in zip(clean, lines, strict=True) if line == was]
+    left = {from_payload(json.loads(line)).point_id for line in whole}
+    with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
+        held = {key: arrays[key] for key in arrays.files}
+    for key in [key for key in held if key.startswith("points|")]:
+        stays = np.asarray([point in left for point in held[key].tolist()], dtype=bool)
+        rows = key.replace("points|", "rows|", 1)
+        held[key], held[rows] = held[key][stays], held[rows][stays]
+    with path.with_suffix(".npz").open("wb") as file:
+        np.savez(file, **held)
+    manifest["collections"][path.name.rpartition("-")[0]]["versions"] -= len(lines) - len(kept)
+    return changed
+
+
+def _without_match(line: bytes, matches: Callable[[str], bool]) -> bytes:
+    """Return a version's line as it may stay in a backup, empty when it may not."""
+    payload = json.loads(line)
+    if not matches(_said(payload)):
+        return line
+    if payload.pop("context", "") and not matches(_said(payload)):
+        return (json.dumps(payload, ensure_ascii=False) + "\n").encode()
+    return b""
+
+
+def _said(payload: Json) -> str:
+    """Return a version's texts with its own id quoted: one that only refers to what is erased by id stays."""
+    return "\n".join([f'"{payload["id"]}"', *texts_in(payload)])

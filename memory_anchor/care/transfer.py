@@ -1,0 +1,262 @@
+"""Everything out as JSON lines, and in again without a loss: pages of versions, merged by `id` and `version`.
+
+An export shows one instant: a version that replaced another after the export began is left out and its predecessor
+told as current, so a memory appears once however busy its writers are. An import is a union: a version that is stored
+is skipped, a new one is put where it belongs in its memory's history, and which one is current follows from that.
+So importing twice, or again after a kill, comes to the same end. Two different memories under one id are told apart
+by when they were first recorded, and the second is refused by its line. Nothing is held but one page; vectors are
+derived and made behind. Payloads come in as functions, since how a memory is written down is the adapters' business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from memory_anchor.errors import BadInput
+from memory_anchor.hashing import content_hash
+from memory_anchor.language.indexing import searched_words
+from memory_anchor.model import COLLECTIONS, HISTORY, Layer, Memory, Scope, audiences
+from memory_anchor.ports import Entry, MemoryStore
+from memory_anchor.where import AnyOf, Between, Condition, OneOf, Where
+
+PAGE = 100
+"""Versions a page: one page and its JSON stay under a megabyte or two, far from what one answer may hold."""
+ID_MAX = 64
+CONTENT_MAX = 100_000
+"""Characters of one exported text: what redaction or a merge made longer than a write may be comes back too."""
+VERSION_MAX = 1_000_000
+_SCAN = 500
+_TICK = timedelta(microseconds=1)
+IMPORTED_LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT, Layer.IDENTITY_SCHEMA)
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How a memory becomes a JSON object and back; `load` raises BadInput."""
+
+    dump: Callable[[Memory], Json]
+    load: Callable[[Mapping[str, Any]], Memory]
+
+
+# --- out -------------------------------------------------------------------------------------------------------
+
+
+def export_instant(store: MemoryStore, now: datetime) -> datetime:
+    """Return the instant an export shows: now, or the newest version's if the clock was once ahead."""
+    newest = [
+        memory.recorded_at
+        for name in COLLECTIONS
+        for memory in store.find(name, Where(), limit=1, order_by="recorded_at", descending=True)
+    ]
+    return max([now, *newest])
+
+
+def export_page(
+    store: MemoryStore,
+    collection: str,
+    *,
+    at: datetime,
+    versions: bool,
+    project: str | None = None,
+    reader: Scope | None = None,
+    after: str | None = None,
+    page: int = PAGE,
+) -> tuple[list[Memory], str | None]:
+    """Return one page as it stood at `at`, and the cursor of the next (None at the end).
+
+    versions: older versions too. project: only this project's, None for all. reader: only what this one may read, None
+    for all.
+    """
+    conditions: list[Condition] = [OneOf("project", (project,))] if project is not None else []
+    if reader is not None:
+        conditions.append(OneOf("audience", tuple(sorted(audiences(reader)))))
+    if not versions:
+        was_current = Where((Between("recorded_to", at_least=at + _TICK),))
+        conditions.append(AnyOf((was_current, Where((), (OneOf("state", (HISTORY,)),)))))
+    entries, following = store.scan(collection, Where(tuple(conditions)), page=page, after=after)
+    told = (as_it_stood(entry.memory, at) for entry in entries)
+    if reader is not None:  # what went before an event may be for others; it is found by it, never shown
+        told = (replace(memory, context="") if memory is not None else None for memory in told)
+    return [memory for memory in told if memory is not None and (versions or memory.is_current)], following
+
+
+def as_it_stood(memory: Memory, at: datetime) -> Memory | None:
+    """Return a version as it was at `at`: still current if it was closed later, None if it replaced one later."""
+    if memory.version > 1 and memory.recorded_at > at:
+        return None
+    if not memory.is_current and memory.recorded_to is not None and memory.recorded_to > at:
+        return replace(memory, is_current=True, recorded_to=None)
+    return memory
+
+
+# --- in --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LineError:
+    """Why one line was not taken; the others were."""
+
+    line: int
+    message: str
+
+
+@dataclass(slots=True)
+class Merged:
+    """What one batch came to. added: versions written; skipped: there already."""
+
+    added: list[Memory] = field(default_factory=list)
+    skipped: int = 0
+    errors: list[LineError] = field(default_factory=list)
+
+
+def parsed(line: int, text: str) -> Json:
+    """Return the object of one line. Raises BadInput, naming the line and never quoting it."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadInput(f"line {line} is not JSON; allowed is one JSON object a line") from None
+    if not isinstance(record, dict):
+        raise BadInput(f"line {line} holds a {type(record).__name__}; allowed is one JSON object a line")
+    return record
+
+
+def is_ours(record: Mapping[str, Any]) -> bool:
+    """Return whether a line is an exported version whose text is what was exported: its own hash fits."""
+    text = record.get("content")
+    return isinstance(text, str) and "version" in record and record.get("content_hash") == content_hash(text)
+
+
+def read_version(line: int, record: Mapping[str, Any], codec: Codec, projects: Mapping[str, str]) -> Memory:
+    """Return the version a line carries. projects: ids of the export -> ids here, where a project has another one.
+
+    Raises BadInput: a field is missing, unknown or of another kind, or the version cannot exist.
+    """
+    try:
+        memory = codec.load(record)
+    except BadInput as error:
+        raise BadInput(f"line {line}: {error}") from None
+    again = codec.dump(memory)
+    odd = sorted(name for name in {*again, *record} if again.get(name, _NOTHING) != record.get(name, _NOTHING))
+    if odd:
+        raise BadInput(f"line {line}: field {odd[0][:40]!r} is unknown or not as an export writes it")
+    if memory.layer not in IMPORTED_LAYERS:
+        raise BadInput(
+            f"line {line}: layer is {memory.layer.value}; allowed are {', '.join(one.value for one in IMPORTED_LAYERS)}"
+        )
+    if not (memory.id and len(memory.id) <= ID_MAX and 1 <= memory.version <= VERSION_MAX):
+        raise BadInput(
+            f"line {line}: id or version is out of range; allowed are 1 to {ID_MAX} characters, version >= 1"
+        )
+    if not memory.content or len(memory.content) > CONTENT_MAX or "\x00" in memory.content:
+        raise BadInput(f"line {line}: content is {len(memory.content)} characters; allowed are 1 to {CONTENT_MAX}")
+    home = projects.get(memory.scope.project)
+    return memory if home is None else replace(memory, scope=replace(memory.scope, project=home))
+
+
+_NOTHING = object()
+
+
+def merge(
+    store: MemoryStore,
+    lock: AbstractContextManager[Any],
+    versions: Sequence[tuple[int, Memory]],
+    *,
+    recording: Callable[[Sequence[Memory]], AbstractContextManager[None]],
+    on_write: Callable[[Sequence[Entry]], None],
+    refused: Callable[[Memory, Memory | None], str],
+) -> Merged:
+    """Add versions (with their line numbers) to what is stored: one atomic batch a collection.
+
+    recording: around the writing of these versions, see `AuditLog`. refused: why the caller may not bring in a version
+    of a memory whose newest version here is `current`, "" when it may.
+
+    A version that is stored is skipped; one that contradicts what is stored becomes an error of its line.
+    """
+    done = Merged()
+    with lock:
+        known = _stored_versions(store, {memory.id for _, memory in versions})
+        fresh: dict[str, Memory] = {}
+        for line, memory in versions:
+            of_same_id = known.setdefault(memory.id, {})
+            wrong = _clash(memory, of_same_id)
+            if wrong:
+                done.errors.append(LineError(line, f"line {line}: {wrong}"))
+            elif memory.version in of_same_id:
+                done.skipped += 1
+            elif wrong := refused(memory, of_same_id[max(of_same_id)] if of_same_id else None):
+                done.errors.append(LineError(line, f"line {line}: {wrong}"))
+            else:
+                of_same_id[memory.version] = memory
+                fresh[memory.point_id] = memory
+        with recording(list(fresh.values())):
+            written = [_entry for name in COLLECTIONS for _entry in _write(store, name, known, fresh)]
+        done.added = [entry.memory for entry in written if entry.memory.point_id in fresh]
+    on_write(written)
+    return done
+
+
+def _write(
+    store: MemoryStore, collection: str, known: Mapping[str, Mapping[int, Memory]], fresh: Mapping[str, Memory]
+) -> list[Entry]:
+    """Put the new versions of one collection, and the ends of those that they followed."""
+    touched = {memory.id for memory in fresh.values() if memory.layer.value == collection}
+    entries: list[Entry] = []
+    ended: dict[str, Memory] = {}
+    for memory_id in sorted(touched):
+        for memory in in_sequence(known[memory_id].values()):
+            if memory.point_id in fresh:
+                entries.append(Entry(memory, {}, searched_words(memory)))
+            elif memory != known[memory_id][memory.version]:
+                ended[memory.point_id] = memory
+    kept = store.get(collection, list(ended), with_vectors=True) if ended else []
+    entries += [replace(entry, memory=ended[entry.memory.point_id]) for entry in kept]
+    store.put(collection, entries)
+    return entries
+
+
+def in_sequence(versions: Iterable[Memory]) -> list[Memory]:
+    """Return the versions of one memory, oldest first, each that was followed closed when the next was recorded."""
+    ordered = sorted(versions, key=lambda memory: memory.version)
+    closed = [
+        replace(one.closed(following.recorded_at), receipts=()) if one.is_current else one
+        for one, following in pairwise(ordered)
+    ]
+    return [*closed, *ordered[-1:]]
+
+
+def _clash(memory: Memory, others: Mapping[int, Memory]) -> str:
+    """Return why this version cannot stand beside those stored under its id, "" when it can."""
+    same = others.get(memory.version)
+    if same is not None and _said(same) != _said(memory):
+        return f"{memory.version_id} is another memory here; ids are never reused, so nothing of it was taken"
+    other = next(iter(others.values()), None)
+    if other is not None and (other.layer is not memory.layer or other.learned_at != memory.learned_at):
+        return f"id {memory.id!r} is another memory here (first recorded at another time); nothing of it was taken"
+    return ""
+
+
+def _said(memory: Memory) -> tuple[object, ...]:
+    """Return what never changes in a stored version; use, ends and receipts do."""
+    return memory.content, memory.layer, memory.type, memory.recorded_at, memory.author, memory.scope
+
+
+def _stored_versions(store: MemoryStore, ids: Iterable[str]) -> dict[str, dict[int, Memory]]:
+    found: dict[str, dict[int, Memory]] = {}
+    where = Where((OneOf("id", tuple(sorted(ids))),))
+    for collection in COLLECTIONS:
+        after: str | None = None
+        while True:
+            entries, after = store.scan(collection, where, page=_SCAN, after=after)
+            for entry in entries:
+                found.setdefault(entry.memory.id, {})[entry.memory.version] = entry.memory
+            if after is None:
+                break
+    return found

@@ -1,0 +1,381 @@
+"""A data directory as JSON lines: what is in the store through calls, what lies in files from the files.
+
+Memories come as their payload, one a line. Other lines carry a `kind`: `audit` (the trail, record by record, so that
+the chain can be verified where it arrives), `proposal` (its file as text, since its hash counts) and `project` (id and
+aliases). On the way in nothing is written into a project's folder but the caller's own; other proposals, and a trail
+that parts from the one here, are kept under `imported/`, and exported from there again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO
+
+from memory_anchor import beneath
+from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.adapters.projects import Projects
+from memory_anchor.care.transfer import PAGE
+from memory_anchor.errors import BadInput
+from memory_anchor.files import make_private, write_whole
+from memory_anchor.identity.proposals import FOLDER as PROPOSALS
+from memory_anchor.identity.proposals import MAX_FILE_BYTES, MAX_LISTED, PROPOSAL_ID
+
+Ask = Callable[..., dict[str, Any]]
+Json = dict[str, Any]
+
+IMPORTED = "imported"
+ALIASES = "project_aliases"
+HERE = "here"
+"""What `--project` calls the project of the folder that the import is run in."""
+LINE_BYTES_MAX = 2_000_000
+BATCH_BYTES = 2_000_000
+"""Of lines sent at once; one connection carries eight times that."""
+AUDIT_BATCH = 500
+ERRORS_KEPT = 1_000
+_BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_PROJECT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_KIND = re.compile(rb'^\s*\{\s*"kind"\s*:')
+
+
+def dumped(value: Mapping[str, Any]) -> str:
+    """Return one line of JSON; what some readers take for a line break inside a text is escaped."""
+    line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for sign, escaped in _BREAKS.items():
+        line = line.replace(sign, escaped)
+    return line
+
+
+# --- out -------------------------------------------------------------------------------------------------------
+
+
+def exported(
+    ask: Ask,
+    data_dir: Path,
+    *,
+    versions: bool,
+    own_project: bool,
+    everything: bool = False,
+    human: object = None,
+) -> Iterator[str]:
+    """Yield the lines of an export without their line breaks, a page in memory at a time.
+
+    everything: a human's export of what everybody remembers, with the trail; else what the caller may read. The first
+    line of each project carries what it is known by, so that an import can say where its memories go.
+    """
+    start = ask("export_begin", everything=everything, human=human)
+    project = start["project"] if own_project else None
+    untold = {} if versions else dict(known_projects(data_dir))
+    for collection in start["collections"]:
+        after: str | None = None
+        while True:
+            page = ask(
+                "export_page",
+                collection=collection,
+                instant=start["instant"],
+                versions=versions,
+                project=project,
+                everything=everything,
+                after=after,
+                human=human,
+            )
+            for line in page["lines"]:
+                aliases = untold.pop(line["project"], ())
+                yield dumped({**line, ALIASES: list(aliases)} if aliases else line)
+            after = page["after"]
+            if after is None:
+                break
+    if versions:
+        yield from _other_lines(data_dir, project if everything else start["project"])
+
+
+def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
+    """Yield the lines with a kind: the whole trail (it cannot be cut), proposals, projects."""
+    if project is None:
+        for record in JsonlAudit(data_dir / "audit" / "audit.jsonl").records():
+            yield dumped({"kind": "audit", "record": record})
+    known = known_projects(data_dir)
+    for name in sorted(known) if project is None else [project]:
+        for proposal, text in sorted(proposals_of(data_dir, name, known.get(name, ())).items()):
+            yield dumped({"kind": "proposal", "project": name, "id": proposal, "text": text})
+    for name in sorted(known) if project is None else [one for one in known if one == project]:
+        yield dumped({"kind": "project", "id": name, "aliases": list(known[name])})
+
+
+def known_projects(data_dir: Path) -> Mapping[str, tuple[str, ...]]:
+    """Return project id -> aliases as they stand on disk. Raises StoreDamaged."""
+    return Projects(data_dir / "projects.json", lambda: "").all()
+
+
+def proposals_of(data_dir: Path, project: str, aliases: tuple[str, ...]) -> dict[str, str]:
+    """Return proposal id -> its file's text; the project's own folders before what an import kept aside."""
+    places = [(data_dir, PurePath(IMPORTED, "proposals", project))]
+    places += [(Path(alias.removeprefix("path:")), PROPOSALS) for alias in aliases if alias.startswith("path:")]
+    found: dict[str, str] = {}
+    for root, folder in places:
+        with contextlib.suppress(OSError):  # a folder that is gone, or a link, which is not followed
+            for one in beneath.walked(root, folder, most=MAX_LISTED, depth=1):
+                name = PurePath(one.ref)
+                text = _proposal_text(root, one.ref) if name.suffix == ".yaml" and not one.wrong else None
+                if text is not None and PROPOSAL_ID.fullmatch(name.stem):
+                    found[name.stem] = text
+    return found
+
+
+def _proposal_text(root: Path, ref: str) -> str | None:
+    try:
+        return (beneath.read(root, ref, most_bytes=MAX_FILE_BYTES) or b"").decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+# --- in --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Imported:
+    """What an import came to. added, skipped: versions; written, pending, rejected: lines that were new writes."""
+
+    lines: int = 0
+    added: int = 0
+    skipped: int = 0
+    written: int = 0
+    pending: int = 0
+    rejected: int = 0
+    audit_records: int = 0
+    proposals: int = 0
+    projects: int = 0
+    failed: int = 0
+    went: list[Json] = field(default_factory=list)
+    """Where lines of a project went: {project, to, lines, here}; `here` says whether this folder sees them."""
+    errors: list[Json] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def wrong(self, line: int, message: str) -> None:
+        """Note why a line was not taken; beyond the first thousand only their number."""
+        self.failed += 1
+        if len(self.errors) < ERRORS_KEPT:
+            self.errors.append({"line": line, "message": message})
+
+
+def imported(
+    ask: Ask,
+    file: BinaryIO,
+    data_dir: Path,
+    *,
+    project_dir: str,
+    human: object = None,
+    tick: Callable[[int], None],
+    to: Mapping[str, str] | None = None,
+    choose: Callable[[str, int], str] | None = None,
+) -> Imported:
+    """Take in the lines of `file`, which is read twice; a line that cannot be taken is noted and the rest goes on.
+
+    human: who signs, for `ask`; None for an agent. to: project id in the file -> id here or `HERE`; "" stands for every
+    one that is not known here. choose: asked for the others with their number of lines; without it a file of one
+    unknown project goes to the folder's own, and of several each keeps its id.
+    Raises our errors only for what concerns every line: no store, read-only, no room.
+    """
+    audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
+    projects, audited, lines = _announced(file, audit)
+    own = ask("export_begin")["project"]
+    placed = _placed(ask, projects, lines, own if project_dir else "", to or {}, choose)
+    learnt: dict[str, list[str]] = {}
+    for name, aliases in projects.items():
+        learnt.setdefault(placed.get(name, name), []).extend(aliases)
+    renamed = ask("import_projects", projects=learnt, human=human)["renamed"] if learnt else {}
+    renamed = {**renamed, **placed}
+    done = Imported(projects=len(projects))
+    for name, many in sorted(lines.items()):
+        target = renamed.get(name, name)
+        done.went.append({"project": name, "to": target, "lines": many, "here": target == own})
+        if target != own and project_dir:
+            done.notes.append(
+                f"{many} lines are of project {target}, which this folder is not: they are seen in its own folder "
+                f"(`memory-anchor projects link {target}` there), or bring them here with --project here"
+            )
+    others = _Others(audit, data_dir, project_dir, done, adopts=human is not None)
+    # The trail first: what it names is then not recorded anew, and what it does not name is.
+    for number, raw in _lines(file, None):
+        if _KIND.match(raw):
+            others.take(number, raw)
+    others.finish()
+
+    def send(batch: list[tuple[int, str]]) -> None:
+        told = ask("import_lines", lines=batch, projects=renamed, audited=audited, human=human)
+        for name in ("added", "skipped", "written", "pending", "rejected"):
+            setattr(done, name, getattr(done, name) + told[name])
+        for error in told["errors"]:
+            done.wrong(error["line"], error["message"])
+
+    batch: list[tuple[int, str]] = []
+    size = 0
+    for number, raw in _lines(file, done):
+        if _KIND.match(raw):
+            continue
+        if len(batch) >= PAGE or size + len(raw) > BATCH_BYTES:
+            send(batch)
+            tick(number)
+            batch, size = [], 0
+        if raw.strip():
+            batch.append((number, _without_aliases(raw)))
+            size += len(raw)
+    if batch:
+        send(batch)
+    return done
+
+
+def _placed(
+    ask: Ask,
+    projects: Mapping[str, list[str]],
+    lines: Mapping[str, int],
+    own: str,
+    to: Mapping[str, str],
+    choose: Callable[[str, int], str] | None,
+) -> dict[str, str]:
+    """Return project ids of a file -> ids here, for those that go by another one by somebody's word.
+
+    own: the folder's project, "" when the caller has no folder.
+    """
+    listed = ask("projects_list", aliases=projects)
+    known = {one["id"] for one in listed["projects"] if one["memories"] or one["paths"]} | set(listed["renamed"])
+    strange = [name for name in lines if name not in known and name != own]
+    placed: dict[str, str] = {}
+    for name in lines:
+        word = to.get(name) or (to.get("") if name in strange else None)
+        if word is None and name in strange and own:
+            word = HERE if len(lines) == 1 else choose(name, lines[name]) if choose is not None else None
+        target = own if word == HERE else word
+        if target and target != name:
+            placed[name] = target
+    return placed
+
+
+def _without_aliases(raw: bytes) -> str:
+    text = raw.decode("utf-8", "replace")
+    if f'"{ALIASES}"' in text:
+        try:
+            line = json.loads(text)
+            if isinstance(line, dict) and line.pop(ALIASES, None) is not None:
+                return dumped(line)
+        except (ValueError, RecursionError):
+            return text
+    return text
+
+
+def _announced(file: BinaryIO, audit: JsonlAudit) -> tuple[dict[str, list[str]], bool, dict[str, int]]:
+    """Return the projects a file brings, whether its trail continues (or is) the one here, and lines by project."""
+    last = next(iter(deque(audit.records(), maxlen=1)), {"n": 0, "hash": ""})
+    projects: dict[str, list[str]] = {}
+    lines: dict[str, int] = {}
+    trail = continues = False
+    for _, raw in _lines(file, None):
+        try:
+            record = json.loads(raw)
+            if not _KIND.match(raw):
+                name = record["project"]
+                if isinstance(name, str) and "version" in record:
+                    lines[name] = lines.get(name, 0) + 1
+                    projects.setdefault(name, []).extend(map(str, record.get(ALIASES, ())))
+            elif record["kind"] == "project":
+                projects[str(record["id"])] = [str(alias) for alias in record["aliases"]]
+            elif record["kind"] == "audit":
+                trail = True
+                continues = continues or record["record"]["hash"] == last["hash"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue  # told by its number when it is taken in
+    return {n: a for n, a in projects.items() if a}, trail and (continues or last["n"] == 0), lines
+
+
+class _Others:
+    """The lines with a kind, as they come. The trail is continued batch by batch, or kept apart from the first misfit
+    on."""
+
+    def __init__(self, audit: JsonlAudit, data_dir: Path, project_dir: str, done: Imported, *, adopts: bool) -> None:
+        """adopts: a human brings the file, so its trail may continue the one here."""
+        self._audit = audit
+        self._adopts = adopts
+        self._data_dir = data_dir
+        self._own = Path(project_dir) / PROPOSALS if project_dir else None
+        self._done = done
+        self._records: list[Json] = []
+        self._apart: BinaryIO | None = None
+
+    def take(self, number: int, raw: bytes) -> None:
+        try:
+            line = json.loads(raw)
+            match line["kind"]:
+                case "audit":
+                    self._records.append(dict(line["record"]))
+                    if len(self._records) >= AUDIT_BATCH:
+                        self._continue()
+                case "proposal":
+                    self._keep_proposal(str(line["project"]), str(line["id"]), str(line["text"]))
+                case "project":
+                    pass  # learnt before the first memory came
+                case _:
+                    allowed = "allowed are audit, proposal, project"
+                    self._done.wrong(number, f"line {number}: its kind is unknown; {allowed}")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self._done.wrong(number, f"line {number} is not what an export writes; its kind needs other fields")
+
+    def finish(self) -> None:
+        """Write what is left of the trail."""
+        self._continue()
+        if self._apart is not None:
+            self._apart.close()
+
+    def _continue(self) -> None:
+        records, self._records = self._records, []
+        if not records:
+            return
+        if not self._adopts:
+            note = "the audit trail of the file was left out; a human brings it in: run the import with --human"
+            self._done.notes += [] if note in self._done.notes else [note]
+            return
+        if self._apart is None:
+            try:
+                self._done.audit_records += self._audit.adopt(records)
+                return
+            except BadInput as error:
+                self._done.notes.append(str(error))
+                folder = self._data_dir / IMPORTED
+                make_private(folder)
+                self._apart = (folder / f"audit-{str(records[0].get('hash'))[:16]}.jsonl").open("wb")
+        for record in records:
+            self._apart.write(dumped(record).encode() + b"\n")
+
+    def _keep_proposal(self, project: str, name: str, text: str) -> None:
+        if not PROPOSAL_ID.fullmatch(name) or not _PROJECT.fullmatch(project) or len(text) > MAX_FILE_BYTES:
+            raise ValueError("no proposal's id, project or size")
+        known = known_projects(self._data_dir).get(project, ())
+        if proposals_of(self._data_dir, project, known).get(name) == text:
+            return
+        own = self._own
+        if own is not None and f"path:{own.parent.parent}" in known and not (own / f"{name}.yaml").exists():
+            beneath.write(own.parent.parent, PROPOSALS / f"{name}.yaml", text.encode())
+        else:
+            write_whole(self._data_dir / IMPORTED / "proposals" / project / f"{name}.yaml", text.encode())
+        self._done.proposals += 1
+
+
+def _lines(file: BinaryIO, done: Imported | None) -> Iterator[tuple[int, bytes]]:
+    """Yield numbered lines from the start; one that is too long is noted and passed over."""
+    file.seek(0)
+    number = 0
+    while raw := file.readline(LINE_BYTES_MAX + 1):
+        number += 1
+        if len(raw) > LINE_BYTES_MAX:
+            while raw and not raw.endswith(b"\n"):
+                raw = file.readline(LINE_BYTES_MAX)
+            if done is not None:
+                done.wrong(number, f"line {number} is over {LINE_BYTES_MAX} bytes; no export writes one so long")
+            continue
+        if done is not None:
+            done.lines = number
+        yield number, raw

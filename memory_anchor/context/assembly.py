@@ -1,0 +1,255 @@
+"""A whole prompt put together: the conversation, its tools and what memory has to say, within a model's window.
+
+Collect the conversation, retrieve for its task, assemble, record. Over budget, the cheapest goes first and nothing goes
+that need not, always in this order: retrieved snippets, old tool results (trimmed, then cleared), old turns; then a
+compaction is asked for, and the tool profile is reduced. The constitution, system messages and the last user turns are
+never touched: when these alone are too much, the prompt is handed back as small as it gets and the report says by how
+many tokens it is over. Inputs are never mutated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from memory_anchor import inputs
+from memory_anchor.context.context import TASK_MAX, ContextBuilder, Decision, Gathered, estimated
+from memory_anchor.context.profiles import Shown, narrow, read_tools
+from memory_anchor.context.pruning import PrunePolicy, Saving, Strategy, prune_results, shrink_history
+from memory_anchor.context.sections import RETRIEVED, Body
+from memory_anchor.context.transcript import Transcript, last_user_text, read
+from memory_anchor.errors import BadInput
+from memory_anchor.language.tokens import count_tokens
+from memory_anchor.model import Citation, ContextCostReport, Section
+
+WINDOW_MAX = 100_000_000
+LARGE_SHARE = 0.25
+"""Retrieved text above this share of the prompt's room shows one profile fewer tools: both compete for attention."""
+NAMES_REPORTED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledContext:
+    """messages, tools: what to send, in the form they came. text: the context to place before the conversation."""
+
+    messages: list[Mapping[str, Any]]
+    tools: list[Mapping[str, Any]]
+    text: str
+    report: ContextCostReport
+    citations: tuple[Citation, ...] = ()
+    report_id: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A prompt on its way to fit: `room` is what it may count."""
+
+    room: int
+    transcript: Transcript
+    tools: Shown
+    body: Body
+    policy: PrunePolicy
+    unprunable: frozenset[str]
+    decisions: list[Decision]
+    memory_tokens: int = field(default=0)
+
+    def over(self) -> int:
+        """Return by how many tokens the prompt exceeds its room, 0 when it fits."""
+        return max(0, self.transcript.total() + self.tools.tokens + self.memory_tokens - self.room)
+
+    def put(self, body: Body) -> None:
+        self.body, self.memory_tokens = body, count_tokens(body.text())
+
+
+class PromptAssembler:
+    def __init__(self, builder: ContextBuilder, policy: PrunePolicy | None = None) -> None:
+        self._builder = builder
+        self._policy = policy or PrunePolicy()
+
+    def assemble(
+        self,
+        messages: object,
+        tools: object = None,
+        *,
+        context_window_tokens: object,
+        reserved_output_tokens: object = 0,
+        task: object = None,
+        strict_tools: object = False,
+        variant: str = "default",
+    ) -> AssembledContext:
+        """Return the prompt to send, with its context and what it costs.
+
+        task: what memory is asked for; omitted, what the user said last. reserved_output_tokens: below the window.
+        strict_tools: make the tools' argument schemas strict.
+        Raises BadInput: messages or tools that no model API would take, a task or sizes out of range.
+        """
+        builder = self._builder
+        started = builder.monotonic()
+        window = inputs.integer("context_window_tokens", context_window_tokens, least=1, most=WINDOW_MAX)
+        reserved = inputs.integer("reserved_output_tokens", reserved_output_tokens, least=0, most=WINDOW_MAX)
+        if reserved >= window:
+            raise BadInput(f"reserved_output_tokens is {reserved}; allowed is less than the window of {window} tokens")
+        asked = inputs.text("task", task, most=TASK_MAX, required=False)
+        transcript, known = read(messages), read_tools(tools, strict=inputs.flag("strict_tools", strict_tools))
+        collect_ms = builder.elapsed_ms(started)
+        found = builder.gather(asked or last_user_text(transcript.shown()))
+        started = builder.monotonic()
+        room = window - reserved
+        draft = _Draft(
+            room=room,
+            transcript=transcript,
+            tools=Shown("full", known),
+            body=found.body,
+            policy=self._policy,
+            unprunable=frozenset(tool.name for tool in known if not tool.prunable),
+            decisions=found.decisions,
+        )
+        draft.put(builder.fit(found, min(room, builder.default_tokens)).body)
+        _degrade(draft)
+        _reduce_for_retrieval(draft)
+        found.stage_ms["collect"] = round(found.stage_ms["collect"] + collect_ms, 3)
+        found.stage_ms["assemble"] = builder.elapsed_ms(started)
+        report = _report(draft, found, window=window, reserved=reserved, variant=variant)
+        return AssembledContext(
+            messages=draft.transcript.shown(),
+            tools=[tool.shown for tool in draft.tools.tools],
+            text=draft.body.text(),
+            report=report,
+            citations=report.citations,
+            report_id=builder.record(report, found.notes),
+            notes=tuple(found.notes),
+        )
+
+
+def _degrade(draft: _Draft) -> None:
+    """Make the prompt fit, one kind of loss after the other."""
+    if not draft.over():
+        return
+    _drop_memory(draft)
+    for strategy in ("soft_trim", "hard_clear"):
+        _prune(draft, strategy)
+    _shrink(draft)
+    if not (over := draft.over()):
+        return
+    request: Decision = {
+        "action": "request_compaction",
+        "reason": f"{over} tokens too many with only protected turns left; send a summary of them instead",
+        "over_by_tokens": over,
+    }
+    draft.decisions.append(request)
+    _reduce(draft, need=over, reason=f"{over} tokens too many with everything else given up")
+    request["still_over_tokens"] = draft.over()
+
+
+def _drop_memory(draft: _Draft) -> None:
+    held = draft.body.count(RETRIEVED)
+    before = draft.memory_tokens
+    over = draft.over()
+    while draft.over() and (less := draft.body.without_last(RETRIEVED)) is not None:
+        draft.put(less)
+    if dropped := held - draft.body.count(RETRIEVED):
+        draft.decisions.append(
+            {
+                "action": "drop_memory_results",
+                "reason": f"the prompt is {over} tokens over its room of {draft.room}",
+                "dropped": dropped,
+                "kept": held - dropped,
+                "saved_tokens": before - draft.memory_tokens,
+            }
+        )
+
+
+def _prune(draft: _Draft, strategy: Strategy) -> None:
+    if not (over := draft.over()):
+        return
+    saving = prune_results(
+        draft.transcript,
+        strategy=strategy,
+        need=over,
+        prunable=lambda tool: tool not in draft.unprunable,
+        policy=draft.policy,
+    )
+    draft.transcript = saving.transcript
+    if saving.results:
+        draft.decisions.append(
+            {
+                "action": "prune_tool_results",
+                "strategy": strategy,
+                "protected_turns": draft.policy.protected_turns,
+                "reason": f"{over} tokens over with memory results gone",
+                "results": saving.results,
+                "saved_tokens": saving.tokens,
+            }
+        )
+
+
+def _shrink(draft: _Draft) -> None:
+    if not (over := draft.over()):
+        return
+    saving: Saving = shrink_history(draft.transcript, need=over, policy=draft.policy)
+    draft.transcript = saving.transcript
+    if saving.turns:
+        draft.decisions.append(
+            {
+                "action": "shrink_history",
+                "reason": f"{over} tokens over with old tool results pruned",
+                "dropped_turns": saving.turns,
+                "dropped_messages": saving.messages,
+                "protected_turns": draft.policy.protected_turns,
+                "saved_tokens": saving.tokens,
+            }
+        )
+
+
+def _reduce(draft: _Draft, *, need: int, reason: str, steps: int = 3) -> None:
+    before = draft.tools
+    draft.tools = narrow(before.tools, need=need, required=_required(draft), steps=steps)
+    if draft.tools.dropped:
+        draft.decisions.append(
+            {
+                "action": "reduce_profile",
+                "reason": reason,
+                "from": before.profile,
+                "to": draft.tools.profile,
+                "dropped": list(draft.tools.dropped[:NAMES_REPORTED]),
+                "dropped_tools": len(draft.tools.dropped),
+                "saved_tokens": before.tokens - draft.tools.tokens,
+            }
+        )
+
+
+def _reduce_for_retrieval(draft: _Draft) -> None:
+    retrieved = sum(section.tokens for section in draft.body.sections() if section.name in RETRIEVED)
+    if draft.tools.profile == "full" and retrieved > LARGE_SHARE * draft.room:
+        reason = f"retrieved text takes {retrieved} of {draft.room} tokens, above {LARGE_SHARE:.0%}"
+        _reduce(draft, need=0, reason=reason, steps=1)
+
+
+def _required(draft: _Draft) -> frozenset[str]:
+    """Return the tools that messages still in the prompt call: an API refuses a call whose tool it is not given."""
+    shown = draft.transcript.messages
+    return frozenset(tool for index, tools in draft.transcript.calls.items() if index in shown for tool in tools)
+
+
+def _report(draft: _Draft, found: Gathered, *, window: int, reserved: int, variant: str) -> ContextCostReport:
+    tokens = draft.transcript.tokens()
+    sections = draft.body.sections()
+    outside = (
+        Section("tools", "prefix", draft.tools.tokens),
+        Section("system", "prefix", tokens["system"]),
+        Section("history", "tail", tokens["history"]),
+        Section("tool_results", "tail", tokens["tool_results"]),
+    )
+    return ContextCostReport(
+        context_window_tokens=window,
+        reserved_output_tokens=reserved,
+        estimated_tokens=estimated(sections, tools_schema=draft.tools.tokens, **tokens),
+        sections=(*outside[:2], *sections, *outside[2:]),
+        decisions=tuple(draft.decisions),
+        citations=draft.body.citations(),
+        stage_ms=found.stage_ms,
+        cache=found.cache,
+        variant=variant,
+    )

@@ -1,0 +1,397 @@
+"""A context for one task: collect, retrieve, assemble, record, within a budget and with an account of every step.
+
+The builder has no store of its own: it is handed plain calls bound to one caller (`ContextSources`), so that who may
+read what is decided elsewhere, and the same code serves a tool, a hook and a whole prompt. L0 and L1 are read where the
+caller stands; what comes from the store and from files is asked for side by side under one deadline, because a context
+that is late is as bad as none: without the store, L0 and L1 still stand and the report says what is missing.
+
+Budget: the strategy's section 5.2 as caps (L0 500, L2 500, L3 2000, plus L4 out of the window). L1, the rule and the
+headings live in its reserve; the question's share stays with the caller, and bounds what is searched for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import zip_longest
+from typing import Any, Protocol
+
+from memory_anchor import inputs
+from memory_anchor.context.sections import RETRIEVED, SECTION_LAYER, Body, Fitted, Recalled, changed_shelves, fit
+from memory_anchor.errors import MemoryAnchorError, report
+from memory_anchor.language.safety import neutralise
+from memory_anchor.language.tokens import cut_to_tokens
+from memory_anchor.model import (
+    Citation,
+    Constitution,
+    ContextCostReport,
+    Layer,
+    Locator,
+    OperationPassage,
+    RetrievedSnippet,
+    SearchAnswer,
+    Section,
+    Status,
+    Trust,
+)
+from memory_anchor.recall.guarded import Circuit, Returned, side_by_side
+
+TASK_MAX = 8_000
+BUDGET_MAX = 200_000
+DEADLINE_S = 2.0
+"""For search, recent events and operations together; a cold engine answers in about as long."""
+SEARCH_LIMIT = 40
+RECENT_LIMIT = 20
+OPERATIONS_LIMIT = 5
+TITLE_MAX = 60
+QUESTION_LEAST = 32
+"""A question's share of 0 keeps none for the caller's text; it is still searched for by its first words."""
+_LEAST_FIRST = (Trust.UNTRUSTED, Trust.AGENT, Trust.SEMI_TRUSTED, Trust.TRUSTED)
+
+Decision = dict[str, Any]
+
+
+class Search(Protocol):
+    def __call__(self, query: str, layers: Sequence[Layer], limit: int) -> SearchAnswer: ...
+
+
+class Budget(Protocol):
+    """Tokens a layer may take (`budget.*` of the settings): the strategy's table, section 5.2, and L4."""
+
+    @property
+    def identity(self) -> int: ...
+    @property
+    def events(self) -> int: ...
+    @property
+    def facts(self) -> int: ...
+    @property
+    def operations(self) -> int: ...
+    @property
+    def question(self) -> int: ...
+    @property
+    def reserve(self) -> int: ...
+
+
+def _no_cache() -> tuple[int, int]:
+    return (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSources:
+    """Where a context comes from, bound to one caller.
+
+    search, recent_events, operations run on other threads and may raise our errors. active_context: key -> JSON value.
+    now: in the caller's zone. cache: hits and misses so far, of whatever answers searches. record: stores a report and
+    returns its id.
+    """
+
+    constitution: Callable[[], Constitution]
+    search: Search
+    recent_events: Callable[[int], Sequence[RetrievedSnippet]]
+    operations: Callable[[str, int], Sequence[OperationPassage]]
+    active_context: Callable[[], Mapping[str, Any]]
+    now: Callable[[], datetime]
+    cache: Callable[[], tuple[int, int]] = _no_cache
+    record: Callable[[ContextCostReport], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltContext:
+    """report_id: "" when nothing recorded it. notes: warnings of the constitution and of the search."""
+
+    text: str
+    report: ContextCostReport
+    citations: tuple[Citation, ...]
+    report_id: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Everything that could go into a context, before any budget, and what went wrong on the way."""
+
+    body: Body
+    decisions: list[Decision] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    stage_ms: dict[str, float] = field(default_factory=dict)
+    cache: Mapping[str, int] = field(default_factory=dict)
+
+
+class ContextBuilder:
+    """Builds contexts for one caller; cheap to make. `circuit` is shared by every builder over one store."""
+
+    def __init__(
+        self,
+        sources: ContextSources,
+        budget: Budget,
+        *,
+        circuit: Circuit,
+        monotonic: Callable[[], float],
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._sources = sources
+        self._circuit = circuit
+        self._deadline_s = deadline_s
+        self.budget = budget
+        self.monotonic = monotonic
+
+    @property
+    def default_tokens(self) -> int:
+        """The size of a context when none is asked for."""
+        budget = self.budget
+        return budget.identity + budget.events + budget.facts + budget.operations + budget.reserve
+
+    def build(self, task: object, budget_tokens: object = None, *, variant: str = "default") -> BuiltContext:
+        """Return a context for `task`, of at most `budget_tokens` tokens unless the constitution alone takes more.
+
+        budget_tokens: 1 to `BUDGET_MAX`; all layers' shares shrink or grow with it. Omitted: the settings' sum.
+        Raises BadInput: a task that is empty, too long or not text, a budget out of range.
+        """
+        asked = inputs.text("task", task, most=TASK_MAX)
+        total = self.default_tokens
+        if budget_tokens is not None:
+            total = inputs.integer("budget_tokens", budget_tokens, least=1, most=BUDGET_MAX)
+        found = self.gather(asked)
+        started = self.monotonic()
+        fitted = self.fit(found, total)
+        text = fitted.body.text()
+        sections = fitted.body.sections()
+        found.stage_ms["assemble"] = self.elapsed_ms(started)
+        report = ContextCostReport(
+            context_window_tokens=total,
+            reserved_output_tokens=0,
+            estimated_tokens=estimated(sections),
+            sections=sections,
+            decisions=tuple(found.decisions),
+            citations=fitted.body.citations(),
+            stage_ms=found.stage_ms,
+            cache=found.cache,
+            variant=variant,
+        )
+        return BuiltContext(text, report, report.citations, self.record(report, found.notes), tuple(found.notes))
+
+    def gather(self, task: str) -> Gathered:
+        """Return what there is for `task` ("" asks for no search), L0 and L1 whatever fails."""
+        started = self.monotonic()
+        constitution = self._sources.constitution()
+        shelves = {"active_context": _active(self._sources.active_context())}
+        found = Gathered(Body((), {}))
+        found.notes.extend(constitution.warnings)
+        found.stage_ms["collect"] = self.elapsed_ms(started)
+        started = self.monotonic()
+        hits, misses = self._sources.cache()
+        shelves.update(self._retrieve(_question(task, self.budget.question), found))
+        hits_now, misses_now = self._sources.cache()
+        found.cache = {"hits": hits_now - hits, "misses": misses_now - misses}
+        found.stage_ms["retrieve"] = self.elapsed_ms(started)
+        found.body = Body(
+            tuple(one.content for one in constitution.entries),
+            shelves,
+            time=f"Now: {self._sources.now().isoformat(timespec='minutes')}",
+        )
+        return found
+
+    def fit(self, found: Gathered, total: int) -> Fitted:
+        """Return what of `found` fits into `total` tokens; what does not is added to its decisions."""
+        budget = self.budget
+        caps = {
+            "operations": budget.operations,
+            "facts": budget.facts,
+            "events": budget.events,
+            "active_context": budget.reserve,
+        }
+        fitted = fit(found.body, total=total, caps=caps, stretch=total > self.default_tokens)
+        for name, (dropped, kept) in changed_shelves(found.body, fitted.body).items():
+            limit = f"the budget of {total}" if total != self.default_tokens else f"its share of {caps[name]}"
+            found.decisions.append(
+                {
+                    "action": "drop_memory_results",
+                    "reason": f"{limit} tokens leaves room for {kept} of {dropped + kept}",
+                    "layer": SECTION_LAYER[name].value,
+                    "dropped": dropped,
+                    "kept": kept,
+                }
+            )
+        if fitted.over_by:
+            found.decisions.append(
+                {
+                    "action": "drop_memory_results",
+                    "reason": f"the constitution alone takes more than the budget of {total} tokens and is never cut",
+                    "layer": Layer.IDENTITY_SCHEMA.value,
+                    "over_by_tokens": fitted.over_by,
+                }
+            )
+        return fitted
+
+    def record(self, report_: ContextCostReport, notes: list[str]) -> str:
+        """Return the id under which the report was stored, "" when it was not: a full disk costs no context."""
+        if self._sources.record is None:
+            return ""
+        try:
+            return self._sources.record(report_)
+        except MemoryAnchorError as error:
+            notes.append(f"the cost report was not recorded ({report(error).code})")
+            return ""
+
+    def elapsed_ms(self, started: float) -> float:
+        return round((self.monotonic() - started) * 1000, 3)
+
+    def _retrieve(self, task: str, found: Gathered) -> dict[str, tuple[Recalled, ...]]:
+        sources = self._sources
+        layers = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
+        calls: dict[str, Callable[[], Any]] = {"recent_events": lambda: sources.recent_events(RECENT_LIMIT)}
+        if task:
+            calls["search"] = lambda: sources.search(task, layers, SEARCH_LIMIT)
+            calls["operations"] = lambda: sources.operations(task, OPERATIONS_LIMIT)
+        waits = {name: self._circuit.retry_in_s(name) for name in calls}
+        calls = {name: call for name, call in calls.items() if waits[name] == 0}
+        back = side_by_side(calls, deadline_s=self._deadline_s, monotonic=self.monotonic)
+        for name, one in back.items():
+            self._circuit.note(name, ok=one.ok)
+        found.decisions.extend(_left_alone(name, wait_s) for name, wait_s in waits.items() if wait_s)
+        found.decisions.extend(self._troubles(back))
+        values = {name: one.value for name, one in back.items() if one.ok}
+        answer: SearchAnswer = values.get("search", SearchAnswer(()))
+        recent: Sequence[RetrievedSnippet] = values.get("recent_events", ())
+        found.notes.extend(answer.notes)
+        best = next((one for one in answer.snippets if one.layer in layers), None)
+        events = [one for one in answer.snippets if one.layer is Layer.EVENT_LOG]
+        return {
+            "facts": _marked(best, _snippets(one for one in answer.snippets if one.layer is not Layer.EVENT_LOG)),
+            "events": _marked(best, _snippets(_alternating(events, recent))),
+            "operations": tuple(_passage(one) for one in values.get("operations", ())),
+        }
+
+    def _troubles(self, back: Mapping[str, Returned]) -> list[Decision]:
+        troubles: list[Decision] = []
+        for name, one in back.items():
+            if one.late:
+                reason = f"no answer within {self._deadline_s:g} s"
+                troubles.append({"action": "km_timeout", "reason": reason, "what": name})
+            elif one.error is not None:
+                troubles.append({"action": "store_unavailable", "reason": report(one.error).code, "what": name})
+        return troubles
+
+
+def _left_alone(name: str, wait_s: float) -> Decision:
+    reason = f"failed several times in a row; asked again in {wait_s:.0f} s"
+    return {"action": "circuit_open", "reason": reason, "what": name, "retry_in_s": round(wait_s, 1)}
+
+
+def _question(task: str, budget: int) -> str:
+    """Return what is searched for: the start of the task, without the NUL that a conversation may hold."""
+    return cut_to_tokens(task.replace("\x00", " ").strip()[: inputs.QUERY_MAX], max(budget, QUESTION_LEAST)).strip()
+
+
+def estimated(sections: Sequence[Section], **outside: int) -> dict[str, Any]:
+    """Return `estimated_tokens`: the parts add up to `total`.
+
+    outside: tokens that are not of the context's own text (system, history, tools_schema, tool_results).
+    """
+    by_layer = {layer.value: 0 for layer in SECTION_LAYER.values()}
+    retrieved = everything = 0
+    for section in sections:
+        everything += section.tokens
+        if layer := SECTION_LAYER.get(section.name):
+            by_layer[layer.value] += section.tokens
+        if section.name in RETRIEVED:
+            retrieved += section.tokens
+    parts = {name: outside.get(name, 0) for name in ("system", "history", "tools_schema", "tool_results")}
+    parts["injections"] = everything - retrieved
+    parts["memory_knowledge"] = retrieved
+    return {"total": sum(parts.values()), **parts, "by_layer": by_layer}
+
+
+def trust_of(snippet: RetrievedSnippet) -> Trust:
+    """Return the least trust among what the snippet cites; an agent's where it cites nothing."""
+    cited = {one.trust for one in snippet.citations}
+    return next((trust for trust in _LEAST_FIRST if trust in cited), Trust.AGENT)
+
+
+def _snippets(snippets: Iterable[RetrievedSnippet]) -> tuple[Recalled, ...]:
+    """Return each memory once, by id and by text, in the order given."""
+    seen: set[str] = set()
+    found: list[Recalled] = []
+    for one in snippets:
+        if one.id not in seen and one.text not in seen:
+            seen.update((one.id, one.text))
+            found.append(_snippet(one))
+    return tuple(found)
+
+
+def _marked(best: RetrievedSnippet | None, shelf: tuple[Recalled, ...]) -> tuple[Recalled, ...]:
+    """Return the shelf with the best answer marked, where it is in it."""
+    return tuple(replace(one, best=best is not None and one.id == best.id) for one in shelf)
+
+
+def _snippet(snippet: RetrievedSnippet) -> Recalled:
+    is_event = snippet.layer is Layer.EVENT_LOG
+    trust = trust_of(snippet)
+    own = Citation("event" if is_event else "memory_entry", snippet.id, observed_at=snippet.when, trust=trust)
+    label = [snippet.id]
+    if snippet.when is not None:
+        # The day is enough for a fact; the whole instant costs five to eight tokens more in every fence.
+        label.append(f"{snippet.when.astimezone(UTC):{'%Y-%m-%dT%H:%MZ' if is_event else '%Y-%m-%d'}}")
+    if snippet.status is not Status.ACTIVE:
+        label.append(snippet.status.value)
+    label.extend(_place(cited) for cited in snippet.citations if cited.kind in ("file", "url"))
+    return Recalled.of(
+        snippet.text,
+        id=snippet.id,
+        source="; ".join(label),
+        trust=trust,
+        more=f"get_memory {snippet.id} has it whole",
+        citations=(own, *(one for one in snippet.citations if one.ref != snippet.id)),
+        when=snippet.when,
+    )
+
+
+def _place(cited: Citation) -> str:
+    start, end = cited.locator.line_start, cited.locator.line_end
+    lines = f":{start}-{end}" if start and end and end != start else f":{start}" if start else ""
+    stale = f" ({cited.freshness})" if cited.freshness not in (None, "fresh") else ""
+    return f"{cited.ref}{lines}{stale}"
+
+
+def _passage(passage: OperationPassage) -> Recalled:
+    """Return a passage of the repository's own files: as trustworthy as whoever may commit there."""
+    title = passage.title[:TITLE_MAX]
+    cited = Citation("file", passage.path, title=title, locator=Locator(), trust=Trust.SEMI_TRUSTED)
+    return Recalled.of(
+        passage.text,
+        id=passage.name,
+        source=f"{passage.path}; {title}",
+        trust=Trust.SEMI_TRUSTED,
+        more=f"read {passage.path} for the rest",
+        citations=(cited,),
+    )
+
+
+def _active(values: Mapping[str, Any]) -> tuple[Recalled, ...]:
+    """Return L1 as one text, a line a value; written by agents, so trusted as they are."""
+    if not values:
+        return ()
+    lines = "\n".join(f"{key}: {_line(value)}" for key, value in values.items())
+    more = "get_active_context has it whole"
+    return (Recalled.of(lines, id="active_context", source="active context", trust=Trust.AGENT, more=more),)
+
+
+def _line(value: Any) -> str:
+    """Return a JSON value in one line. Its texts are made harmless before they are escaped: an escaped line end is a
+    letter, after which a look-alike mark would pass for code."""
+    return json.dumps(_harmless(value), ensure_ascii=False, default=str)
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, str):
+        return neutralise(value)
+    if isinstance(value, Mapping):
+        return {neutralise(str(key)): _harmless(inner) for key, inner in value.items()}
+    return [_harmless(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def _alternating(first: Sequence[RetrievedSnippet], second: Sequence[RetrievedSnippet]) -> list[RetrievedSnippet]:
+    """Return both in turn: an event that answers and one that just happened are worth alike (strategy 5.2)."""
+    return [one for pair in zip_longest(first, second) for one in pair if one is not None]

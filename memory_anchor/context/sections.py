@@ -1,0 +1,270 @@
+"""The text of a context: its sections, what goes into them, and how they are made to fit. Pure.
+
+Stable prefix (the rule about recalled text, the constitution, how things are done here), then the dynamic tail (facts,
+events, what the conversation has in mind, the time): a model's prompt cache lives on the first part not changing. L0
+stands whole and plain; every other text is fenced with its source and trust. Texts are taken whole in order of rank;
+only one that alone exceeds its section is cut, with a mark that says how to get the rest. Rejected: one budget for all
+sections, because fifty recent events then push out the fact that answers.
+
+Invariant: the text of a fitted body never counts more tokens than asked, unless the constitution alone does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from memory_anchor.language.safety import FENCE_RULE, fence, neutralise
+from memory_anchor.language.tokens import count_tokens, cut_to_tokens
+from memory_anchor.model import Citation, Layer, Section, Trust
+
+SHELVES: Mapping[str, Layer] = {
+    "operations": Layer.OPERATIONAL_KNOWLEDGE,
+    "facts": Layer.VERIFIED_FACT,
+    "events": Layer.EVENT_LOG,
+    "active_context": Layer.ACTIVE_CONTEXT,
+}
+"""Sections of fenced texts, in the order they stand, and the layer each holds."""
+SECTION_LAYER: Mapping[str, Layer] = {"constitution": Layer.IDENTITY_SCHEMA, **SHELVES}
+SHED_ORDER = ("events", "operations", "facts", "active_context")
+"""Where the last-ranked text is taken from when the whole is still too long."""
+RETRIEVED = ("events", "operations", "facts")
+"""Shelves filled by retrieval; L1 is looked up, not retrieved."""
+SPARE_ORDER = ("facts", "events", "operations", "active_context")
+"""Who may use what the other sections left."""
+CUT_LEAST_TOKENS = 120
+"""Below this a cut text says nothing worth its fence."""
+CUT_TRIES = 4
+
+_HEADINGS = {
+    "constitution": "# Constitution (L0)",
+    "operations": "# How things are done here (L4)",
+    "facts": "# Verified facts (L3)",
+    "events": "# Events (L2)",
+    "active_context": "# Active context of this conversation (L1)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """One recalled text, ready to stand in a context.
+
+    more: how to get the rest, for when the text is cut. when: places an event in its section. tokens: of `fenced`.
+    best: whether it is what answers the task best, of all sections.
+    """
+
+    id: str
+    text: str
+    source: str
+    trust: Trust
+    more: str
+    citations: tuple[Citation, ...] = ()
+    when: datetime | None = None
+    fenced: str = ""
+    tokens: int = 0
+    best: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        text: str,
+        *,
+        id: str,
+        source: str,
+        trust: Trust,
+        more: str,
+        citations: tuple[Citation, ...] = (),
+        when: datetime | None = None,
+    ) -> Recalled:
+        fenced = fence(text, source=source, trust=trust)
+        return cls(id, text, source, trust, more, citations, when, fenced, count_tokens(fenced) + 1)
+
+    def cut(self, limit: int) -> Recalled | None:
+        """Return this text shortened until its fence counts at most `limit` tokens, None when nothing is left."""
+        mark = f"\n[cut; {self.more}]"
+        room = limit - count_tokens(fence(mark, source=self.source, trust=self.trust)) - 1
+        for _ in range(CUT_TRIES):
+            kept = cut_to_tokens(self.text, room)
+            if not kept:
+                return None
+            shorter = Recalled.of(
+                kept + mark,
+                id=self.id,
+                source=self.source,
+                trust=self.trust,
+                more=self.more,
+                citations=self.citations,
+                when=self.when,
+            )
+            if shorter.tokens <= limit:
+                return shorter
+            room -= shorter.tokens - limit
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a context is made of. identity: one line an entry. shelves: by section, best first. time: one line."""
+
+    identity: tuple[str, ...]
+    shelves: Mapping[str, tuple[Recalled, ...]]
+    time: str = ""
+    rule: str = FENCE_RULE
+
+    def parts(self) -> list[tuple[str, Literal["prefix", "tail"], str]]:
+        """Return (section, part, text) in the order they stand, empty ones left out."""
+        found: list[tuple[str, Literal["prefix", "tail"], str]] = []
+        if self.rule:
+            found.append(("rule", "prefix", self.rule))
+        if self.identity:
+            lines = "\n".join(f"- {neutralise(line)}" for line in self.identity)
+            found.append(("constitution", "prefix", f"{_HEADINGS['constitution']}\n{lines}"))
+        for name in SHELVES:
+            items = self.shelves.get(name, ())
+            if name == "events":
+                items = tuple(sorted(items, key=lambda one: one.when.timestamp() if one.when else 0.0, reverse=True))
+            if items:
+                body = "\n".join(one.fenced for one in items)
+                found.append((name, "prefix" if name == "operations" else "tail", f"{_HEADINGS[name]}\n{body}"))
+        if self.time:
+            found.append(("time", "tail", self.time))
+        return found
+
+    def text(self) -> str:
+        return "\n\n".join(text for _, _, text in self.parts())
+
+    def sections(self) -> tuple[Section, ...]:
+        """Return each section's tokens; they add up to the count of the whole text."""
+        found: list[Section] = []
+        so_far, before = "", 0
+        for name, part, text in self.parts():
+            so_far = f"{so_far}\n\n{text}" if so_far else text
+            after = count_tokens(so_far)
+            found.append(Section(name, part, after - before))
+            before = after
+        return tuple(found)
+
+    def citations(self) -> tuple[Citation, ...]:
+        """Return what stands in the text and where it comes from, without repeats."""
+        every = (cited for name in SHELVES for one in self.shelves.get(name, ()) for cited in one.citations)
+        return tuple(dict.fromkeys(every))
+
+    def count(self, names: Sequence[str] = tuple(SHELVES)) -> int:
+        return sum(len(self.shelves.get(name, ())) for name in names)
+
+    def without_last(self, order: Sequence[str] = SHED_ORDER) -> Body | None:
+        """Return the body less its least valuable text, None when there is none left in `order`."""
+        for name in order:
+            if kept := self.shelves.get(name, ()):
+                return replace(self, shelves={**self.shelves, name: kept[:-1]})
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """over_by: tokens by which the constitution alone exceeds what was allowed, else 0."""
+
+    body: Body
+    over_by: int = 0
+
+
+def fit(body: Body, *, total: int, caps: Mapping[str, int], stretch: bool = False) -> Fitted:
+    """Return the body with what fits into `total` tokens.
+
+    caps: tokens each shelf may take; all shrink alike when there is less room, and with `stretch` grow alike when there
+    is more. What a shelf leaves over goes to the others, up to their own caps unless stretched. The constitution is
+    never cut: the time line and the rule go before it, and what is fenced with the rule.
+    """
+    frame = _frame(body, total)
+    room = total - count_tokens(frame.text())
+    if not frame.rule:
+        return Fitted(frame, max(0, -room))
+    asked = sum(caps.values())
+    scale = room / asked if asked and (stretch or room < asked) else 1.0
+    taken: dict[str, tuple[Recalled, ...]] = {}
+    for name in SHELVES:
+        heading = count_tokens(_HEADINGS[name]) + 2
+        taken[name] = _take(body.shelves.get(name, ()), int(caps.get(name, 0) * scale) - heading)
+    full = replace(frame, shelves=taken)
+    if scale < 1:
+        full = _with_best(full, body, total)
+    if scale != 1:
+        full = _use_spare(full, body, room, caps if scale < 1 else dict.fromkeys(SHELVES, room))
+    return Fitted(_shed(full, total))
+
+
+def _with_best(full: Body, body: Body, total: int) -> Body:
+    """Return the body with the best answer in it, for which others leave where there is little room.
+
+    Every share shrinks alike, and the answer's own may then be too small for it while another section shows its fifth.
+    """
+    found = next(((name, one) for name in RETRIEVED for one in body.shelves.get(name, ()) if one.best), None)
+    if found is None or any(one.id == found[1].id for one in full.shelves.get(found[0], ())):
+        return full
+    name, best = found
+    made = replace(full, shelves={**full.shelves, name: (best,)})
+    others = tuple(one for one in SHED_ORDER if one != name)
+    while count_tokens(made.text()) > total:
+        less = made.without_last(others)
+        if less is None:
+            return full
+        made = less
+    return made
+
+
+def _frame(body: Body, total: int) -> Body:
+    """Return what stands whatever is recalled, less the time and then the rule where even that is too long."""
+    frame = replace(body, shelves={})
+    for smaller in (frame, replace(frame, time="")):
+        if count_tokens(smaller.text()) <= total:
+            return smaller
+    return replace(frame, time="", rule="")
+
+
+def _take(items: Sequence[Recalled], cap: int) -> tuple[Recalled, ...]:
+    """Return the texts that fit, best first; the best of all is cut when it alone is too long."""
+    taken: list[Recalled] = []
+    left = cap
+    for one in items:
+        if one.tokens <= left:
+            taken.append(one)
+            left -= one.tokens
+        elif not taken and left >= CUT_LEAST_TOKENS and (shorter := one.cut(left)) is not None:
+            taken.append(shorter)
+            left -= shorter.tokens
+    return tuple(taken)
+
+
+def _use_spare(full: Body, body: Body, room: int, caps: Mapping[str, int]) -> Body:
+    """Return the body with texts added where another shelf left its share unused; no shelf passes its cap."""
+    spare = room - sum(one.tokens for items in full.shelves.values() for one in items)
+    spare -= sum(count_tokens(_HEADINGS[name]) + 2 for name, items in full.shelves.items() if items)
+    for name in SPARE_ORDER:
+        held = full.shelves[name]
+        used = sum(one.tokens for one in held)
+        heading = count_tokens(_HEADINGS[name]) + 2
+        cap = min(caps.get(name, 0) - heading, used + spare - (0 if held else heading))
+        more = _take(body.shelves.get(name, ()), cap)
+        gained = sum(one.tokens for one in more) - used
+        if gained > 0:
+            full = replace(full, shelves={**full.shelves, name: more})
+            spare -= gained + (0 if held else heading)
+    return full
+
+
+def _shed(body: Body, total: int) -> Body:
+    """Return the body less as many last texts as it takes; bounded by how many there are."""
+    while count_tokens(body.text()) > total and (less := body.without_last()) is not None:
+        body = less
+    return body
+
+
+def changed_shelves(before: Body, after: Body) -> dict[str, tuple[int, int]]:
+    """Return shelf -> (left out, kept) for every shelf that lost texts."""
+    return {
+        name: (len(before.shelves.get(name, ())) - len(kept), len(kept))
+        for name, kept in ((name, after.shelves.get(name, ())) for name in SHELVES)
+        if len(before.shelves.get(name, ())) > len(kept)
+    }

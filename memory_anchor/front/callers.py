@@ -1,0 +1,91 @@
+"""Who is calling: one function turns what a transport knows into an `Actor`.
+
+A caller is told by four sources, best first: an explicit argument of a front end, the request's own `_meta`, the
+bridge's preamble, the connection. Front ends never build an `Actor` themselves, so a hook, a tool call and a command of
+one conversation end in the same scope. Empty account, user and agent are left to the settings, an empty project to them
+and the caller's folder (`Core.anchor`).
+Names from outside are made safe here: scope keys join them with `|`, so none may hold one. What a caller never gets to
+see, where a bug was, is logged here too, without a word of what was asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.runtime.wire import Preamble, call_nonce
+
+CONVERSATION_META = ("memory-anchor/conversation_id", "sessionId", "threadId")
+"""Keys of a request's `_meta` that name its conversation, best first; Codex sends the last two on every call."""
+CLIENT_SUFFIX = "-mcp-client"
+NAME_CHARS_MAX = 120
+"""A longer name is kept by its head and a hash, so that two never become one."""
+FALLBACK_ZONE = "UTC"
+
+
+def actor_from(
+    preamble: Preamble,
+    meta: Mapping[str, Any] | None = None,
+    *,
+    client_name: str = "",
+    request_id: object = None,
+    conversation: str = "",
+    connection: str = "",
+    account: str = "",
+    user: str = "",
+    agent: str = "",
+    project_dir: str = "",
+    read_only: bool = False,
+    caller: Caller = Caller.AGENT,
+) -> Actor:
+    """Return on whose behalf a call is made.
+
+    meta: the request's `_meta`. client_name: what the client calls itself. request_id: the JSON-RPC id as it came.
+    conversation: named by a front end's own argument. connection: names the connection, for callers that name nothing.
+    account, user, agent: set by authentication or settings. project_dir: used when the preamble names none.
+    """
+    told = [conversation, *((meta or {}).get(key) for key in CONVERSATION_META), preamble.conversation, connection]
+    own = next((one for one in told if isinstance(one, str) and one.strip()), "")
+    # Codex says codex-mcp-client here and codex everywhere else; one agent has one name.
+    client = safe_name(client_name.removesuffix(CLIENT_SUFFIX) or preamble.client)
+    return Actor(
+        caller=caller,
+        scope=Scope(
+            account=safe_name(account or preamble.account),
+            project="",
+            user=safe_name(user or preamble.user),
+            agent=safe_name(preamble.agent or agent) or client,
+            conversation=safe_name(own),
+        ),
+        client=client,
+        zone=zone_or_utc(preamble.zone),
+        project_dir=preamble.project_dir or project_dir,
+        project=safe_name(preamble.project),
+        nonce=call_nonce(preamble, request_id),
+        read_only=read_only or bool(preamble.read_only),
+    )
+
+
+def safe_name(name: str) -> str:
+    """Return the name without what could not stand in a scope key; two different names stay different.
+
+    >>> safe_name("claude-code"), safe_name("a|b").startswith("a_b-")
+    ('claude-code', True)
+    """
+    kept = "".join("_" if char == "|" or not char.isprintable() else char for char in name.strip())
+    if kept == name.strip() and len(kept) <= NAME_CHARS_MAX:
+        return kept
+    told_apart = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{kept[: NAME_CHARS_MAX - 13]}-{told_apart}"
+
+
+def zone_or_utc(zone: str) -> str:
+    """Return the IANA zone when this machine knows it, else UTC."""
+    try:
+        ZoneInfo(zone)
+    except (ValueError, OSError, KeyError):  # a path, an empty name, an unknown zone
+        return FALLBACK_ZONE
+    return zone

@@ -1,0 +1,471 @@
+"""The calls behind the command line: name -> function(core, anchor, arguments) -> JSON.
+
+An engine runs them for commands of other processes, a command without an engine runs them itself; both exchange plain
+JSON. `human` (see `layers.signed_requests`) makes a call human after it was verified, and no call takes a passphrase;
+`at` moves the clock where that is allowed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from memory_anchor import inputs, rights, shapes
+from memory_anchor.adapters.system import moved
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.context.context_reports import owner_of
+from memory_anchor.core import Core
+from memory_anchor.curation import Curation
+from memory_anchor.errors import BadInput, NotFound, Refused
+from memory_anchor.front.callers import actor_from
+from memory_anchor.front.tool_calls import shaped_memory
+from memory_anchor.hashing import stable_hash
+from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof
+from memory_anchor.model import Citation
+from memory_anchor.rights import Deed
+from memory_anchor.runtime.wire import Preamble
+
+Json = dict[str, Any]
+T = TypeVar("T")
+NAMES_SHOWN = 200
+Call = Callable[[Core, MemoryAnchor, Json], Json]
+CALLS: dict[str, Call] = {}
+ANSWERED_FIRST = frozenset({"add", "context", "events", "history", "list", "log", "search", "show"})
+"""Calls that somebody waits for; the others are work themselves."""
+MOVES_CLOCK = frozenset({"jobs_run", "show", "search", "why_not", "history", "list", "stats"})
+
+
+def call(function: Call) -> Call:
+    CALLS[function.__name__.removesuffix("_")] = function
+    return function
+
+
+def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any]) -> Json:
+    """Return the answer of one call. Raises our errors; BadInput: no such call."""
+    function = CALLS.get(name)
+    if name == CHALLENGE_CALL:
+        return dict(core.challenge(actor_from(preamble, agent=core.settings.scope.agent)))
+    if function is None:
+        raise BadInput(f"no call {name!r}; there are {', '.join(sorted(CALLS))}")
+    given = dict(arguments)
+    actor = actor_from(preamble, agent=core.settings.scope.agent)
+    if "passphrase" in given:
+        raise Refused(
+            "a passphrase came with the call, which no engine takes; the command signs in its own process: use the "
+            "command line of this version"
+        )
+    proof = given.pop("human", None)
+    if proof is not None:
+        signed = Proof.of(proof)
+        actor = core.as_human(actor, signed, call=name, arguments=given, caller=preamble._asdict())
+    elif preamble.nonce:  # a human's call holds a challenge that is used up; an agent's may come again after a kill
+        actor = replace(actor, nonce=f"{preamble.nonce}/{name}")
+    at = _moved_to(core, name, given)
+
+    def work() -> Json:
+        with moved(at), core.foreground if name in ANSWERED_FIRST else nullcontext():
+            return function(core, core.anchor(actor), given)
+
+    asked = stable_hash(name, json.dumps(arguments, sort_keys=True, default=str))
+    key = stable_hash("call", actor.scope.account, actor.nonce) if actor.nonce else ""
+    return core.services.answers.once(key, asked, work)
+
+
+def _asked(use_case: Callable[..., T], given: Mapping[str, Any]) -> T:
+    """Return what a use case answers. Raises BadInput: an argument that it does not have, or lacks."""
+    try:
+        inspect.signature(use_case).bind(**given)
+    except TypeError as error:
+        raise BadInput(f"{use_case.__name__} {str(error)[:NAMES_SHOWN]}") from None
+    return use_case(**given)
+
+
+def _moved_to(core: Core, name: str, given: Json) -> datetime | None:
+    text = given.pop("at", None)
+    if text is None:
+        return None
+    at = inputs.instant("--at", text, zone="UTC", now=core.clock.now())
+    if name not in MOVES_CLOCK:
+        raise BadInput(f"--at is given for {name}; allowed are {', '.join(sorted(MOVES_CLOCK))}")
+    if not core.test_clock and not given.get("dry_run") and name == "jobs_run":
+        raise Refused("--at moves the clock of jobs; allowed with --dry-run, or on a store made for tests")
+    return at
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+@call
+def search(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.search_answer(_asked(anchor.search, given), reader=anchor.actor.scope)
+
+
+@call
+def ask_golden(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Ask golden questions of this very store; see `evaluation.golden`."""
+    from memory_anchor.evaluation.golden import ask
+
+    return ask(anchor, given.get("questions"))
+
+
+@call
+def list_(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    found = _asked(Curation(anchor).listing, given)
+    return {"memories": [shaped_memory(anchor, m) for m in found]}
+
+
+@call
+def show(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Return one memory: as it is, as it was believed at `as_of`, or one version of it (`ID@2`)."""
+    from memory_anchor.upkeep import history as past
+
+    name, reader = inputs.text("id", given.get("id"), most=inputs.NAME_MAX), anchor.actor.scope
+    then = given.get("as_of")
+    if then is not None:
+        instant = inputs.instant("as_of", then, zone=anchor.actor.zone, now=core.clock.now())
+        return {"memory": shaped_memory(anchor, past.as_of(core.services.store, name, instant, reader))}
+    if past.parse_version_id(name) is not None:
+        return {"memory": shaped_memory(anchor, past.version(core.services.store, name, reader))}
+    return {"memory": shaped_memory(anchor, anchor.get(name))}
+
+
+@call
+def history(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Return every version of a memory and what changed; with `story` those of the memories it took the place of."""
+    from memory_anchor.upkeep.history import history as steps_of
+    from memory_anchor.upkeep.history import trajectory
+
+    versions = anchor.history(given.get("id"))
+    steps = steps_of(versions)
+    if given.get("story"):
+        steps = trajectory(core.services.store, versions[0].id, anchor.actor.scope)
+    return {
+        "versions": [shaped_memory(anchor, m) for m in versions],
+        "steps": [json.loads(json.dumps(asdict(step), default=str)) for step in steps],
+    }
+
+
+@call
+def events(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.events(_asked(anchor.search_events, given), reader=anchor.actor.scope)
+
+
+@call
+def stats(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return core.stats(anchor.actor.scope)
+
+
+@call
+def constitution(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.constitution(anchor.constitution())
+
+
+@call
+def operations(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.operations(_asked(anchor.find_operations, given))
+
+
+@call
+def context(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.built_context(_asked(anchor.build_context, given), reader=anchor.actor.scope)
+
+
+# --- writing -------------------------------------------------------------------------------------------------------
+
+
+@call
+def add(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(_asked(anchor.save_memory, given))
+
+
+@call
+def log(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(_asked(anchor.log_event, given))
+
+
+@call
+def promote(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(_asked(anchor.promote, given))
+
+
+@call
+def extract(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Store what is worth keeping of a conversation, or only show it."""
+    wanted = {name: given[name] for name in ("mode", "only") if given.get(name) is not None}
+    if given.get("apply"):
+        done, notes = anchor.remember_conversation(given.get("messages"), **wanted)
+        return shapes.remembered(done, notes)
+    found, mode, notes = anchor.found_in(given.get("messages"), **wanted)
+    candidates = [
+        {
+            "key": one.key,
+            "content": one.content,
+            "type": one.type.value,
+            "about": one.about,
+            "importance": one.importance,
+            "confidence": one.confidence,
+            "message": one.seq,
+        }
+        for one in found.candidates
+    ]
+    return {"candidates": candidates, "episodes": len(found.episodes), "mode": mode.value, "notes": notes}
+
+
+@call
+def edit(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(
+        Curation(anchor).edit(given.get("id"), given.get("content"), expected_version=given.get("expected_version"))
+    )
+
+
+@call
+def judge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).judge(given.get("id"), given.get("epistemic"), given.get("shown_by")))
+
+
+@call
+def pin(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).pin(given.get("id")))
+
+
+@call
+def unpin(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).pin(given.get("id"), pinned=False))
+
+
+@call
+def forget(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(anchor.forget(given.get("id"), given.get("reason")))
+
+
+@call
+def restore(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).restore(given.get("id")))
+
+
+@call
+def inbox(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return {
+        "items": [
+            {
+                "memory": shaped_memory(anchor, item.memory),
+                "against": [shaped_memory(anchor, m) for m in item.against],
+                "needs_human": item.needs_human,
+            }
+            for item in _asked(Curation(anchor).inbox, given)
+        ]
+    }
+
+
+@call
+def sides(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Return what a decision is about: the memory, then what it stands against."""
+    return {"memories": [shaped_memory(anchor, memory) for memory in Curation(anchor).sides(given.get("id"))]}
+
+
+@call
+def accept(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    done = Curation(anchor).accept(given.get("id"), seen=given.get("seen"), content=given.get("content"))
+    return shapes.outcome(done)
+
+
+@call
+def reject(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).reject(given.get("id"), seen=given.get("seen")))
+
+
+@call
+def settle(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return shapes.outcome(Curation(anchor).settle(given.get("id"), given.get("resolution"), seen=given.get("seen")))
+
+
+@call
+def pause(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Stop agents from writing, or let them go on, which only a human does; what is on shows in `stats`."""
+    off = bool(given.get("off"))
+    rights.check(Deed.RESUME if off else Deed.PAUSE, anchor.actor.caller)
+    flag = core.data_dir / "paused"
+    if off:
+        flag.unlink(missing_ok=True)
+    else:
+        flag.touch(mode=0o600)
+    return {"paused": not off}
+
+
+# --- looking after -------------------------------------------------------------------------------------------------
+
+
+@call
+def undo(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    from memory_anchor.upkeep import undo as undoing
+
+    reader, human = anchor.actor.scope, rights.may(Deed.UNDO_HUMANS, anchor.actor.caller)
+    if given.get("conversation"):
+        plan = undoing.plan_conversation(core.upkeep, str(given["conversation"]), reader, human=human)
+    elif given.get("agent"):
+        since = inputs.instant("since", given.get("since"), zone=anchor.actor.zone, now=core.clock.now())
+        plan = undoing.plan_agent(core.upkeep, str(given["agent"]), since, reader, human=human)
+    elif given.get("what") == "last":
+        plan = undoing.plan_last(core.upkeep, reader, human=human)
+    else:
+        raise BadInput("undo names nothing; allowed are `last`, --conversation ID, or --agent NAME --since ISO")
+    if given.get("apply"):
+        anchor.check_writable()
+        undoing.apply(core.upkeep, plan, at=core.clock.now(), author=anchor.author, written_in=reader.conversation)
+    return {
+        "what": plan.what,
+        "applied": bool(given.get("apply")),
+        "steps": [asdict(step) for step in plan.preview()],
+        "left": [asdict(left) for left in plan.left],
+        "cut": plan.cut,
+    }
+
+
+@call
+def purge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Erase memories for good by id or by a text: a human's call alone."""
+    from memory_anchor.care import backup
+    from memory_anchor.care import purge as purging
+
+    rights.check(Deed.PURGE, anchor.actor.caller)
+    folders = (alias.removeprefix("path:") for one in core.projects.all().values() for alias in one)
+    left = purging.LeftToHumans(core.data_dir, [Path(folder) for folder in folders if folder.startswith("/")])
+    kinds: Json = {
+        "caller": anchor.actor.caller,
+        "at": core.clock.now(),
+        "by": anchor.author,
+        "holders": (
+            left,
+            purging.InMind(core.services.active),
+            *purging.beside_store(core.data_dir),
+            backup.KnownBackups(core.data_dir),
+            purging.Cache("what searches remember", core.services.searcher.invalidate),
+            purging.Cache("which tags occur together", core.forget_tags),
+            purging.Cache("what was said last", core.services.events.forget),
+        ),
+    }
+    ids, text = inputs.strings("ids", given.get("ids"), most=100, each=inputs.NAME_MAX), given.get("text")
+    if bool(ids) == bool(text):
+        raise BadInput("purge names nothing, or both ids and a text; allowed is one of them")
+    kinds["seen"] = inputs.text("seen", given.get("seen"), most=inputs.NAME_MAX)
+    if ids:
+        for memory_id in ids:
+            anchor.services.records.read(memory_id, anchor.actor.scope)
+        done = purging.purge_ids(core.upkeep, ids, **kinds)
+    else:
+        done = purging.purge_text(core.upkeep, str(text), **kinds)
+    still_in = [*left.found, *backup.out_of_reach(core.data_dir)]
+    told = {**asdict(done), "versions": done.versions, "still_in": still_in}
+    answer: Json = json.loads(json.dumps(told, default=str))
+    return answer
+
+
+@call
+def jobs_list(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    states = core.scheduler.stats()
+    due = {job.name for job in core.scheduler.due(core.clock.now())}
+    return {
+        "jobs": [
+            {
+                "name": name,
+                "about": job.about,
+                "every_s": job.every.total_seconds(),
+                "due": name in due,
+                "last_at": shapes.time_text(last) if (last := states[name].last_at) else None,
+                "runs": states[name].runs,
+                "changed": states[name].changed,
+                "failures": states[name].failures,
+                "last_failure": states[name].last_failure,
+            }
+            for name, job in core.scheduler.jobs.items()
+        ],
+        "running": core.scheduler.started,
+    }
+
+
+@call
+def jobs_run(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    from memory_anchor.upkeep.upkeep import Limits
+
+    report = core.scheduler.run(
+        str(given.get("name", "")), core.clock.now(), Limits(dry_run=bool(given.get("dry_run")))
+    )
+    return {
+        "job": report.job,
+        "at": shapes.time_text(report.at),
+        "changed": report.changed,
+        "left": report.left,
+        "dry_run": report.dry_run,
+        "notes": list(report.notes),
+        "counts": dict(report.counts),
+        "planned": [asdict(step) for step in report.planned],
+    }
+
+
+@call
+def jobs_switch(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Keep the engine from running jobs by itself, or let it again; remembered over restarts."""
+    core.let_jobs_run(bool(given.get("on")))
+    return {"running": bool(given.get("on"))}
+
+
+@call
+def why_not(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    found = anchor.why_not(given.get("id"), given.get("query"))
+    return {"id": given.get("id"), "query": given.get("query"), "reasons": [found["reason"]], **found}
+
+
+@call
+def context_report(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    found = core.reports.load(str(given.get("id", "")), owner_of(anchor.actor.scope))
+    told = tuple(one for one in found.report.citations if _may_show(anchor, one))
+    return {
+        "id": found.id,
+        "recorded_at": found.recorded_at.isoformat(),
+        "report": shapes.report(replace(found.report, citations=told), reader=anchor.actor.scope),
+    }
+
+
+def _may_show(anchor: MemoryAnchor, cited: Citation) -> bool:
+    """Return whether a report of this project may tell this reader what it cites.
+
+    Memories are those that this reader reads now. For whom the memory was that a file or link stands in, a report does
+    not hold: it tells of what that reader wrote itself.
+    """
+    reader = anchor.actor.scope
+    if cited.kind not in ("memory_entry", "event"):
+        return cited.scope is None or cited.scope.agent == reader.agent
+    try:
+        anchor.services.records.read(cited.ref.partition("@")[0], reader)
+    except NotFound:
+        return False
+    return True
+
+
+@call
+def context_reports(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    kept = core.reports.list(owner_of(anchor.actor.scope))
+    return {"reports": [{"id": id, "recorded_at": at.isoformat()} for id, at in kept]}
+
+
+@call
+def assemble(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    built = core.assemble(anchor, given.get("prompt"))
+    return {
+        "messages": built.messages,
+        "tools": built.tools,
+        "text": built.text,
+        "report": shapes.report(built.report, reader=anchor.actor.scope),
+        "report_id": built.report_id,
+        "notes": list(built.notes),
+    }
+
+
+from memory_anchor.front import project_calls as _projects  # noqa: E402, F401 - they register themselves above
+from memory_anchor.front import transfer_calls as _more  # noqa: E402, F401 - they register themselves above

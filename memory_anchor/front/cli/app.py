@@ -1,0 +1,28 @@
+"""The command line: `memory-anchor COMMAND`. Thin: a command parses, calls, and shows.
+
+`mcp` and `hook` are dispatched before this module is imported (see `__main__`); here are the options that the bridge
+has no part in.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from memory_anchor.front.cli import care, contexts, evaluate, keep, link, memories, projects, setup
+from memory_anchor.front.cli.constitution import make_app
+
+app = typer.Typer(
+    name="memory-anchor",
+    help="Long-term memory for coding agents: five layers over MCP, with a human in charge.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+memories.register(app)
+care.register(app)
+contexts.register(app)
+evaluate.register(app)
+keep.register(app)
+projects.register(app)
+setup.register(app)
+app.add_typer(make_app(setup.identity, link.check_writable), name="constitution")

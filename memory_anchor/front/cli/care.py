@@ -1,0 +1,366 @@
+"""Commands that look after memories: review, undo, jobs, statistics, pause."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.front.cli.link import call
+from memory_anchor.front.cli.output import block, err, guarded, memory_table, out, quiet, show_json, show_outcome, shown
+from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, human_beside_input, human_signer
+from memory_anchor.rights import stamp
+
+if TYPE_CHECKING:
+    from memory_anchor.identity.approval import Signer
+
+SHOWN_AGAIN_MAX = 20
+"""How often one item is shown anew because somebody keeps changing it."""
+EXTRACT_AT_ONCE = 400
+"""Turns handed over in one call; more are taken in parts."""
+Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
+Human = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
+At = Annotated[str | None, typer.Option("--at", metavar="ISO", help="Move the clock (for checks).")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(review)
+    app.command()(undo)
+    app.command()(purge)
+    app.command()(stats)
+    app.command()(pause)
+    app.command()(extract)
+    jobs = typer.Typer(help="What runs in the background: list, run, start, stop, stats.", no_args_is_help=True)
+    jobs.command("list")(jobs_list)
+    jobs.command("run")(jobs_run)
+    jobs.command("start")(jobs_start)
+    jobs.command("stop")(jobs_stop)
+    jobs.command("stats")(jobs_list)
+    app.add_typer(jobs, name="jobs")
+
+
+@guarded
+def review(
+    list_only: Annotated[bool, typer.Option("--list", help="Only show what waits.")] = False,
+    accept: Annotated[str | None, typer.Option(metavar="ID", help="Let this pending memory in.")] = None,
+    reject: Annotated[str | None, typer.Option(metavar="ID", help="Archive this pending memory.")] = None,
+    settle: Annotated[str | None, typer.Option(metavar="ID", help="End it; needs --resolution.")] = None,
+    resolution: Annotated[str | None, typer.Option(help="keep_new, keep_old or merge.")] = None,
+    json_: Json = False,
+) -> None:
+    """Decide on pending facts and contradictions; deciding needs the passphrase on a terminal."""
+    if settle and resolution is None:
+        raise BadInput("--resolution is missing; allowed are keep_new, keep_old, merge")
+    if name := accept or reject or settle:
+        _check_terminal()
+        sides = call("sides", id=name)["memories"]
+        _show_sides(sides, on=err)
+        what = "accept" if accept else "reject" if reject else "settle"
+        answer = call(what, id=name, resolution=resolution, seen=_stamps(sides), human=ask_human())
+        show_outcome(answer, json_)
+        return
+    items = call("inbox")["items"]
+    if json_ or list_only:
+        _show_inbox(items, json_)
+        return
+    if not items:
+        quiet("nothing waits for review")
+        return
+    _go_through(items, ask_human())
+
+
+def _show_inbox(items: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        show_json({"items": items})
+    elif items:
+        out.print(memory_table(m for item in items for m in (item["memory"], *item["against"])))
+    else:
+        quiet("nothing waits for review")
+
+
+def _go_through(items: list[dict[str, Any]], human: Signer) -> None:
+    """Ask about each item in turn; whatever is not answered stays, what changed meanwhile is shown again."""
+    for number, item in enumerate(items, 1):
+        sides = [item["memory"], *item["against"]]
+        for _ in range(SHOWN_AGAIN_MAX):
+            out.print(f"\n[bold]{number}/{len(items)}[/] [dim]{sides[0]['type']}[/]")
+            _show_sides(sides, on=out)
+            wish = _asked(sides)
+            if wish is None:
+                return
+            if not wish:
+                break
+            arguments = {"id": sides[0]["id"], "seen": _stamps(sides), **wish}
+            try:
+                show_outcome(call(arguments.pop("call"), **arguments, human=human), False)
+                break
+            except MemoryAnchorError as error:
+                now = call("sides", id=sides[0]["id"])["memories"]
+                if _stamps(now) == _stamps(sides):
+                    raise
+                sides = now
+                err.print(f"[yellow]{shown(str(error))}[/]")
+
+
+def _asked(sides: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the call a human chose, {} to skip, None to quit."""
+    if len(sides) > 1:
+        answer = typer.prompt("keep (n)ew, keep (o)ld, (m)erge, (s)kip, (q)uit", default="s").strip().lower()
+        chosen = {"n": "keep_new", "o": "keep_old", "m": "merge"}.get(answer[:1])
+        wish = {"call": "settle", "resolution": chosen} if chosen else {}
+    else:
+        answer = typer.prompt("(a)ccept, (e)dit, (r)eject, (s)kip, (q)uit", default="s").strip().lower()
+        name = {"a": "accept", "e": "accept", "r": "reject"}.get(answer[:1])
+        wish = {"call": name} if name else {}
+        if answer[:1] == "e":
+            text = typer.prompt("new text (empty: as it is)", default=sides[0]["content"], show_default=False)
+            wish |= {"content": text} if text != sides[0]["content"] else {}
+    return None if answer[:1] == "q" else wish
+
+
+def _show_sides(sides: list[dict[str, Any]], *, on: Console) -> None:
+    first, *against = sides
+    on.print(f"[cyan]{first['id']}[/] [dim]version {first['version']}[/]")
+    on.print(block(first["content"], "  "))
+    for other in against:
+        on.print(f"  [yellow]against[/] [cyan]{other['id']}[/] {shown(other['content'])}")
+
+
+def _stamps(sides: list[dict[str, Any]]) -> list[str]:
+    """Return what names the versions that were shown; counted from the very text that was shown."""
+    return sorted(stamp(one["id"], one["version"], one["content"]) for one in sides)
+
+
+def _check_terminal() -> None:
+    if not sys.stdin.isatty():
+        raise Refused("this needs a human at a terminal; run it in your own shell, not through an agent")
+
+
+@guarded
+def undo(
+    what: Annotated[str, typer.Argument(help="`last`, or nothing with --conversation or --agent.")] = "",
+    conversation: Annotated[str | None, typer.Option(metavar="ID")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    since: Annotated[str | None, typer.Option(metavar="ISO", help="With --agent.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this the plan is only shown.")] = False,
+    human: Human = False,
+    json_: Json = False,
+) -> None:
+    """Give back what was before: the last change, a conversation's, or an agent's since a time."""
+    answer = call(
+        "undo",
+        what=what or None,
+        conversation=conversation,
+        agent=agent,
+        since=since,
+        apply=yes,
+        human=human_signer(human),
+    )
+    if json_:
+        show_json(answer)
+        return
+    done = "nothing to undo" if not answer["steps"] else "undone" if yes else "would undo"
+    out.print(f"{done}: {shown(answer['what'])}")
+    for step in answer["steps"]:
+        out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{shown(step['reason'])}[/]")
+    for left in answer["left"]:
+        out.print(f"  [yellow]left alone[/] {left['id']}: {shown(left['reason'])}")
+    if answer["steps"] and not yes:
+        quiet("nothing was changed; add --yes to do it")
+
+
+@guarded
+def purge(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Whole memories; with --matching the text.")
+    ] = None,
+    matching: Annotated[
+        bool, typer.Option("--matching", help="Erase all with a text: asked unseen, or - for standard input.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask once more.")] = False,
+    json_: Json = False,
+) -> None:
+    """Erase for good, in every version, the store's log, reports and spool; needs the passphrase."""
+    given = list(ids or ())
+    is_piped = matching and given == ["-"] and not sys.stdin.isatty()
+    if is_piped and not (yes or json_):
+        raise BadInput("--matching - reads standard input, where nothing can be confirmed; add --yes or --json")
+    text = _text_to_purge(given) if matching else None
+    signer = human_beside_input() if is_piped else ask_human()
+    named = [] if matching else given
+    preview = call("purge_preview", ids=named, text=text, human=signer)
+    if not json_:
+        for memory in preview["memories"]:
+            out.print(f"  [cyan]{memory['id']}[/] [dim]{memory['versions']} versions[/] {shown(memory['content'])}")
+    if not (json_ or yes) and not typer.confirm("Erase for good? Nothing brings it back", default=False):
+        quiet("nothing was erased")
+        return
+    answer = call("purge", ids=named, text=text, seen=preview["seen"], human=signer)
+    if json_:
+        show_json(answer)
+        return
+    out.print(f"erased {answer['versions']} versions; emptied the search context of {len(answer['emptied'])}")
+    for collection, gone in answer["removed"].items():
+        out.print(f"  {collection}: {', '.join(gone)}")
+    for name, many in answer["files"].items():
+        if many:
+            out.print(f"  {shown(name)}: {many}")
+    for mention in answer["mentions"]:
+        out.print(f"  [yellow]quotes it, left for you to decide[/] {shown(mention)}")
+    for place in answer["still_in"]:
+        out.print(f"  [yellow]may still hold it, delete it yourself[/] {shown(place)}")
+    if not answer["clean"]:
+        out.print("[red]something was still found afterwards; run it again[/]")
+    for place in answer["out_of_reach"]:
+        out.print(f"  [dim]out of reach: {shown(place)}[/]")
+
+
+def _text_to_purge(given: list[str]) -> str:
+    """Return the text of `--matching`: typed unseen, piped in for `-`, or the argument itself."""
+    match given:
+        case []:
+            return ask_hidden("Text to erase everywhere: ")
+        case ["-"]:
+            return ask_hidden("Text to erase everywhere: ") if sys.stdin.isatty() else sys.stdin.read().rstrip("\n")
+        case [text]:
+            err.print("[yellow]an argument stays in the shell's history; without one the text is asked unseen[/]")
+            return text
+    raise BadInput(f"--matching got {len(given)} texts; allowed is one, or none to be asked unseen")
+
+
+@guarded
+def extract(
+    file: Annotated[Path, typer.Argument(help="A Claude Code or Codex transcript, or JSON [{role, content}].")],
+    yes: Annotated[bool, typer.Option("--yes", help="Store it; without this it is only shown.")] = False,
+    mode: Annotated[str | None, typer.Option(help="first-person, ghostwriter or factual.")] = None,
+    user_facts: Annotated[bool, typer.Option("--user-facts", help="Only what concerns the user.")] = False,
+    json_: Json = False,
+) -> None:
+    """Take what is worth remembering out of a conversation; shows it first."""
+    from memory_anchor.ingest.transcripts import read_transcript
+
+    messages, kind = read_transcript(file)
+    pieces: list[list[dict[str, Any]]] = [[]]
+    for message in messages:
+        if message.role == "user" and len(pieces[-1]) >= EXTRACT_AT_ONCE:  # a tool's answer stays with its call
+            pieces.append([])
+        calls = [{"name": one.name, "arguments": dict(one.arguments)} for one in message.tool_calls]
+        pieces[-1].append({"role": message.role, "content": message.content, "tool_calls": calls})
+    answers = []
+    for number, piece in enumerate(pieces, 1):
+        if len(pieces) > 1:
+            err.print(f"[dim]part {number} of {len(pieces)}[/]")
+        answers.append(
+            call(
+                "extract",
+                messages=piece,
+                mode=mode,
+                only="user_facts" if user_facts else None,
+                apply=yes,
+            )
+        )
+    if json_:
+        show_json({"format": kind, "parts": answers})
+        return
+    for answer in answers:
+        for one in answer.get("candidates", ()):
+            out.print(
+                f"[cyan]{one['type']}[/] {shown(one['content'])} [dim]{shown(one['about'])}, {one['confidence']}[/]"
+            )
+        for one in answer.get("outcomes", ()):
+            show_outcome(one, False)
+        for note in answer.get("notes", ()):
+            quiet(note)
+    if not yes:
+        quiet("nothing was stored; add --yes to do it")
+
+
+@guarded
+def stats(at: At = None, json_: Json = False) -> None:
+    """Count memories by layer, type, strength and age; writes and recalls a day; size."""
+    answer = call("stats", at=at)
+    if json_:
+        show_json(answer)
+        return
+    for name, value in answer.items():
+        if isinstance(value, dict):
+            told = ", ".join(f"{key} {count}" for key, count in value.items() if count)
+            out.print(f"[dim]{name}:[/] {shown(told or 'none')}")
+        elif not isinstance(value, list):
+            out.print(f"[dim]{name}:[/] {value}")
+
+
+@guarded
+def pause(
+    off: Annotated[bool, typer.Option("--off", help="Let agents write again.")] = False, json_: Json = False
+) -> None:
+    """Stop agents from writing until a human says `pause --off` with the passphrase; reading goes on."""
+    answer = call("pause", off=off, human=ask_human() if off else None)
+    if json_:
+        show_json(answer)
+    else:
+        quiet("paused: agents read and do not write" if answer["paused"] else "agents may write again")
+
+
+@guarded
+def jobs_list(json_: Json = False) -> None:
+    """Show every job: when it last ran and what it did."""
+    answer = call("jobs_list")
+    if json_:
+        show_json(answer)
+        return
+    if not answer["running"]:
+        quiet("nothing runs by itself here: no engine serves, or `memory-anchor jobs stop` was said")
+    for job in answer["jobs"]:
+        due = " [yellow]due[/]" if job["due"] else ""
+        out.print(f"[cyan]{job['name']}[/]{due} [dim]{job['about']}[/]")
+        if job["runs"] or job["failures"]:
+            failed = f", {job['failures']} failed ({shown(job['last_failure'])})" if job["failures"] else ""
+            out.print(
+                f"  [dim]last {job['last_at'] or 'never'}; {job['runs']} runs, {job['changed']} changed{failed}[/]"
+            )
+
+
+@guarded
+def jobs_run(
+    name: str,
+    at: At = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what it would do.")] = False,
+    json_: Json = False,
+) -> None:
+    """Run one job now."""
+    answer = call("jobs_run", name=name, dry_run=dry_run, at=at)
+    if json_:
+        show_json(answer)
+        return
+    done = f"would change {len(answer['planned'])}" if dry_run else f"{answer['changed']} changed"
+    out.print(f"{answer['job']}: {done}{', more is left' if answer['left'] else ''}")
+    if told := ", ".join(f"{name.replace('_', ' ')} {count:g}" for name, count in answer["counts"].items()):
+        out.print(f"  [dim]{shown(told)}[/]")
+    for step in answer["planned"]:
+        out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{shown(step['reason'])}[/]")
+    for note in answer["notes"]:
+        quiet(note)
+
+
+@guarded
+def jobs_start(json_: Json = False) -> None:
+    """Let the engine run jobs by itself."""
+    _switch(call("jobs_switch", on=True), json_)
+
+
+@guarded
+def jobs_stop(json_: Json = False) -> None:
+    """Keep the engine from running jobs by itself."""
+    _switch(call("jobs_switch", on=False), json_)
+
+
+def _switch(answer: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        show_json(answer)
+    else:
+        quiet("jobs run when they fall due" if answer["running"] else "jobs only run when you start them by name")

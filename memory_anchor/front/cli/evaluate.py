@@ -1,0 +1,290 @@
+"""`memory-anchor eval`: how well this memory finds things, with these settings, on this machine.
+
+Bundled questions and data sets run in scratch folders with the user's settings; golden questions are asked of the
+user's own store, through the engine that serves it, and under a `--variant` of a private copy of it. Every run
+without one is kept and compared with the last of its kind.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from memory_anchor.errors import BadInput
+from memory_anchor.front.cli.link import call, data_dir, preamble
+from memory_anchor.front.cli.output import clipped, err, guarded, out, quiet, show_json
+from memory_anchor.language.safety import cleaned
+
+if TYPE_CHECKING:
+    from memory_anchor.evaluation.questions import Case
+    from memory_anchor.evaluation.variants import Variant
+
+Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
+Many = list[str] | None
+VARIANTS_MAX = 4
+COLUMNS = ("R@1", "R@5", "R@10", "any@5", "all@10", "MRR", "nDCG@10")
+SHOWN_CHANGES = 20
+NO_GOLDEN = "no golden question is saved; save one with `memory-anchor eval --save QUERY --expects ID`"
+
+
+def register(app: typer.Typer) -> None:
+    app.command("eval")(evaluate)
+
+
+@guarded
+def evaluate(
+    locomo: Annotated[Path | None, typer.Option(metavar="FILE", help="A LoCoMo file.")] = None,
+    longmemeval: Annotated[Path | None, typer.Option(metavar="FILE", help="A LongMemEval file.")] = None,
+    stores: Annotated[int | None, typer.Option(min=1, help="Only the first N conversations of a file.")] = None,
+    golden: Annotated[bool, typer.Option("--golden", help="Only your golden questions, on your own memory.")] = False,
+    bundled: Annotated[bool, typer.Option("--bundled", help="Only the bundled questions.")] = False,
+    save: Annotated[str | None, typer.Option(metavar="QUERY", help="Save a golden question.")] = None,
+    expects: Annotated[Many, typer.Option(metavar="ID", help="A memory that must answer it; repeatable.")] = None,
+    remove: Annotated[str | None, typer.Option(metavar="QUERY", help="Remove a golden question.")] = None,
+    variant: Annotated[
+        Many, typer.Option(metavar="SETTINGS", help="A settings file or name=value,...; twice to compare.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Measure recall, time and tokens: bundled questions, your golden ones, LoCoMo or LongMemEval files."""
+    if save is not None and remove is not None:
+        raise BadInput("--save and --remove are given together; allowed is one of them at a time")
+    if save is not None or remove is not None:
+        _edit_golden(save, expects, remove, json_)
+        return
+    if expects:
+        raise BadInput("--expects is given without --save; allowed is `eval --save QUERY --expects ID`")
+    if len(variant or ()) > VARIANTS_MAX:
+        raise BadInput(f"--variant is given {len(variant or ())} times; allowed are {VARIANTS_MAX}")
+    for name, path in (("--locomo", locomo), ("--longmemeval", longmemeval)):
+        if path is not None and not path.is_file():
+            raise BadInput(f"{name} names {str(path)!r}, which is no file; allowed is the path of one")
+    everything = not (locomo or longmemeval or golden or bundled)
+    reports: list[dict[str, Any]] = []
+    if bundled or everything:
+        from memory_anchor.evaluation.questions import bundled as bundled_case
+
+        reports += _each_variant("bundled", lambda: [bundled_case()], variant)
+    reports += _files(locomo, longmemeval, stores, variant)
+    if golden or (everything and not variant):
+        reports += _golden_variants(variant) if variant else _golden(asked_for=golden)
+    if json_:
+        show_json({"runs": reports})
+    else:
+        for report in reports:
+            _show(report)
+        if variant and len(variant) > 1:
+            _show_side_by_side(reports)
+
+
+def _files(locomo: Path | None, longmemeval: Path | None, stores: int | None, variants: Many) -> list[dict[str, Any]]:
+    from memory_anchor.evaluation import datasets, runs
+
+    reports = []
+    for name, path, load in (
+        ("locomo", locomo, datasets.locomo),
+        ("longmemeval", longmemeval, datasets.longmemeval),
+    ):
+        if path is not None:
+            kind = runs.kind_of_file(name, path) + (f"-{stores}" if stores else "")
+            reports += _each_variant(kind, partial(load, path, stores=stores), variants)
+    return reports
+
+
+def _each_variant(kind: str, cases: Callable[[], Iterable[Case]], variants: Many) -> list[dict[str, Any]]:
+    """Run the cases under each variant; without one, under the settings as they are, kept and compared."""
+    from memory_anchor.evaluation.variants import as_set
+    from memory_anchor.evaluation.variants import variant as read_variant
+
+    env, project = os.environ, preamble().project_dir
+    if variants:
+        chosen = [read_variant(text, env, project) for text in variants]
+        return [_run(kind, cases(), one) for one in chosen]
+    report = _run(kind, cases(), as_set(env, project))
+    return [_kept(report)]
+
+
+def _run(kind: str, cases: Iterable[Case], chosen: Variant) -> dict[str, Any]:
+    from memory_anchor.app import embedder_of
+    from memory_anchor.evaluation import runner, runs
+    from memory_anchor.evaluation.kept_rows import KeptRows
+    from memory_anchor.settings import Settings
+
+    embedder = embedder_of(chosen.settings, data_dir())
+    kept = KeptRows(embedder, runs.folder_of(data_dir())) if embedder is not None else None
+    _progress(f"{kind} ({chosen.name})")
+    try:
+        figures = runner.run(cases, chosen.settings, kept, say=_progress)
+    finally:
+        if kept is not None:
+            kept.save()
+    told = chosen.settings.model_dump(mode="json")
+    return {
+        "kind": kind,
+        "variant": chosen.name,
+        "embedder": kept.identity.model if kept is not None else "none",
+        "settings": runs.changed_settings(told, Settings().model_dump(mode="json")),
+        **figures,
+    }
+
+
+def _kept(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the report with its comparison, after it was kept as the last run of its kind."""
+    from memory_anchor.adapters.system import SystemClock
+    from memory_anchor.evaluation import runs
+
+    now = SystemClock().now()
+    report["at"] = now.isoformat(timespec="seconds")
+    folder = runs.folder_of(data_dir())
+    before = runs.last(folder, report["kind"])
+    runs.keep(folder, report["kind"], report, at=now)
+    return {**report, "compared": runs.compared(before, report) if before is not None else None}
+
+
+def _golden(*, asked_for: bool) -> list[dict[str, Any]]:
+    from memory_anchor.evaluation import golden, runner, runs
+
+    questions = golden.load(runs.folder_of(data_dir()))
+    if not questions:
+        if asked_for:
+            raise BadInput(NO_GOLDEN)
+        return []
+    _progress(f"golden: {len(questions)} questions on your own memory")
+    answer = call("ask_golden", questions=[one.query for one in questions])
+    figures = runner.figures(golden.answered(questions, answer["answers"]))
+    return [_kept({"kind": "golden", "variant": "as set", **figures})]
+
+
+def _golden_variants(texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Ask the golden questions of a copy of the user's memory, under each variant.
+
+    Raises BadInput: no question is saved, or a variant has another embedder.
+    """
+    from memory_anchor.evaluation import golden, runner, runs
+    from memory_anchor.evaluation.golden_copy import copied
+    from memory_anchor.evaluation.variants import as_set, variant
+    from memory_anchor.front.calls import run
+    from memory_anchor.settings import Settings
+
+    who = preamble()
+    own, chosen = as_set(os.environ, who.project_dir), [variant(one, os.environ, who.project_dir) for one in texts]
+    if any(one.settings.embedder != own.settings.embedder for one in chosen):
+        raise BadInput("--variant changes the embedder, which made your memory's vectors; allowed is anything else")
+    questions = golden.load(runs.folder_of(data_dir()))
+    if not questions:
+        raise BadInput(NO_GOLDEN)
+    _progress("golden: copying your memory")
+    with copied(data_dir(), lambda file: call("backup_create", file=file)) as copy:
+        reports = []
+        for one in chosen:
+            _progress(f"golden ({one.name}): {len(questions)} questions on a copy of your memory")
+            answer = copy.answers(
+                one.settings,
+                [question.query for question in questions],
+                lambda core, asked: run(core, who, "ask_golden", {"questions": list(asked)}),
+            )
+            told = runs.changed_settings(one.settings.model_dump(mode="json"), Settings().model_dump(mode="json"))
+            figures = runner.figures(golden.answered(questions, answer["answers"]))
+            reports.append({"kind": "golden", "variant": one.name, "settings": told, **figures})
+    return reports
+
+
+def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: bool) -> None:
+    from memory_anchor.evaluation import golden, runs
+
+    folder = runs.folder_of(data_dir())
+    if save is not None:
+        checked = golden.checked(cleaned(save).text, expects)
+        for memory_id in checked.expects:
+            call("show", id=memory_id)  # NotFound says which one this memory does not hold
+        saved = golden.save(folder, checked.query, checked.expects)
+        if as_json:
+            show_json({"query": saved.query, "expects": list(saved.expects), "questions": len(golden.load(folder))})
+        else:
+            wanted = ", ".join(saved.expects) or "nothing at all"
+            quiet(f"saved; it must be answered by {wanted}")
+        return
+    gone = golden.remove(folder, cleaned(remove or "").text)
+    if as_json:
+        show_json({"removed": gone, "questions": len(golden.load(folder))})
+    else:
+        quiet("removed" if gone else "no such golden question")
+
+
+def _progress(line: str) -> None:
+    err.print(f"[dim]· {escape(line)}[/]")
+
+
+def _show(report: Mapping[str, Any]) -> None:
+    name = "" if report["variant"] == "as set" else f" [dim]with[/] {escape(report['variant'])}"
+    out.print(f"\n[bold]{escape(report['kind'])}[/]{name}: {report['questions']} questions")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("", "n", *COLUMNS):
+        table.add_column(column, justify="left" if not column else "right")
+    asked = report["questions"] - report["unanswerable"]["questions"]
+    rows = [*report["by_language"].items(), *report["by_category"].items()]
+    for label, row in [("all", {"questions": asked, **report["overall"]}), *rows]:
+        cells = [f"{100 * row[column]:.1f}" if column in row else "-" for column in COLUMNS]
+        table.add_row(label, str(row["questions"]), *cells)
+    out.print(table)
+    if report["unanswerable"]["questions"]:
+        out.print(f"rightly empty: {report['unanswerable']['empty']} of {report['unanswerable']['questions']}")
+    tokens, beyond = report["answer_tokens"], report["answer_tokens_beyond_text"]
+    out.print(
+        f"search p50 {report['ms']['p50']} ms, p95 {report['ms']['p95']} ms; an answer of 5 costs "
+        f"{tokens['mean']} tokens, {beyond['mean']} of them beyond the memories' own text"
+    )
+    for result in report["results"]:
+        if not result["found"]:
+            place = f"rank {result['rank']}" if result["rank"] else "not as wanted"
+            out.print(f"  [red]✗[/] {escape(clipped(result['query'], 90))} [dim]{place}[/]")
+    if report.get("compared"):
+        _show_changes(report["compared"])
+
+
+def _show_changes(changes: Mapping[str, Any]) -> None:
+    moved = ", ".join(f"{name} {100 * change:+.1f}" for name, change in changes["metrics"].items()) or "recall the same"
+    out.print(
+        f"[dim]since {changes['since']}:[/] {moved}; p50 {changes['ms_p50']:+.1f} ms, "
+        f"answer {changes['answer_tokens']:+.1f} tokens"
+    )
+    for mark, name in (("[red]lost[/]", "lost"), ("[green]found[/]", "found")):
+        for change in changes[name][:SHOWN_CHANGES]:
+            was_is = f"rank {change['was'] or '-'} -> {change['is'] or '-'}"
+            out.print(f"  {mark} {escape(clipped(change['query'], 90))} [dim]{was_is}[/]")
+    for name, (old, new) in changes["settings"].items():
+        out.print(f"  [dim]setting {escape(name)}: {_told(old)} -> {_told(new)}[/]")
+
+
+def _told(value: Any) -> str:
+    """Return a setting as it is shown; a run keeps only those that differ from their default."""
+    return "default" if value is None else escape(str(value))
+
+
+def _show_side_by_side(reports: Sequence[Mapping[str, Any]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("", *COLUMNS, "p50 ms", "p95 ms", "tokens"):
+        table.add_column(column, justify="left" if not column else "right")
+    letters = [chr(ord("A") + number) for number in range(len(reports))]
+    out.print("\n[bold]side by side[/]")
+    for letter, report in zip(letters, reports, strict=True):
+        out.print(f"{letter}: {escape(report['variant'])} [dim]({escape(report['kind'])})[/]")
+    for letter, report in zip(letters, reports, strict=True):
+        recall = [f"{100 * report['overall'].get(column, 0):.1f}" for column in COLUMNS]
+        cost = [str(report["ms"]["p50"]), str(report["ms"]["p95"]), str(report["answer_tokens"]["mean"])]
+        table.add_row(letter, *recall, *cost)
+    out.print(table)
+    first = reports[0]
+    from memory_anchor.evaluation.runs import compared
+
+    for other in reports[1:]:
+        if other["kind"] == first["kind"]:
+            out.print(f"\n{escape(other['variant'])} [dim]against[/] {escape(first['variant'])}")
+            _show_changes({**compared(first, other), "since": first["variant"]})

@@ -1,0 +1,394 @@
+"""Commands that keep memories safe and move them: export, import, reindex, backup, doctor."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from memory_anchor.errors import TABLE, BadInput, NotFound, Refused, StoreDamaged
+from memory_anchor.files import replace_durably
+from memory_anchor.front.cli.link import call, data_dir, preamble
+from memory_anchor.front.cli.output import err, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.passphrase import PROMPT, ask_hidden, human_signer, key_ring, opened
+from memory_anchor.front.cli.session import Ticker, session
+from memory_anchor.inputs import project_id
+
+if TYPE_CHECKING:
+    from memory_anchor.runtime.salvage import Account
+
+Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
+Human = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
+ERRORS_SHOWN = 20
+BAD_LINES = 2
+
+
+def register(app: typer.Typer) -> None:
+    app.command("export")(export)
+    app.command("import")(import_)
+    app.command()(reindex)
+    app.command()(doctor)
+    backup = typer.Typer(help="Backups: create one while serving, list, or restore one.", no_args_is_help=True)
+    backup.command("create")(backup_create)
+    backup.command("restore")(backup_restore)
+    backup.command("list")(backup_list)
+    app.add_typer(backup, name="backup")
+
+
+@guarded
+def export(
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="Where to; - is standard output.")],
+    versions: Annotated[bool, typer.Option("--versions", help="Every version, the audit trail, proposals.")] = False,
+    project: Annotated[bool, typer.Option("--project", help="Only this project's memories.")] = False,
+    human: Annotated[bool, typer.Option("--human", help="Everybody's memories: asks for the passphrase.")] = False,
+    json_: Json = False,
+) -> None:
+    """Write what you may read as JSON lines, with --human everything; `import` takes them in again."""
+    from memory_anchor.care.transfer_files import exported
+
+    signer = human_signer(human)
+    ticker, count = Ticker("exported"), 0
+    target = None if file == "-" else Path(file).absolute()
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp") if target is not None else None
+    try:
+        with session() as ask, _opened(beside) as stream:
+            for line in exported(
+                ask, data_dir(), versions=versions, own_project=project, everything=human, human=signer
+            ):
+                stream.write(line.encode() + b"\n")
+                count += 1
+                ticker.at(count)
+            stream.flush()
+            if beside is not None and target is not None:
+                replace_durably(beside, target)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise _ours(error, target or Path("-")) from error
+    finally:
+        ticker.end()
+        if beside is not None:
+            beside.unlink(missing_ok=True)
+    if target is None:
+        return
+    if json_:
+        show_json({"file": str(target), "lines": count})
+    else:
+        quiet(f"{count} lines in {target}")
+
+
+def _opened(beside: Path | None) -> Any:
+    """Return standard output, or a new private file, as a context."""
+    if beside is None:
+        return nullcontext(sys.stdout.buffer)
+    return os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+
+
+@guarded
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote; - is standard input.")],
+    project: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID|here|OLD=NEW", help="Where projects go that are not known here; asked on a terminal."),
+    ] = None,
+    human: Human = False,
+    json_: Json = False,
+) -> None:
+    """Take in JSON lines; what is here already is passed over, so it may be run again."""
+    from memory_anchor.care.transfer_files import imported
+
+    signer = human_signer(human)
+    ticker = Ticker("line")
+    with _source(file) as stream, session() as ask:
+        done = imported(
+            ask,
+            stream,
+            data_dir(),
+            project_dir=preamble().project_dir,
+            human=signer,
+            tick=ticker.at,
+            to=_places(project or ()),
+            choose=_chosen if sys.stdin.isatty() and not json_ else None,
+        )
+    ticker.end()
+    if json_:
+        show_json(asdict(done))
+    else:
+        out.print(f"{done.lines} lines: {done.added} versions added, {done.skipped} were here")
+        if done.written or done.pending or done.rejected:
+            out.print(f"  as new writes: {done.written} stored, {done.pending} pending, {done.rejected} rejected")
+        if done.rejected:
+            quiet("  text that no export of ours vouches for needs a human: run it on a terminal with --human")
+        for place in done.went:
+            seen = "this folder's" if place["here"] else "seen in its own folder"
+            out.print(f"  {place['lines']} lines to project {shown(place['to'])}, {seen}")
+        for note in done.notes:
+            out.print(f"  [yellow]{shown(note)}[/]")
+    for error in done.errors[:ERRORS_SHOWN]:
+        err.print(f"[bold red]error:[/] {shown(error['message'])}")
+    if done.failed > ERRORS_SHOWN:
+        err.print(f"[dim]and {done.failed - ERRORS_SHOWN} more lines[/]")
+    if done.failed:
+        raise typer.Exit(BAD_LINES)
+
+
+def _places(given: Sequence[str]) -> dict[str, str]:
+    """Return id in the file -> id here of `--project`; "" stands for every project that is not known here."""
+    places: dict[str, str] = {}
+    for one in given:
+        old, is_pair, new = one.rpartition("=")
+        target = new if new == "here" else project_id(new)
+        places[project_id(old) if is_pair else ""] = target
+    return places
+
+
+def _chosen(project: str, lines: int) -> str:
+    """Return where the human wants a project's lines: `here`, an id, or the id that it has."""
+    err.print(f"{lines} lines are of project [cyan]{shown(project)}[/], which is not known here")
+    said = str(typer.prompt("Bring them to: here, keep, or a project's id", default="here", err=True)).strip()
+    return project if said == "keep" else said if said == "here" else project_id(said)
+
+
+def _source(file: str) -> BinaryIO:
+    """Return the file to read, which must allow going back to its start; standard input is copied aside."""
+    if file != "-":
+        try:
+            if Path(file).exists() and not Path(file).is_file():  # a device would never end, a pipe never begin
+                raise BadInput(f"{file} is no regular file; allowed is a file of JSON lines, or - for standard input")
+            return Path(file).open("rb")
+        except FileNotFoundError:
+            raise NotFound(f"no file {file}; `memory-anchor export FILE` writes one") from None
+        except OSError as error:
+            raise BadInput(f"{file} cannot be read ({error.strerror}); allowed is a file of JSON lines") from error
+    held = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
+    while chunk := sys.stdin.buffer.read(1 << 20):
+        held.write(chunk)
+    return held
+
+
+@guarded
+def reindex(
+    vectors: Annotated[bool, typer.Option("--vectors", help="Embed anew although the embedder is the same.")] = False,
+    embedder: Annotated[str | None, typer.Option(metavar="KIND", help="As embedder.kind; no engine may run.")] = None,
+    model: Annotated[str | None, typer.Option(help="As embedder.model.")] = None,
+    json_: Json = False,
+) -> None:
+    """Make words and indexes anew, and vectors where the embedder changed; run it again if it was cut off."""
+    from memory_anchor.front.reindexing import reindexed
+
+    ticker = Ticker("embedded", every=500)
+    told = reindexed(data_dir(), vectors=vectors, kind=embedder, model=model, tick=ticker.at)
+    ticker.end()
+    if json_:
+        show_json(told)
+    else:
+        quiet(f"done; vectors are of {told['embedder'] or 'no embedder'}")
+        if told["set"]:
+            out.print(f"now set {shown(told['set'])} in your settings, or the engine will refuse the store")
+
+
+@guarded
+def backup_create(
+    file: Annotated[Path, typer.Argument(metavar="DIR|FILE", help="A folder, or the file to write.")] = Path(),
+    json_: Json = False,
+) -> None:
+    """Write everything that cannot be made anew into one private tar.gz, also while an engine serves."""
+    ticker = Ticker("backup: versions")
+    ticker.at(0)
+    told = call("backup_create", file=str(file.absolute()))
+    ticker.end()
+    if json_:
+        show_json(told)
+    else:
+        quiet(f"{told['versions']} versions, {told['bytes']} bytes in {told['file']}")
+
+
+@guarded
+def backup_list(json_: Json = False) -> None:
+    """Show the backups made of this memory that are still there, oldest first."""
+    from memory_anchor.care.nightly import listed
+
+    backups = listed(data_dir())
+    if json_:
+        show_json({"backups": backups})
+        return
+    for one in backups:
+        kind = "automatic" if one["automatic"] else "by hand"
+        out.print(f"{shown(one['made_at'])} [dim]{kind}, {one['bytes']} bytes[/] {shown(one['file'])}")
+    if not backups:
+        quiet("there is none; the engine makes one a night, or run `memory-anchor backup create`")
+
+
+@guarded
+def backup_restore(
+    file: Annotated[Path, typer.Argument(help="What `backup create` wrote.")],
+    force: Annotated[bool, typer.Option("--force", help="Move what is there aside and take its place.")] = False,
+    json_: Json = False,
+) -> None:
+    """Make the data directory what it was; what is there is moved aside with --force, never deleted."""
+    from memory_anchor.app import open_store, settings_of
+    from memory_anchor.care import backup
+    from memory_anchor.runtime import engine
+    from memory_anchor.runtime.lock import DirectoryLock
+
+    os.umask(0o077)
+    home, settings, ticker = data_dir(), settings_of(os.environ), Ticker("restored")
+    if force and not backup.is_empty(home):
+        _let_the_human_decide(home, file)
+        engine.stop(home)
+    with DirectoryLock.acquire(home, role="restore") as lock:
+        told = backup.restore(
+            home,
+            file.absolute(),
+            force=force,
+            lock=lock,
+            open_store=lambda folder: open_store(settings, folder, lock),
+            tick=ticker.at,
+        )
+    ticker.end()
+    if json_:
+        show_json(told)
+        return
+    quiet(f"{told['versions']} versions of {told['made_at']}")
+    if told["replaced"]:
+        quiet(f"what was there lies in {told['replaced']}; delete it when you are sure")
+
+
+def _let_the_human_decide(home: Path, file: Path) -> None:
+    """Ask for the passphrase where a human has a key: a restore also brings keys and approved texts.
+
+    Where that key was moved away or another one lies there, the backup's opens the way: it must be the installation's
+    first one, and its passphrase is asked for.
+    Raises Refused: no terminal, another passphrase, or the backup's key is a stranger's too.
+    """
+    from memory_anchor.care import backup
+
+    keys = key_ring(home)
+    if keys.own() is not None:
+        opened(keys, lambda: ask_hidden(PROMPT))
+    elif warning := keys.warning():
+        with tempfile.TemporaryDirectory() as folder:
+            backup.unpack_keys(file, Path(folder))
+            kept = key_ring(Path(folder))
+            if kept.own() is None or kept.fingerprint() != keys.fingerprint():
+                raise Refused(f"{warning}; the backup holds no such key either, so nothing was restored")
+            opened(kept, lambda: ask_hidden(PROMPT))
+
+
+@guarded
+def doctor(
+    audit: Annotated[bool, typer.Option("--audit", help="Also verify the whole audit trail.")] = False,
+    salvage: Annotated[
+        bool,
+        typer.Option("--salvage", help="Make a new store of what a damaged one still gives; that one is kept."),
+    ] = False,
+    fetch_model: Annotated[
+        bool, typer.Option("--fetch-model", help="Download the fastembed models that the settings ask for.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Download without asking.")] = False,
+    json_: Json = False,
+) -> None:
+    """Check everything a memory stands on, and print the next command for what is wrong."""
+    from memory_anchor.front import doctor as examine
+
+    if salvage:
+        _salvaged(json_)
+        return
+    if fetch_model:
+        _fetched(yes, json_)
+        return
+    checks = []
+    for check in examine.diagnose(os.environ, data_dir(), audit=audit):
+        checks.append(check)
+        if not json_:
+            mark = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]"}[check.state]
+            out.print(f"{mark} [bold]{shown(check.name)}[/] {shown(check.told)}")
+            if check.fix:
+                out.print(f"    [dim]next:[/] {shown(check.fix)}")
+    code = examine.exit_code(checks)
+    if json_:
+        show_json({"ok": code == 0, "checks": [asdict(check) for check in checks]})
+    if code:
+        raise typer.Exit(code)
+
+
+def _fetched(yes: bool, as_json: bool) -> None:
+    """Download what the settings ask for and this machine lacks, after the user's word for each."""
+    from memory_anchor.adapters.fetched_models import SOURCE, wanted
+    from memory_anchor.app import settings_of
+
+    settings = settings_of(os.environ)
+    models = wanted(
+        data_dir(),
+        kind=settings.embedder.kind,
+        model=settings.embedder.model,
+        model_path=settings.embedder.model_path,
+        reranker=settings.retrieval.reranker,
+        reranker_path=settings.retrieval.reranker_path,
+    )
+    if not models:
+        raise BadInput(
+            f"--fetch-model has nothing to do with embedder.kind {settings.embedder.kind} and retrieval.reranker "
+            f"{settings.retrieval.reranker}; it serves fastembed without a folder of its own"
+        )
+    os.umask(0o077)
+    told = []
+    for model in models:
+        if not model.is_here:
+            question = f"Download {model.model} from {SOURCE} into {model.folder}, for {model.setting}?"
+            if not yes and not (sys.stdin.isatty() and typer.confirm(question, default=False, err=True)):
+                raise Refused(f"{model.model} was not downloaded; say yes on a terminal, or give --yes")
+            err.print(f"[dim]· fetching {shown(model.model)} from {SOURCE}[/]")
+            model.fetch()
+        told.append({"model": model.model, "folder": str(model.folder), "was_here": model.is_here})
+        if not as_json:
+            quiet(f"{model.model} is {'already ' if model.is_here else ''}in {model.folder}")
+    if as_json:
+        show_json({"models": told})
+
+
+def _salvaged(as_json: bool) -> None:
+    from memory_anchor.adapters.system import SystemClock
+    from memory_anchor.app import settings_of
+    from memory_anchor.runtime.salvage import salvage
+
+    account = salvage(settings_of(os.environ), data_dir(), now=SystemClock().now())
+    if as_json:
+        show_json(account.to_json())
+    else:
+        _show_account(account)
+    if account.lost:
+        raise typer.Exit(TABLE[StoreDamaged].exit_code)
+
+
+def _show_account(account: Account) -> None:
+    counts = ", ".join(f"{name} {many}" for name, many in account.kept.items())
+    if not account.changed:
+        quiet(f"the store is whole and was left as it is: {counts}")
+        return
+    told = ", ".join(f"{many} from the {name}" for name, many in account.read.items() if many)
+    out.print(f"a new store holds what could be read: {counts} ({told})")
+    for one in account.from_backups:
+        out.print(f"  [yellow]from a backup[/] {one.id}@{one.version} [dim]{one.layer}[/] {shown(one.backup)}")
+    for one in account.lost:
+        named = f"{one.id}@{one.version}" if one.version else f"a version of unknown id, point {one.id}"
+        when = f", recorded {one.recorded_at}" if one.recorded_at else ""
+        out.print(f"  [red]lost[/] {named} [dim]{one.layer}{shown(when)}[/]; no known backup has it")
+    if account.reopened:
+        quiet(f"an older version stands for a lost one, look at it with review: {', '.join(account.reopened)}")
+    for note in account.notes:
+        quiet(note)
+    quiet(f"the damaged store lies in {account.replaced}; delete it when you are sure")
+
+
+def _ours(error: OSError, path: Path) -> Exception:
+    from memory_anchor.files import ours
+
+    return ours(error, path)

@@ -1,0 +1,170 @@
+"""How a command reaches the memory: through the engine when one serves, else in this very process under the lock.
+
+Both ways run the same table of calls (`interfaces.calls`) and exchange plain JSON, so a command behaves alike whether
+five agents are connected or none. A command is an agent unless a passphrase was typed on a terminal: that opens the
+key here, and what goes to the engine is a signature over this one request (`layers.signed_requests`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
+from memory_anchor.runtime import env_names, wire
+
+if TYPE_CHECKING:
+    from memory_anchor.core import Core
+    from memory_anchor.identity.approval import Signer
+
+CHALLENGE_CALL = "human_challenge"
+CALL_TIMEOUT_S = 600.0
+CLIENT = "cli"
+_NONCE: ContextVar[str] = ContextVar("memory_anchor_call_nonce", default="")
+
+
+class Failed(MemoryAnchorError):
+    """A failure that an engine reported: its sentence, with the exit code of its kind."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def preamble() -> wire.Preamble:
+    """Return who this command acts for: the terminal's folder, its zone, and no conversation of its own.
+
+    Raises BadInput: what the environment or the user's file says of it is no value.
+    """
+    try:
+        own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
+    except wire.Misread as error:
+        raise BadInput(str(error)) from None
+    return own._replace(client=CLIENT, conversation=os.environ.get("MEMORY_ANCHOR_CONVERSATION", ""))
+
+
+def data_dir() -> Path:
+    return Path(wire.data_dir(os.environ))
+
+
+def check_writable() -> None:
+    """Raise Refused: read-only, or paused; for a command that writes beside the store and so passes no `call`."""
+    from memory_anchor.adapters.projects import place_of
+    from memory_anchor.app import settings_of
+    from memory_anchor.core import project_settings
+    from memory_anchor.writes import check_may_write
+
+    caller, own = preamble(), settings_of(os.environ)
+    here = project_settings(own, place_of(Path(caller.project_dir)).root if caller.project_dir else "")
+    paused = own.paused or (data_dir() / "paused").exists()
+    check_may_write(read_only=bool(caller.read_only) or here.read_only, paused=paused)
+
+
+def call(name: str, /, *, human: Signer | None = None, **arguments: Any) -> dict[str, Any]:
+    """Return the answer of one call. human: who signs it; without one it is an agent's.
+
+    Raises our errors, whoever ran it; BadInput: a wrong setting.
+    """
+    env_names.check(os.environ)
+    _NONCE.set(os.urandom(8).hex())
+    given = {key: value for key, value in arguments.items() if value is not None}
+    answer = _through_engine(name, given, human)
+    return _run_here(name, given, human) if answer is None else answer
+
+
+def _through_engine(name: str, given: Mapping[str, Any], human: Signer | None) -> dict[str, Any] | None:
+    """Return the engine's answer, None when none runs."""
+    if human is None:
+        return _ask_engine(name, given)
+    told = _ask_engine(CHALLENGE_CALL, {})
+    if told is None:
+        return None
+    answer = _ask_engine(name, _with_proof(name, given, human, told))
+    if answer is None:
+        raise Unavailable("the engine ended while it worked on this; try again")
+    return answer
+
+
+def run_signed(core: Core, name: str, given: Mapping[str, Any], human: Signer | None) -> dict[str, Any]:
+    """Return the answer of a call in this process, signed as it would be for an engine."""
+    from memory_anchor.front.calls import run
+
+    if human is None:
+        return run(core, _agent(), name, given)
+    told = run(core, preamble(), CHALLENGE_CALL, {})
+    return run(core, preamble(), name, _with_proof(name, given, human, told))
+
+
+def _with_proof(name: str, given: Mapping[str, Any], human: Signer, told: Mapping[str, Any]) -> dict[str, Any]:
+    from memory_anchor.identity.signed_requests import signed
+
+    return {**given, "human": signed(human, name, given, preamble()._asdict(), told)}
+
+
+def _agent() -> wire.Preamble:
+    """Return an agent's preamble for the call at work: the same over every sending of it."""
+    return preamble()._replace(nonce=_NONCE.get())
+
+
+def _sent(caller: wire.Preamble, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return wire.ask(str(data_dir()), "call", caller, timeout_s=CALL_TIMEOUT_S, name=name, arguments=dict(arguments))
+
+
+def _ask_engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the engine's answer, None when none runs.
+
+    An agent's call is sent once more when the engine ends over it: the nonce makes that harmless. A human's is not,
+    since its signature is for one challenge.
+    """
+    again = "human" not in arguments and name != CHALLENGE_CALL
+    caller = _agent() if again else preamble()
+    try:
+        try:
+            answer = _sent(caller, name, arguments)
+        except ConnectionResetError:
+            if not again:
+                raise
+            answer = _sent(caller, name, arguments)
+    except TimeoutError:
+        raise Unavailable(
+            f"the engine did not answer within {CALL_TIMEOUT_S:g} s; see `memory-anchor engine status`"
+        ) from None
+    except ConnectionResetError:
+        raise Unavailable("the engine ended while it worked on this; try again") from None
+    except OSError:
+        return None
+    if "error" in answer:
+        error = answer["error"]
+        code = str(error.get("code", ""))
+        exits = next((report.exit_code for report in TABLE.values() if report.code == code), 1)
+        raise Failed(str(error.get("message", "the engine failed")), exits)
+    result = answer.get("result")
+    return result if isinstance(result, dict) else {}
+
+
+def _run_here(name: str, arguments: Mapping[str, Any], human: Signer | None) -> dict[str, Any]:
+    """Run the call in this process, holding the data directory's lock for its duration."""
+    os.umask(0o077)
+    from memory_anchor.runtime.lock import DirectoryLock
+
+    try:
+        lock = DirectoryLock.acquire(data_dir(), role="command")
+    except StoreBusy:
+        # An engine may have won the lock since we looked: it is loading and will answer.
+        late = _through_engine(name, arguments, human)
+        if late is None:
+            raise
+        return late
+    with lock:
+        from memory_anchor.app import build_core, settings_of
+        from memory_anchor.care import nightly
+
+        core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock)
+        nightly.register(core)
+        try:
+            return run_signed(core, name, arguments, human)
+        finally:
+            core.close()

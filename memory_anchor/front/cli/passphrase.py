@@ -1,0 +1,97 @@
+"""The passphrase: asked for on the terminal only, never taken from a pipe, an argument or the environment.
+
+It opens the human's key in this very process and goes no further: what leaves is a signature (`link`).
+"""
+
+from __future__ import annotations
+
+import getpass
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memory_anchor.errors import Refused
+from memory_anchor.front.cli.link import data_dir
+
+if TYPE_CHECKING:
+    from memory_anchor.identity.approval import KeyRing, Signer
+
+_TERMINAL = "/dev/tty"
+PROMPT = "Passphrase: "
+
+
+def key_ring(home: Path) -> KeyRing:
+    """Return the human's key of a data directory, and of whom it knows."""
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.identity.approval import KeyRing
+
+    return KeyRing(home / "identity", JsonlAudit(home / "audit" / "audit.jsonl"))
+
+
+def human_signer(wanted: bool = True) -> Signer | None:
+    """Return who signs what follows, after the passphrase was typed; None for an agent's call.
+
+    Raises Refused: no terminal, no key, another key than the installation's, or another passphrase.
+    """
+    return ask_human() if wanted else None
+
+
+def ask_human() -> Signer:
+    """Return the human at this terminal. Raises Refused: see `human_signer`."""
+    return opened(key_ring(data_dir()), lambda: ask_hidden(PROMPT))
+
+
+def human_beside_input() -> Signer:
+    """Return the human at the terminal while standard input is a pipe. Raises Refused: see `human_signer`."""
+    return opened(key_ring(data_dir()), _beside_input)
+
+
+def opened(keys: KeyRing, ask: Callable[[], str]) -> Signer:
+    """Return the signer that what `ask` reads opens."""
+    from memory_anchor.adapters.system import SystemClock
+
+    if keys.own() is None and (warning := keys.warning()):
+        raise Refused(warning)
+    tries, clock = keys.tries(), SystemClock()
+    wait(tries.wait_s(clock.now()))
+    typed = ask()
+    try:
+        signer = keys.unlock(typed)
+    except Refused:
+        if keys.own() is not None:
+            tries.note(clock.now())
+        raise
+    tell(tries.take())
+    return signer
+
+
+def wait(seconds: float) -> None:
+    """Let the time after several refused passphrases pass, and say so."""
+    if seconds > 0:
+        sys.stderr.write(f"waiting {seconds:.0f} s, since passphrases were refused\n")
+        sys.stderr.flush()
+        time.sleep(seconds)
+
+
+def tell(sentence: str) -> None:
+    """Show what a human who got in should know."""
+    if sentence:
+        sys.stderr.write(f"warning: {sentence}\n")
+
+
+def ask_hidden(prompt: str) -> str:
+    """Return what is typed unseen. Raises Refused: standard input is not a terminal."""
+    if not sys.stdin.isatty():
+        raise Refused("this needs a human at a terminal; run it in your own shell, not through an agent")
+    return getpass.getpass(prompt)
+
+
+def _beside_input() -> str:
+    try:
+        with Path(_TERMINAL).open("rb"):  # getpass would fall back to the pipe
+            pass
+    except OSError:
+        raise Refused("this needs a human at a terminal, and there is none beside the pipe") from None
+    return getpass.getpass(PROMPT)

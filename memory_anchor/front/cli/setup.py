@@ -1,0 +1,342 @@
+"""Commands that set up and run: init, demo, mcp, serve, engine, install, uninstall, config."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from memory_anchor import beneath
+from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.files import make_private, ours
+from memory_anchor.front.cli.link import data_dir, preamble
+from memory_anchor.front.cli.output import clipped, err, guarded, out, quiet, show_json
+from memory_anchor.identity.constitution_text import MAX_BYTES, PLACEHOLDER
+from memory_anchor.identity.identity_schema import IdentitySchema
+from memory_anchor.inputs import project_id as checked_project_id
+from memory_anchor.inputs import text as checked_text
+from memory_anchor.runtime import wire
+
+Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
+STARTER = """\
+# What this project is: always preloaded, changed only after three human confirmations.
+version: "1"
+entries:
+  - id: goal
+    content: {goal}
+    priority: 0
+"""
+GOAL_MAX = 500
+OPERATIONS_README = (
+    "# Operations\n\nOne file per task: how it is done here. Agents find these by name and by passage.\n"
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(init)
+    app.command()(demo)
+    app.command()(mcp)
+    app.command()(serve)
+    app.command()(config)
+    engine = typer.Typer(help="The process that owns the data directory: status, stop.", no_args_is_help=True)
+    engine.command("status")(engine_status)
+    engine.command("stop")(engine_stop)
+    app.add_typer(engine, name="engine")
+    app.command()(install)
+    app.command()(uninstall)
+    app.command()(hook)
+
+
+def identity() -> IdentitySchema:
+    """Return L0 of the project this command is run in. It lives in files of its own, so no engine is asked."""
+    os.umask(0o077)
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.adapters.projects import Projects
+    from memory_anchor.adapters.system import Ids, SystemClock
+    from memory_anchor.app import settings_of
+    from memory_anchor.core import project_settings
+
+    clock = SystemClock()
+    home = data_dir()
+    make_private(home)
+    settings = settings_of(os.environ)
+    project_id, root = Projects(home / "projects.json", Ids(clock).new).of(preamble().project_dir)
+    own = project_settings(settings, root)
+    project_id = checked_project_id(preamble().project or settings.scope.project or project_id)
+    return IdentitySchema(
+        project_dir=Path(root) if root else None,
+        project_id=project_id,
+        home=home / "identity" / project_id,
+        clock=clock,
+        audit=JsonlAudit(home / "audit" / "audit.jsonl"),
+        budget_tokens=own.budget.identity,
+        min_interval_s=own.constitution.min_interval_s,
+        distinct_approvers=own.constitution.distinct_approvers,
+    )
+
+
+TRANSPORTS = ("stdio", "sse", "http")
+
+
+@guarded
+def init(
+    approver: Annotated[str, typer.Option(help="Your name in confirmations.")] = "",
+    goal: Annotated[str, typer.Option(metavar="TEXT", help="What this project is for, in one sentence.")] = "",
+    json_: Json = False,
+) -> None:
+    """Set up this project: constitution.yaml, .ai/operations/, and the passphrase that makes you the human."""
+    from memory_anchor.front.cli.constitution import init_constitution
+
+    schema = identity()
+    root = Path(preamble().project_dir or Path.cwd())
+    if not root.is_dir():
+        raise BadInput(f"project folder {root} is no folder; allowed is one that exists")
+    made = []
+    try:
+        if _goal_written(schema, root, goal, as_json=json_):
+            made.append("constitution.yaml")
+        if beneath.make_folder(root, ".ai/operations"):
+            beneath.write(root, ".ai/operations/README.md", OPERATIONS_README.encode())
+            made.append(".ai/operations/README.md")
+    except OSError as error:
+        raise ours(error, Path(error.filename) if isinstance(error.filename, str) else root) from error
+    answer = init_constitution(schema, approver=approver, as_json=json_)
+    if json_:
+        show_json({**answer, "made": made, "project_dir": str(root)})
+        return
+    for name in made:
+        quiet(f"made {name}")
+    out.print(f"your key's fingerprint, to note down: [bold]{answer['fingerprint']}[/]")
+    quiet("`memory-anchor doctor` shows it again; another one there means that somebody replaced your key")
+    if not answer["initialised"]:
+        quiet(
+            "no text was approved: L0 stays empty until `memory-anchor init --goal TEXT`, or `init` after you wrote it"
+        )
+    quiet("next: `memory-anchor install claude-code` (or codex, gemini, cursor, vscode)")
+
+
+def _goal_written(schema: IdentitySchema, root: Path, goal: str, *, as_json: bool) -> bool:
+    """Write what the human says the project is for, where the file does not say it yet; return whether it was.
+
+    goal: asked for on the terminal when "". Raises BadInput: the goal, or there is a text already.
+    """
+    said = checked_text("goal", " ".join(goal.split()), most=GOAL_MAX, required=False)
+    file = root / "constitution.yaml"
+    old = ""
+    if os.path.lexists(file):
+        old = (beneath.read(root, file.name, most_bytes=MAX_BYTES) or b"").decode("utf-8", "replace")
+    says_nothing = not old.strip() or PLACEHOLDER in old or "entries: []" in old
+    if schema.initialised or not says_nothing:
+        if said:
+            raise BadInput(
+                "--goal is given and constitution.yaml says something already; edit the file before the first `init`, "
+                "and use `memory-anchor constitution propose` after it"
+            )
+        return False
+    if not said and sys.stdin.isatty():
+        stream = sys.stderr if as_json else sys.stdout
+        stream.write("What is this project for, in one sentence (empty: later)? 项目目标（可留空）: ")
+        stream.flush()
+        typed = " ".join(sys.stdin.readline().split())
+        said = checked_text("goal", typed, most=GOAL_MAX, required=False)
+    if not said:
+        return False
+    quoted = json.dumps(said, ensure_ascii=False)
+    whole = re.sub(rf'"[^"\n]*{re.escape(PLACEHOLDER)}[^"\n]*"', lambda _: quoted, old)
+    text = whole if PLACEHOLDER in old and PLACEHOLDER not in whole else STARTER.format(goal=quoted)
+    beneath.write(root, file.name, text.encode())
+    return True
+
+
+@guarded
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the demo's folder.")] = False,
+    json_: Json = False,
+) -> None:
+    """Run the whole loop on real input through a real server, and show what it remembers after a restart."""
+    from memory_anchor.evaluation.demo import run
+
+    def say(line: str) -> None:
+        if not json_:
+            out.print(f"[dim]·[/] {escape(line)}")
+
+    figures = run(say=say, keep=keep)
+    if json_:
+        show_json(figures)
+    else:
+        _show_figures(figures)
+    if not figures["passed"]:
+        raise typer.Exit(1)
+
+
+def _show_figures(figures: dict[str, Any]) -> None:
+    out.print()
+    for question in figures["questions"]:
+        mark = "[green]✓[/]" if question["rank"] else "[red]✗[/]"
+        place = f"rank {question['rank']} from {question['layer']}" if question["rank"] else question["expected_layer"]
+        out.print(f"{mark} [bold]{escape(question['query'])}[/] [dim]{place}, {question['ms']} ms[/]")
+        out.print(f"    {escape(clipped(question['text'], 120))}")
+    out.print()
+    out.print(
+        f"L0 recall {figures['l0_recall']:.0%} (wanted 100 %), L2-L4 recall@5 {figures['recall_at_5']:.0%} "
+        f"(wanted 80 %), p95 {figures['p95_ms']:.0f} ms (wanted < 500 ms), restart {figures['restart_ms']} ms"
+    )
+
+
+@guarded
+def mcp(
+    in_process: Annotated[bool, typer.Option("--in-process", help="Everything in this one process.")] = False,
+    transport: Annotated[str, typer.Option(help="stdio, sse or http.")] = "stdio",
+    host: Annotated[str | None, typer.Option(help="For sse and http.")] = None,
+    port: Annotated[int | None, typer.Option(help="For sse and http.")] = None,
+) -> None:
+    """Serve MCP: what an agent's configuration starts."""
+    if transport not in TRANSPORTS:
+        raise BadInput(f"--transport is {transport!r}; allowed are {', '.join(TRANSPORTS)}")
+    if transport != "stdio":
+        _serve(host, port)
+        return
+    if in_process:
+        from memory_anchor.front.backend import run_in_process
+
+        raise typer.Exit(run_in_process())
+    from memory_anchor.runtime.bridge import main as bridge
+
+    raise typer.Exit(bridge([]))
+
+
+@guarded
+def serve(
+    host: Annotated[str | None, typer.Option(help="127.0.0.1 unless tokens are set.")] = None,
+    port: Annotated[int | None, typer.Option()] = None,
+) -> None:
+    """Serve MCP and /v1 over HTTP on loopback."""
+    _serve(host, port)
+
+
+def _serve(host: str | None, port: int | None) -> None:
+    os.umask(0o077)
+    from memory_anchor.app import settings_of
+    from memory_anchor.front.backend import held
+    from memory_anchor.front.http_api import serve as serve_http
+
+    http = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    settings = settings_of(os.environ, {"http": http} if http else None)
+    if not settings.project_dir:  # the folder it is started in, as for any other command
+        settings = settings.model_copy(update={"project_dir": preamble().project_dir})
+    with held(settings, data_dir()) as core:
+        serve_http(core, settings, zone=preamble().zone)
+
+
+@guarded
+def config(json_: Json = False) -> None:
+    """Show every setting, its value and where it came from."""
+    from memory_anchor.app import loaded_settings
+    from memory_anchor.runtime import environment
+
+    left = environment.taken(os.environ, str(data_dir()))
+    loaded = loaded_settings(os.environ, preamble().project_dir)
+    rows = [
+        {"name": name, "value": value, "origin": loaded.origins.get(name, "default")}
+        for name, value in _flat(loaded.settings.model_dump(mode="json"))
+    ]
+    if json_:
+        told = {"data_dir": str(data_dir()), "user_file": wire.user_config_file(os.environ)}
+        show_json({"settings": rows, **told, "not_taken_by_engines": left.left})
+        return
+    for row in rows:
+        origin = "" if row["origin"] == "default" else f" [cyan]{escape(row['origin'])}[/]"
+        out.print(f"{row['name']} = {escape(str(row['value']))}{origin}")
+    quiet(f"data directory {data_dir()}; your file {wire.user_config_file(os.environ)}")
+    if left.left:
+        quiet(f"for this command alone, not for a shared engine: {', '.join(left.left)}; {left.reason}")
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for name, inner in value.items():
+        dotted = f"{prefix}{name}"
+        if isinstance(inner, dict) and inner:
+            rows += _flat(inner, f"{dotted}.")
+        else:
+            rows.append((dotted, inner))
+    return rows
+
+
+@guarded
+def engine_status(json_: Json = False) -> None:
+    """Show whether an engine serves this data directory."""
+    from memory_anchor.runtime.engine import status
+
+    answer = status(data_dir())
+    if json_:
+        show_json(answer or {"state": "none"})
+    elif answer is None:
+        quiet("no engine runs; the first agent or command starts one")
+    else:
+        for name, value in answer.items():
+            out.print(f"[dim]{name}:[/] {escape(str(value))}")
+
+
+@guarded
+def engine_stop(json_: Json = False) -> None:
+    """Drain and stop the engine; connected agents start a new one with their next call."""
+    from memory_anchor.runtime.engine import stop
+
+    stopped = stop(data_dir())
+    if json_:
+        show_json({"stopped": stopped})
+    else:
+        quiet("stopped" if stopped else "no engine was running")
+
+
+@guarded
+def install(
+    client: Annotated[str, typer.Argument(help="claude-code, codex, gemini, cursor, vscode or json.")],
+    scope: Annotated[str, typer.Option(help="user or project.")] = "user",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
+    json_: Json = False,
+) -> None:
+    """Write a client's MCP configuration and hooks; shows the change and keeps a backup."""
+    from memory_anchor.front.clients.install import install as plan_for
+
+    _show_plan(plan_for(client, scope=scope, dry_run=dry_run), json_)
+
+
+@guarded
+def uninstall(
+    client: Annotated[str, typer.Argument(help="claude-code, codex, gemini, cursor, vscode or json.")],
+    scope: Annotated[str, typer.Option(help="user or project.")] = "user",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
+    json_: Json = False,
+) -> None:
+    """Take our part out of a client's configuration again."""
+    from memory_anchor.front.clients.install import uninstall as plan_for
+
+    _show_plan(plan_for(client, scope=scope, dry_run=dry_run), json_)
+
+
+def _show_plan(plan: Any, as_json: bool) -> None:
+    if as_json:
+        show_json(plan.as_dict())
+        return
+    out.print(escape(plan.text()))
+
+
+@guarded
+def hook(event: Annotated[str, typer.Argument(help="SessionStart, UserPromptSubmit, PreCompact, …")]) -> None:
+    """Answer a client's hook; its JSON comes on standard input."""
+    try:
+        from memory_anchor.front.clients.hooks import main as answer
+    except ImportError as error:
+        raise Unavailable(f"hooks cannot be loaded ({error.name})") from None
+    code = answer(event)
+    if code:
+        err.print(f"[dim]hook {escape(event)} ended with {code}[/]")
+    sys.exit(code)

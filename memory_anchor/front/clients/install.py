@@ -1,0 +1,388 @@
+"""Write us into a client's configuration, and take us out again exactly.
+
+Each changed file is backed up as it was, and a record says what we left it as. Uninstalling restores the backup byte
+for byte when nobody changed the file since, else it removes only what is ours. A file that is not the JSON or TOML we
+expect is never touched: the message says what to add by hand. Installing twice changes nothing the second time.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import tomllib
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.files import replace_durably
+from memory_anchor.front.clients import places
+from memory_anchor.front.clients.places import Part
+from memory_anchor.runtime import wire
+
+RECORDS = "installed"
+MAX_CONFIG_BYTES = 32 << 20
+NEXT_STEP = {
+    "claude-code": "start a new session; approve the server and hooks if Claude Code asks",
+    "codex": "start a new session; Codex asks once whether it may run the hooks",
+    "json": "put this into your client's MCP configuration",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One file: its text before (None: it did not exist) and after (None: it goes)."""
+
+    file: Path
+    before: str | None
+    after: str | None
+
+    def diff(self) -> str:
+        """Return a unified diff, "" when nothing changes."""
+        lines = difflib.unified_diff(
+            (self.before or "").splitlines(keepends=True),
+            (self.after or "").splitlines(keepends=True),
+            str(self.file) if self.before is not None else "/dev/null",
+            str(self.file) if self.after is not None else "/dev/null",
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was done to a client's configuration, or would be. backups: file -> its copy as it was before."""
+
+    client: str
+    scope: str
+    action: str
+    changes: tuple[ConfigChange, ...]
+    backups: Mapping[str, str]
+    dry_run: bool
+    snippet: str = ""
+
+    def text(self) -> str:
+        """Return the plan for a person: every diff, and the next step."""
+        changed = [change.diff() for change in self.changes if change.before != change.after]
+        if self.snippet:
+            return f"{NEXT_STEP['json']}:\n{self.snippet}"
+        if not changed:
+            return f"{self.client} ({self.scope}): nothing to change"
+        did = f"would {self.action}" if self.dry_run else f"{self.action} done"
+        kept = [f"backup of {file}: {copy}" for file, copy in self.backups.items()]
+        step = [NEXT_STEP[self.client]] if self.client in NEXT_STEP and self.action == "install" else []
+        return "\n".join([*changed, f"{self.client} ({self.scope}): {did}", *kept, *step])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON; `diff` is empty for a file that stays as it is."""
+        return {
+            "client": self.client,
+            "scope": self.scope,
+            "action": self.action,
+            "dry_run": self.dry_run,
+            "changes": [{"file": str(change.file), "diff": change.diff()} for change in self.changes],
+            "backups": dict(self.backups),
+            **({"snippet": self.snippet} if self.snippet else {}),
+        }
+
+
+def install(client: str, *, scope: str = "user", dry_run: bool = False, env: Mapping[str, str] | None = None) -> Plan:
+    """Write our server and hooks into a client's configuration; a second time changes nothing.
+
+    Raises BadInput: an unknown client or scope, or a configuration file we cannot read as what it should be.
+    Raises Refused: a file cannot be written.
+    """
+    site = _Site(env)
+    parts = site.parts(client, scope)
+    if client == "json":
+        snippet = json.dumps({"mcpServers": {places.NAME: places.server_entry(site.command, site.env)}}, indent=2)
+        return Plan(client, scope, "install", (), {}, dry_run, snippet)
+    by_file = _by_file(parts)
+    changes = tuple(_change(file, _added, own) for file, own in by_file.items())
+    backups = {} if dry_run else site.carry_out(client, scope, changes, by_file)
+    return Plan(client, scope, "install", changes, backups, dry_run)
+
+
+def uninstall(client: str, *, scope: str = "user", dry_run: bool = False, env: Mapping[str, str] | None = None) -> Plan:
+    """Restore what was there before us: byte for byte where nothing changed since, else without our part.
+
+    Raises as `install` does.
+    """
+    site = _Site(env)
+    parts = site.parts(client, scope)
+    changes = tuple(site.restored(client, scope, file, own) for file, own in _by_file(parts).items())
+    if not dry_run:
+        for change in changes:
+            _write(change)
+            site.forget(client, scope, change.file)
+    return Plan(client, scope, "uninstall", changes, {}, dry_run)
+
+
+class _Site:
+    """Where things are for one run: home, project, our own command, the records of what was installed."""
+
+    def __init__(self, env: Mapping[str, str] | None) -> None:
+        self.env = dict(os.environ if env is None else env)
+        self.home = Path(self.env.get("HOME") or Path.home())
+        self.project = Path(wire.project_of(self.env, str(Path.cwd())) or Path.cwd())
+        self.command = own_command(self.env)
+        self.records = Path(wire.data_dir(self.env)) / RECORDS
+
+    def parts(self, client: str, scope: str) -> tuple[Part, ...]:
+        return places.parts_of(
+            client, scope=scope, command=self.command, home=self.home, project=self.project, env=self.env
+        )
+
+    def carry_out(
+        self, client: str, scope: str, changes: tuple[ConfigChange, ...], parts: Mapping[Path, tuple[Part, ...]]
+    ) -> dict[str, str]:
+        """Back up and write what changes; return file -> backup."""
+        backups = {}
+        for change in changes:
+            if change.before == change.after:
+                continue
+            backup = self._backed_up(client, scope, change, parts[change.file])
+            if backup is not None:
+                backups[str(change.file)] = str(backup)
+            _write(change)
+        return backups
+
+    def _backed_up(self, client: str, scope: str, change: ConfigChange, parts: tuple[Part, ...]) -> Path | None:
+        """Keep the file as it was without us; return the copy, None when there was no file."""
+        record = self._record(client, scope, change.file)
+        kept = wire.read_json(str(record)) or {}
+        copy = record.with_suffix(".before")
+        first = kept.get("after") != _digest(change.before)  # else the file is still ours: its backup stands
+        existed = bool(kept.get("existed")) if not first else change.before is not None
+        wire.run_dir(str(self.records.parent))
+        self.records.mkdir(mode=0o700, exist_ok=True)
+        if first and change.before is not None:
+            wire.write_private(str(copy), _change(change.file, _removed, parts).after or "")
+        told = {"file": str(change.file), "existed": existed, "after": _digest(change.after)}
+        wire.write_private(str(record), json.dumps(told))
+        return copy if existed else None
+
+    def restored(self, client: str, scope: str, file: Path, parts: tuple[Part, ...]) -> ConfigChange:
+        """Return the change that takes us out of `file`."""
+        record = self._record(client, scope, file)
+        kept = wire.read_json(str(record)) or {}
+        now = _read(file)
+        if now is not None and kept.get("after") == _digest(now):
+            copy = record.with_suffix(".before")
+            if not kept.get("existed"):
+                return ConfigChange(file, now, None)
+            if copy.is_file():
+                return ConfigChange(file, now, _read(copy))
+        return _change(file, _removed, parts)
+
+    def forget(self, client: str, scope: str, file: Path) -> None:
+        record = self._record(client, scope, file)
+        record.unlink(missing_ok=True)
+        record.with_suffix(".before").unlink(missing_ok=True)
+
+    def _record(self, client: str, scope: str, file: Path) -> Path:
+        return self.records / f"{client}-{scope}-{hashlib.sha256(os.fsencode(file)).hexdigest()[:16]}.json"
+
+
+def own_command(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command that starts this very installation: the script beside the interpreter, else on PATH."""
+    beside = Path(sys.executable).parent / (f"{places.NAME}.exe" if sys.platform == "win32" else places.NAME)
+    if beside.is_file():
+        return (str(beside),)
+    # What is written is run in every folder: no program or package of that folder may take its place.
+    folders = [part for part in env.get("PATH", "").split(os.pathsep) if Path(part).is_absolute()]
+    found = shutil.which(places.NAME, path=os.pathsep.join(folders))
+    return (found,) if found else (sys.executable, "-P", "-m", "memory_anchor")
+
+
+def _by_file(parts: tuple[Part, ...]) -> dict[Path, tuple[Part, ...]]:
+    return {file: tuple(part for part in parts if part.file == file) for file in dict.fromkeys(p.file for p in parts)}
+
+
+def _change(file: Path, edit: Any, parts: tuple[Part, ...]) -> ConfigChange:
+    before = _read(file)
+    after = before
+    for part in parts:
+        after = edit(file, after, part)
+    return ConfigChange(file, before, after)
+
+
+def _added(file: Path, text: str | None, part: Part) -> str:
+    if part.kind == "toml-server":
+        return _toml_added(file, text or "", part)
+    tree = _json_tree(file, text)
+    told = deepcopy(tree)
+    if part.kind == "json-server":
+        _inner(file, told, part.under[:-1])[part.under[-1]] = dict(part.value)
+    else:
+        hooks = _inner(file, told, part.under)
+        for event in list(hooks):
+            _without_ours(hooks, event)
+        for event, groups in part.value.items():
+            others = hooks.get(event, [])
+            if not isinstance(others, list):
+                raise BadInput(f"{file} holds hooks.{event} that is no list; mend it, then install again")
+            hooks[event] = [*others, *groups]
+    return text if told == tree and text is not None else _json_text(told, text)
+
+
+def _removed(file: Path, text: str | None, part: Part) -> str | None:
+    if text is None:
+        return None
+    if part.kind == "toml-server":
+        return _toml_removed(text, part)
+    tree = _json_tree(file, text)
+    told = deepcopy(tree)
+    if part.kind == "json-server":
+        _inner(file, told, part.under[:-1]).pop(part.under[-1], None)
+    else:
+        hooks = _inner(file, told, part.under)
+        for event in list(hooks):
+            _without_ours(hooks, event)
+    _drop_empty(told, tree, part.under[0])
+    return text if told == tree else _json_text(told, text)
+
+
+def _without_ours(hooks: dict[str, Any], event: str) -> None:
+    groups = hooks[event]
+    if isinstance(groups, list) and any(places.is_our_hook(group) for group in groups):
+        hooks[event] = [group for group in groups if not places.is_our_hook(group)]
+        if not hooks[event]:
+            del hooks[event]
+
+
+def _drop_empty(told: dict[str, Any], before: Mapping[str, Any], name: str) -> None:
+    if told.get(name) == {} and before.get(name) != {}:
+        del told[name]
+
+
+def _inner(file: Path, tree: dict[str, Any], under: tuple[str, ...]) -> dict[str, Any]:
+    for name in under:
+        inner = tree.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise BadInput(f"{file} holds {name!r} that is no object; mend it, then install again")
+        tree = inner
+    return tree
+
+
+def _json_tree(file: Path, text: str | None) -> dict[str, Any]:
+    if text is None or not text.strip():
+        return {}
+    try:
+        tree = json.loads(text.removeprefix("\ufeff"))
+    except ValueError:
+        raise BadInput(
+            f"{file} is not plain JSON (comments?), so it is left alone; add what `memory-anchor install json` shows"
+        ) from None
+    if not isinstance(tree, dict):
+        raise BadInput(f"{file} holds no JSON object; mend it, then install again")
+    return tree
+
+
+def _json_text(tree: Mapping[str, Any], like: str | None) -> str:
+    """Return the tree as text, indented as the file was."""
+    found = re.search(r"^\{\r?\n([ \t]+)\"", like or "")
+    indent = found.group(1) if found else "  "
+    return json.dumps(tree, ensure_ascii=False, indent=indent) + "\n"
+
+
+def _toml_added(file: Path, text: str, part: Part) -> str:
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{file} is not TOML ({error}), so it is left alone; mend it, then install again") from None
+    held: Any = tree
+    for name in part.under:
+        held = held.get(name, {}) if isinstance(held, dict) else {}
+    if held == dict(part.value):
+        return text
+    rest = _toml_removed(text, part)
+    after = f"{rest}{'' if not rest or rest.endswith(chr(10)) else chr(10)}{chr(10) if rest else ''}{_toml_table(part)}"
+    if not _is_merged(after, rest, part):
+        raise BadInput(f"{file} names {'.'.join(part.under)} in a form we cannot edit; take it out, then install again")
+    return after
+
+
+def _is_merged(after: str, rest: str, part: Part) -> bool:
+    """Return whether `after` means just what `rest` means and our table."""
+    try:
+        told, tree = tomllib.loads(after), tomllib.loads(rest)
+    except tomllib.TOMLDecodeError:
+        return False
+    inner = tree
+    for name in part.under[:-1]:
+        inner = inner.setdefault(name, {})
+    inner[part.under[-1]] = dict(part.value)
+    return told == tree
+
+
+def _toml_table(part: Part) -> str:
+    # JSON strings, arrays and integers are TOML as they stand.
+    lines = [f"{name} = {_toml_value(value)}" for name, value in part.value.items()]
+    return "\n".join([f"[{'.'.join(part.under)}]", *lines]) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {_toml_value(inner)}" for name, inner in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _toml_removed(text: str, part: Part) -> str:
+    """Return the text without our table and its sub-tables; every other line stays as it is."""
+    name = r"\s*\.\s*".join(rf"[\"']?{re.escape(word)}[\"']?" for word in part.under)
+    ours = re.compile(rf"^\s*\[\s*{name}\s*(?:\.[^\]]*)?\]")
+    kept: list[str] = []
+    inside = False
+    for line in text.splitlines(keepends=True):
+        if re.match(r"\s*\[", line):
+            inside = ours.match(line) is not None
+            if inside and kept and not kept[-1].strip():
+                kept.pop()  # the empty line we put before it
+        if not inside:
+            kept.append(line)
+    return "".join(kept)
+
+
+def _read(file: Path) -> str | None:
+    try:
+        if file.stat().st_size > MAX_CONFIG_BYTES:
+            raise BadInput(
+                f"{file} is {file.stat().st_size} bytes; configuration files up to {MAX_CONFIG_BYTES} are read"
+            )
+        return file.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise BadInput(f"{file} is not UTF-8 text, so it is left alone") from None
+    except OSError as error:
+        raise Refused(f"{file} cannot be read ({error.strerror}); nothing was changed") from error
+
+
+def _write(change: ConfigChange) -> None:
+    """Put the new text in place in one step, through a symlink and with the file's own mode."""
+    if change.before == change.after:
+        return
+    try:
+        target = change.file.resolve() if change.file.is_symlink() else change.file
+        if change.after is None:
+            target.unlink(missing_ok=True)
+            return
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        beside.write_bytes(change.after.encode())
+        beside.chmod(mode)
+        replace_durably(beside, target)
+    except OSError as error:
+        raise Refused(f"{change.file} cannot be written ({error.strerror}); it is as it was") from error
+
+
+def _digest(text: str | None) -> str:
+    return "" if text is None else hashlib.sha256(text.encode()).hexdigest()

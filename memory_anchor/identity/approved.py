@@ -1,0 +1,389 @@
+"""The approved texts of one project, outside it, and the trail of approvals inside it.
+
+Two things with two jobs. An `Archive` keeps every approved text as a numbered file (0600), sealed by the approver's key
+over project, number and text; the newest sound one is what L0 serves, the older ones are its backups. The trail
+(`.ai/proposals/approved.yaml`, in Git) is a chain of signed links, each naming its predecessor, by which a colleague's
+machine recognises that the text it just pulled was approved by somebody it knows. A link counts only as a continuation
+of the link one serves now, so neither an older approval nor another project's can be replayed.
+
+An older text is signed as well, so a signature alone does not say that it is the last one. Each sealed text is numbered
+and names the seal before it, a copy of the newest lies beside the store (the head), and the audit trail records every
+number: whoever takes the newest away is named, and what is left is not served.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from memory_anchor import beneath
+from memory_anchor.bounded_yaml import LOADER
+from memory_anchor.bounded_yaml import check as check_yaml
+from memory_anchor.files import exclusive, make_private, read_bounded, write_whole
+from memory_anchor.identity.approval import Approver, Signer, digest_of, signed_by, signer_of
+from memory_anchor.identity.constitution_text import MAX_BYTES
+
+TRAIL_FILE = "approved.yaml"
+INDEX_FILE = "initialised.json"
+HEADS = "constitution-heads"
+"""Folder of the data folder with a copy of each project's newest sealed text, away from the archive itself."""
+FIRST = "0" * 64
+"""What the first sealed text of a project names as the one before it."""
+MAX_LINKS = 200
+NODES_A_LINK = 20
+MAX_APPLIED = 1_000
+MAX_REVISION_BYTES = 8 * MAX_BYTES
+"""JSON may escape a character into six bytes."""
+MAX_TRAIL_BYTES = 400_000
+MAX_INDEX_BYTES = 4_000_000
+REVISIONS_TRIED = 20
+"""How many older texts are tried when newer ones are damaged."""
+FAULTS_SHOWN = 20
+MAX_NUMBER = 999_999
+"""The last number a file's name can hold; what claims more is no approval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One approval in the trail. digest: of what is served by it; previous: id of the link before, "" for the first."""
+
+    digest: str
+    previous: str
+    proposal: str
+    by: str
+    at: str
+    signature: str
+
+    @property
+    def said(self) -> dict[str, Any]:
+        parts = {name: value for name, value in asdict(self).items() if name != "signature"}
+        return {"what": "memory-anchor approved 1", **parts}
+
+    @property
+    def id(self) -> str:
+        return digest_of(self.said)
+
+
+def linked(signer: Signer, *, digest: str, previous: str, proposal: str, by: str, at: str) -> Link:
+    """Return a signed link."""
+    link = Link(digest, previous, proposal, by, at, "")
+    return Link(digest, previous, proposal, by, at, signer.sign(link.said))
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRevision:
+    """One approved text. applied: ids of the proposals that made it and those before it, newest last.
+
+    previous: hash of the seal before, `FIRST` for the first, "" in texts of versions that had no such chain.
+    """
+
+    number: int
+    text: str
+    link: Link
+    applied: tuple[str, ...]
+    seal: str
+    previous: str = ""
+
+    @property
+    def id(self) -> str:
+        return hashlib.sha256(self.seal.encode()).hexdigest()
+
+    def said(self, project: str) -> dict[str, Any]:
+        chained = {"what": "memory-anchor sealed text 2", "previous": self.previous}
+        return {
+            **(chained if self.previous else {"what": "memory-anchor sealed text 1"}),
+            "project": project,
+            "number": self.number,
+            "text": hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest(),
+            "link": self.link.id,
+            "applied": list(self.applied),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the archive has. sound: the seal of `revision` is good. damaged: numbers of newer files that are not.
+
+    missing: whether only the head still holds it. behind: why it may not be the newest, "" when it is.
+    """
+
+    revision: SealedRevision | None
+    sound: bool = True
+    damaged: tuple[int, ...] = ()
+    missing: bool = False
+    behind: str = ""
+
+    @property
+    def good(self) -> SealedRevision | None:
+        """The text that may be served and built on."""
+        return self.revision if self.sound and not self.behind else None
+
+
+class Archive:
+    """The sealed texts of one project: files `NNNNNN.json` in `<home>/approved`, the newest once more in `HEADS`.
+
+    recorded: the numbers of this archive that the audit trail knows; asked only where the head is gone.
+    """
+
+    def __init__(self, home: Path, recorded: Callable[[], Sequence[int]] = tuple) -> None:
+        self.home = home
+        self.head_path = home.parent.parent / HEADS / f"{home.name}.json"
+        self._recorded = recorded
+        self._folder = home / "approved"
+        self._cached: tuple[tuple[object, ...], Standing] | None = None
+
+    def exists(self) -> bool:
+        """Return whether anything was ever approved here."""
+        return bool(self._names()) or self.head_path.exists()
+
+    def current(self, own: Approver | None) -> Standing:
+        """Return the newest sound text; where none is, the newest that can be read at all, marked unsound."""
+        names = self._names()[-REVISIONS_TRIED:]
+        newest = self._bytes(self._path(names[-1])) if names else b""
+        head = self._bytes(self.head_path)
+        key = (tuple(names), newest, head, own)
+        if self._cached is None or self._cached[0] != key:
+            self._cached = (key, self._weigh(names, _revision(head), own))
+        return self._cached[1]
+
+    def put(self, signer: Signer, *, text: str, link: Link, applied: Sequence[str]) -> SealedRevision:
+        """Seal and keep a text as the newest, durable on return."""
+        before = self.current(signer.approver)
+        known = (0, *map(int, self._names()), *self._recorded(), before.revision.number if before.revision else 0)
+        number = max(known) + 1
+        previous = before.revision.id if before.revision and before.sound else FIRST
+        bare = SealedRevision(number, text, link, tuple(applied)[-MAX_APPLIED:], "", previous)
+        sealed = replace(bare, seal=signer.sign(bare.said(self.home.name)))
+        for folder in (self.home, self._folder, self.head_path.parent):
+            make_private(folder)
+        self.mend(before)
+        # The head first: a kill between the two leaves the newest in it, and none looks taken away.
+        write_whole(self.head_path, _content(sealed))
+        write_whole(self._path(f"{number:06d}"), _content(sealed))
+        return sealed
+
+    def mend(self, standing: Standing) -> None:
+        """Put the newest text, which only the head still holds, back into the archive."""
+        if standing.missing and standing.revision is not None:
+            write_whole(self._path(f"{standing.revision.number:06d}"), _content(standing.revision))
+
+    def faults(self, known: Sequence[Approver]) -> Iterator[str]:
+        """Yield a sentence for everything that is not as the approvals left it: gaps, seals, chain, head, numbers."""
+        revisions: dict[int, SealedRevision] = {}
+        for name in self._names():
+            revision = self._read(name)
+            if revision is None or signer_of(known, revision.said(self.home.name), revision.seal) is None:
+                yield f"approved text {int(name)} is damaged or carries no known approver's seal"
+            else:
+                revisions[revision.number] = revision
+        head = _revision(self._bytes(self.head_path))
+        sealed = head is not None and signer_of(known, head.said(self.home.name), head.seal) is not None
+        if head is not None and not sealed:
+            yield f"the head {self.head_path} carries no known approver's seal"
+        newest = max((0, *revisions, *self._recorded(), head.number if head is not None and sealed else 0))
+        there = set(map(int, self._names()))
+        for number in islice((one for one in range(1, newest + 1) if one not in there), FAULTS_SHOWN):
+            yield f"approved text {number} of {newest} is gone"
+        for number, revision in sorted(revisions.items()):
+            before = revisions.get(number - 1)
+            if revision.previous and before is not None and revision.previous not in (before.id, FIRST):
+                yield f"approved text {number} does not follow on approved text {number - 1}"
+        if sealed and head is not None and head.number < newest:
+            yield f"the head {self.head_path} holds approved text {head.number}, the newest is {newest}"
+        if not sealed and any(one.previous for one in revisions.values()):
+            yield f"the head {self.head_path}, which holds the newest approved text, is gone or unreadable"
+
+    def _weigh(self, names: Sequence[str], head: SealedRevision | None, own: Approver | None) -> Standing:
+        readable: SealedRevision | None = head
+        found: SealedRevision | None = None
+        damaged: list[int] = []
+        for name in reversed(names):
+            revision = self._read(name)
+            if revision and self._is_sealed(revision, own):
+                found = revision
+                break
+            readable = readable or revision
+            damaged.append(int(name))
+        noted = head if head and self._is_sealed(head, own) else None
+        newest = max((one for one in (found, noted) if one), key=lambda one: one.number, default=None)
+        if newest is None:
+            return Standing(readable, False, tuple(damaged))
+        behind = ""
+        # A text of a version without heads has none until the next approval; any other was sealed together with it.
+        if noted is None and newest.previous and max(self._recorded(), default=0) != newest.number:
+            behind = (
+                f"the head {self.head_path}, which holds the newest approved text, is gone or does not carry the seal"
+            )
+        damaged = [number for number in damaged if number >= newest.number]
+        return Standing(newest, True, tuple(damaged), newest is noted and newest != found, behind)
+
+    def _is_sealed(self, revision: SealedRevision, own: Approver | None) -> bool:
+        return own is not None and signed_by(own.public, revision.said(self.home.name), revision.seal)
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(one.stem for one in self._folder.glob("[0-9][0-9][0-9][0-9][0-9][0-9].json"))
+        except OSError:
+            return []
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
+
+    def _bytes(self, path: Path) -> bytes:
+        try:
+            return read_bounded(path, most_bytes=MAX_REVISION_BYTES) or b""
+        except OSError:
+            return b""
+
+    def _read(self, name: str) -> SealedRevision | None:
+        revision = _revision(self._bytes(self._path(name)))
+        return revision if revision is not None and revision.number == int(name) else None
+
+
+def numbers_of(records: Iterable[Mapping[str, Any]], archive: str) -> list[int]:
+    """Return the numbers of approved texts that audit records tell of one archive."""
+    found = []
+    for record in records:
+        what = record["what"] if str(record["kind"]).startswith("constitution.") else {}
+        number = what.get("approved")
+        if what.get("archive", what.get("project")) == archive and type(number) is int and 0 < number <= MAX_NUMBER:
+            found.append(number)
+    return found
+
+
+def _revision(content: bytes) -> SealedRevision | None:
+    """Return what a sealed text's file claims, None when it is no such file."""
+    try:
+        said = json.loads(content)
+        link = Link(**{part: str(value) for part, value in said["link"].items()})
+        applied = tuple(str(one) for one in said["applied"])
+        previous = str(said.get("previous", ""))
+        return SealedRevision(int(said["number"]), str(said["text"]), link, applied, str(said["seal"]), previous)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+        return None
+
+
+def _content(revision: SealedRevision) -> bytes:
+    return json.dumps(asdict(revision), ensure_ascii=False, indent=1).encode("utf-8", "surrogatepass")
+
+
+class SealedIndex:
+    """Which folders were ever initialised, so that a project cannot become new by losing its id or its file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / INDEX_FILE
+
+    def home_of(self, path: str) -> str | None:
+        """Return the name of the project that was initialised at `path`."""
+        return self._read().get(path)
+
+    def holds(self, name: str) -> bool:
+        return name in self._read().values()
+
+    def add(self, path: str, name: str) -> None:
+        """Remember that `path` belongs to the project `name`."""
+        if self._read().get(path) == name:
+            return
+        make_private(self._path.parent)
+        with exclusive(self._path.with_suffix(".lock")):
+            found = self._read() | {path: name}
+            write_whole(self._path, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
+
+    def _read(self) -> dict[str, str]:
+        try:
+            found = json.loads(read_bounded(self._path, most_bytes=MAX_INDEX_BYTES) or b"{}")
+        except (OSError, ValueError, RecursionError):
+            return {}
+        if not isinstance(found, dict):
+            return {}
+        return {path: name for path, name in found.items() if isinstance(name, str)}
+
+
+# --- the trail in the project ----------------------------------------------------------------------------------
+
+
+def read_trail(folder: Path) -> list[Link]:
+    """Return the links that can be read, in order; a broken or conflicted file is an empty trail."""
+    try:
+        content = beneath.read(*_below_project(folder), most_bytes=MAX_TRAIL_BYTES) or b""
+        text = content.decode("utf-8")
+        check_yaml(text, most_nodes=MAX_LINKS * NODES_A_LINK)
+        listed = yaml.load(text, Loader=LOADER)  # noqa: S506 - strings only, no objects
+        return [Link(**{part: _plain(value) for part, value in one.items()}) for one in listed["links"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError):
+        return []
+
+
+def write_trail(folder: Path, *, head: Link | None, new: Link) -> None:
+    """Append `new` behind `head`; links behind `head` that are not ours to continue are dropped.
+
+    head: None for a first approval, which starts a chain of its own behind whatever is there.
+    """
+    trail = read_trail(folder)
+    ids = [one.id for one in trail]
+    if new.id in ids:
+        return
+    if head is None:
+        kept = trail
+    elif head.id in ids:
+        kept = trail[: ids.index(head.id) + 1]
+    else:
+        kept = [head]
+    said: Mapping[str, Any] = {"links": [asdict(one) for one in [*kept, new][-MAX_LINKS:]]}
+    text = "# 每次生效的批准，由批准者签名；随 constitution.yaml 一起提交。\n"
+    text += "# Every approval that took effect, signed by its approver; commit it with constitution.yaml.\n"
+    text += yaml.safe_dump(said, allow_unicode=True, sort_keys=False)
+    beneath.write(*_below_project(folder), text.encode())
+
+
+def _below_project(folder: Path) -> tuple[Path, str]:
+    """Return the project and the trail's path in it: links below the project are not followed."""
+    root = folder.parent.parent
+    return root, (folder / TRAIL_FILE).relative_to(root).as_posix()
+
+
+def continuation(trail: Sequence[Link], *, after: Link, digest: str, known: Sequence[Approver]) -> Link | None:
+    """Return the last link that leads from `after` to a text with `digest`, every step signed by a known approver."""
+    previous, found = after.id, None
+    behind = [one.id for one in trail].index(after.id) + 1 if after.id in {one.id for one in trail} else 0
+    for link in trail[behind:]:
+        if link.previous != previous or signer_of(known, link.said, link.signature) is None:
+            break
+        previous = link.id
+        if link.digest == digest:
+            found = link
+    return found
+
+
+def advanced(trail: Sequence[Link], *, after: Link, own: Approver) -> bool:
+    """Return whether the trail holds an approval of our own key behind `after`, which only a later text can have."""
+    return any(one.previous == after.id and signed_by(own.public, one.said, one.signature) for one in trail)
+
+
+def origin_of(trail: Sequence[Link], *, link: Link, known: Sequence[Approver]) -> str:
+    """Return the id of the first link that leads to `link`, every step signed by a known approver, "" when none does.
+
+    So a trail that was copied over from another project, which does not lead to the text in force here, names nothing.
+    """
+    links = {one.id: one for one in trail}
+    at = links.get(link.id)
+    for _ in trail:
+        if at is None or signer_of(known, at.said, at.signature) is None:
+            break
+        if not at.previous:
+            return at.id
+        at = links.get(at.previous)
+    return ""
+
+
+def _plain(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a link's part is not text")
+    return value

@@ -1,0 +1,59 @@
+"""What a proposal does to a text of L0, and how that is shown: pure functions over text.
+
+A terminal obeys escape signs and an editor reorders direction signs, so a diff that a human confirms spells both out:
+what is shown is all there is.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from memory_anchor.errors import BadInput
+from memory_anchor.identity import constitution_text as splice
+from memory_anchor.identity.constitution_text import FILE_NAME
+from memory_anchor.inputs import NAME_MAX
+from memory_anchor.inputs import text as checked_text
+from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction
+from memory_anchor.terminal import visible, visible_lines
+
+
+def shown_diff(text: str, proposal: Proposal) -> str:
+    """Return what the proposal changes in `text`, as a unified diff with odd signs spelled out.
+
+    Raises BadInput, NotFound: it cannot be applied to this text.
+    """
+    changed = after(text, proposal)
+    lines = difflib.unified_diff(
+        _lines(text), _lines(changed), f"approved {FILE_NAME}", visible(proposal.id), lineterm=""
+    )
+    return visible_lines("\n".join(lines))
+
+
+def _lines(text: str) -> list[str]:
+    # Not splitlines: it takes signs away that also part lines, and what is shown must be all there is.
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def after(text: str, proposal: Proposal) -> str:
+    """Return `text` with the proposal applied."""
+    match proposal.action:
+        case ProposalAction.ADD:
+            entries = splice.parse(text).entries
+            name = proposal.entry_id or splice.entry_id_of(proposal.content)
+            rank = min(max((one.priority for one in entries), default=-1) + 1, splice.MAX_PRIORITY)
+            return splice.add(text, ConstitutionEntry(name, proposal.content, rank))
+        case ProposalAction.REPLACE:
+            return splice.replace_content(text, entry_id=proposal.entry_id or "", content=proposal.content)
+        case ProposalAction.REMOVE:
+            return splice.remove(text, entry_id=proposal.entry_id or "")
+        case ProposalAction.ADOPT:
+            return proposal.content
+
+
+def target(action: ProposalAction, entry_id: str | None, content: str) -> str:
+    name = checked_text("entry_id", entry_id, most=NAME_MAX, required=False)
+    if not name and action is not ProposalAction.ADD:
+        raise BadInput(f"entry_id is missing; needed to {action.value} an entry")
+    if name and action is ProposalAction.ADD and not splice.ENTRY_ID.fullmatch(name):
+        raise BadInput("entry_id has other signs; allowed are up to 64 letters, digits, - _ and .")
+    return name or splice.entry_id_of(content)

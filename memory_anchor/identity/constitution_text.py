@@ -1,0 +1,389 @@
+"""`constitution.yaml` as text: read with line numbers, changed by one splice, compared by meaning.
+
+The file is a human's, with comments and an order of its own, so it is never dumped anew. Entries are located through
+PyYAML's node marks and a change replaces, removes or inserts exactly the characters of one entry; the result is parsed
+again and must hold what was wanted and nothing else, or the splice is refused. Scalars are read as plain strings (no
+implicit dates, booleans or tags), so no value of the file can surprise. Invariant: `parse` takes any bytes and never
+raises; what it cannot read becomes a problem that names the line and never quotes the text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import yaml
+
+from memory_anchor.bounded_yaml import TooMuchYaml
+from memory_anchor.bounded_yaml import check as check_yaml
+from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.inputs import CONTENT_MAX
+from memory_anchor.model import ConstitutionEntry
+from memory_anchor.terminal import hidden, named
+
+FILE_NAME = "constitution.yaml"
+MAX_ENTRIES = 20
+MAX_BYTES = 1_000_000
+"""20 entries of 8,000 characters are at most 640 KB of UTF-8; the rest is room for comments."""
+MAX_NODES = 500
+"""Values of the whole file, aliases counted in full: 20 entries of seven, and room for what is not served."""
+MAX_PRIORITY = 200
+PROBLEMS_SHOWN = 3
+ENTRY_ID = re.compile(r"[\w.\-]{1,64}")
+_NO_WRAP = 1 << 30
+
+PLACEHOLDER = "(say in one sentence what this project is for)"
+"""What earlier versions wrote for a goal; it is never approved."""
+STARTER = """\
+# 项目的身份（L0）：每次会话都会完整载入，最多 20 条。
+# The identity of this project (L0): loaded whole into every conversation, at most 20 entries.
+# Changes take three human confirmations: memory-anchor constitution propose ...
+version: 1
+entries: []
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where one entry stands: character offsets into the text. `contents` is the span of its content scalar."""
+
+    start: int
+    end: int
+    content_start: int
+    content_end: int
+    flow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a constitution's text says. problems: one clause each, with its line; empty means all of it is good."""
+
+    text: str
+    version: str
+    entries: tuple[ConstitutionEntry, ...]
+    problems: tuple[str, ...] = ()
+    places: tuple[Position, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Return the hash of what is served (version and entries in order); comments and layout do not count."""
+        said = [self.version, [[one.id, one.content, one.priority] for one in self.entries]]
+        return hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).hexdigest()
+
+
+def decode(content: bytes) -> tuple[str, str]:
+    """Return the text and "", or "" and the problem."""
+    try:
+        return content.decode("utf-8"), ""
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return "", f"line {line} is not UTF-8"
+
+
+def parse(text: str) -> Document:
+    """Return the entries of `text` with every problem found; never raises."""
+    try:
+        check_yaml(text, most_nodes=MAX_NODES)
+        root = yaml.compose(text, Loader=yaml.BaseLoader)
+    except TooMuchYaml as error:
+        return Document(text, "1", (), (str(error),))
+    except yaml.MarkedYAMLError as error:
+        return Document(text, "1", (), (_unreadable(text, error),))
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return Document(text, "1", (), ("it is not readable YAML",))
+    if root is None:
+        return Document(text, "1", ())
+    if not isinstance(root, yaml.MappingNode):
+        return Document(text, "1", (), (f"{_line(root)} is not a mapping with version and entries",))
+    top, problems = _fields(root)
+    version = top.get("version")
+    if version is not None and not isinstance(version, yaml.ScalarNode):
+        problems.append(f"{_line(version)}: version is not a plain value")
+    said = version.value if isinstance(version, yaml.ScalarNode) and version.value else "1"
+    if version is not None and not _is_name(said):
+        problems.append(f"{_line(version)}: version has other signs than letters, digits, - _ and . or is over 64 long")
+        said = "1"
+    return _entries(text, said, top.get("entries"), problems)
+
+
+def _entries(text: str, version: str, listed: yaml.Node | None, problems: list[str]) -> Document:
+    if listed is None or (isinstance(listed, yaml.ScalarNode) and listed.value in ("", "~", "null")):
+        return Document(text, version, (), tuple(problems))
+    if not isinstance(listed, yaml.SequenceNode):
+        problems.append(f"{_line(listed)}: entries is not a list")
+        return Document(text, version, (), tuple(problems))
+    entries: list[ConstitutionEntry] = []
+    places: list[Position] = []
+    for position, node in enumerate(listed.value):
+        entry, content, wrong = _entry(node, position)
+        if entry is not None and any(one.id == entry.id for one in entries):
+            wrong.append(f"{_line(node)}: the id is there twice")
+            entry = None
+        problems += wrong
+        if entry is not None and content is not None:
+            entries.append(entry)
+            places.append(
+                Position(
+                    node.start_mark.index,
+                    _end(text, node),
+                    content.start_mark.index,
+                    _end(text, content),
+                    bool(node.flow_style),
+                )
+            )
+    if len(listed.value) > MAX_ENTRIES:
+        problems.append(f"it has {len(listed.value)} entries and at most {MAX_ENTRIES} are allowed")
+    return Document(text, version, tuple(entries), tuple(problems), tuple(places))
+
+
+def _entry(node: yaml.Node, position: int) -> tuple[ConstitutionEntry | None, yaml.Node | None, list[str]]:
+    if not isinstance(node, yaml.MappingNode):
+        return None, None, [f"{_line(node)}: the entry is not a mapping with id, content and priority"]
+    fields, wrong = _fields(node)
+    content = fields.get("content")
+    said = content.value.strip() if isinstance(content, yaml.ScalarNode) else ""
+    if not 1 <= len(said) <= CONTENT_MAX:
+        wrong.append(f"{_line(node)}: content is missing, empty or over {CONTENT_MAX} characters")
+        return None, None, wrong
+    identity = fields.get("id")
+    name = identity.value if isinstance(identity, yaml.ScalarNode) else entry_id_of(said)
+    if not _is_name(name):
+        wrong.append(f"{_line(node)}: id has other signs than letters, digits, - _ and . or is over 64 long")
+        return None, None, wrong
+    if odd := unseen(said):
+        wrong.append(f"line {content.start_mark.line + 1}: content holds {odd}" if content else odd)
+    rank = fields.get("priority")
+    number = rank.value if isinstance(rank, yaml.ScalarNode) else str(position)
+    if not (number.isascii() and number.isdigit() and len(number) <= 3 and int(number) <= MAX_PRIORITY):
+        wrong.append(f"{_line(node)}: priority is not a whole number from 0 to {MAX_PRIORITY}")
+        number = str(position)
+    return ConstitutionEntry(name, said, int(number)), content, wrong
+
+
+def _is_name(value: str) -> bool:
+    return bool(ENTRY_ID.fullmatch(value)) and not any(map(hidden, value))
+
+
+def unseen(text: str) -> str:
+    """Return the first sign of `text` that a human reading it does not see, in words and with its line; "" for none."""
+    for line, said in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+        odd = next((sign for sign in said if sign != "\t" and hidden(sign)), "")
+        if odd:
+            return f"{named(odd)} in its line {line}, a sign that is not seen where it is read; take it out"
+    return ""
+
+
+def _fields(node: yaml.MappingNode) -> tuple[dict[str, yaml.Node], list[str]]:
+    found: dict[str, yaml.Node] = {}
+    wrong = []
+    for key, value in node.value:
+        name = key.value if isinstance(key, yaml.ScalarNode) else ""
+        if name in ("version", "entries", "id", "content", "priority") and name in found:
+            wrong.append(f"{_line(key)}: {name} is given twice")
+            continue
+        found[name] = value
+    return found, wrong
+
+
+def entry_id_of(content: str) -> str:
+    """Return the id an entry has that was given none."""
+    return f"entry-{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}"
+
+
+def _unreadable(text: str, error: yaml.MarkedYAMLError) -> str:
+    conflict = re.search(r"^<{7} ", text, re.MULTILINE)
+    if conflict:
+        return f"line {text.count(chr(10), 0, conflict.start()) + 1} is a merge conflict"
+    mark = error.problem_mark or error.context_mark
+    return f"line {mark.line + 1 if mark else 1} is not readable YAML"
+
+
+def _line(node: yaml.Node) -> str:
+    return f"line {node.start_mark.line + 1}"
+
+
+def _end(text: str, node: yaml.Node) -> int:
+    """Return the offset behind the last character of a node; a block's own end mark lies behind comments."""
+    if not isinstance(node, yaml.CollectionNode) or node.flow_style:
+        end = node.end_mark.index
+        return max(node.start_mark.index, len(text[:end].rstrip()))
+    children = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+    return max((_end(text, child) for child in children), default=node.end_mark.index)
+
+
+def in_order(entries: Sequence[ConstitutionEntry]) -> tuple[ConstitutionEntry, ...]:
+    """Return entries as they are served: by priority, lowest number first, then as written."""
+    return tuple(sorted(entries, key=lambda entry: entry.priority))
+
+
+def changed_lines(approved: str, found: str) -> str:
+    """Return which lines of `found` differ, in words: "lines 4-6 differ"."""
+    old, new = approved.splitlines(), found.splitlines()
+    head = 0
+    while head < min(len(old), len(new)) and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    first, last = head + 1, len(new) - tail
+    if last < first:
+        gone = len(old) - tail - head
+        return f"{gone} line{'s' if gone > 1 else ''} missing at line {first}"
+    return f"line {first} differs" if first == last else f"lines {first}-{last} differ"
+
+
+# --- the three splices -----------------------------------------------------------------------------------------
+
+
+def add(text: str, entry: ConstitutionEntry) -> str:
+    """Return `text` with `entry` behind the last one.
+
+    Raises BadInput: the id is taken, there are `MAX_ENTRIES` already, or the layout cannot be spliced.
+    """
+    before = parse(text)
+    if any(one.id == entry.id for one in before.entries):
+        raise BadInput(f"entry_id is {entry.id}, which exists already; give another id, or use action replace")
+    if len(before.entries) >= MAX_ENTRIES:
+        raise BadInput(
+            f"there would be {len(before.entries) + 1} entries; allowed are {MAX_ENTRIES}; replace or remove one"
+        )
+    newline = "\r\n" if "\r\n" in text else "\n"
+    if before.places and before.places[-1].flow:
+        last = before.places[-1]
+        inside = _flow_list(text)
+        made = text[: last.end] + ", " + _flow(entry) + text[last.end :] if inside else _below(text, entry, newline)
+    elif before.places:
+        made = _below(text, entry, newline)
+    else:
+        made = _first(text, entry, newline)
+    return _checked(before, made, (*before.entries, entry))
+
+
+def replace_content(text: str, *, entry_id: str, content: str) -> str:
+    """Return `text` with other content in one entry; everything around it stays byte for byte.
+
+    Raises NotFound: no such entry. BadInput: the layout cannot be spliced.
+    """
+    before = parse(text)
+    at = _position(before, entry_id)
+    place = before.places[at]
+    made = text[: place.content_start] + _scalar(content) + text[place.content_end :]
+    wanted = [replace(one, content=content) if one.id == entry_id else one for one in before.entries]
+    return _checked(before, made, tuple(wanted))
+
+
+def remove(text: str, *, entry_id: str) -> str:
+    """Return `text` without one entry's lines; comments above and below it stay.
+
+    Raises NotFound: no such entry. BadInput: the layout cannot be spliced.
+    """
+    before = parse(text)
+    at = _position(before, entry_id)
+    place = before.places[at]
+    if place.flow and _flow_list(text):
+        if at > 0:
+            made = text[: before.places[at - 1].end] + text[place.end :]
+        elif len(before.places) > 1:
+            made = text[: place.start] + text[before.places[1].start :]
+        else:
+            made = text[: place.start] + text[place.end :].lstrip(", ")
+    else:
+        start, end = _lines(text, place)
+        made = text[:start] + text[end:]
+    return _checked(before, made, tuple(one for one in before.entries if one.id != entry_id))
+
+
+def _position(document: Document, entry_id: str) -> int:
+    for at, entry in enumerate(document.entries):
+        if entry.id == entry_id:
+            return at
+    there = ", ".join(one.id for one in document.entries) or "none"
+    raise NotFound(f"entry_id is {entry_id!r:.70}; the entries are {there}")
+
+
+def _checked(before: Document, made: str, wanted: tuple[ConstitutionEntry, ...]) -> str:
+    after = parse(made)
+    if after.version != before.version or _said(after.entries) != _said(wanted) or after.problems != ():
+        why = before.problems[0] if before.problems else "its layout does not allow it"
+        raise BadInput(
+            f"{FILE_NAME} cannot be changed in place ({why}); "
+            "edit it by hand, then run `memory-anchor constitution adopt`"
+        )
+    return made
+
+
+def _said(entries: Sequence[ConstitutionEntry]) -> list[tuple[str, str]]:
+    # A priority that was left out is the position, which a removal moves; those written out cannot change.
+    return [(one.id, one.content) for one in entries]
+
+
+def _scalar(content: str) -> str:
+    """Return `content` as one double-quoted line that any YAML 1.1 parser reads back as it was."""
+    return yaml.dump(content, default_style='"', allow_unicode=True, width=_NO_WRAP).rstrip("\n")
+
+
+def _flow(entry: ConstitutionEntry) -> str:
+    return f"{{id: {_scalar(entry.id)}, content: {_scalar(entry.content)}, priority: {entry.priority}}}"
+
+
+def _block(entry: ConstitutionEntry, indent: str, newline: str) -> str:
+    name = entry.id if re.fullmatch(r"[A-Za-z][\w\-]*", entry.id, re.ASCII) else _scalar(entry.id)
+    lines = (f"- id: {name}", f"  content: {_scalar(entry.content)}", f"  priority: {entry.priority}")
+    return newline.join(indent + line for line in lines) + newline
+
+
+def _below(text: str, entry: ConstitutionEntry, newline: str) -> str:
+    place = parse(text).places[-1]
+    start, end = _lines(text, place)
+    line = text[start:]
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    head = text[:end] if text[:end].endswith("\n") else text[:end] + newline
+    return head + _block(entry, indent, newline) + text[end:]
+
+
+def _first(text: str, entry: ConstitutionEntry, newline: str) -> str:
+    """Return `text` with its first entry: in place of an empty list, below the key, or below everything."""
+    node = _list_node(text)
+    if node is None:
+        head = text if not text or text.endswith("\n") else text + newline
+        return head + "entries:" + newline + _block(entry, "  ", newline)
+    start, end = node.start_mark.index, node.end_mark.index
+    block = newline + _block(entry, "  ", newline)
+    if end == start:  # `entries:` and nothing: the mark may lie behind comments, so go to the key's own line
+        key_line = re.search(r"^entries[ \t]*:[^\r\n]*(\r?\n|$)", text, re.MULTILINE)
+        start = end = key_line.end() if key_line else end
+        head = text[:start] if not start or text[:start].endswith("\n") else text[:start] + newline
+        return head + block[len(newline) :] + text[end:]
+    rest = text[end:]
+    comment = re.match(r"[ \t]*(#[^\r\n]*)?(\r?\n|$)", rest)
+    if comment is None:
+        return text[:start] + block + rest
+    said = f" {comment[1]}" if comment[1] else ""
+    return text[:start].rstrip(" ") + said + block + rest[comment.end() :]
+
+
+def _list_node(text: str) -> yaml.Node | None:
+    root = yaml.compose(text, Loader=yaml.BaseLoader)
+    if not isinstance(root, yaml.MappingNode):
+        return None
+    return _fields(root)[0].get("entries")
+
+
+def _flow_list(text: str) -> bool:
+    node = _list_node(text)
+    return bool(isinstance(node, yaml.SequenceNode) and node.flow_style)
+
+
+def _lines(text: str, place: Position) -> tuple[int, int]:
+    """Return the span of whole lines an entry of a block list takes, from its dash to its last line's end."""
+    dashes = [
+        token.start_mark.index
+        for token in yaml.scan(text, Loader=yaml.BaseLoader)
+        if isinstance(token, yaml.BlockEntryToken) and token.start_mark.index < place.start
+    ]
+    start = text.rfind("\n", 0, dashes[-1] if dashes else place.start) + 1
+    newline = text.find("\n", place.end)
+    return start, len(text) if newline < 0 else newline + 1

@@ -1,0 +1,81 @@
+"""The human behind the key: their passphrase tried, refusals counted and told, and how strict their approvals are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from memory_anchor.errors import Refused
+from memory_anchor.identity.approval import KeyRing, Rules, Signer
+from memory_anchor.ports import AuditLog, Clock
+
+RULES = "constitution.rules"
+"""The kind of the audit record that tells of changed approval rules, with their number."""
+
+
+class HumanKey:
+    """One installation's human as one project meets them. stricter: what the settings add to the key's own rules."""
+
+    def __init__(self, keys: KeyRing, audit: AuditLog, clock: Clock, *, stricter: Rules, project_id: str) -> None:
+        self._keys = keys
+        self._audit = audit
+        self._clock = clock
+        self._stricter = stricter
+        self._project_id = project_id
+        self._tries = keys.tries()
+        self._tries_told = ""
+
+    def unlock(self, passphrase: str) -> Signer:
+        """Return the signer. Raises Refused: the passphrase, or a key file older than the rules that were set last."""
+        try:
+            signer = self._keys.unlock(passphrase)
+        except Refused:
+            self._tries.note(self._clock.now())
+            self._record("constitution.refused", {"why": "passphrase"}, by="unknown")
+            raise
+        last = self._audit.latest(RULES)
+        if last is not None and last.get("number", 0) > signer.rules.number:
+            raise Refused(
+                f"the key file is older than the approval rules that were set last (number {last.get('number')}): "
+                "somebody put an old copy there; restore identity/approver.json from a newer backup"
+            )
+        self._tries_told = self._tries.take() or self._tries_told
+        return signer
+
+    def wait_s(self) -> float:
+        """Return the seconds to wait before the next passphrase, after several were refused."""
+        return self._tries.wait_s(self._clock.now())
+
+    def tries_told(self) -> str:
+        """Return one sentence about the passphrases refused before the last right one, "" for none; once."""
+        told, self._tries_told = self._tries_told, ""
+        return told
+
+    def rules(self, kept: Rules | None = None) -> Rules:
+        """Return how strict approvals are: the key's rules and the settings', whichever is stricter.
+
+        kept: those of a key that was just unlocked; without, those that the key file claims.
+        """
+        kept = self._keys.rules() if kept is None else kept
+        return Rules(
+            max(kept.min_interval_s, self._stricter.min_interval_s),
+            kept.distinct_approvers or self._stricter.distinct_approvers,
+            kept.number,
+        )
+
+    def set_rules(self, *, min_interval_s: int | None, distinct_approvers: bool | None, passphrase: str) -> Rules:
+        """Change the rules that no setting lowers; None leaves one as it is.
+
+        Raises Refused: the passphrase. BadInput: no such interval.
+        """
+        signer = self.unlock(passphrase)
+        rules = self._keys.set_rules(
+            passphrase,
+            min_interval_s=signer.rules.min_interval_s if min_interval_s is None else min_interval_s,
+            distinct_approvers=signer.rules.distinct_approvers if distinct_approvers is None else distinct_approvers,
+        )
+        self._record(RULES, asdict(rules), by=signer.approver.name)
+        return rules
+
+    def _record(self, kind: str, what: Mapping[str, object], *, by: str) -> None:
+        self._audit.append(kind, {"project": self._project_id, **what}, by=by, at=self._clock.now())

@@ -1,0 +1,593 @@
+"""L0, who this project is: always whole, never searched, changed only by humans (strategy, section 2, L0).
+
+What is served is the last approved text, sealed and kept outside the project, and nothing before the first approval.
+The project's `constitution.yaml` is the readable copy people edit and commit; when the two differ (an agent with an
+editor, a merge, a missing or half-written file) the approved text goes on being served with a warning that names the
+lines and the next command. The rejected ways: serving the file lets any agent that can edit a file, or any repository
+that was cloned, write the rules; entries kept in the store are as good as whoever can write there.
+
+A change is a proposal, three confirmations with the passphrase (三次审批), then one splice of the approved text and of
+the file. Order at the third: confirmation, sealed text, file, trail, proposal. From the sealed text on it is served; a
+kill before or after leaves one truth, and confirming again finishes the rest. Invariant: `load` never raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.files import exclusive, ours
+from memory_anchor.identity import constitution_text as splice
+from memory_anchor.identity.approval import (
+    REQUIRED_CONFIRMATIONS,
+    Approver,
+    KeyPlace,
+    KeyRing,
+    Rules,
+    Signer,
+    checked_name,
+    checked_passphrase,
+    confirm,
+    counted,
+    digest_of,
+    done_elsewhere,
+    has_signed,
+    proposal_hash,
+    rejection_statement,
+    signed_by,
+    signer_of,
+    stamp,
+)
+from memory_anchor.identity.approved import (
+    Link,
+    SealedRevision,
+    continuation,
+    linked,
+    numbers_of,
+    origin_of,
+    read_trail,
+    write_trail,
+)
+from memory_anchor.identity.changes import after, shown_diff, target
+from memory_anchor.identity.constitution_text import FILE_NAME, MAX_ENTRIES, Document, in_order
+from memory_anchor.identity.human_key import HumanKey
+from memory_anchor.identity.proposals import MAX_OPEN, Filed, ProposalBook, Rejected, Rejection, new_id
+from memory_anchor.identity.served import TextInForce
+from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored, telling
+from memory_anchor.inputs import project_id as project_folder
+from memory_anchor.inputs import text as checked_text
+from memory_anchor.language.tokens import count_tokens, estimate_tokens
+from memory_anchor.model import Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
+from memory_anchor.ports import AuditLog, Clock
+
+SHOW = "run `memory-anchor constitution show` for what to do"
+
+
+class IdentitySchema:
+    """L0 of one project, read by every session and changed by humans; thread-safe, and safe across processes.
+
+    home: a folder of this project's own outside it, `<data_dir>/identity/<project_id>`; keys lie in its parent.
+    budget_tokens: what all entries together may cost. min_interval_s: least time between two confirmations.
+    distinct_approvers: whether the three must come from three keys.
+    """
+
+    def __init__(
+        self,
+        *,
+        project_dir: Path | None,
+        project_id: str,
+        home: Path,
+        clock: Clock,
+        audit: AuditLog,
+        budget_tokens: int = 500,
+        min_interval_s: int = 0,
+        distinct_approvers: bool = False,
+    ) -> None:
+        project_folder(home.name)  # the key ring is the folder above: no id may lead anywhere else
+        root = project_dir or home
+        self.project_id = project_id
+        self.path = root / FILE_NAME
+        self._home = home
+        self._clock = clock
+        self._audit = audit
+        self._budget_tokens = budget_tokens
+        self._keys = KeyRing(home.parent, audit)
+        stricter = Rules(min_interval_s, distinct_approvers)
+        self.human = HumanKey(self._keys, audit, clock, stricter=stricter, project_id=project_id)
+        self._book = ProposalBook(root)
+        self._in_force = TextInForce(
+            path=self.path,
+            project_dir=project_dir,
+            home=home,
+            keys=self._keys,
+            trail=self._book.folder,
+            recorded=self._recorded,
+        )
+        self._rejected = Rejected(home, home.name)
+        self._lock = threading.RLock()
+        self._counted: tuple[tuple[ConstitutionEntry, ...], int] = ((), 0)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def load(self) -> Constitution:
+        """Return L0 as served: the approved text whole, by priority, with a warning for all that is not approved."""
+        with self._lock:
+            served = self._in_force.now()
+            entries = in_order(served.document.entries)
+            if self._counted[0] != entries:
+                # The tokenizer takes 0.8 s and 130 MB to load, which no first turn waits for; approvals count exactly.
+                self._counted = (entries, estimate_tokens(_joined(entries)))
+            about_key = self._keys.warning()
+            warnings = (*((about_key,) if about_key else ()), *served.warnings)
+            return Constitution(entries, served.document.version, self._counted[1], warnings)
+
+    @property
+    def initialised(self) -> bool:
+        """Whether this project, by its id or its folder, was ever approved on this machine."""
+        return self._in_force.initialised
+
+    def text(self) -> str:
+        """Return the text in force as a file's content, comments and all.
+
+        Raises Refused: none is in force, so nothing may replace the project's file.
+        """
+        with self._lock:
+            served = self._in_force.now()
+        if served.revision is None:
+            raise Refused(served.warnings[0])
+        return served.document.text
+
+    def approver(self) -> Approver | None:
+        """Return who approves on this machine, None before the first `init`."""
+        return self._keys.own()
+
+    def key_warning(self) -> str:
+        """Return one sentence when the key that lies here is not the installation's first, "" when all is well."""
+        return self._keys.warning()
+
+    def key_fingerprint(self) -> str:
+        """Return the fingerprint of the installation's first key, "" before there is one."""
+        return self._keys.fingerprint()
+
+    def approvers(self) -> tuple[Approver, ...]:
+        """Return everyone whose signature counts here, the own approver first."""
+        return self._keys.known()
+
+    def verify_passphrase(self, passphrase: str) -> bool:
+        """Return whether this is the approver's passphrase; takes some 0.3 s on purpose."""
+        try:
+            self.human.unlock(passphrase)
+        except Refused:
+            return False
+        return True
+
+    def faults(self) -> list[str]:
+        """Return one sentence for everything about the approved texts that is not as the approvals left it."""
+        found = list(self._in_force.archive().faults(self._keys.known()))
+        standing = self._in_force.standing()
+        if standing.behind and not found:
+            found.append(standing.behind)
+        unsigned = self._home / "supplements.json"
+        if unsigned.exists():
+            found.append(f"{unsigned} is unsigned and of an older version; it is not served, delete it")
+        return found
+
+    def proposals(self) -> list[Proposal]:
+        """Return every readable proposal, oldest first, with the confirmations that count."""
+        known, applied = self._keys.known(), self._applied()
+        return [self._judged(filed, known, applied) for filed in self._book.read()[0]]
+
+    def unreadable_proposals(self) -> list[str]:
+        """Return one sentence for each proposal file that cannot be read."""
+        return self._book.read()[1]
+
+    def proposal(self, proposal_id: str) -> Proposal:
+        """Return one proposal.
+
+        Raises NotFound: there is none of this id. BadInput: its file cannot be read.
+        """
+        return self._judged(self._book.find(proposal_id), self._keys.known(), self._applied())
+
+    def diff(self, proposal: Proposal) -> str:
+        """Return what the proposal would change in the text in force, as a unified diff with odd signs spelled out.
+
+        Raises BadInput, NotFound: it cannot be applied to the text in force any more.
+        """
+        return shown_diff(self._in_force.ground(), proposal)
+
+    def difference(self) -> str:
+        """Return what `adopt` would take in, as a unified diff with odd signs spelled out; "" for nothing.
+
+        Raises BadInput: the file cannot be read.
+        """
+        document = self._in_force.readable_file()
+        ground = self._in_force.ground()
+        if document.digest == splice.parse(ground).digest:
+            return ""
+        at = self._clock.now()
+        return shown_diff(ground, Proposal("", ProposalAction.ADOPT, document.text, FILE_NAME, "", at))
+
+    def fingerprint(self, proposal: Proposal) -> str:
+        """Return the hash of the proposal and of what it would replace: what a confirmation signs."""
+        return proposal_hash(proposal, self._before(proposal))
+
+    # --- proposing (anyone) --------------------------------------------------------------------------------------
+
+    def propose(
+        self,
+        *,
+        content: str,
+        reason: str,
+        action: ProposalAction,
+        entry_id: str | None,
+        from_id: str | None,
+        by: str,
+        passphrase: str | None = None,
+    ) -> Proposal:
+        """Return a new open proposal, or the open one that says the same.
+
+        passphrase: a human's, whose proposals are not bounded by how many agents have open.
+
+        content: 1 to 8,000 characters; not used by a removal. entry_id: what to replace or remove; for an addition the
+        id wanted (made from the content otherwise). from_id: the fact this comes from. The file is for Git: every text
+        is cleaned like a memory's.
+        Raises BadInput, NotFound (naming the ids there are), Refused (too many open, or the folder is read-only).
+        """
+        if action is ProposalAction.ADOPT:
+            raise BadInput("action is adopt; allowed are add, replace and remove")
+        said = "" if action is ProposalAction.REMOVE else _told("content", content, most=CONTENT_MAX)
+        if odd := splice.unseen(said):
+            raise BadInput(f"content holds {odd}")
+        wanted = stored("entry_id", entry_id, most=NAME_MAX) if action is ProposalAction.ADD else entry_id
+        proposal = Proposal(
+            id="",
+            action=action,
+            content=said,
+            reason=_told("reason", reason, most=REASON_MAX),
+            proposed_by=_told("by", by, most=NAME_MAX),
+            proposed_at=self._clock.now(),
+            entry_id=target(action, wanted, said),
+            from_id=stored("from_id", from_id, most=NAME_MAX) or None,
+        )
+        with self._lock:
+            same = splice.parse(self._in_force.ground())
+            if any(one.content == said for one in same.entries):
+                there = next(one.id for one in same.entries if one.content == said)
+                raise BadInput(f"content is what entry {there} says already; nothing would change")
+            after(same.text, proposal)  # refuses now what could not be applied later
+            human = passphrase is not None and bool(self.human.unlock(passphrase))
+            return self._file(proposal, human=human)
+
+    def adopt(self, *, by: str, passphrase: str | None = None) -> Proposal | None:
+        """Return a proposal of the file's difference from the approved text, None when they say the same.
+
+        A text that a known approver signed as a continuation of the approved one is accepted at once, given the
+        passphrase; the answer is then effective and has no file.
+        Raises BadInput: the file cannot be read. Refused: never initialised, or the passphrase.
+        """
+        with self._changing():
+            revision = self._approved(forward=True)
+            document = self._in_force.readable_file()
+            signer = None if passphrase is None else self.human.unlock(passphrase)
+            if document.digest == splice.parse(revision.text).digest:
+                return None
+            proposal = Proposal(
+                id="",
+                action=ProposalAction.ADOPT,
+                content=document.text,
+                reason=f"{FILE_NAME}: {splice.changed_lines(revision.text, document.text)}",
+                proposed_by=checked_name(by),
+                proposed_at=self._clock.now(),
+            )
+            trail, known = read_trail(self._book.folder), self._keys.known()
+            link = continuation(trail, after=revision.link, digest=document.digest, known=known)
+            if link is None or self._approved_elsewhere(link):
+                self._approved()
+                return self._file(proposal, human=signer is not None)
+            if signer is None:
+                raise Refused("the text is signed by a known approver; accepting it needs your passphrase")
+            self._check_limits(document, BadInput)
+            sealed = self._in_force.archive().put(
+                signer, text=document.text, link=link, applied=(*revision.applied, link.proposal)
+            )
+            self._record_text("accepted", sealed, {"proposal": link.proposal, "signed_by": link.by}, by=by)
+            return replace(proposal, id=link.proposal, status=ProposalStatus.EFFECTIVE)
+
+    # --- approving (humans) --------------------------------------------------------------------------------------
+
+    def first_text(self) -> str:
+        """Return what `init` would approve, "" for nothing or a placeholder. Raises BadInput: the file is broken."""
+        return self._in_force.first_text()
+
+    def init(self, *, passphrase: str, approver: str, old_passphrase: str | None, without_text: bool = False) -> None:
+        """Approve the project's file as it is and set the passphrase; on an initialised project only the latter.
+
+        without_text: only the key is made or opened, and the text is approved later.
+
+        A missing file is made. One approver serves all projects of a data directory: a later project takes the
+        passphrase that is set, and another one needs the old.
+        Raises Refused: a passphrase. BadInput: the file, or what was typed.
+        """
+        checked_name(approver)
+        if old_passphrase is not None and old_passphrase != passphrase:
+            checked_passphrase(passphrase)  # before anything else; one that is set already opens, however short
+        with self._changing():
+            own = self._keys.own()
+            standing = self._in_force.standing()
+            if own is not None and self.initialised and old_passphrase is None:
+                raise Refused("this project is initialised already; its old passphrase is needed")
+            document = None
+            if standing.good is None and not without_text:
+                document = self._in_force.first_document()
+                self._check_limits(document, BadInput)
+                if any(splice.PLACEHOLDER in one.content for one in document.entries):
+                    raise BadInput(f"{FILE_NAME} says {splice.PLACEHOLDER!r}: say it first, `init --goal TEXT`")
+            if own is None:
+                signer = self._keys.create(name=approver, passphrase=passphrase)
+                self._record("constitution.approver", {"key": signer.approver.public}, by=approver)
+            else:
+                signer = self.human.unlock(passphrase if old_passphrase is None else old_passphrase)
+                if old_passphrase is not None and old_passphrase != passphrase:
+                    self._keys.change_passphrase(signer, passphrase)
+                    self._record("constitution.passphrase", {"key": own.public}, by=own.name)
+            if document is not None:
+                self._begin(signer, document, by=approver)
+
+    def confirm(self, proposal_id: str, *, passphrase: str, approver: str, seen: str | None = None) -> Proposal:
+        """Return the proposal with one confirmation more; the third makes it effective.
+
+        seen: the `fingerprint` of what the human was shown; anything else on disk by now is refused.
+        Raises Refused: never initialised, the passphrase, the interval, the same approver again, the limits, or it is
+        closed. NotFound, BadInput: there is none, or it cannot be applied.
+        """
+        by = checked_name(approver)
+        with self._changing():
+            revision = self._approved()
+            filed = self._book.find(proposal_id)
+            judged = self._judged(filed, self._keys.known(), revision.applied)
+            half_done = judged.id in revision.applied and filed.proposal.status is ProposalStatus.OPEN
+            if judged.status is not ProposalStatus.OPEN and not half_done:
+                raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
+            if seen is not None and seen != self.fingerprint(judged):
+                raise Refused(f"proposal {proposal_id} changed while it was being shown; look at it again")
+            signer = self.human.unlock(passphrase)
+            judged = self._judged(filed, self._keys.known(), revision.applied, rules=signer.rules)
+            if half_done:
+                return self._finish(judged, filed.before, revision, by=by)
+            if judged.action in (ProposalAction.ADD, ProposalAction.REPLACE):
+                checked_text("content", judged.content, most=CONTENT_MAX)
+            text = after(revision.text, judged)
+            if judged.action is not ProposalAction.REMOVE:
+                self._check_limits(splice.parse(text), Refused)
+            before = self._before(judged)
+            if len(judged.confirmations) < REQUIRED_CONFIRMATIONS:
+                judged = self._one_more(judged, before, signer, by)
+            if len(judged.confirmations) < REQUIRED_CONFIRMATIONS:
+                return judged
+            return self._make_effective(signer, judged, before, revision, text, by=by)
+
+    def reject(self, proposal_id: str, *, passphrase: str, approver: str, reason: str) -> Proposal:
+        """Return the proposal, closed by a human.
+
+        Raises Refused: the passphrase, or it is closed already. NotFound, BadInput.
+        """
+        by, why = checked_name(approver), _told("reason", reason, most=REASON_MAX)
+        with self._changing():
+            filed = self._book.find(proposal_id)
+            judged = self._judged(filed, self._keys.known(), self._applied())
+            if judged.status is not ProposalStatus.OPEN:
+                raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
+            signer, now = self.human.unlock(passphrase), self._clock.now()
+            said = rejection_statement(hashed=proposal_hash(judged, ""), by=by, at=now, reason=why)
+            done = replace(judged, status=ProposalStatus.REJECTED)
+            self._rejected.add(signer, done.id, now)
+            self._book.write(Filed(done, filed.before, Rejection(by, now, why, signer.sign(said))))
+            self._record("constitution.rejected", {"proposal": done.id}, by=by)
+            return done
+
+    def vouch(self, *, name: str, public: str, passphrase: str) -> Approver:
+        """Let a colleague's signature count on this machine from now on.
+
+        Raises Refused: the passphrase. BadInput: the name or the key.
+        """
+        with self._changing():
+            signer = self.human.unlock(passphrase)
+            approver = self._keys.vouch(signer, name=name, public=public)
+            self._record("constitution.vouched", {"name": name, "key": public}, by=signer.approver.name)
+            return approver
+
+    # --- what proposals say and what counts ----------------------------------------------------------------------
+
+    def _judged(
+        self, filed: Filed, known: Sequence[Approver], applied: Sequence[str], *, rules: Rules | None = None
+    ) -> Proposal:
+        """Return the proposal with its real status: what a file says of itself is only a claim.
+
+        rules: those of the key that was just unlocked; without, those that the key file claims.
+        """
+        claimed = filed.proposal
+        hashed = proposal_hash(claimed, filed.before)
+        distinct = self.human.rules(rules).distinct_approvers
+        own, place = self._keys.own(), self._place()
+        good = counted(claimed, hashed=hashed, known=known, own=own, distinct=distinct, place=place)
+        if claimed.id in applied:
+            return replace(claimed, status=ProposalStatus.EFFECTIVE, confirmations=good)
+        if claimed.id in self._rejected.ids(known):
+            return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
+        no = filed.rejection
+        if no is not None:
+            said = rejection_statement(hashed=proposal_hash(claimed, ""), by=no.by, at=no.at, reason=no.reason)
+            if signer_of(known, said, no.signature) is not None:
+                return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
+        if claimed.status is ProposalStatus.EFFECTIVE and done_elsewhere(claimed, hashed=hashed, known=known):
+            return replace(claimed, confirmations=good)
+        if filed.before != self._before(claimed):
+            good = ()
+        return replace(claimed, status=ProposalStatus.OPEN, confirmations=good)
+
+    def _before(self, proposal: Proposal) -> str:
+        """Return the digest of what the proposal would replace: a confirmation holds only as long as that stands."""
+        if proposal.action is ProposalAction.ADD:
+            return ""
+        with self._lock:
+            document = self._in_force.now().document
+        if proposal.action is ProposalAction.ADOPT:
+            return document.digest
+        old = next((one for one in document.entries if one.id == proposal.entry_id), None)
+        return digest_of({"content": old.content}) if old else "gone"
+
+    def _applied(self) -> tuple[str, ...]:
+        revision = self._in_force.standing().good
+        return revision.applied if revision else ()
+
+    def _place(self) -> KeyPlace:
+        """Return which project this is: its id here, and where the trail that leads to the text in force begins."""
+        archive = self._in_force.archive()
+        revision = archive.current(self._keys.own()).revision
+        trail, known = read_trail(self._book.folder), self._keys.known()
+        return KeyPlace(archive.home.name, origin_of(trail, link=revision.link, known=known) if revision else "")
+
+    def _file(self, proposal: Proposal, *, human: bool = False) -> Proposal:
+        """Write a new proposal's file, unless an open one says the same. human: who proposes gave the passphrase."""
+        there = self.proposals()
+        still_open = [one for one in there if one.status is ProposalStatus.OPEN]
+        for one in still_open:
+            if (one.action, one.content, one.entry_id) == (proposal.action, proposal.content, proposal.entry_id):
+                return one
+        if len(still_open) >= MAX_OPEN and not human:
+            raise Refused(
+                f"{len(still_open)} proposals are open; allowed are {MAX_OPEN}: approve or reject some first, or "
+                "propose as a human (`memory-anchor constitution propose --human`)"
+            )
+        taken = {one.id for one in there} | set(self._applied())
+        free = (new_id(proposal, again=n) for n in range(len(taken) + 1))
+        name = next(one for one in free if one not in taken)
+        named = replace(proposal, id=name)
+        self._book.write(Filed(named))
+        self._record("constitution.proposed", {"proposal": name, "action": named.action.value}, by=named.proposed_by)
+        return named
+
+    # --- the steps of an approval --------------------------------------------------------------------------------
+
+    def _one_more(self, judged: Proposal, before: str, signer: Signer, by: str) -> Proposal:
+        now, earlier = self._clock.now(), judged.confirmations
+        rules = self.human.rules(signer.rules)
+        interval = rules.min_interval_s
+        if earlier and (now - earlier[-1].at).total_seconds() < interval:
+            left = interval - (now - earlier[-1].at).total_seconds()
+            raise Refused(f"the last confirmation is too recent; retry in {left:.0f} s (constitution.min_interval_s)")
+        hashed, number = proposal_hash(judged, before), len(earlier) + 1
+        if rules.distinct_approvers and has_signed(signer.approver, judged, hashed):
+            raise Refused(f"{signer.approver.name} confirmed it already; another approver must (distinct_approvers)")
+        place = self._place()
+        added = confirm(signer, proposal=judged, hashed=hashed, number=number, by=by, at=now, place=place)
+        judged = replace(judged, confirmations=(*earlier, added))
+        self._book.write(Filed(judged, before))
+        self._record("constitution.confirmed", {"proposal": judged.id, "number": number, "hash": hashed}, by=by)
+        return judged
+
+    def _make_effective(
+        self, signer: Signer, judged: Proposal, before: str, revision: SealedRevision, text: str, *, by: str
+    ) -> Proposal:
+        link = linked(
+            signer,
+            digest=splice.parse(text).digest,
+            previous=revision.link.id,
+            proposal=judged.id,
+            by=by,
+            at=stamp(self._clock.now()),
+        )
+        sealed = self._in_force.archive().put(signer, text=text, link=link, applied=(*revision.applied, judged.id))
+        return self._finish(judged, before, sealed, was=revision, by=by)
+
+    def _finish(
+        self, judged: Proposal, before: str, sealed: SealedRevision, *, by: str, was: SealedRevision | None = None
+    ) -> Proposal:
+        """Bring file, trail and proposal after the sealed text; a repeat after a kill ends in the same place."""
+        self._in_force.archive().mend(self._in_force.standing())
+        self._in_force.bring_file(judged, sealed, was=was, at=stamp(self._clock.now()))
+        if sealed.link.proposal == judged.id:
+            write_trail(self._book.folder, head=was.link if was else None, new=sealed.link)
+        done = replace(judged, status=ProposalStatus.EFFECTIVE)
+        self._book.write(Filed(done, before))
+        self._record_text("effective", sealed, {"proposal": done.id}, by=by)
+        return done
+
+    def _begin(self, signer: Signer, document: Document, *, by: str) -> None:
+        """Seal a first text; a clone whose trail ends in this very text goes on from there."""
+        trail, archive = read_trail(self._book.folder), self._in_force.archive()
+        joined: Link | None = trail[-1] if trail and trail[-1].digest == document.digest else None
+        link = joined or linked(
+            signer, digest=document.digest, previous="", proposal="", by=by, at=stamp(self._clock.now())
+        )
+        sealed = archive.put(signer, text=document.text, link=link, applied=self._applied())
+        if joined is None:
+            write_trail(self._book.folder, head=None, new=link)
+        self._in_force.remember()
+        joins = {"project": archive.home.name, "joined": joined is not None}
+        self._record_text("initialised", sealed, joins, by=by)
+
+    # --- small parts ---------------------------------------------------------------------------------------------
+
+    def _approved(self, *, forward: bool = False) -> SealedRevision:
+        """Return the sound approved text, the ground for every change.
+
+        forward: also one that is not the newest, from which signed links may lead on.
+        """
+        if not self.initialised:
+            raise Refused(f"{FILE_NAME} was never approved on this machine; run `memory-anchor init` on a terminal")
+        standing = self._in_force.standing()
+        if standing.behind and not forward:
+            raise Refused(f"what is left of the approved texts may be an older one ({standing.behind}); {SHOW}")
+        if standing.revision is None or not standing.sound:
+            raise Refused(f"the approved text has no sound seal; {SHOW}")
+        return standing.revision
+
+    def _approved_elsewhere(self, link: Link) -> bool:
+        """Return whether this machine's human approved the link in another project, which is no approval here."""
+        told = [one["what"] for one in self._audit.records() if str(one["kind"]).startswith("constitution.")]
+        places = {one.get("archive", one.get("project")) for one in told if one.get("proposal") == link.proposal}
+        own = self._keys.own()
+        is_own = own is not None and signed_by(own.public, link.said, link.signature)
+        return is_own and bool(places) and self._in_force.archive().home.name not in places
+
+    def _recorded(self, archive: str) -> list[int]:
+        return numbers_of(self._audit.records(), archive)
+
+    def _check_limits(self, document: Document, error: type[MemoryAnchorError]) -> None:
+        if document.problems:
+            raise error(f"{FILE_NAME} would not be usable: {document.problems[0]}")
+        entries = document.entries
+        if len(entries) > MAX_ENTRIES:
+            raise error(f"there would be {len(entries)} entries; allowed are {MAX_ENTRIES}")
+        tokens = count_tokens(_joined(entries))
+        if tokens > self._budget_tokens:
+            raise error(f"the entries would cost {tokens} tokens; allowed are {self._budget_tokens} (budget.identity)")
+
+    def _record_text(self, kind: str, sealed: SealedRevision, what: Mapping[str, object], *, by: str) -> None:
+        numbered = {"approved": sealed.number, "archive": self._in_force.archive().home.name}
+        self._record(f"constitution.{kind}", {**what, **numbered}, by=by)
+
+    def _record(self, kind: str, what: Mapping[str, object], *, by: str) -> None:
+        self._audit.append(kind, {"project": self.project_id, **what}, by=by, at=self._clock.now())
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold this data directory's approvals for one change."""
+        with self._lock, exclusive(self._home.parent / "approval.lock"):
+            try:
+                yield
+            except OSError as error:
+                raise ours(error, self.path) from error
+
+
+def _told(what: str, value: str, *, most: int) -> str:
+    return telling(what, checked_text(what, value, most=most)).text
+
+
+def _joined(entries: Sequence[ConstitutionEntry]) -> str:
+    return "\n".join(one.content for one in entries)

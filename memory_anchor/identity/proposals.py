@@ -1,0 +1,302 @@
+"""Proposals to change L0: one readable YAML file each under `.ai/proposals/`, made to be reviewed in Git.
+
+Anyone may write such a file; what it takes to count is a signature. So nothing here trusts a file: a status or a
+confirmation that is written down is a claim, and `approval.counted` decides. A file is named after its id, read with a
+bound, never through a link (not the folder's either), and one that cannot be read is reported while the others stay
+usable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePath
+from typing import Any
+
+import yaml
+
+from memory_anchor import beneath
+from memory_anchor.bounded_yaml import LOADER
+from memory_anchor.bounded_yaml import check as check_yaml
+from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.identity.approval import (
+    MAX_CONFIRMATIONS_READ,
+    REQUIRED_CONFIRMATIONS,
+    Approver,
+    Signer,
+    canonical,
+    rejected_statement,
+    signer_of,
+    stamp,
+)
+from memory_anchor.identity.constitution_text import MAX_BYTES
+from memory_anchor.model import Confirmation, Proposal, ProposalAction, ProposalStatus
+
+FOLDER = Path(".ai") / "proposals"
+PROPOSAL_ID = re.compile(r"p-[0-9a-f]{10}")
+MAX_OPEN = 50
+"""More open proposals than this are refused: nobody reviews a flood. A human with the passphrase has no such bound."""
+REJECTED_FILE = "rejected.json"
+MAX_REJECTED = 10_000
+MAX_REJECTED_BYTES = 4_000_000
+MAX_READ = 1_000
+MAX_LISTED = 10_000
+"""Names in the folder that are looked at."""
+MAX_FILE_BYTES = MAX_BYTES + 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    by: str
+    at: datetime
+    reason: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """What one file claims. before: digest of the text that its confirmations were given against."""
+
+    proposal: Proposal
+    before: str = ""
+    rejection: Rejection | None = None
+
+
+def new_id(proposal: Proposal, *, again: int = 0) -> str:
+    """Return an id of 12 characters from what is proposed, by whom and when; `again` gives others for the same."""
+    said = canonical(
+        {
+            "action": proposal.action.value,
+            "content": proposal.content,
+            "entry_id": proposal.entry_id,
+            "by": proposal.proposed_by,
+            "at": stamp(proposal.proposed_at),
+            "again": again,
+        }
+    )
+    return f"p-{hashlib.sha256(said).hexdigest()[:10]}"
+
+
+def answer(proposal: Proposal) -> dict[str, Any]:
+    """Return the proposal as tools and `--json` show it."""
+    return {
+        "proposal_id": proposal.id,
+        "action": proposal.action.value,
+        "entry_id": proposal.entry_id,
+        "status": proposal.status.value,
+        "confirmations": len(proposal.confirmations),
+        "required": REQUIRED_CONFIRMATIONS,
+        "reason": proposal.reason,
+        "proposed_by": proposal.proposed_by,
+        "proposed_at": stamp(proposal.proposed_at),
+        "how_to_approve": how_to_approve(proposal),
+    }
+
+
+def how_to_approve(proposal: Proposal) -> str:
+    left = REQUIRED_CONFIRMATIONS - len(proposal.confirmations)
+    if proposal.status is not ProposalStatus.OPEN:
+        return f"nothing to do: it is {proposal.status.value}"
+    times = f"{left} more time{'s' if left > 1 else ''}"
+    return f"a human runs `memory-anchor constitution approve {proposal.id}` on a terminal, {times}"
+
+
+class Rejected:
+    """The ids that were rejected in one project, outside it: each signed, so that no editor reopens a proposal."""
+
+    def __init__(self, home: Path, project: str) -> None:
+        self._path = home / REJECTED_FILE
+        self._project = project
+
+    def ids(self, known: Sequence[Approver]) -> frozenset[str]:
+        """Return the ids whose rejection here carries a known approver's signature."""
+        return frozenset(
+            one["id"]
+            for one in self._read()
+            if signer_of(
+                known,
+                rejected_statement(project=self._project, proposal_id=one["id"], at=one["at"]),
+                one["signature"],
+            )
+        )
+
+    def add(self, signer: Signer, proposal_id: str, at: datetime) -> None:
+        """Remember a rejection, durable on return."""
+        said = rejected_statement(project=self._project, proposal_id=proposal_id, at=stamp(at))
+        entry = {"id": proposal_id, "at": stamp(at), "signature": signer.sign(said)}
+        listed = [*self._read(), entry][-MAX_REJECTED:]
+        make_private(self._path.parent)
+        write_whole(self._path, (json.dumps({"rejected": listed}, indent=1) + "\n").encode())
+
+    def _read(self) -> list[dict[str, str]]:
+        try:
+            listed = json.loads(read_bounded(self._path, most_bytes=MAX_REJECTED_BYTES) or b"{}")["rejected"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return []
+        names = ("id", "at", "signature")
+        return [
+            one for one in listed if isinstance(one, dict) and all(isinstance(one.get(name), str) for name in names)
+        ]
+
+
+class ProposalBook:
+    """The folder of proposal files of one project."""
+
+    def __init__(self, root: Path) -> None:
+        """root: the project. No link below it is followed, for reading or writing."""
+        self._root = root
+        self.folder = root / FOLDER
+
+    def read(self) -> tuple[list[Filed], list[str]]:
+        """Return what the files claim, oldest first, and one sentence for each file that cannot be read."""
+        found: list[Filed] = []
+        wrong: list[str] = []
+        for path in self._paths():
+            try:
+                found.append(self._parse(path))
+            except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
+                wrong.append(f"{path.name} is not a readable proposal ({type(error).__name__}); mend or delete it")
+        return sorted(found, key=lambda one: (one.proposal.proposed_at, one.proposal.id)), wrong
+
+    def find(self, proposal_id: str) -> Filed:
+        """Return one.
+
+        Raises NotFound: no such file. BadInput: it cannot be read.
+        """
+        path = self.folder / f"{proposal_id}.yaml"
+        if not PROPOSAL_ID.fullmatch(proposal_id) or path not in self._paths():
+            there = ", ".join(one.stem for one in self._paths()[:MAX_OPEN]) or "none"
+            raise NotFound(f"proposal is {proposal_id[:40]!r}; the proposals are {there}")
+        try:
+            return self._parse(path)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, yaml.YAMLError) as error:
+            raise BadInput(f"{path.name} is not a readable proposal; mend or delete it") from error
+
+    def write(self, filed: Filed) -> None:
+        """Replace the proposal's file, durable on return."""
+        said = (
+            f"# 修改 constitution.yaml 的提议；需要人在终端确认 {REQUIRED_CONFIRMATIONS} 次。改动本文件会清零确认。\n"
+            f"# Proposed change of constitution.yaml: `memory-anchor constitution approve {filed.proposal.id}`,\n"
+            "# by a human on a terminal, three times. Editing this file resets its confirmations.\n"
+        ) + yaml.dump(_record(filed), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
+        beneath.write(self._root, FOLDER / f"{filed.proposal.id}.yaml", said.encode())
+
+    def _paths(self) -> list[Path]:
+        """Return the proposals' files, links among them (reading one says what it is), at most `MAX_READ`."""
+        try:
+            names = beneath.walked(self._root, FOLDER, most=MAX_LISTED, depth=1)
+            return [self._root / one.ref for one in names if PurePath(one.ref).match("p-*.yaml")][:MAX_READ]
+        except OSError:  # the folder is a link, or cannot be listed
+            return []
+
+    def _parse(self, path: Path) -> Filed:
+        if not PROPOSAL_ID.fullmatch(path.stem):
+            raise ValueError("not a proposal's file")
+        content = beneath.read(self._root, FOLDER / path.name, most_bytes=MAX_FILE_BYTES) or b""
+        text = content.decode("utf-8")
+        check_yaml(text)
+        record = yaml.load(text, Loader=LOADER)  # noqa: S506 - strings only, no objects
+        if not isinstance(record, Mapping) or record.get("id") != path.stem:
+            raise ValueError("not the record of this file's name")
+        return _filed(record)
+
+
+_ODD_BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+"""Line breaks that a literal block would not give back as they were."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text of several lines as a literal block, so that a diff in Git reads well."""
+
+
+def _represent(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    lines = value.splitlines()
+    odd = any(sign in value for sign in _ODD_BREAKS) or any(line != line.rstrip() for line in lines)
+    literal = len(lines) > 1 and not odd
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if literal else '"')
+
+
+_Dumper.add_representer(str, _represent)
+
+
+def _record(filed: Filed) -> dict[str, Any]:
+    proposal = filed.proposal
+    record: dict[str, Any] = {
+        "id": proposal.id,
+        "action": proposal.action.value,
+        "entry_id": proposal.entry_id or "",
+        "content": proposal.content,
+        "reason": proposal.reason,
+        "from_id": proposal.from_id or "",
+        "proposed_by": proposal.proposed_by,
+        "proposed_at": stamp(proposal.proposed_at),
+        "status": proposal.status.value,
+        "before": filed.before,
+        "confirmations": [
+            {
+                "number": number,
+                "by": one.by,
+                "at": stamp(one.at),
+                "proposal_hash": one.proposal_hash,
+                "signature": one.signature,
+                "project": one.project,
+                "origin": one.origin,
+            }
+            for number, one in enumerate(proposal.confirmations, start=1)
+        ],
+    }
+    if filed.rejection is not None:
+        no = filed.rejection
+        record["rejection"] = {"by": no.by, "at": stamp(no.at), "reason": no.reason, "signature": no.signature}
+    return record
+
+
+def _filed(record: Mapping[str, Any]) -> Filed:
+    listed = record.get("confirmations") or []
+    if not isinstance(listed, list):
+        raise ValueError("confirmations is not a list")
+    confirmations = tuple(
+        Confirmation(
+            _text(one, "by"),
+            _at(one, "at"),
+            _text(one, "proposal_hash"),
+            _text(one, "signature"),
+            _text({"project": "", **one}, "project"),
+            _text({"origin": "", **one}, "origin"),
+        )
+        for one in listed[:MAX_CONFIRMATIONS_READ]
+    )
+    no = record.get("rejection")
+    rejection = Rejection(_text(no, "by"), _at(no, "at"), _text(no, "reason"), _text(no, "signature")) if no else None
+    proposal = Proposal(
+        id=_text(record, "id"),
+        action=ProposalAction(_text(record, "action")),
+        content=_text(record, "content"),
+        reason=_text(record, "reason"),
+        proposed_by=_text(record, "proposed_by"),
+        proposed_at=_at(record, "proposed_at"),
+        entry_id=_text(record, "entry_id") or None,
+        from_id=_text(record, "from_id") or None,
+        status=ProposalStatus(_text(record, "status")),
+        confirmations=confirmations,
+    )
+    return Filed(proposal, _text(record, "before"), rejection)
+
+
+def _text(record: Mapping[str, Any], name: str) -> str:
+    value = record[name]
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is not text")
+    return value
+
+
+def _at(record: Mapping[str, Any], name: str) -> datetime:
+    at = datetime.fromisoformat(_text(record, name))
+    if at.tzinfo is None:
+        raise ValueError(f"{name} has no zone")
+    return at.astimezone(UTC)

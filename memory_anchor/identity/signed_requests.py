@@ -1,0 +1,132 @@
+"""Requests that count as a human's: signed in the terminal's own process, good for one call, once.
+
+The passphrase opens the key where it is typed and goes nowhere: whoever stands on the engine's socket could be anyone
+(`run/engine.json` is a file). The command asks the engine for a challenge, signs what it wants, and the engine checks
+the signature with the public key that the installation trusts, never one that came along. What is signed is every part
+that decides what happens: the call's name, all its arguments, whom the caller speaks for as the preamble says it, the
+account and project which that came to, the challenge and its end. So a signature that is overheard or passed on by a
+false engine does that one thing the human asked for, or nothing. Rejected: a session key after one passphrase, which
+would sign whatever a relay puts before it.
+
+For whoever binds a decision to what was shown: arguments are signed as they are, so a hash of the shown version among
+them (made from the text on the screen, not taken from the engine) is signed too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from memory_anchor.errors import Refused
+from memory_anchor.identity.approval import Approver, Signer, digest_of, signed_by
+
+CHALLENGE_CALL = "human_challenge"
+"""The call that hands out a challenge; the proof comes back as the argument `human`."""
+GOOD_FOR = timedelta(seconds=60)
+"""From challenge to signed request: both follow the passphrase, so a human's time to type does not count."""
+OUTSTANDING_MAX = 256
+MAX_PART = 400
+"""Characters of one part of a proof."""
+SAID_OF_CALLER = ("account", "project", "user", "agent", "client", "conversation", "project_dir", "zone", "read_only")
+"""What of a preamble decides for whom and where a call works."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What comes with a signed request. account, project: what the engine said the caller's words come to."""
+
+    challenge: str
+    expires_at: str
+    account: str
+    project: str
+    signature: str = ""
+
+    @classmethod
+    def of(cls, value: object) -> Proof:
+        """Return a proof from outside. Raises Refused: it is none."""
+        names = ("challenge", "expires_at", "account", "project", "signature")
+        if isinstance(value, Mapping):
+            parts = {name: value.get(name, "") for name in names}
+            if all(isinstance(part, str) and len(part) <= MAX_PART for part in parts.values()):
+                return cls(**parts)
+        raise Refused("the request's signature is not readable; nothing was changed")
+
+
+def statement(call: str, arguments: Mapping[str, Any], caller: Mapping[str, Any], proof: Proof) -> dict[str, Any]:
+    """Return what a human signs for one call. caller: the fields of the preamble; see `SAID_OF_CALLER`."""
+    return {
+        "what": "memory-anchor/request/1",
+        "call": call,
+        "arguments": digest_of(arguments),
+        "caller": {name: caller.get(name) for name in SAID_OF_CALLER},
+        "account": proof.account,
+        "project": proof.project,
+        "challenge": proof.challenge,
+        "expires_at": proof.expires_at,
+    }
+
+
+def signed(
+    signer: Signer, call: str, arguments: Mapping[str, Any], caller: Mapping[str, Any], told: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the argument `human` for a call. told: the engine's answer to `CHALLENGE_CALL`."""
+    proof = Proof.of({**told, "signature": ""})
+    signature = signer.sign(statement(call, arguments, caller, proof))
+    return {
+        "challenge": proof.challenge,
+        "expires_at": proof.expires_at,
+        "account": proof.account,
+        "project": proof.project,
+        "signature": signature,
+    }
+
+
+class Challenges:
+    """The challenges of one process: each is good once and for a minute. Thread-safe.
+
+    new_token: a fresh text nobody can guess.
+    """
+
+    def __init__(self, new_token: Callable[[], str]) -> None:
+        self._new_token = new_token
+        self._open: OrderedDict[str, datetime] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def issue(self, now: datetime) -> tuple[str, str]:
+        """Return a challenge and when it ends."""
+        challenge, until = self._new_token(), now + GOOD_FOR
+        with self._lock:
+            self._open[challenge] = until
+            while len(self._open) > OUTSTANDING_MAX:
+                self._open.popitem(last=False)
+        return challenge, until.isoformat()
+
+    def check(
+        self,
+        proof: Proof,
+        *,
+        call: str,
+        arguments: Mapping[str, Any],
+        caller: Mapping[str, Any],
+        account: str,
+        project: str,
+        approver: Approver | None,
+        now: datetime,
+    ) -> None:
+        """Use up the challenge and return when the request is this approver's. Raises Refused: it is not."""
+        with self._lock:
+            until = self._open.pop(proof.challenge, None)
+        if until is None or now > until or proof.expires_at != until.isoformat():
+            raise Refused("the signed request is too old, was used before, or is another engine's; run it again")
+        if (proof.account, proof.project) != (account, project):
+            raise Refused("the signed request is for another account or project; nothing was changed")
+        said = statement(call, arguments, caller, proof)
+        if approver is None or not signed_by(approver.public, said, proof.signature):
+            raise Refused(
+                "the request is not signed by this installation's key (or none was made: `memory-anchor init`); "
+                "nothing was changed"
+            )

@@ -1,0 +1,218 @@
+"""A conversation as the write path reads it: checked once, bounded, free of what must never be extracted.
+
+`conversation` takes what a client sends and raises one sentence for the first thing wrong, before anything is read
+further. `plain` is what may be learned from of one message: without private and recalled text, code, logs, quoted
+lines and binary junk. Invariant: nothing recalled reaches an extractor, whether a model or rules do the work.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from memory_anchor.errors import BadInput
+from memory_anchor.language.safety import split_fenced, strip_fenced, strip_private
+
+Role = Literal["user", "assistant", "system", "tool"]
+ROLES: tuple[str, ...] = get_args(Role)
+ROLE_ALIASES: Mapping[str, Role] = {
+    "human": "user",
+    "ai": "assistant",
+    "model": "assistant",
+    "developer": "system",
+    "function": "tool",
+}
+
+MAX_MESSAGES = 5_000
+MAX_MESSAGE_CHARS = 200_000
+READ_CHARS = 20_000
+"""Of one message this much is read; what a person says to an agent is shorter, what is longer was pasted."""
+MAX_TOOL_CALLS = 200
+MEMORY_TOOLS = re.compile(
+    r"(?:search|save|get|list|recall|build|read|add|log|find|promote|forget|end|remember|resolve)_?"
+    r"(?:memor(?:y|ies)|events?|context|constitution|active_context|operations|session|conversation"
+    r"|conflict)|memory[-_]anchor",
+    re.I,
+)
+"""Names of our tools, also behind a client's prefix: what they answer is recalled, never new."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn. tool_calls: what an assistant's turn asked for; seq: its place in the conversation, from 0."""
+
+    role: Role
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    seq: int = 0
+
+
+def conversation(messages: object, *, most: int = MAX_MESSAGES) -> tuple[Message, ...]:
+    """Return the checked messages.
+
+    messages: a list of `{role, content, tool_calls?}`; content is text or a list of blocks (`text`, `tool_use`,
+    `tool_result`). Raises BadInput: not a list, empty, more than `most`, an unknown role, content that is no text, a
+    tool's answer that no call asked for.
+    """
+    if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
+        raise BadInput(f"messages is {type(messages).__name__}; allowed is a list of {{role, content}}.")
+    if not 1 <= len(messages) <= most:
+        raise BadInput(
+            f"messages holds {len(messages)} turns; allowed are 1 to {most}. "
+            "Longer files go through `memory-anchor extract`."
+        )
+    checked: list[Message] = []
+    asked = False
+    for seq, raw in enumerate(messages):
+        message = _message(raw, seq)
+        asked = asked or bool(message.tool_calls)
+        if message.role == "tool" and not asked:
+            raise BadInput(f"messages[{seq}] is a tool's answer, but no assistant turn before it has tool_calls.")
+        checked.append(message)
+    return tuple(checked)
+
+
+def _message(raw: object, seq: int) -> Message:
+    if not isinstance(raw, Mapping):
+        raise BadInput(f"messages[{seq}] is {type(raw).__name__}; allowed is an object with role and content.")
+    role = str(raw.get("role", "")).lower()[:40]
+    role = ROLE_ALIASES.get(role, role)
+    if role not in ROLES:
+        raise BadInput(f"messages[{seq}].role is {role!r}; allowed are {', '.join(ROLES)}.")
+    text, calls = _content(raw.get("content"), seq)
+    calls += _calls(raw.get("tool_calls"), seq)
+    if len(text) > MAX_MESSAGE_CHARS:
+        raise BadInput(f"messages[{seq}].content has {len(text)} characters; allowed are {MAX_MESSAGE_CHARS}.")
+    return Message(role, text, tuple(calls[:MAX_TOOL_CALLS]), seq)  # type: ignore[arg-type]
+
+
+def _content(content: object, seq: int) -> tuple[str, list[ToolCall]]:
+    """Return the text and the tool calls of a content that is text or a list of blocks."""
+    if content is None:
+        return "", []
+    if isinstance(content, str):
+        return content, []
+    if not isinstance(content, Sequence) or isinstance(content, bytes):
+        raise BadInput(f"messages[{seq}].content is {type(content).__name__}; allowed is text or a list of blocks.")
+    parts: list[str] = []
+    calls: list[ToolCall] = []
+    for block in content:
+        if not isinstance(block, Mapping):
+            continue
+        if block.get("type") in {"text", "input_text", "output_text"} and isinstance(block.get("text"), str):
+            parts.append(block["text"])
+        elif block.get("type") == "tool_use" and isinstance(block.get("input"), Mapping):
+            calls.append(ToolCall(str(block.get("name", "")), block["input"]))
+    return "\n".join(parts), calls
+
+
+def _calls(calls: object, seq: int) -> list[ToolCall]:
+    if calls is None:
+        return []
+    if not isinstance(calls, Sequence) or isinstance(calls, (str, bytes)):
+        raise BadInput(
+            f"messages[{seq}].tool_calls is {type(calls).__name__}; allowed is a list of {{name, arguments}}."
+        )
+    found = []
+    for call in calls:
+        inner = call.get("function", call) if isinstance(call, Mapping) else {}
+        if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
+            raise BadInput(f"messages[{seq}].tool_calls holds a call without a name; allowed is {{name, arguments}}.")
+        found.append(ToolCall(inner["name"], arguments_of(inner.get("arguments", inner.get("input")))))
+    return found
+
+
+def arguments_of(value: object) -> Mapping[str, Any]:
+    """Return a call's arguments as a mapping; JSON text is parsed, anything else becomes `{"input": ...}`."""
+    if isinstance(value, str):
+        import json
+
+        try:
+            value = json.loads(value[:MAX_MESSAGE_CHARS])
+        except ValueError:
+            return {"input": value}
+    return value if isinstance(value, Mapping) else ({} if value is None else {"input": value})
+
+
+_CODE = re.compile(r"```(?:[^`]++|`(?!``))*+(?:```)?+|~~~(?:[^~]++|~(?!~~))*+(?:~~~)?+")
+_NOISE_LINE = re.compile(
+    r"\s*+(?:>|[+-]{3} |@@ |diff --git|at \S{1,400}\(|File \"|Traceback|\$ |% |#!/|\{|\}|\[\{|<\w|</|\|.{0,400}\|"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d"
+    r"|(?:INFO|DEBUG|WARN(?:ING)?|ERROR|FATAL|TRACE)[\s:\]]|import \w|from \w{1,64} import|def \w{1,64}\("
+    r"|class \w{1,64}[(:]|(?:const|let|var|return|public|private|func|fn) .{0,400}[;{(=])"
+)
+_INDENTED = re.compile(r"(?: {4}|\t)\s*+(?![-*•·]\s|\d{1,2}[.)、]\s)\S")
+_SIGNED = re.compile(r"[+-]")
+_HUNK = re.compile(r"^(?:@@ |diff --git)", re.M)
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
+_BLOB = re.compile(r"[A-Za-z0-9+/=_-]{120,}")
+JUNK_SHARE = 0.05
+
+
+def plain(message: Message) -> str:
+    """Return what may be learned from of a message's text: lines of prose, "" when there are none.
+
+    Among several lines an indented one is code, unless it is a bullet.
+    """
+    text = message.content[:READ_CHARS]
+    if len(_CONTROL.findall(text)) > JUNK_SHARE * len(text):
+        return ""
+    text = strip_fenced(strip_private(text))
+    if "```" in text or "~~~" in text:
+        text = _CODE.sub("\n", text)
+    text = _BLOB.sub(" ", _CONTROL.sub("", text))
+    lines = text.splitlines()
+    if len(lines) > 1:
+        changed = _diff_lines(lines, whole=_HUNK.search(text) is not None)
+        lines = [line for at, line in enumerate(lines) if at not in changed and not _INDENTED.match(line)]
+    return "\n".join(line for line in lines if not _NOISE_LINE.match(line))
+
+
+def _diff_lines(lines: Sequence[str], *, whole: bool) -> frozenset[int]:
+    """Return the places of lines that a diff adds or takes away; a list with one kind of bullet is no diff.
+
+    whole: a hunk's head stands in the text, so every signed line belongs to a diff.
+    """
+    found: set[int] = set()
+    block: list[int] = []
+    for at, line in enumerate((*lines, "")):
+        if _SIGNED.match(line):
+            block.append(at)
+        elif not (block and line.startswith(" ")):
+            signs = {lines[place][0] for place in block}
+            bare = any(lines[place][1:2].strip() for place in block)
+            if whole or len(signs) > 1 or (len(block) > 1 and bare):
+                found.update(block)
+            block = []
+    return frozenset(found)
+
+
+def recalled(messages: Iterable[Message]) -> str:
+    """Return all text that came out of memory into this conversation, folded, to recognise it when it is repeated.
+
+    That is what tools of ours answered, and what stood in fences.
+    """
+    parts: list[str] = []
+    from_memory = False
+    for message in messages:
+        if message.tool_calls:
+            from_memory = any(MEMORY_TOOLS.search(call.name) for call in message.tool_calls)
+        if message.role == "tool":
+            if from_memory:
+                parts.append(message.content[:READ_CHARS])
+        elif "<" in message.content:
+            parts.append(split_fenced(message.content[:READ_CHARS])[1])
+    return fold("\n".join(parts))
+
+
+def fold(text: str) -> str:
+    """Return text as it is compared: lower case, single blanks, JSON escapes undone."""
+    return " ".join(text.replace("\\n", " ").replace('\\"', '"').lower().split())

@@ -1,0 +1,250 @@
+"""What becomes of a new memory beside the ones it resembles: add, update, supersede, skip, or ask.
+
+Similarity says which stored memories speak of the same slot, and `slots` says whether they contradict. Thresholds are
+on centred cosines (raw e5 cosines need one a language) and were set on the `tune` half of `tests/corpora/pairs.tsv`;
+docs/write-path.md has the confusion matrix of the other half. Rules alone never merge different wordings into new
+text, and supersede only when the new statement says itself that something changed.
+
+Rejected: one similarity threshold. No cosine tells a duplicate from a contradiction; the contradiction is often closer.
+Invariant: a decision names only a memory among the neighbours it was shown; nothing is ever decided to be destroyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from memory_anchor.hashing import content_hash
+from memory_anchor.language.slots import Contrast, Reading, contrast, read
+from memory_anchor.language.terms import is_chinese
+from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Similar
+
+SIMILAR_SHOWN = 5
+"""Neighbours listed in a decision, best first."""
+NEIGHBOURS_READ = 10
+"""Neighbours compared word by word; further ones are less similar than these."""
+SAID_AGAIN = 0.5
+"""Words shared from which a change marker alone, without a visible contradiction, is a change of that statement."""
+FULLER = 1.3
+"""How much longer a wording with a number or a name of its own must be to say more than a paraphrase does."""
+COVERED = 0.6
+"""Share of the old statement's terms that a fuller wording must hold to stand in its place."""
+
+
+class Resolution(StrEnum):
+    """What is done about a contradiction that does not say itself that something changed."""
+
+    ASK_USER = "ask_user"
+    KEEP_NEW = "keep_new"
+    KEEP_OLD = "keep_old"
+    MERGE = "merge"
+
+
+class Relation(StrEnum):
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+    RELATED = "related"
+    UNRELATED = "unrelated"
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Centred cosines, -1 to 1. related: below it two statements have nothing to do with each other.
+
+    same: same slot by similarity alone. agreeing: same slot where a number or a chosen side agrees too. contradicting:
+    same slot where the rules see a contradiction. explicit: the least for a change that names what it ends. reworded:
+    from it an exchanged word counts as a synonym where a number agrees. overlap, explicit_overlap: share of words two
+    statements must have in common to contradict each other, and to do so with a change that names what it ends.
+    """
+
+    related: float = 0.45
+    same: float = 0.68
+    agreeing: float = 0.55
+    contradicting: float = 0.48
+    explicit: float = 0.38
+    reworded: float = 0.78
+    overlap: float = 0.25
+    explicit_overlap: float = 0.12
+
+
+DEFAULT_THRESHOLDS = Thresholds()
+
+
+def relation(
+    old: str, new: str, cosine: float, *, thresholds: Thresholds = DEFAULT_THRESHOLDS
+) -> tuple[Relation, bool]:
+    """Return how the new statement relates to the old one, and whether it says itself that something changed.
+
+    >>> relation("The timeout is 30 seconds.", "The timeout is 60 seconds.", 0.9)
+    (<Relation.CONFLICT: 'conflict'>, False)
+    """
+    if content_hash(old) == content_hash(new):
+        return Relation.DUPLICATE, False
+    if cosine < thresholds.explicit:
+        return Relation.UNRELATED, False
+    before, after = read(old), read(new)
+    seen = contrast(before, after)
+    if is_chinese(old) != is_chinese(new):
+        return _across_languages(seen, cosine, thresholds), after.changed
+    if seen.other_subject:
+        return Relation.RELATED, False
+    # What holds many values is contradicted only by a number, an opposite, a denial or a change.
+    if seen.listed and not (seen.counted or seen.opposites or seen.denied or seen.news):
+        return (Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED), False
+    explicit = after.changed and (seen.numbers or seen.denied or seen.swapped)
+    shares = seen.overlap >= (thresholds.explicit_overlap if explicit else thresholds.overlap)
+    alike = cosine >= thresholds.same and seen.overlap >= SAID_AGAIN
+    # A change that both tell of, or a new one that says more than "now".
+    tells = seen.renews if seen.news else after.changed
+    says_new = tells and alike and not (seen.agrees or seen.other_rule)
+    near = cosine >= (thresholds.explicit if after.changed and seen.denied else thresholds.contradicting)
+    # One exchanged stretch may be a synonym: a shared number and a high cosine say so.
+    reworded = seen.agrees and cosine >= thresholds.reworded
+    weak = (seen.span and not reworded) or (seen.value and cosine >= thresholds.agreeing)
+    # The surer the vectors are that it is one thing, the fewer words must say which quantity of it differs.
+    weak = weak or (seen.counted and cosine >= thresholds.same)
+    if (seen.strong or weak or says_new) and shares and near:
+        return Relation.CONFLICT, seen.news
+    repeat = (cosine >= thresholds.same and not seen.other_quantity) or (seen.agrees and cosine >= thresholds.agreeing)
+    if repeat and seen.renamed and not (seen.agrees or seen.other_rule):
+        return Relation.CONFLICT, True
+    if repeat and not (seen.other_rule or seen.renews):
+        return Relation.DUPLICATE, False
+    return (Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED), False
+
+
+def _across_languages(seen: Contrast, cosine: float, thresholds: Thresholds) -> Relation:
+    """Return the relation of an English and a Chinese statement, whose words cannot be compared.
+
+    Only numbers and opposites speak here, so a repeat needs a higher cosine; in doubt both are kept.
+    """
+    if cosine < thresholds.same:
+        return Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED
+    if seen.counted or seen.opposites:
+        return Relation.CONFLICT
+    return Relation.DUPLICATE if cosine >= thresholds.reworded else Relation.RELATED
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How contradictions are settled. by_type: the type of the new memory -> resolution; unlisted types ask the user.
+
+    KEEP_NEW supersedes also without a change marker and KEEP_OLD skips: a human chose so in the settings. MERGE needs
+    words that rules do not have, so without a model it asks.
+    """
+
+    thresholds: Thresholds = DEFAULT_THRESHOLDS
+    by_type: Mapping[MemoryType, Resolution] = field(default_factory=dict)
+
+    def resolution(self, kind: MemoryType) -> Resolution:
+        return self.by_type.get(kind, Resolution.ASK_USER)
+
+
+DEFAULT_POLICY = Policy()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do with one new memory. target: the neighbour it concerns, always one of those shown.
+
+    merged_content: the target's next text when the outcome is `updated`. relation: why. by: `rules` or a model's name.
+    note: one sentence when something other than the usual way was taken.
+    """
+
+    outcome: Outcome
+    target: Memory | None = None
+    reason: str = ""
+    merged_content: str | None = None
+    similar: tuple[Similar, ...] = ()
+    relation: Relation = Relation.UNRELATED
+    by: str = "rules"
+    note: str = ""
+
+
+def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: Policy = DEFAULT_POLICY) -> Decision:
+    """Return what becomes of `new` beside its neighbours, by rules alone.
+
+    neighbours: live memories of the same layer and audience, each with its centred cosine to `new` (-1 to 1), any
+    order. An event is never reconciled: it happened whatever else did.
+    """
+    if new.layer is Layer.EVENT_LOG:
+        return Decision(Outcome.ADDED, reason="an event is kept beside every other")
+    nearest = sorted(neighbours, key=lambda pair: -pair[1])[:NEIGHBOURS_READ]
+    similar = similar_to(nearest, floor=policy.thresholds.related)
+    for memory, cosine in nearest:
+        if content_hash(memory.content) == content_hash(new.content):
+            return Decision(
+                Outcome.SKIPPED, memory, "the same text is stored already", None, similar, Relation.DUPLICATE
+            )
+        kind, changed = relation(memory.content, new.content, cosine, thresholds=policy.thresholds)
+        if kind is Relation.CONFLICT:
+            return _contradiction(new, memory, changed=changed, policy=policy, similar=similar)
+        if kind is Relation.DUPLICATE:
+            return _repeat(new, memory, similar)
+    kind = Relation.RELATED if similar else Relation.UNRELATED
+    reason = "related memories exist, none in the same slot" if similar else "nothing similar is stored"
+    return Decision(Outcome.ADDED, None, reason, None, similar, kind)
+
+
+def similar_to(nearest: Sequence[tuple[Memory, float]], *, floor: float) -> tuple[Similar, ...]:
+    """Return the neighbours worth showing: at least `floor` near, best first."""
+    near = [Similar(memory.id, memory.content, round(cosine, 3)) for memory, cosine in nearest if cosine >= floor]
+    return tuple(near[:SIMILAR_SHOWN])
+
+
+def _contradiction(
+    new: Memory, old: Memory, *, changed: bool, policy: Policy, similar: tuple[Similar, ...]
+) -> Decision:
+    """Return how a contradiction is settled: superseded only on the statement's own word, or the settings'."""
+    guarded = outranked(new, old)
+    resolution = policy.resolution(new.type)
+    if guarded:
+        outcome, reason = Outcome.NEEDS_REVIEW, guarded
+    elif changed:
+        outcome, reason = Outcome.SUPERSEDED, "it contradicts this memory and says that something changed"
+    elif resolution is Resolution.KEEP_NEW:
+        outcome, reason = (
+            Outcome.SUPERSEDED,
+            f"it contradicts this memory, and the policy for {new.type} keeps the new one",
+        )
+    elif resolution is Resolution.KEEP_OLD:
+        outcome, reason = (
+            Outcome.SKIPPED,
+            f"it contradicts this memory, and the policy for {new.type} keeps the old one",
+        )
+    else:
+        outcome = Outcome.NEEDS_REVIEW
+        reason = "it contradicts this memory without saying that something changed; `memory-anchor review` settles it"
+    return Decision(outcome, old, reason, None, similar, Relation.CONFLICT)
+
+
+def outranked(new: Memory, old: Memory) -> str:
+    """Return why `new` may not replace `old` by itself, or "" when it may."""
+    if old.pinned:
+        return "it contradicts a pinned memory"
+    if new.origin is Origin.DOCUMENT:
+        return "a document contradicts this memory, and documents replace nothing by themselves"
+    if new.origin is Origin.EXTRACTED and old.origin is Origin.HUMAN:
+        return "an extracted claim contradicts what a person wrote"
+    return ""
+
+
+def _repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
+    """Return what becomes of the same thing in other words: skipped, unless it carries more than the stored one."""
+    before, after = read(old.content), read(new.content)
+    longer = len(after.tokens) >= FULLER * len(before.tokens)
+    adds = longer and bool(after.numbers - before.numbers or after.names - before.names)
+    if not adds:
+        return Decision(Outcome.SKIPPED, old, "this memory says the same", None, similar, Relation.DUPLICATE)
+    if _covers(after, before) and not outranked(new, old):
+        reason = "the new wording says what this memory says, and more"
+        return Decision(Outcome.UPDATED, old, reason, new.content, similar, Relation.DUPLICATE)
+    return Decision(
+        Outcome.ADDED, None, "much like a stored memory, with details of its own", None, similar, Relation.RELATED
+    )
+
+
+def _covers(after: Reading, before: Reading) -> bool:
+    held = len(after.content & before.content) / (len(before.content) or 1)
+    return before.numbers <= after.numbers and before.names <= after.names and held >= COVERED

@@ -1,0 +1,173 @@
+"""From a conversation to stored memories: segment, extract, and hand each candidate to the same gate as everybody.
+
+Extraction proposes, the writer decides: every candidate is an extracted claim with a verbatim quote, passes the gate,
+and is reconciled with what is known. Each write carries a request made of the conversation and the candidate, so that
+replaying a conversation adds nothing. Recalled and fenced text was stripped before anything was looked for.
+
+Whose a memory is follows what it is about: the user's facts are shared by that user's agents, an agent's own memories
+are its own, what concerns the project is the project's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from memory_anchor.hashing import stable_hash
+from memory_anchor.ingest.extraction import Candidate
+from memory_anchor.ingest.extraction_model import Extraction, by_rules, extract_with_model
+from memory_anchor.ingest.messages import Message
+from memory_anchor.ingest.prompts import Style
+from memory_anchor.ingest.segmentation import Episode, episodes
+from memory_anchor.ingest.writing import FactDraft, FactWriter
+from memory_anchor.layers.event_log import EventDraft, EventLog
+from memory_anchor.layers.gate import Gate
+from memory_anchor.layers.records import Request
+from memory_anchor.model import (
+    LAYER_OF_TYPE,
+    Actor,
+    Citation,
+    Layer,
+    Memory,
+    Origin,
+    Tag,
+    Visibility,
+    WriteMode,
+    WriteOutcome,
+)
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import LanguageModel, Matrix
+
+EMBEDDED_MAX = 400
+"""Messages whose topic is compared; a longer conversation is cut by length alone."""
+KNOWN_MAX = 200
+VISIBLE_TO = {"user": Visibility.USER, "agent": Visibility.AGENT, "project": Visibility.PROJECT}
+
+Rows = Callable[[Sequence[str]], "Matrix | None"]
+"""Centred rows of texts, None when nothing can embed now."""
+Extract = Callable[[Sequence[Message], Sequence[str]], Extraction]
+"""messages, contents known already -> candidates, with who found them."""
+
+
+def extract_through(
+    messages: Sequence[Message],
+    known: Sequence[str],
+    *,
+    model: LanguageModel,
+    style: Style,
+    deadline_s: float,
+    now: Callable[[], float],
+) -> Extraction:
+    """Return what a model finds in a conversation, or the rules where it fails; an `Extract` once the rest is bound."""
+    return extract_with_model(messages, model, style=style, known=known, deadline_s=deadline_s, now=now)
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What became of one candidate, and the episode (its number and messages) it came from."""
+
+    outcome: WriteOutcome
+    episode: int
+    start: int
+    end: int
+    quote: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What a conversation holds, before anything is written."""
+
+    episodes: tuple[Episode, ...]
+    candidates: tuple[Candidate, ...]
+    by: str
+    notes: tuple[str, ...] = ()
+
+
+class Rememberer:
+    def __init__(self, facts: FactWriter, events: EventLog, rows: Rows) -> None:
+        self._facts = facts
+        self._events = events
+        self._rows = rows
+
+    def find(
+        self, messages: Sequence[Message], known: Sequence[Memory], *, user_facts_only: bool, extract: Extract | None
+    ) -> Extracted:
+        """Return the episodes and candidates of a conversation; nothing is written."""
+        contents = [memory.content for memory in known[:KNOWN_MAX]]
+        extracted = extract(messages, contents) if extract else by_rules(messages, known=contents)
+        found = extracted.candidates
+        if user_facts_only:
+            found = tuple(c for c in found if c.about == "user" and LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT)
+        return Extracted(tuple(self._episodes(messages)), found, extracted.by, extracted.notes)
+
+    def store(self, actor: Actor, found: Extracted, *, gate: Gate, mode: WriteMode) -> list[Remembered]:
+        """Write each candidate, in the order it was said; a candidate stored before gets its first answer."""
+        model = None if found.by == "rules" else found.by
+        done = []
+        for one in found.candidates:
+            number, episode = next(
+                ((n, e) for n, e in enumerate(found.episodes) if e.start <= one.seq < e.end), (0, found.episodes[-1])
+            )
+            outcome = self._write(actor, one, gate, mode, model)
+            done.append(Remembered(outcome, number, episode.start, episode.end, one.quote))
+        return done
+
+    def _write(self, actor: Actor, one: Candidate, gate: Gate, mode: WriteMode, model: str | None) -> WriteOutcome:
+        cited = Citation("conversation", actor.scope.conversation or "unnamed", title=one.key or None)
+        tags = tuple(Tag(name) for name in one.tags)
+        visibility = VISIBLE_TO[one.about]
+        if visibility is Visibility.PROJECT and actor.scope.collection:
+            visibility = Visibility.AGENT
+        key = stable_hash("remembered", *_whose(actor), one.type.value, one.content)
+        request = Request(key, key, explicit=False)
+        if LAYER_OF_TYPE[one.type] is Layer.EVENT_LOG:
+            draft = EventDraft(
+                one.content,
+                self._events.now(),
+                type=one.type,
+                key=one.key,
+                tags=tags,
+                citations=(cited,),
+                importance=one.importance,
+                confidence=one.confidence,
+                sentiment=one.sentiment,
+                visibility=visibility,
+                origin=Origin.EXTRACTED,
+                write_mode=mode,
+                extractor_model=model,
+                questions=one.questions,
+                redactions=one.redactions,
+            )
+            return self._events.log(replace(actor, nonce=""), draft, request)
+        fact = FactDraft(
+            one.content,
+            type=one.type,
+            key=one.key,
+            tags=tags,
+            importance=one.importance,
+            confidence=one.confidence,
+            visibility=visibility,
+            citations=(cited,),
+            origin=Origin.EXTRACTED,
+            write_mode=mode,
+            quoted=bool(one.quote),
+            extractor_model=model,
+            questions=one.questions,
+            sentiment=one.sentiment,
+            gap=one.gap,
+            redactions=one.redactions,
+        )
+        return self._facts.save(actor, fact, request, gate=gate)
+
+    def _episodes(self, messages: Sequence[Message]) -> list[Episode]:
+        said = [message.content if message.role != "tool" else "" for message in messages]
+        rows = self._rows(said) if len(messages) <= EMBEDDED_MAX else None
+        return [Episode(0, len(messages), "end")] if rows is None else episodes(messages, rows)
+
+
+def _whose(actor: Actor) -> tuple[str, ...]:
+    """Return what a candidate's request belongs to: no answer of one agent is told to another."""
+    scope = actor.scope
+    return (scope.account, scope.project, scope.user, scope.agent, scope.conversation)

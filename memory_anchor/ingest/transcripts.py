@@ -1,0 +1,173 @@
+"""Transcripts on disk as conversations: Claude Code's and Codex's JSON lines, and plain JSON.
+
+The two clients document neither format, so only what both have kept over their releases is read (type, role, content,
+tool calls), and every other line is passed over. What is refused is refused in one sentence, before anything is
+written: no transcript at all, binary junk, more lines or bytes than allowed. A broken last line is what a killed
+client leaves and is skipped; more than a few broken lines mean that this is no transcript.
+
+Invariant: text the client put in itself (environment, summaries, side chains) is never read as the user's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from memory_anchor.errors import BadInput
+from memory_anchor.files import read_own
+from memory_anchor.ingest.messages import Message, Role, ToolCall, arguments_of, conversation
+from memory_anchor.language.bounded import bounded
+
+MAX_BYTES = 64 * 1024 * 1024
+MAX_LINES = 200_000
+MAX_LINE_CHARS = 4 * 1024 * 1024
+MAX_MESSAGES = 20_000
+BROKEN_LINES_ALLOWED = 3
+
+Format = Literal["claude-code", "codex", "json"]
+
+_INSERTED = bounded(
+    r"\s*(?:<(?:environment_context|user_instructions|permissions instructions|turn_aborted|command-name"
+    r"|command-message|local-command-stdout|bash-stdout|bash-input|task-notification)"
+    r"|Caveat: The messages below|# AGENTS\.md"
+    r"|This session is being continued from a previous|\[Request interrupted)"
+)
+"""How clients begin the text they put into a user's turn themselves."""
+
+
+def read_transcript(path: Path) -> tuple[tuple[Message, ...], Format]:
+    """Return the messages of a transcript and the format it was in.
+
+    Raises NotFound: no such file. BadInput: no regular file of this user (a pipe or device would never end), not a
+    transcript, damaged, empty, or above `MAX_BYTES` or `MAX_MESSAGES`.
+    """
+    raw = read_own(path, most=MAX_BYTES)
+    return parse_transcript(raw, name=path.name)
+
+
+def parse_transcript(raw: bytes, *, name: str = "transcript") -> tuple[tuple[Message, ...], Format]:
+    """Return the messages of a transcript's bytes and its format; raises BadInput as `read_transcript` does."""
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as wrong:
+        raise BadInput(f"{name} is no UTF-8 text (byte {wrong.start}); allowed are JSON and JSON lines.") from wrong
+    if "\x00" in text:
+        raise BadInput(f"{name} holds binary data; allowed are JSON and JSON lines.")
+    whole = _whole(text)
+    if whole is not None:
+        return conversation(whole, most=MAX_MESSAGES), "json"
+    lines = list(_lines(text, name))
+    if any("payload" in line for line in lines):
+        found, form = _codex(lines), "codex"
+    elif any(isinstance(line.get("message"), Mapping) for line in lines):
+        found, form = _claude_code(lines), "claude-code"
+    elif lines and all("role" in line for line in lines):
+        return conversation(lines, most=MAX_MESSAGES), "json"
+    else:
+        raise BadInput(f"{name} is no transcript of Claude Code or Codex, nor a JSON list of {{role, content}}.")
+    if not found:
+        raise BadInput(f"{name} holds no message of a user or an assistant.")
+    if len(found) > MAX_MESSAGES:
+        raise BadInput(f"{name} holds {len(found)} messages; allowed are {MAX_MESSAGES}.")
+    numbered = (Message(message.role, message.content, message.tool_calls, seq) for seq, message in enumerate(found))
+    return tuple(numbered), form  # type: ignore[return-value]
+
+
+def _whole(text: str) -> list[Any] | None:
+    """Return the list of a plain JSON file ([{role, content}], or {"messages": [...]}), else None."""
+    if text.lstrip()[:1] not in {"[", "{"}:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, Mapping) and isinstance(value.get("messages"), list):
+        value = value["messages"]
+    return value if isinstance(value, list) else None
+
+
+def _lines(text: str, name: str) -> Iterator[Mapping[str, Any]]:
+    broken = count = 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        count += 1
+        if count > MAX_LINES or len(line) > MAX_LINE_CHARS:
+            raise BadInput(f"{name} has more than {MAX_LINES} lines or a line over {MAX_LINE_CHARS} characters.")
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as wrong:
+            broken += 1
+            if broken > BROKEN_LINES_ALLOWED:
+                raise BadInput(f"{name} is damaged: line {number} is the {broken}th that is no JSON.") from wrong
+            continue
+        if isinstance(value, Mapping):
+            yield value
+    if count and broken == count:
+        raise BadInput(f"{name} is no JSON; allowed are JSON and JSON lines.")
+
+
+def _claude_code(lines: Sequence[Mapping[str, Any]]) -> list[Message]:
+    found: list[Message] = []
+    for line in lines:
+        if line.get("type") not in {"user", "assistant"} or line.get("isSidechain") or line.get("isMeta"):
+            continue
+        if line.get("isCompactSummary") or not isinstance(line.get("message"), Mapping):
+            continue
+        message = line["message"]
+        role: Role = "assistant" if line["type"] == "assistant" else "user"
+        content = message.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if not isinstance(blocks, Sequence):
+            continue
+        _add_blocks(found, role, [block for block in blocks if isinstance(block, Mapping)])
+    return found
+
+
+def _add_blocks(found: list[Message], role: Role, blocks: Sequence[Mapping[str, Any]]) -> None:
+    """Add one turn: tool results as messages of their own, text and calls as the speaker's."""
+    parts: list[str] = []
+    calls: list[ToolCall] = []
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "text" and isinstance(block.get("text"), str):
+            if not (role == "user" and _INSERTED.match(block["text"])):
+                parts.append(block["text"])
+        elif kind == "tool_use":
+            calls.append(ToolCall(str(block.get("name", "")), arguments_of(block.get("input"))))
+        elif kind == "tool_result":
+            found.append(Message("tool", _text_of(block.get("content"))))
+    if parts or calls:
+        found.append(Message(role, "\n".join(parts), tuple(calls)))
+
+
+def _text_of(content: object) -> str:
+    """Return the text of a result that is text or a list of text blocks."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence):
+        return "\n".join(str(block.get("text", "")) for block in content if isinstance(block, Mapping))
+    return ""
+
+
+def _codex(lines: Sequence[Mapping[str, Any]]) -> list[Message]:
+    found: list[Message] = []
+    for line in lines:
+        item = line.get("payload")
+        if line.get("type") != "response_item" or not isinstance(item, Mapping):
+            continue
+        kind = item.get("type")
+        if kind == "message" and item.get("role") in {"user", "assistant"}:
+            role: Role = "user" if item["role"] == "user" else "assistant"
+            text = _text_of(item.get("content"))
+            if text.strip() and not (role == "user" and _INSERTED.match(text)):
+                found.append(Message(role, text))
+        elif kind in {"function_call", "custom_tool_call", "local_shell_call"}:
+            arguments = item.get("arguments", item.get("input", item.get("action")))
+            found.append(Message("assistant", "", (ToolCall(str(item.get("name", kind)), arguments_of(arguments)),)))
+        elif kind in {"function_call_output", "custom_tool_call_output"}:
+            output = item.get("output")
+            found.append(Message("tool", output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)))
+    return found

@@ -1,0 +1,380 @@
+"""Writing facts: gate -> exact repeat -> neighbours -> decision -> one atomic commit.
+
+The only way into L3, whether an agent saves, an event is promoted or a conversation is extracted. Embedding runs before
+the write lock; everything that is checked and then written runs inside it. What a human wrote is never superseded by
+an agent: both stand as disputed until a human has looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from memory_anchor.activation import first_priority, merged_priority
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.hashing import content_hash
+from memory_anchor.ingest.reconcile import Decision, Relation
+from memory_anchor.layers.gate import Gate, Verdict
+from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
+from memory_anchor.model import (
+    Actor,
+    Citation,
+    Layer,
+    Memory,
+    MemoryType,
+    Origin,
+    Outcome,
+    Receipt,
+    Similar,
+    Status,
+    Tag,
+    Visibility,
+    WriteMode,
+    WriteOutcome,
+)
+from memory_anchor.ports import Entry
+from memory_anchor.rights import Deed, may
+from memory_anchor.versions import Revision, revise
+from memory_anchor.where import OneOf, Where
+
+SIMILAR_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FactDraft:
+    """A checked wish to store a fact; text already redacted."""
+
+    content: str
+    type: MemoryType = MemoryType.FACT
+    key: str = ""
+    tags: tuple[Tag, ...] = ()
+    importance: float = 0.5
+    confidence: float = 0.9
+    visibility: Visibility = Visibility.PROJECT
+    citations: tuple[Citation, ...] = ()
+    replaces: str | None = None
+    origin: Origin = Origin.AGENT
+    write_mode: WriteMode = WriteMode.TOOL_CALL
+    quoted: bool = False
+    extractor_model: str | None = None
+    questions: tuple[str, ...] = ()
+    sentiment: float | None = None
+    gap: dict[str, Any] | None = None
+    redactions: tuple[str, ...] = ()
+
+
+Neighbours = Callable[[Actor, Memory], Sequence[tuple[Memory, float]]]
+"""Live memories of the same layer near a new one, with their centred cosine, best first."""
+Decide = Callable[[Memory, Sequence[tuple[Memory, float]]], Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """One save on its way: who asks, what for, and what the gate said. entry: the memory it would become."""
+
+    actor: Actor
+    draft: FactDraft
+    entry: Entry
+    verdict: Verdict
+    gate: Gate
+    request: Request | None
+
+
+class FactWriter:
+    def __init__(
+        self,
+        records: Records,
+        gate: Gate,
+        neighbours: Neighbours,
+        decide: Decide,
+        *,
+        ponder: Decide | None = None,
+    ) -> None:
+        """decide: at once, under the writers' lock. ponder: may take seconds (a language model), outside it."""
+        self._records = records
+        self._gate = gate
+        self._neighbours = neighbours
+        self._decide = decide
+        self._ponder = ponder
+
+    def save(
+        self, actor: Actor, draft: FactDraft, request: Request | None = None, *, gate: Gate | None = None
+    ) -> WriteOutcome:
+        """Store a fact, or say why not; a repeated request gets its first answer."""
+        judge = gate or self._gate
+        verdict = judge.judge(
+            draft.confidence,
+            origin=draft.origin,
+            caller=actor.caller,
+            visibility=draft.visibility,
+            quoted=draft.quoted,
+        )
+        if verdict.status is None:
+            return WriteOutcome(
+                Outcome.REJECTED, None, Layer.VERIFIED_FACT, None, verdict.reason, redactions=draft.redactions
+            )
+        memory = self._memory(actor, draft, verdict)
+        known = self._known(actor, draft, memory, request, judge)
+        if known is not None:
+            return known
+        entry = self._records.entry(memory, embed=True)
+        pondered = self._pondered(actor, draft, memory)
+        with self._records.lock:
+            known = self._known(actor, draft, memory, request, judge)
+            if known is not None:
+                return known
+            target = self._records.read(draft.replaces, actor.scope) if draft.replaces else None
+            if target is not None:
+                decision = _replacement(target)
+            else:
+                near = self._near(actor, memory)
+                decision = self._decide(memory, near) if pondered is None else self._still(pondered, memory, near)
+            return self._carry_out(_Write(actor, draft, entry, verdict, judge, request), decision)
+
+    def _near(self, actor: Actor, memory: Memory) -> list[tuple[Memory, float]]:
+        """Return the neighbours that the very same readers see: only those may be displaced or repeated."""
+        return [(m, score) for m, score in self._neighbours(actor, memory) if m.audience == memory.audience]
+
+    def _pondered(self, actor: Actor, draft: FactDraft, memory: Memory) -> Decision | None:
+        if self._ponder is None or draft.replaces:
+            return None
+        near = self._near(actor, memory)
+        return self._ponder(memory, near) if near else None
+
+    def _still(self, pondered: Decision, memory: Memory, near: list[tuple[Memory, float]]) -> Decision:
+        """Return what was pondered, unless its target changed meanwhile: then what rules say now."""
+        target = pondered.target
+        if target is None or any(m.version_id == target.version_id for m, _ in near):
+            return pondered
+        return self._decide(memory, near)
+
+    def _known(
+        self, actor: Actor, draft: FactDraft, memory: Memory, request: Request | None, gate: Gate
+    ) -> WriteOutcome | None:
+        """Return the answer to a repeat: of the request, or of the very same fact."""
+        with self._records.lock:
+            done = self._records.replayed(request)
+            if done is not None:
+                return done
+            same = None if draft.replaces else self._records.same_content(memory)
+            return None if same is None else self._strengthen(actor, draft, same, request, gate, "the same text")
+
+    def _strengthen(
+        self, actor: Actor, draft: FactDraft, known: Memory, request: Request | None, gate: Gate, why: str
+    ) -> WriteOutcome:
+        """Count a repeat as one more use of what is known; another origin also raises its confidence."""
+        at = self._records.clock.now()
+        confidence = gate.corroborated(known.confidence, known.origin, draft.confidence, draft.origin)
+        status = known.status
+        if status is Status.PENDING and may(Deed.ACCEPT, actor.caller):
+            status = Status.ACTIVE
+        outcome = WriteOutcome(
+            Outcome.SKIPPED,
+            known.id,
+            known.layer,
+            status,
+            f"nothing new: {why} is already known and was strengthened",
+            redactions=draft.redactions,
+        )
+        receipt = Receipt(request.key, request.fingerprint, outcome_to(outcome)) if request else None
+        if confidence == known.confidence and status is known.status:
+            self._records.touch(known, at=at, receipt=receipt)
+            return outcome
+        step = revise(
+            known,
+            at=at,
+            author=author_of(actor),
+            reason="corroborated by another origin",
+            written_in=actor.scope.conversation,
+            confidence=confidence,
+            corroborated_at=at,
+            status=status,
+        )
+        new = with_receipt(step.new, request, outcome)
+        self._records.commit(
+            [self._records.revised_entry(new, step.closed)],
+            closed=[step.closed],
+            kind="corroborate",
+            by=step.new.author,
+        )
+        return outcome
+
+    def _carry_out(self, write: _Write, decision: Decision) -> WriteOutcome:
+        memory, target, outcome = write.entry.memory, decision.target, decision.outcome
+        similar = tuple(decision.similar[:SIMILAR_SHOWN])
+        if target is not None and memory.status is Status.PENDING and outcome in (Outcome.SUPERSEDED, Outcome.UPDATED):
+            # What itself waits for a human cannot displace what stands.
+            return self._add(write, Outcome.PENDING, similar, target_id=target.id)
+        match outcome:
+            case Outcome.SKIPPED if target is not None and decision.relation is Relation.CONFLICT:
+                return _kept_old(write, target, decision, similar)
+            case Outcome.SKIPPED if target is not None:
+                why = "a fact that says the same"
+                return self._strengthen(write.actor, write.draft, target, write.request, write.gate, why)
+            case Outcome.UPDATED if target is not None and not may(Deed.DISPLACE, write.actor.caller, [target]):
+                return self._add(write, Outcome.ADDED, similar)
+            case Outcome.UPDATED if target is not None:
+                return self._update(write, target, decision)
+            case Outcome.SUPERSEDED if target is not None and may(Deed.DISPLACE, write.actor.caller, [target]):
+                return self._supersede(write, target, decision, similar)
+            case Outcome.SUPERSEDED | Outcome.NEEDS_REVIEW if target is not None:
+                return self._dispute(write, target, decision, similar)
+            case _:
+                return self._add(write, Outcome.PENDING if memory.status is Status.PENDING else Outcome.ADDED, similar)
+
+    def _add(
+        self, write: _Write, outcome: Outcome, similar: tuple[Similar, ...], target_id: str | None = None
+    ) -> WriteOutcome:
+        memory, redactions = write.entry.memory, write.draft.redactions
+        reason = write.verdict.reason
+        answer = WriteOutcome(outcome, memory.id, memory.layer, memory.status, reason, target_id, similar, redactions)
+        stored = replace(write.entry, memory=with_receipt(memory, write.request, answer))
+        self._records.commit([stored], kind="save", by=memory.author)
+        return answer
+
+    def _update(self, write: _Write, target: Memory, decision: Decision) -> WriteOutcome:
+        at, draft = self._records.clock.now(), write.draft
+        merged = decision.merged_content or target.content
+        names = {tag.name for tag in target.tags}
+        step = revise(
+            target,
+            at=at,
+            author=author_of(write.actor),
+            reason=decision.reason,
+            written_in=write.actor.scope.conversation,
+            content=merged,
+            content_hash=content_hash(merged),
+            tags=(*target.tags, *(tag for tag in draft.tags if tag.name not in names)),
+            citations=(*target.citations, *draft.citations),
+            priority=merged_priority(target.priority, importance=draft.importance),
+            importance=max(target.importance, draft.importance),
+            corroborated_at=at,
+        )
+        answer = WriteOutcome(
+            Outcome.UPDATED,
+            target.id,
+            target.layer,
+            step.new.status,
+            decision.reason,
+            target.id,
+            redactions=draft.redactions,
+        )
+        new = with_receipt(step.new, write.request, answer)
+        self._records.commit(
+            [self._records.revised_entry(new, step.closed)], closed=[step.closed], kind="update", by=step.new.author
+        )
+        return answer
+
+    def _supersede(
+        self, write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]
+    ) -> WriteOutcome:
+        """End the target for the new fact, which takes over what speaks against it: a change is no verdict on that."""
+        at, new = self._records.clock.now(), replace(write.entry.memory, previous_version_id=target.version_id)
+        others = self._speaking_against(target)
+        outcome, reason = Outcome.SUPERSEDED, decision.reason
+        if others:
+            new = replace(new, status=Status.DISPUTED, disputes=tuple(other.id for other in others))
+            against = " and ".join(new.disputes)
+            outcome = Outcome.NEEDS_REVIEW
+            reason += f"; {against} speaks against it too, they stand as disputed until `memory-anchor review`"
+        answer = _against(outcome, write, new, target, reason, similar)
+        steps = [self._end(write.actor, target, at, f"superseded by {new.id}", Status.SUPERSEDED, valid_to=at)]
+        for other in others:
+            disputes = tuple(dict.fromkeys(new.id if one == target.id else one for one in other.disputes))
+            why = f"disputed by {new.id}, which superseded {target.id}"
+            steps.append(self._end(write.actor, other, at, why, Status.DISPUTED, disputes=disputes))
+        return self._commit_beside(write, new, steps, answer, kind="supersede")
+
+    def _speaking_against(self, memory: Memory) -> list[Memory]:
+        """Return the live memories with which this one is in dispute."""
+        if memory.status is not Status.DISPUTED or not memory.disputes:
+            return []
+        where = Where((OneOf("id", memory.disputes), OneOf("state", (Status.DISPUTED.value,))))
+        return self._records.store.find(memory.layer.value, where, limit=len(memory.disputes))
+
+    def _dispute(self, write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]) -> WriteOutcome:
+        new = replace(write.entry.memory, status=Status.DISPUTED, disputes=(target.id,))
+        reason = f"{decision.reason}; both stand as disputed until `memory-anchor review`"
+        answer = _against(Outcome.NEEDS_REVIEW, write, new, target, reason, similar)
+        disputes = tuple(dict.fromkeys((*target.disputes, new.id)))
+        at, why = self._records.clock.now(), f"disputed by {new.id}"
+        step = self._end(write.actor, target, at, why, Status.DISPUTED, disputes=disputes)
+        return self._commit_beside(write, new, [step], answer, kind="dispute")
+
+    def _commit_beside(
+        self, write: _Write, new: Memory, steps: Sequence[Revision], answer: WriteOutcome, *, kind: str
+    ) -> WriteOutcome:
+        """Write a new memory and the next version of each that it speaks against, in one batch and at one instant.
+
+        One instant is what makes them one change to undo; the new memory was stamped before it was embedded.
+        """
+        at = max(step.new.recorded_at for step in steps)
+        new = replace(new, recorded_at=at, valid_from=at)
+        stored = replace(write.entry, memory=with_receipt(new, write.request, answer))
+        entries = [stored, *(self._records.revised_entry(step.new, step.closed) for step in steps)]
+        self._records.commit(entries, closed=[step.closed for step in steps], kind=kind, by=new.author)
+        return answer
+
+    def _end(self, actor: Actor, target: Memory, at: datetime, why: str, status: Status, **changes: Any) -> Revision:
+        return revise(
+            target,
+            at=at,
+            author=author_of(actor),
+            reason=why,
+            written_in=actor.scope.conversation,
+            status=status,
+            **changes,
+        )
+
+    def _memory(self, actor: Actor, draft: FactDraft, verdict: Verdict) -> Memory:
+        now = self._records.clock.now()
+        return Memory(
+            id=self._records.new_id(),
+            content=draft.content,
+            layer=Layer.VERIFIED_FACT,
+            type=draft.type,
+            scope=replace(actor.scope, across=()),
+            recorded_at=now,
+            valid_from=now,
+            key=draft.key,
+            tags=draft.tags,
+            priority=first_priority(draft.importance),
+            importance=draft.importance,
+            confidence=verdict.confidence,
+            sentiment=draft.sentiment,
+            origin=draft.origin,
+            write_mode=draft.write_mode,
+            extractor_model=draft.extractor_model,
+            visibility=draft.visibility,
+            status=verdict.status or Status.PENDING,
+            citations=cited_by(actor, draft.origin, draft.citations),
+            questions=draft.questions,
+            gap=draft.gap,
+            content_hash=content_hash(draft.content),
+            author=author_of(actor),
+            reason=verdict.reason if verdict.status is Status.PENDING else "",
+        )
+
+
+def _against(
+    outcome: Outcome, write: _Write, new: Memory, target: Memory, reason: str, similar: tuple[Similar, ...]
+) -> WriteOutcome:
+    return WriteOutcome(outcome, new.id, new.layer, new.status, reason, target.id, similar, write.draft.redactions)
+
+
+def _kept_old(write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]) -> WriteOutcome:
+    """Return the answer where the settings keep the old version: it is not touched, a contradiction is no support."""
+    reason, redactions = f"nothing stored: {decision.reason}", write.draft.redactions
+    return WriteOutcome(Outcome.SKIPPED, target.id, target.layer, target.status, reason, target.id, similar, redactions)
+
+
+def _replacement(target: Memory) -> Decision:
+    if target.layer is not Layer.VERIFIED_FACT:
+        raise Refused(f"replaces names {target.id!r}, which is an event; log another event instead")
+    if target.status in (Status.SUPERSEDED, Status.ARCHIVED):
+        raise BadInput(
+            f"replaces names {target.id!r}, which is {target.status.value}; allowed is a memory that is live"
+        )
+    return Decision(Outcome.SUPERSEDED, target, f"replaces {target.id}", None, ())

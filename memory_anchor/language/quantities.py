@@ -1,0 +1,317 @@
+"""Numbers in a sentence, in one spelling: "2 pm" and "下午两点" are both ('clock', '14:00').
+
+What a vector blurs most is quantity: 30 and 60 seconds are neighbours to any embedding. `numbers` reads clock times,
+dates, weekdays, years, versions and counted things in English and Chinese, each with its unit, so that two statements
+can be compared number by number. Chinese numerals count only before a unit (统一 and 一起 hold no number).
+Invariant: a stretch of text is read once, by the most specific reader.
+"""
+
+from __future__ import annotations
+
+import re
+
+from memory_anchor.language.bounded import bounded
+
+READ_CHARS = 4_000
+"""Only so much of a text is read: what a statement counts it says early."""
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_WORD_NUMBERS = {
+    word: value
+    for value, word in enumerate(
+        _words(
+            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+            "seventeen eighteen nineteen twenty"
+        )
+    )
+} | {
+    "thirty": 30,
+    "forty": 40,
+    "fifty": 50,
+    "sixty": 60,
+    "ninety": 90,
+    "hundred": 100,
+    "dozen": 12,
+    "once": 1,
+    "twice": 2,
+}
+_ORDINALS = {
+    word: value
+    for value, word in enumerate(_words("first second third fourth fifth sixth seventh eighth ninth tenth"), start=1)
+}
+_HAN_DIGITS = {
+    "零": 0,
+    "〇": 0,
+    "一": 1,
+    "二": 2,
+    "两": 2,
+    "三": 3,
+    "四": 4,
+    "五": 5,
+    "六": 6,
+    "七": 7,
+    "八": 8,
+    "九": 9,
+}
+_HAN_SCALES = {"十": 10, "百": 100, "千": 1000, "万": 10000}
+_UNITS = {
+    "second": "seconds? secs? s 秒 秒钟",
+    "minute": "minutes? mins? 分钟",
+    "hour": "hours? hrs? h 小时 个小时 钟头",
+    "day": "days? 天 日内",
+    "week": "weeks? 周 个星期 星期",
+    "month": "months? 个月",
+    "year": "years? yrs? 年",
+    "percent": "% percent 个百分点",
+    "byte": "[kmgt]i?b bytes? 字节",
+    "person": "people persons? members? engineers? developers? 人 个人 名 位 名成员 个成员",
+    "floor": "floors? 楼 层",
+    "degree": "degrees? 度 °c?",
+    "time": "times? calls? requests? attempts? 次 遍 回",
+    "approval": "approvals? approvers?",
+    "item": "items? rows? entries lines? 条 行 个",
+    "money": "dollars? euros? usd eur 元 块 美元 欧元",
+    "node": "nodes? servers? replicas? 台 节点 个节点",
+    "ms": "ms milliseconds? 毫秒",
+    "character": "characters? chars? 字符 个字符",
+    "age": "岁",
+}
+_SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
+_MONTHS_IN = {"month": 1, "year": 12}
+_BYTES = {"k": 10, "m": 20, "g": 30, "t": 40}
+_UNIT_OF = [(unit, bounded(rf"[\s-]?(?:{'|'.join(names.split())})(?![a-z])")) for unit, names in _UNITS.items()]
+_MONTHS = _words("january february march april may june july august september october november december")
+_MONTH_AT = {name: place for place, name in enumerate(_MONTHS, 1)} | {
+    name[:3]: place for place, name in enumerate(_MONTHS, 1)
+}
+_MONTH_NAMES = "|".join(sorted(_MONTH_AT, key=len, reverse=True))
+_DAYS = _words("monday tuesday wednesday thursday friday saturday sunday")
+_HAN_NUMBER = "[零〇一二两三四五六七八九十百千万]{1,7}"
+_SOME = rf"(?:\d{{1,6}}|{_HAN_NUMBER})"
+
+_CLOCK = bounded(
+    rf"(?P<h24>\d{{1,2}}):(?P<m24>\d\d)(?!\d)\s?(?P<half24>[ap]\.?m)?|(?P<h12>\d{{1,2}})\s?(?P<half>[ap])\.?m(?![a-z])"
+    rf"|(?P<part>凌晨|早上|早晨|上午|中午|下午|傍晚|晚上|夜里)?(?P<hz>{_SOME})点(?:(?P<mz>{_SOME})分"
+    rf"|(?P<hm>半))?(?!击|赞|评|名)"
+)
+_DATE = bounded(
+    rf"(?P<y0>\d{{4}})-(?P<m0>\d\d)-(?P<d0>\d\d)|(?P<d1>\d{{1,2}})(?:st|nd|rd"
+    rf"|th)?(?:\sof)?\s(?P<m1>{_MONTH_NAMES})(?![a-z])"
+    rf"|(?<![a-z])(?P<m2>{_MONTH_NAMES})\s(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?(?!\d)"
+    rf"|(?P<m3>{_SOME})月(?P<d3>{_SOME})[日号]"
+    rf"|(?<![a-z])(?:in\s)?(?P<m4>{_MONTH_NAMES.replace('may|', '')})(?![a-z])|(?<![个\d])(?P<m5>{_SOME})月(?!份?前)"
+)
+_WEEKDAY = bounded(rf"(?<![a-z])(?P<en>{'|'.join(_DAYS)})s?(?![a-z])|(?:周|星期|礼拜)(?P<zh>[一二三四五六日天])")
+_YEAR = bounded(r"(?<!\d)((?:19|20)\d\d)(?!\d)(?:年)?")
+_EVERY = bounded(
+    rf"(?<![a-z])(?:(?P<word>hourly|daily|nightly|weekly|biweekly|fortnightly|monthly|quarterly|yearly|annually)"
+    rf"|(?:every|each)\s(?:(?P<other>other)\s|(?P<en>\d+|{'|'.join(_WORD_NUMBERS)})\s)?"
+    rf"(?P<unit>second|minute|hour|day|night|week|month|quarter|year)s?)(?![a-z])"
+    rf"|每隔?(?P<zh>{_SOME})?个?(?P<zunit>秒|分钟|小时|天|日|周(?![一二三四五六日天末])"
+    rf"|星期(?![一二三四五六日天])|月(?![{_HAN_NUMBER[1:-6]}\d])|季度|年)"
+)
+"""How often: a period of its own, so that `weekly` and `every two weeks` differ."""
+_EVERY_UNIT = {
+    "hourly": ("hour", 1),
+    "daily": ("day", 1),
+    "nightly": ("day", 1),
+    "weekly": ("week", 1),
+    "biweekly": ("week", 2),
+    "fortnightly": ("week", 2),
+    "monthly": ("month", 1),
+    "quarterly": ("month", 3),
+    "yearly": ("year", 1),
+    "annually": ("year", 1),
+    "night": ("day", 1),
+    "quarter": ("month", 3),
+    "秒": ("second", 1),
+    "分钟": ("minute", 1),
+    "小时": ("hour", 1),
+    "天": ("day", 1),
+    "日": ("day", 1),
+    "周": ("week", 1),
+    "星期": ("week", 1),
+    "月": ("month", 1),
+    "季度": ("month", 3),
+    "年": ("year", 1),
+}
+_SHARE = bounded(rf"百分之(?P<share>{_SOME})|(?P<tenths>[一二三四五六七八九])成(?![一-龥]?[为了员功果立交本])")
+_PART = bounded(
+    r"(?<![a-z])(?:(?P<part>half|quarter)(?:\sof)?\san?\s|half-)(?P<unit>minute|hour|day|week|month|year)(?![a-z])"
+    r"|半个?(?P<zunit>分钟|小时|天|周|星期|月|年)|(?P<quarter>[一三])刻钟"
+)
+_PAST = bounded(
+    rf"(?<![a-z])(?P<what>half|quarter)\s(?P<side>past|to)\s(?P<hour>\d{{1,2}}|{'|'.join(_WORD_NUMBERS)})(?![a-z])"
+)
+_NUMBER = bounded(
+    rf"(?P<before>(?<![a-z])[a-z][a-z+#]*+)?(?:\s|-|/)?(?<![\d.])(?P<digits>\d{{1,3}}(?:,\d{{3}})+"
+    rf"|\d+(?:\.\d+)*)(?P<nth>st|nd|rd|th)?"
+    rf"|(?<![a-z])(?P<word>{'|'.join((*_WORD_NUMBERS, *_ORDINALS))})(?![a-z])|第?(?P<han>{_HAN_NUMBER})"
+)
+
+_NOT_NAMES = frozenset(
+    _words(
+        "the a an of to in on at for by with and or is are was were per every than about only just take takes have has "
+        "need needs most least after before from into"
+    )
+)
+
+Number = tuple[str, str]
+"""(unit, value) in one spelling: ('minute', '12'), ('clock', '14:00'), ('date', '05-03'), ('python', '3.11')."""
+
+
+def _value(text: str) -> int:
+    """Return the value of ASCII digits or of Chinese numerals up to 万."""
+    if text.isdigit() and text.isascii():
+        return int(text)
+    total = section = digit = 0
+    for character in text:
+        if character in _HAN_DIGITS:
+            digit = _HAN_DIGITS[character]
+        else:
+            scale = _HAN_SCALES[character]
+            if scale == 10000:
+                total, section, digit = (total + section + digit) * scale, 0, 0
+            else:
+                section += (digit or 1) * scale
+                digit = 0
+    return total + section + digit
+
+
+def _clock(match: re.Match[str]) -> Number | None:
+    found = match.groupdict()
+    minute = int(found["m24"] or 0)
+    if found["hz"]:
+        hour, part = _value(found["hz"]), found["part"] or ""
+        minute = 30 if found["hm"] else _value(found["mz"]) if found["mz"] else 0
+        half = "p" if part in {"下午", "傍晚", "晚上"} else ""
+    else:
+        hour, half = int(found["h24"] or found["h12"]), (found["half24"] or found["half"] or "")[:1]
+    if half == "p" and hour < 12:
+        hour += 12
+    return ("clock", f"{hour:02d}:{minute:02d}") if hour <= 24 else None
+
+
+def _date(match: re.Match[str]) -> Number | None:
+    found = match.groupdict()
+    name = found["m1"] or found["m2"] or found["m4"]
+    month = _MONTH_AT[name] if name else _value(found["m0"] or found["m3"] or found["m5"])
+    day = found["d0"] or found["d1"] or found["d2"] or found["d3"]
+    if not 1 <= month <= 12:
+        return None
+    return ("date", f"{month:02d}-{_value(day):02d}") if day else ("in-month", f"{month:02d}")
+
+
+def _past(match: re.Match[str]) -> Number | None:
+    """Return half past nine as 09:30, and quarters likewise."""
+    hour = _count(match["hour"])
+    minutes = hour * 60 + (30 if match["what"] == "half" else 15) * (1 if match["side"] == "past" else -1)
+    return ("clock", f"{minutes // 60:02d}:{minutes % 60:02d}") if 1 <= hour <= 24 else None
+
+
+def _part(match: re.Match[str]) -> Number:
+    """Return half an hour and a quarter of an hour as the minutes they are."""
+    if match["quarter"]:
+        return _measured("minute", str(15 * _value(match["quarter"])))
+    unit, many = _EVERY_UNIT.get(match["zunit"] or match["unit"], (match["unit"], 1))
+    return _measured(unit, str(many * (0.25 if match["part"] == "quarter" else 0.5)))
+
+
+def _every(match: re.Match[str]) -> Number:
+    name = match["word"] or match["unit"] or match["zunit"]
+    unit, many = _EVERY_UNIT.get(name, (name, 1))
+    told = match["en"] or match["zh"]
+    many *= 2 if match["other"] else _count(told) if told else 1
+    unit, value = _measured(unit, str(many))
+    return (f"every-{unit}", value)
+
+
+def _share(match: re.Match[str]) -> Number:
+    return ("percent", str(_value(match["share"]) if match["share"] else _value(match["tenths"]) * 10))
+
+
+def _count(text: str) -> int:
+    return _WORD_NUMBERS[text] if text in _WORD_NUMBERS else _value(text)
+
+
+def _measured(unit: str, value: str, told: str = "") -> Number:
+    """Return a duration in seconds or months and a size in bytes, so that 90 minutes and 2 hours can be compared.
+
+    told: the unit as it stands in the text.
+    """
+    if unit in _SECONDS or unit in _MONTHS_IN:
+        kind, factor = ("duration", _SECONDS[unit]) if unit in _SECONDS else ("months", _MONTHS_IN[unit])
+    elif unit == "byte":
+        kind, factor = "byte", 1 << _BYTES.get(told.strip(" -")[:1], 0)
+    else:
+        return (unit, value)
+    try:
+        return (kind, f"{float(value) * factor:g}")
+    except ValueError:  # 1.2.3
+        return (unit, value)
+
+
+def _weekday(match: re.Match[str]) -> Number:
+    if match["en"]:
+        return ("weekday", str(_DAYS.index(match["en"]) + 1))
+    return ("weekday", str("一二三四五六日天".index(match["zh"]) % 7 + 1 if match["zh"] != "天" else 7))
+
+
+def _plain(match: re.Match[str], text: str) -> Number | None:
+    """Return a number that is no time or date, with the unit after it or the name before it."""
+    rest = text[match.end() : match.end() + 12]
+    unit, told = next(((unit, said.group()) for unit, names in _UNIT_OF if (said := names.match(rest))), ("", ""))
+    if match["han"]:
+        if not unit or (unit == "item" and match["han"] == "一"):
+            return None  # 一起, 统一, 万一: no number unless something is counted
+        return _measured(unit, str(_value(match["han"])), told)
+    if match["word"]:
+        word = match["word"]
+        ordinal = word in _ORDINALS
+        if word in {"second", "first", "one"} and unit == "":
+            return None
+        value = str(_ORDINALS[word] if ordinal else _WORD_NUMBERS[word])
+        if not unit and text[: match.start()].rstrip().endswith("floor"):
+            unit = "floor"  # floor three is the third floor
+        return _measured("time" if word in {"once", "twice"} else unit or "count", value, told)
+    digits = match["digits"].replace(",", "").lstrip("0") or "0"
+    if not unit and match["before"] and match["before"] not in _NOT_NAMES:
+        unit = match["before"]
+    return _measured(unit or ("version" if digits.count(".") else "count"), digits, told)
+
+
+_READERS = (
+    (_PAST, _past),
+    (_PART, _part),
+    (_CLOCK, _clock),
+    (_DATE, _date),
+    (_WEEKDAY, _weekday),
+    (_SHARE, _share),
+    (_EVERY, _every),
+)
+"""In the order in which they take their stretch of text."""
+
+
+def numbers(text: str) -> frozenset[Number]:
+    """Return every number of a folded, lower-cased text in one spelling; each stretch is read once.
+
+    >>> sorted(numbers("fridays at 2 pm, 12 minutes")) == sorted(numbers("周五14:00，十二分钟"))
+    True
+    """
+    found: set[Number] = set()
+    text = text[:READ_CHARS]
+    for pattern, reader in _READERS:
+        for match in pattern.finditer(text):
+            number = reader(match)
+            if number is not None:
+                found.add(number)
+                text = text[: match.start()] + "，" * (match.end() - match.start()) + text[match.end() :]
+    for match in _YEAR.finditer(text):
+        found.add(("year", match.group(1)))
+    text = _YEAR.sub("，", text)
+    found.update(filter(None, (_plain(match, text) for match in _NUMBER.finditer(text))))
+    return frozenset(found)

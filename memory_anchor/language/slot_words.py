@@ -1,0 +1,218 @@
+"""The words that `slots` reads: change, denial, opposites, roles, in English and Chinese side by side.
+
+Lists, not models: each entry is something a person can check and a test can name. A new pair of opposites belongs
+here; a new way of reading belongs in `slots`.
+"""
+
+from __future__ import annotations
+
+from memory_anchor.language.bounded import bounded
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+CJK = "\u3400-\u4dbf\u4e00-\u9fff"
+CLAUSE = bounded(r"[,;!?，；。！？、\n]|\.(?!\d)|(?<![a-z])(?:but|because|so that)(?![a-z])|但是?|因为")
+
+STOPS = frozenset(
+    _words("""a an the of to in on at for by with and or is are was were be been being am i we you he she it they my
+    our your his her its their this that these those as into per each every all any do does did has have had will would
+    shall should may might can could must then there here so very just what which who whom whose s t also always
+    的 了 是 在 有 和 与 及 就 都 也 着 过 把 被 给 对 由 里 中 上 个 这 那 我 你 他 她 它 们 用
+    为 要 会 能 可 以 并 而 到
+    """)
+)
+
+CHANGE = bounded(
+    r"(?<![a-z])(?:yesterday|last (?:night|week|month|year)|now|no longer|not any ?more|anymore"
+    r"|from now on|since (?:then|last|yesterday|today"
+    r"|this)|as of|used to"
+    r"|formerly|previously|recently|moved (?:to|from)|moved?(?: \w+){0,3} (?:to|from)|switch(?:ed"
+    r"|ing)? (?:\w+ ){0,4}?(?:to|from|over)|switched"
+    r"|chang(?:ed|ing) (?:\w+ ){0,4}?(?:to|from)|changed|replac(?:ed|ing|es)|migrat(?:ed|ing)|upgraded"
+    r"|downgraded|renamed|postponed"
+    r"|rescheduled|raised|lowered|increased|reduced|decreased|grew|shrank|dropped|stopped|quit|gave up"
+    r"|given up|left|instead of|since (?:\w+ )?(?:january|february|march|april|may|june|july|august|september|october"
+    r"|november|december|spring|summer|autumn|monday|(?:19|20)\d\d)"
+    r"|rather than|became|has become|(?:has|have|had|was|were) (?:been |now )?turned o(?:n|ff)|forgotten"
+    r"|divorced|deprecated|retired|superseded|updated to|(?:user|he|she|i) (?:is|am) done with|back to)(?![a-z])"
+    r"|(?:昨天|上周|上个?月|去年)[^，。]{1,12}了|不再|改名|移到|改用|改为|改成|改由|改到|改存|改喝|改吃|改在|换成"
+    r"|换到|换了|换为|搬到|搬去|搬家|搬了|迁移|迁到"
+    r"|升级|降级|现在|如今|目前已|从现在起|以后|今后"
+    r"|已经不|已不|已停|已弃|停用|弃用|废弃|取消|推迟|提前到|延期|提高到|降低到|调整|增加到|减少到|扩大到"
+    r"|缩短|离开|离职|辞职|辞去|辞掉|放弃了?|戒了|戒掉|不喜欢了|替换|代替|取代|更新为"
+    r"|变成|变为|转到|转为|离婚|又开始|不怕了|忘了|不[^，。不了]{1,8}了(?!解)|从[^，。]{1,6}起|(?:下|上)调|调(?:到|至|为|高|低)"
+    r"|最近(?:开始|才|又|不)"
+)
+"""Words by which a statement says itself that something changed; only these let rules supersede."""
+CHANGED_TO = bounded(
+    r"(?<![a-z])(?:now|(?:moved?|switch(?:ed|ing)?|chang(?:ed|ing)|migrat(?:ed|ing)|renamed|raised|lowered|increased"
+    r"|reduced|decreased|postponed|rescheduled)(?: \w+){0,4}? to)(?![a-z])"
+    r"|现在|[改迁换搬](?:移|名)?[到为成叫]|(?:提高|降低|增加|减少|推迟|延期|提前|调整?|扩大|缩短)[到为至]"
+)
+"""Verbs of change as far as what follows is the new value: said again with another value, they change it again."""
+NOW = bounded(r"(?<![a-z])(?:now|currently)(?![a-z])|现在|如今|目前")
+"""What says when and nothing else: alone beside the same words it repeats them."""
+
+DENY = bounded(
+    r"(?<![a-z])(?:not|no|never|none|without|cannot|nor|neither|no longer|stopped|quit|stop|avoid"
+    r"|[a-z]+n['’]t|dont|doesnt|forbidden|refuses?)(?![a-z])"
+    r"|从不|不再|不能|不会|不要|不用|不需要|不必|不是|不得|不许|无需|没有|没|禁止|严禁|未|别|勿|戒|拒绝"
+    r"|不(?!但|仅|过[，,是]|同|错|断|久|如|管|论|稳定)"
+)
+IMPLIED = bounded(
+    r"(?<![a-z])(?:allerg(?:y|ic|ies)|lack(?:s|ing)?|missing|absent|except(?:ion)?|exclud(?:es?|ed|ing)|fails?"
+    r"|unable|impossible|un(?!der|it|i[fqov]|ion|til|less|pack|lock|do)[a-z]{3,}(?:ed|able))(?![a-z])|过敏|缺少|缺乏|除外|无法"
+)
+"""Words that deny by their meaning; beside a denial in words they are no contradiction."""
+BOUND = bounded(
+    r"不(?:能|得|可|会)?(?:超过|低于|少于|多于|大于|小于|早于|晚于)|no (?:more|less|fewer|later"
+    r"|earlier) than|not (?:more|less"
+    r"|exceed)|至多|至少|at (?:most|least)|不稳定|flaky"
+)
+CONTRAST = bounded(
+    r"(?<![a-z])(?:over|rather than|instead of|(?:and |but )?not with|and not|but not|than)(?![a-z])\s(?!\d)"
+    r"|[,，]\s?(?:not|never|no)(?![a-z])\s"
+    r"|[,，](?:不用|不要|不是|不能用|不能|禁止|而不是|而非|别用|不)|而不是|而非|(?:代替|取代|替代)"
+)
+FROM = bounded(
+    r"(?<![a-z])from (?P<en>[\w.#+-]+(?: [\w.#+-]+)?) (?:to|into)(?![a-z])|从(?P<zh>[^，。,]{1,16}?)(?:换|改|迁"
+    r"|搬|升|转|变|提高|降低|降到|增加|增至|减少|减到|调整|扩大|缩短)|(?:left|replac(?:ed|ing)(?: his| her"
+    r"| my| the| our)?"
+    r"|stopped using|dropped|quit)\s?(?P<old>[a-z0-9_.#+-]+(?: \d+)?)|(?:离开|辞掉|辞去|告别"
+    r"|放弃)了?(?P<left>[^，。,]{1,8})|把(?P<ba>[^，。,]{1,12}?)(?:换|改|升|降)"
+)
+
+VERBS = bounded(r"^[\s用要能会再是有需得许使再让]{0,3}")
+
+OPPOSITES = tuple(
+    tuple(frozenset(side.replace("+", " ").split("|")) for side in pair.split("/"))
+    for pair in (
+        "dark|深色|暗色/light|浅色|亮色",
+        "enabled|enable|enables|turned+on|开启|启用|打开|打开的/disabled|disable|disables|turned+off|关闭|禁用|停用",
+        "tabs|tab|制表符/spaces|space|空格",
+        "always|总是|一直/never|从不|从来不",
+        "public|公开|公有/private|私有",
+        "synchronous|sync|同步/asynchronous|async|异步",
+        "allowed|allow|允许/forbidden|forbid|forbids|prohibited|禁止",
+        "loves|love|likes|like|enjoys|喜欢|热爱|喜爱/hates|hate|dislikes|dislike|讨厌|厌恶|不喜欢",
+        "short|brief|concise|简短|简洁/long|detailed|verbose|详细|冗长",
+        "single|unmarried|单身|未婚/married|wife|husband|结婚|丈夫|妻子|已婚",
+        "required|mandatory|必填|必须/optional|可选|选填",
+        "mutable|可变/immutable|不可变",
+        "accept|accepts|accepted|接受/reject|rejects|rejected|拒绝",
+        "mocked|mocks|mock|模拟/real|真实|真的",
+        "manual|manually|手动/automatic|automatically|自动",
+        "monolith|单体/microservices|微服务",
+        "free|免费/paid|付费|收费",
+        "online|在线/offline|离线|线下",
+        "remote|remotely|远程/office|onsite|办公室|现场",
+        "exponential|指数/fixed|linear|固定|线性",
+        "fear|afraid|害怕|恐惧/love|loves|喜欢|热爱",
+        "vegetarian|vegan|素食|素食者|吃素/meat|吃肉",
+        "upper|uppercase|大写/lower|lowercase|小写",
+        "before|之前/after|之后",
+        "daily|每天|每日/weekly|每周",
+        "success|成功/failure|失败",
+        "increase|增加/decrease|减少",
+        "stateless|无状态/stateful|有状态",
+        "employed|在职/unemployed|失业",
+        "smoker|抽烟/nonsmoker|不抽烟",
+        "squash|压缩/rebase|变基",
+        "relational|关系型/nosql",
+        "json/plain|text|纯文本|yaml|xml",
+    )
+)
+"""Words that exclude each other in one slot, both languages side by side."""
+NO_AGREEMENT = frozenset(
+    _words("likes loves 喜欢 wife after before office always 总是 never 从不 forbidden 禁止 required 必填")
+)
+"""Sides that agree in nothing by being named twice: two likes may be of two things, two prohibitions of two deeds."""
+RULE = bounded(
+    r"^(?:please )?(?:always|never|avoid|do not|don['’]t)(?![a-z])|(?<![a-z])must(?![a-z])"
+    r"|^(?:不要|禁止|避免|不得|严禁|别|务必|一律)|必须"
+)
+"""What makes a statement a rule: it orders or forbids."""
+RULE_WORDS = bounded(
+    r"(?<![a-z])(?:please|always|never|avoid|must|not|don['’]t)(?![a-z])|不要|禁止|避免|不得|严禁|务必|一律|必须"
+)
+RULE_SHARED = 0.67
+"""Share of their words, orders left out, from which two rules with a word of their own each can be one rule."""
+ASIDES = tuple(
+    tuple(frozenset(member.split("=")) for member in line.split("|"))
+    for line in (
+        "staging=测试环境=预发=测试服务器|production=prod=生产|development=开发环境",
+        "morning=早上=早晨=上午=清晨|noon=中午|afternoon=下午|evening=night=晚上=夜里=深夜",
+        "frontend=front-end=前端|backend=back-end=后端",
+        "unit=单元测试|integration=集成测试|end-to-end=e2e=端到端",
+        "ios|android=安卓|web=网页|desktop=桌面",
+        "linux|windows|macos=mac",
+        "breakfast=早餐=早饭|lunch=午餐=午饭|dinner=晚餐=晚饭",
+        "phone=手机|laptop=电脑=笔记本|tablet=平板|watch=手表|car=汽车|bike=自行车",
+        "winter=冬天|summer=夏天|spring=春天|autumn=fall=秋天",
+        "left=左|right=右",
+        "weekdays=工作日|weekends=weekend=周末",
+        "mother=妈妈=母亲|father=爸爸=父亲|brother=哥哥=弟弟|sister=姐姐=妹妹|wife=妻子|husband=丈夫"
+        "|son=儿子|daughter=女儿",
+    )
+)
+"""Words that say which of several things is meant: another one is another slot, unless it is the whole difference."""
+PREDICATE = bounded(
+    r"(?<![a-z])(?:is|are|was|were|has|have|had|must|should|shall|can|may|will|needs?|runs?|takes?|uses?"
+    r"|lives?|works?|prefers?|likes?|loves?"
+    r"|hates?|wants?|supports?|costs?|speaks?|owns?|drives?|plays?|studies|studied|moved|left|joined"
+    r"|starts?|ends?|opens?|closes?|happens?|contains?|holds?"
+    r"|returns?|does|did|do|got|gets?|became|becomes|made|makes|eats?|drinks?|writes?|wrote|built|builds"
+    r"|sends?|keeps?)(?![a-z])"
+    r"|[是在有用对由每喜偏必需要住会能支开关保采最跑存放做养吃喝说写设属位来去上装选学教买卖打怕爱恨讨搬换改叫]"
+)
+PLACED = bounded(
+    r"(?<![a-z])(?:(?:is|are|was|were|has|have|had) )?(?:moved|relocated|moving) to(?![a-z])"
+    r"|(?<![a-z])(?:resides?|(?:is|are|was|were) (?:now )?(?:based|located|living)|settled) in(?![a-z])"
+    r"|(?:已经?)?(?:搬|迁|移居)(?:家)?[到去至]了?|定居在?|住在"
+)
+"""Ways to say where something is now; moving somewhere and living there state one slot."""
+NUMERAL = bounded(r"[0-9零一二两三四五六七八九十百千万]")
+COPULAS = frozenset(("is", "are", "was", "were", "是"))
+PRONOUNS = frozenset("我你他她它")
+SINGLE = bounded(
+    r"(?:is|are|was|were|lives?|works?|located|stored|kept|hosted|deployed|written|built|scheduled|called"
+    r"|named|born|caused)"
+    r"|[是在由住位属叫]"
+)
+"""Predicates that hold one value at a time: another value in the same place is a contradiction."""
+MANY = bounded(
+    r"^(?:please )?(?:always|never|avoid|do not|don['’]t|no)(?![a-z])"
+    r"|^(?:不要|禁止|避免|不得|严禁|别)|里(?:不要|不能|禁止)"
+    r"|(?<![a-z])(?:supports?|needs?|requires?|reads|writes|publishes|stores|consumes|imports|includes?"
+    r"|allergic)(?![a-z])"
+    r"|支持|需要|都要|过敏|写入|发布到|读取"
+)
+"""Predicates and rules that hold many values at a time: another one beside the first contradicts nothing."""
+ONLY = bounded(r"(?<![a-z])(?:only|exactly|solely|just)(?![a-z])|只|仅|唯一")
+"""What makes a value the single one, whatever the predicate."""
+EXCLUSIVE = bounded(
+    r"(?<![a-z])(?:owners?|owns?|leads?|maintain(?:s|er)|responsible|in charge|manages|manager of"
+    r"|approves?|on call|boss|cto|ceo|head of)(?![a-z])|负责|主管|批准|审批|值班|队长|组长|总监"
+)
+"""Roles that one holds alone: another holder is a contradiction, not another fact."""
+
+
+NAME = bounded(
+    r"(?<![A-Za-z0-9_])(?:[A-Z][a-z]*[A-Z0-9][A-Za-z0-9]*|[A-Z]{2,}[a-z0-9]*|[A-Z][a-z]+|[a-z]+[A-Z]\w*"
+    r"|\w+\.(?:com|io|dev|js|py))(?![A-Za-z0-9_])"
+)
+ASCII_WORD = bounded(r"[A-Za-z][A-Za-z0-9_.+#-]*[A-Za-z0-9]")
+NOT_A_NAME = frozenset(
+    _words(
+        "the a an i we you he she it they my our your his her its this that use do not user every each all "
+        "there after before "
+        "from now no never always only always tabs pull release feature unit tests two three json http https "
+        "api ci cd ui url id pr db "
+        "monday tuesday wednesday thursday friday saturday sunday january february march april may june july "
+        "august september october "
+        "november december gb mb kb tb ms pm am key keys iphone python ios ok"
+    )
+)

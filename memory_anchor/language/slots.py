@@ -1,0 +1,454 @@
+"""What two short statements say about the same slot, read by rules in English and Chinese.
+
+Similarity finds statements about the same thing; it cannot tell "dark mode" from "light mode" (the contradiction is
+often the closer one). This module reads what a vector blurs: numbers, what is denied or replaced, opposites, names,
+and the places where two wordings differ. `read` takes one statement apart once, `contrast` compares two readings.
+Pure, no model, well under a millisecond.
+
+Rejected: a parser (heavy, and one a language), and a trained classifier (opaque, and a few hundred pairs train little).
+Invariant: nothing here decides an outcome; `reconcile` does.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from functools import lru_cache
+from itertools import takewhile
+
+from memory_anchor.language.bounded import bounded
+from memory_anchor.language.quantities import Number, numbers
+from memory_anchor.language.slot_words import (
+    ASCII_WORD,
+    ASIDES,
+    BOUND,
+    CHANGE,
+    CHANGED_TO,
+    CJK,
+    CLAUSE,
+    CONTRAST,
+    COPULAS,
+    DENY,
+    EXCLUSIVE,
+    FROM,
+    IMPLIED,
+    MANY,
+    NAME,
+    NO_AGREEMENT,
+    NOT_A_NAME,
+    NOW,
+    NUMERAL,
+    ONLY,
+    OPPOSITES,
+    PLACED,
+    PREDICATE,
+    PRONOUNS,
+    RULE,
+    RULE_SHARED,
+    RULE_WORDS,
+    SINGLE,
+    STOPS,
+    VERBS,
+)
+from memory_anchor.language.terms import terms
+
+READ_CHARS = 1_000
+"""Only this much of a statement is read: a slot is stated early, and the bound keeps the alignment cheap."""
+ALIGNED_TOKENS = 120
+READINGS_KEPT = 4_096
+ASIDE_TOKENS = 2
+COUNTED_IN = 0.51
+"""Words two statements share at least when a plain count (5 minutes, 3 servers) is said to differ; the same date or
+weekday is rarely about two things."""
+CALENDAR = frozenset({"date", "weekday", "clock", "year", "in-month", "version"})
+ALIKE, SWAPPED_IN, PARALLEL = 0.45, 0.4, 0.55
+"""Alignment from which two wordings count as one sentence with a word exchanged."""
+
+_DENIED_IMPLIED = bounded(rf"(?:{DENY.pattern})\s?(?:\w{{1,24}}+\s)?(?:{IMPLIED.pattern})")
+_TOKEN = re.compile(rf"[{CJK}]|[a-z0-9_]++(?:[.'’/+#:-]++[a-z0-9_]++)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One statement taken apart. tokens: in order, stop words out. refused: tokens it denies or replaces."""
+
+    folded: str
+    tokens: tuple[str, ...]
+    content: frozenset[str]
+    numbers: frozenset[Number]
+    names: frozenset[str]
+    refused: frozenset[str]
+    asserted: frozenset[str]
+    denied: bool
+    changed: bool
+    subject: int
+    """How many of the tokens stand before the predicate."""
+    predicate: str
+    sides: frozenset[tuple[int, int]]
+    """(pair, side) of each of `OPPOSITES` it holds a word of; `asides` likewise of `ASIDES`."""
+    asides: frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """How two statements differ.
+
+    overlap: share of the shorter one's content terms that the other has, 0 to 1. wording: 0 to 1, how far both run in
+    parallel. agrees: they share a number with its unit, or the same side of a pair of opposites. other_subject: they
+    are parallel but speak of different things. other_quantity: both state quantities, none in common. counted: some
+    unit differs in number. other_rule: both are rules, about different things. listed: they differ in one value of a
+    predicate that holds many. The flags from `numbers` on speak for a contradiction. numbers: the same quantity
+    differs. denied: one denies or replaces what the other says. swapped: names stand in each other's place. span: one
+    stretch of words is all the difference. value: the same subject and single-valued predicate end in something else.
+    news: the new one says of its own that something changed. renews: and says more with it than that it is so now.
+    renamed: and what was, or was called, or lived somewhere, was renamed or moved.
+    """
+
+    overlap: float
+    wording: float
+    agrees: bool
+    other_subject: bool
+    other_quantity: bool
+    counted: bool
+    other_rule: bool
+    listed: bool
+    numbers: bool
+    opposites: bool
+    denied: bool
+    swapped: bool
+    span: bool
+    value: bool
+    news: bool
+    renews: bool
+    renamed: bool
+
+    @property
+    def strong(self) -> bool:
+        return self.numbers or self.opposites or self.denied or self.swapped
+
+
+def _names(text: str) -> frozenset[str]:
+    """Return proper names: capitalised words inside an English sentence, any ASCII word in Chinese text."""
+    chinese = re.search(rf"[{CJK}]", text) is not None
+    found: set[str] = set()
+    for match in (ASCII_WORD if chinese else NAME).finditer(text):
+        word = match.group()
+        opens = not chinese and (
+            match.start() == 0 or text[max(0, match.start() - 2) : match.start()].strip()[-1:] in {".", "!", "?"}
+        )
+        if word.lower() in NOT_A_NAME or (opens and word[1:].islower()):
+            continue
+        found.add(word.lower())
+    return frozenset(found)
+
+
+def _tokens(text: str) -> list[str]:
+    return _TOKEN.findall(text)
+
+
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(term for term in terms(text) if term not in STOPS and not (len(term) == 1 and term >= "\u3400"))
+
+
+_UNIT_TERMS = frozenset(
+    terms("second minute hour day week month year percent people person member time item row line degree floor byte")
+)
+
+
+@lru_cache(maxsize=READINGS_KEPT)
+def read(text: str) -> Reading:
+    """Return one statement taken apart; only the first `READ_CHARS` characters are read."""
+    plain = unicodedata.normalize("NFKC", text[:READ_CHARS])
+    folded = " ".join(plain.lower().split()).strip(" .。!！")
+    bounded = BOUND.sub(" ", folded)
+    refused: set[str] = set()
+    for match in FROM.finditer(folded):
+        refused |= _stems(next(filter(None, match.groups())))
+    kept = PLACED.sub(lambda match: "lives in" if match.group().isascii() else "在", folded)
+    for match in CONTRAST.finditer(bounded):
+        tail = CLAUSE.split(bounded[match.end() :])[0]
+        refused |= _stems(" ".join(tail.split()[:3]) if tail.isascii() else tail[:6])
+    clauses = [part for part in CLAUSE.split(CONTRAST.sub("，", bounded)) if part.strip()]
+    denied = [part for part in clauses if DENY.search(part)]
+    asserted = frozenset().union(*(_stems(part) for part in clauses if part not in denied)) - refused
+    for part in denied:
+        tail = DENY.split(part, maxsplit=1)[-1]
+        refused |= _stems(" ".join(tail.split()[:2]) if tail.isascii() else VERBS.sub("", tail)[:2])
+    tokens = tuple(token for token in _tokens(kept) if token not in STOPS)
+    return Reading(
+        folded=folded,
+        tokens=tokens[:ALIGNED_TOKENS],
+        content=_stems(kept),
+        numbers=numbers(folded),
+        names=_names(plain),
+        refused=frozenset(refused),
+        asserted=asserted,
+        denied=bool(denied),
+        changed=CHANGE.search(folded) is not None,
+        subject=_subject(kept),
+        predicate=verb.group() if (verb := _predicate(kept)) else "",
+        sides=_SIDES.held(tokens[:ALIGNED_TOKENS], folded),
+        asides=_ASIDES.held(tokens[:ALIGNED_TOKENS], folded),
+    )
+
+
+def _predicate(folded: str) -> re.Match[str] | None:
+    """Return the first verb that can be one: a Chinese subject has two characters unless it is a pronoun (库存服务)."""
+    return PREDICATE.search(folded, 1 if folded[:1].isascii() or folded[:1] in PRONOUNS else 2)
+
+
+def _subject(folded: str) -> int:
+    """Return how many tokens stand before the predicate; the first alone where none is known."""
+    match = _predicate(folded)
+    before = folded[: match.start()] if match else ""
+    return len([token for token in _tokens(before) if token not in STOPS]) or 1
+
+
+def _differing_units(old: Reading, new: Reading) -> frozenset[str]:
+    """Return the units that both count and agree in nothing about."""
+    found = set()
+    for unit in {unit for unit, _ in old.numbers} & {unit for unit, _ in new.numbers}:
+        mine = {value for name, value in old.numbers if name == unit}
+        theirs = {value for name, value in new.numbers if name == unit}
+        if not mine & theirs and not (unit == "time" and "1" in mine | theirs):
+            found.add(unit)
+    return frozenset(found)
+
+
+def _countable(reading: Reading) -> bool:
+    """Return whether it states a quantity; one of something (一次, once) is too vague to be one."""
+    return any(value != "1" and not unit.startswith("every-") for unit, value in reading.numbers)
+
+
+def _named_overlap(old: Reading, new: Reading) -> float:
+    """Return the share of words in common, 0 to 1, when numbers and units are left out: is it the same quantity?"""
+    mine, theirs = (
+        {term for term in reading.content if not term[0].isdigit() and term not in _UNIT_TERMS}
+        for reading in (old, new)
+    )
+    return len(mine & theirs) / (min(len(mine), len(theirs)) or 1)
+
+
+class _Groups:
+    """Groups of words, turned round for looking up: single English words by token, the rest as parts of the text."""
+
+    def __init__(self, groups: Sequence[Sequence[frozenset[str]]]) -> None:
+        self._words: dict[str, list[tuple[int, int]]] = {}
+        self._parts: list[tuple[str, tuple[int, int]]] = []
+        for group, members in enumerate(groups):
+            for member, spellings in enumerate(members):
+                for word in spellings:
+                    if word.isascii() and " " not in word:
+                        self._words.setdefault(word, []).append((group, member))
+                    else:
+                        self._parts.append((word, (group, member)))
+
+    def held(self, tokens: Sequence[str], folded: str) -> frozenset[tuple[int, int]]:
+        """Return (group, member) of every group that a statement holds a word of."""
+        places = {place for token in tokens for place in self._words.get(token, ())}
+        return frozenset(places.union(place for part, place in self._parts if part in folded))
+
+
+_SIDES, _ASIDES = _Groups(OPPOSITES), _Groups(ASIDES)
+
+
+def _opposed(old: Reading, new: Reading) -> bool:
+    """Return whether one side holds a word of a pair and the other only its opposite."""
+    return any(
+        (pair, 1 - side) in new.sides and (pair, side) not in new.sides and (pair, 1 - side) not in old.sides
+        for pair, side in old.sides
+    )
+
+
+def _same_side(old: Reading, new: Reading) -> bool:
+    return any(
+        (pair, 1 - side) not in old.sides | new.sides and not OPPOSITES[pair][side] & NO_AGREEMENT
+        for pair, side in old.sides & new.sides
+    )
+
+
+def _other_aside(old: Reading, new: Reading) -> bool:
+    """Return whether both name one of several places, times or kinds, and not the same one."""
+    named = {group for group, _ in old.asides} & {group for group, _ in new.asides}
+    return any(all(group != common for common, _ in old.asides & new.asides) for group in named)
+
+
+def _other_subject(old: Reading, new: Reading, swaps: Sequence[tuple[str, int, int, int, int]]) -> bool:
+    """Return whether words before both predicates were exchanged for words the other statement does not have."""
+    if EXCLUSIVE.search(old.folded) and EXCLUSIVE.search(new.folded):
+        return False
+    for _, i, j, k, m in swaps:
+        gone, come = old.tokens[i:j], new.tokens[k:m]
+        if DENY.search("".join(gone)) or DENY.search("".join(come)):
+            continue
+        if j <= old.subject and m <= new.subject and not any(token[0].isdigit() for token in (*gone, *come)):
+            return not (set(gone) & set(new.tokens) or set(come) & set(old.tokens))
+    return False
+
+
+def _other_rule(old: Reading, new: Reading) -> bool:
+    """Return whether both are rules, each with words of its own and too few in common to be one rule."""
+    if not (RULE.search(old.folded) and RULE.search(new.folded)):
+        return False
+    mine, theirs = (_stems(RULE_WORDS.sub(" ", reading.folded)) for reading in (old, new))
+    common = len(mine & theirs)
+    shorter = min(len(mine), len(theirs))
+    return common < shorter and common < RULE_SHARED * shorter
+
+
+def _change_words(folded: str) -> frozenset[str]:
+    """Return the words of change it holds, each by its first word, in Chinese by its first character."""
+    found = (match.group() for match in CHANGE.finditer(folded))
+    return frozenset(word.split()[0] if word.isascii() else word[0] for word in found)
+
+
+def _news(old: Reading, new: Reading, edits: Sequence[tuple[str, int, int, int, int]]) -> bool:
+    """Return whether a statement about a change is a further change beside one that is about a change too.
+
+    A change word both hold may be about two things, or none (changed files, the left column). It is news where the new
+    one ends what the old one says, and where all that differs is a number or follows the same verb as its new value.
+    """
+    if _change_words(new.folded) - _change_words(old.folded) or new.refused & old.asserted:
+        return True
+    if len(edits) != 1:
+        return False
+    _, i, j, k, m = edits[0]
+    exchanged = (*old.tokens[i:j], *new.tokens[k:m])
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(old.folded, new.folded, strict=False))
+    same_until = "".join(character for character, _ in alike)
+    counts = bool(_differing_units(old, new)) and all(NUMERAL.match(token) for token in exchanged)
+    return counts or CHANGED_TO.search(same_until) is not None
+
+
+def _same_word(old: Reading, new: Reading, swap: tuple[str, int, int, int, int]) -> bool:
+    """Return whether the exchanged words only inflect each other, or only order: never push, do not push."""
+    _, i, j, k, m = swap
+    gone, come = (
+        RULE_WORDS.sub("", (" " if "".join(tokens).isascii() else "").join(tokens)).strip()
+        for tokens in (old.tokens[i:j], new.tokens[k:m])
+    )
+    return not (gone and come) or bool(_stems(gone) and _stems(gone) == _stems(come))
+
+
+def _hold_many(old: Reading, new: Reading) -> bool:
+    return all(MANY.search(one.folded) and not ONLY.search(one.folded) for one in (old, new))
+
+
+def _renamed(old: Reading, new: Reading) -> bool:
+    """Return whether a subject that is, is called or lives somewhere is said to be renamed or moved to something else.
+
+    The longer subject may say more. "Now" is no such verb: what something now does ends nothing that it is.
+    """
+    words = min(old.subject, new.subject)
+    single = SINGLE.fullmatch(old.predicate) is not None
+    changed = CHANGED_TO.search(NOW.sub(" ", new.folded)) is not None
+    return single and changed and bool(new.predicate) and old.tokens[:words] == new.tokens[:words]
+
+
+def _denies(reading: Reading) -> bool:
+    return reading.denied or bool(reading.refused)
+
+
+def _both_negative(old: Reading, new: Reading) -> bool:
+    """Return whether one denies in words what the other denies by its meaning: no sugar, unsweetened."""
+    return any(
+        other.denied and IMPLIED.search(one.folded) is not None and not _DENIED_IMPLIED.search(other.folded)
+        for one, other in ((old, new), (new, old))
+    )
+
+
+def _names_swapped(old: Reading, new: Reading) -> bool:
+    """Return whether each names something that the other does not mention at all."""
+    gone = any(name not in new.folded for name in old.names)
+    return gone and any(name not in old.folded for name in new.names)
+
+
+def _same_meaning(old: Reading, new: Reading, swaps: Sequence[tuple[str, int, int, int, int]]) -> bool:
+    """Return whether the words exchanged stand on the same side of a pair of opposites: synonyms."""
+    if not swaps:
+        return False
+    _, i, j, k, m = swaps[0]
+    gone, come = set(old.tokens[i:j]), set(new.tokens[k:m])
+    joined = "".join(old.tokens[i:j]), "".join(new.tokens[k:m])
+    return any(
+        any(word in gone or (not word.isascii() and word in joined[0]) for word in side)
+        and any(word in come or (not word.isascii() and word in joined[1]) for word in side)
+        for pair in OPPOSITES
+        for side in pair
+    )
+
+
+def _kind_differs(old: Reading, new: Reading, swap: tuple[str, int, int, int, int]) -> bool:
+    """Return whether a number stands where the other has none: on port 8080 and on Debian are two facts."""
+    _, i, j, k, m = swap
+    return any(token[0].isdigit() for token in old.tokens[i:j]) != any(token[0].isdigit() for token in new.tokens[k:m])
+
+
+def _other_value(old: Reading, new: Reading, matcher: SequenceMatcher[str]) -> bool:
+    """Return whether subject and single-valued predicate are the same and what follows shares nothing."""
+    first = matcher.get_matching_blocks()[0]
+    if first.a or first.b or first.size < max(old.subject, new.subject) or old.predicate != new.predicate:
+        return False
+    rest, come = old.tokens[first.size :], new.tokens[first.size :]
+    kind_differs = any(token[0].isdigit() for token in rest) != any(token[0].isdigit() for token in come)
+    if not rest or not come or kind_differs or not SINGLE.fullmatch(old.predicate):
+        return False
+    return not _stems(" ".join(rest)) & _stems(" ".join(come))
+
+
+def _turned(old: Reading, new: Reading) -> Reading:
+    """Return the old reading in the order of the new one: X is Y and Y is X say the same."""
+    if old.predicate not in COPULAS or new.predicate not in COPULAS:
+        return old
+    head, tail = old.tokens[: old.subject], old.tokens[old.subject :]
+    about = set(new.tokens[: new.subject])
+    if len(about & set(tail)) <= len(about & set(head)) or not head:
+        return old
+    return replace(old, tokens=(*tail, *head), subject=len(tail))
+
+
+def contrast(old: Reading, new: Reading) -> Contrast:
+    """Return how the two readings differ."""
+    old = _turned(old, new)
+    matcher = SequenceMatcher(None, old.tokens, new.tokens, autojunk=False)
+    edits = [edit for edit in matcher.get_opcodes() if edit[0] != "equal"]
+    swaps = [edit for edit in edits if edit[0] == "replace"]
+    wording = matcher.ratio()
+    shared = {number for number in old.numbers & new.numbers if not number[0].startswith("every-")}
+    one_stretch = len(edits) == 1 and len(swaps) == 1
+    units = _differing_units(old, new)
+    overlap = len(old.content & new.content) / (min(len(old.content), len(new.content)) or 1)
+    swapped = max(overlap, wording) >= SWAPPED_IN and _names_swapped(old, new)
+    exchanged = one_stretch and not _same_meaning(old, new, swaps) and not _same_word(old, new, swaps[0])
+    just_aside = one_stretch and swaps[0][2] - swaps[0][1] <= ASIDE_TOKENS
+    other_aside = _other_aside(old, new)
+    reworded = (new.changed and not old.changed) or _denies(old) != _denies(new) or (other_aside and just_aside)
+    elsewhere = other_aside or (wording >= ALIKE and _other_subject(old, new, swaps))
+    news = new.changed and (not old.changed or _news(old, new, edits))
+    renews = news and bool(_stems(NOW.sub(" ", new.folded)) - old.content)
+    return Contrast(
+        overlap=overlap,
+        wording=wording,
+        agrees=bool(shared) or _same_side(old, new),
+        other_subject=elsewhere and not reworded,
+        other_quantity=_countable(old) and _countable(new) and not shared,
+        counted=bool(units),
+        listed=_hold_many(old, new) and (swapped or (exchanged and wording >= SWAPPED_IN)),
+        other_rule=not shared and _other_rule(old, new),
+        numbers=bool(units & CALENDAR) or (bool(units) and _named_overlap(old, new) >= COUNTED_IN),
+        opposites=_opposed(old, new),
+        denied=not _both_negative(old, new)
+        and (
+            bool(old.refused & new.asserted or new.refused & old.asserted)
+            or (_denies(old) != _denies(new) and max(overlap, wording) >= ALIKE)
+        ),
+        swapped=swapped,
+        span=exchanged and wording >= PARALLEL and not _kind_differs(old, new, swaps[0]),
+        value=_other_value(old, new, matcher),
+        news=news,
+        renews=renews,
+        renamed=renews and _renamed(old, new),
+    )

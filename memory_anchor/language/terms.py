@@ -1,0 +1,234 @@
+"""Text to terms, and terms to the one sparse vector of the word channel.
+
+English and Chinese share one vector: words lose their stop words and get Snowball stems (irregular forms become their
+base form first), CJK runs become single characters and bigrams (measured better than segmenters, docs/retrieval.md),
+identifiers are kept whole and split (`getUserName`, `snake_case`, paths, dotted names, versions), and dates written in
+either language meet in one language-free term. Document weights are BM25 with k1 1.2 and b 0; the engine multiplies by
+IDF at query time.
+
+Rejected: the engines' own tokenisers. They differ between Edge and the server, and their changes would re-rank stores.
+Invariant: whoever changes a term or a weight here raises `TERMS_VERSION`; the job `renew_words` then indexes every
+store anew.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from memory_anchor.language.irregular import BASE_FORMS
+from memory_anchor.ports import SparseVector
+
+TERMS_VERSION = 2
+K1 = 1.2
+"""BM25 saturation. b is 0: memories are short, and length normalisation cost 2.4 points of R@10 (docs/retrieval.md)."""
+MAX_TERM_CHARS = 200
+"""A longer run (base64, a minified line) is one term cut here."""
+MAX_PHRASES = 5
+_STEM_CACHE = 50_000
+
+STOP_WORDS = frozenset(
+    """a about after again all am an and any are as at be because been before being but by can could did do
+    does doing down during each few for from further had has have having he her here hers him his how i if in into is
+    it its itself just me more most my myself no nor not now of off on once only or other our ours out over own same
+    she should so some such than that the their theirs them then there these they this those through to too under
+    until up very was we were what when where which while who whom why will with would you your yours s t d ll m re ve
+    don didn doesn isn wasn""".split()  # noqa: SIM905 - a word list reads better as prose
+)
+
+CJK = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"
+_COMPOUND = r"[A-Za-z0-9_]++(?:[._/\\:@#+\-]++[A-Za-z0-9_]++)+"
+_TOKEN = re.compile(rf"(?P<cjk>[{CJK}]+)|(?P<compound>{_COMPOUND})|(?P<word>[^\W{CJK}]+(?:['’][A-Za-z]+)?)")
+_POSSESSIVE = re.compile(r"['’](s|t|re|ve|d|ll|m)$")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_VERSION = re.compile(r"v(\d++(?:\.\d++)++)\Z")
+
+_MONTHS = {
+    name: number
+    for number, names in enumerate(
+        (
+            ("january", "jan"),
+            ("february", "feb"),
+            ("march", "mar"),
+            ("april", "apr"),
+            ("may",),
+            ("june", "jun"),
+            ("july", "jul"),
+            ("august", "aug"),
+            ("september", "sep", "sept"),
+            ("october", "oct"),
+            ("november", "nov"),
+            ("december", "dec"),
+        ),
+        start=1,
+    )
+    for name in names
+}
+_MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
+_DATES = re.compile(
+    rf"""
+      (?P<y1>\d{{4}})[-/.](?P<m1>\d{{1,2}})(?:[-/.](?P<d1>\d{{1,2}}))?(?!\d)
+    | (?P<y2>\d{{4}})\s{{0,8}}年\s{{0,8}}(?P<m2>\d{{1,2}})\s{{0,8}}月(?:\s{{0,8}}(?P<d2>\d{{1,2}})\s{{0,8}}[日号])?
+    | (?:(?P<d3>\d{{1,2}})(?:st|nd|rd|th)?\s{{1,8}}(?:of\s{{1,8}})?)?\b(?P<m3>{_MONTH})\b\.?,?\s{{1,8}}
+      (?:(?P<d4>\d{{1,2}})(?:st|nd|rd|th)?,?\s{{1,8}})?(?P<y3>\d{{4}})
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_QUOTED = re.compile(r'"([^"\n]++)"|“([^“”\n]++)”|「([^「」\n]++)」|『([^『』\n]++)』|«([^«»\n]++)»')
+
+DATE_TERM = "date:"
+"""How the common term of a date begins, whatever language it stood in."""
+_local = threading.local()
+
+
+def normal(text: str) -> str:
+    """Return `text` in NFKC and lower case: the form in which phrases are compared."""
+    return unicodedata.normalize("NFKC", text).lower()
+
+
+def _stemmer() -> Any:
+    # A Snowball stemmer is not re-entrant, so each thread has its own.
+    if not hasattr(_local, "stemmer"):
+        import Stemmer
+
+        _local.stemmer = Stemmer.Stemmer("english")
+    return _local.stemmer
+
+
+@lru_cache(maxsize=_STEM_CACHE)
+def _stem(word: str) -> str:
+    return str(_stemmer().stemWord(BASE_FORMS.get(word, word))) if word.isalpha() and word.isascii() else word
+
+
+def _word(raw: str) -> Iterator[str]:
+    lower = _POSSESSIVE.sub("", raw.lower())
+    if lower and lower not in STOP_WORDS:
+        yield _stem(lower)
+
+
+def _parts(raw: str) -> Iterator[str]:
+    """Yield the humps and segments of an identifier."""
+    for segment in _SEPARATORS.split(raw):
+        humps = [hump for hump in _HUMP.split(segment) if hump]
+        if len(humps) > 1:
+            yield from _word(segment)
+        for hump in humps:
+            yield from _word(hump)
+
+
+def _compound(raw: str) -> Iterator[str]:
+    whole = raw.lower()[:MAX_TERM_CHARS]
+    yield whole
+    if version := _VERSION.match(whole):
+        yield version[1]
+    tail = re.split(r"[/\\]", whole)[-1]
+    if tail != whole and _SEPARATORS.search(tail):
+        yield tail
+    yield from _parts(raw)
+
+
+def _cjk(run: str) -> Iterator[str]:
+    yield from run
+    for first, second in pairwise(run):
+        yield first + second
+
+
+def _dates(text: str) -> Iterator[str]:
+    """Yield `date:2023-05-08` and `date:2023-05` for every date with a year, in whichever language."""
+    for found in _DATES.finditer(text):
+        year = found["y1"] or found["y2"] or found["y3"]
+        month_text = found["m1"] or found["m2"] or found["m3"]
+        month = _MONTHS.get(month_text.lower(), 0) or int(month_text)
+        day = found["d1"] or found["d2"] or found["d3"] or found["d4"]
+        if not 1 <= month <= 12:
+            continue
+        yield f"{DATE_TERM}{year}-{month:02d}"
+        if day and 1 <= int(day) <= 31:
+            yield f"{DATE_TERM}{year}-{month:02d}-{int(day):02d}"
+
+
+def terms(text: str) -> list[str]:
+    """Return the terms of `text` in reading order, repeats kept; the dates' language-free terms come last.
+
+    >>> terms("Fixed getUserName in src/api.py")
+    ['fix', 'getusernam', 'get', 'user', 'name', 'src/api.py', 'api.py', 'src', 'api', 'py']
+    >>> terms("用Qdrant")
+    ['用', 'qdrant']
+    """
+    found: list[str] = []
+    plain = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text))
+    for match in _TOKEN.finditer(plain):
+        raw = match.group()
+        if match.lastgroup == "cjk":
+            found.extend(_cjk(raw))
+        elif match.lastgroup == "compound" or "_" in raw:
+            found.extend(_compound(raw))
+        elif _HUMP.search(raw):
+            found.extend(_parts(raw))
+        else:
+            found.extend(_word(raw[:MAX_TERM_CHARS]))
+    found.extend(_dates(plain))
+    return found
+
+
+def term_id(term: str) -> int:
+    """Return the term's unsigned 32-bit id, the same on every machine."""
+    return zlib.crc32(term.encode("utf-8", "surrogatepass"))
+
+
+def is_compound(term: str) -> bool:
+    """Return whether a term is an identifier kept whole, whose parts are terms of their own."""
+    return _SEPARATORS.search(term) is not None and term.isascii()
+
+
+def weighted(counts: Mapping[str, float]) -> SparseVector:
+    """Return BM25 document weights tf*(k1+1)/(tf+k1); `counts` are term frequencies, fractions allowed."""
+    values: dict[int, float] = {}
+    for term, count in counts.items():
+        key = term_id(term)
+        values[key] = values.get(key, 0.0) + count * (K1 + 1) / (count + K1)
+    return SparseVector(tuple(values), tuple(values.values()))
+
+
+def query_terms(text: str) -> SparseVector:
+    """Return weight 1 for every distinct term of a query."""
+    return unweighted(terms(text))
+
+
+def unweighted(found: Iterable[str]) -> SparseVector:
+    """Return weight 1 for every distinct term."""
+    ids = tuple(dict.fromkeys(term_id(term) for term in found))
+    return SparseVector(ids, (1.0,) * len(ids))
+
+
+def phrases(text: str) -> tuple[str, ...]:
+    """Return what stands in double or Chinese quotation marks, normalised, each once.
+
+    >>> phrases('who said "Ship It" and 「先写测试」?')
+    ('ship it', '先写测试')
+    """
+    found = (" ".join(normal(next(filter(None, groups))).split()) for groups in _QUOTED.findall(text))
+    return tuple(dict.fromkeys(phrase for phrase in found if phrase))[:MAX_PHRASES]
+
+
+def holds(text: str, phrase: str) -> bool:
+    """Return whether normalised text holds a phrase; a single letter or digit must stand alone, or "2" is in "2024"."""
+    if len(phrase) > 1 or not phrase.isascii() or not phrase.isalnum():
+        return phrase in text
+    return re.search(rf"(?<![a-z0-9]){phrase}(?![a-z0-9])", text) is not None
+
+
+def is_chinese(text: str) -> bool:
+    """Return whether more than 15 % of the characters are CJK: which of the two vector means applies."""
+    return not text.isascii() and 20 * len(_HAN.findall(text)) > 3 * len(text)
+
+
+_HAN = re.compile(rf"[{CJK}]")

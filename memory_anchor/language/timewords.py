@@ -1,0 +1,480 @@
+"""Time words of a query, Chinese and English, as one range of instants.
+
+Own rules first: they cover what people ask a memory ("上周完成了什么", "what did we fix yesterday", "两周前的周三",
+"the end of last month", "between March and May") in microseconds and know the rules we promise (weeks start on Monday,
+days are the caller's). Only a date they do not read, such as 05/08/2023, is given to dateparser, which takes a tenth
+of a second to load.
+
+A rule reads a base ("last month", "2024年"); what stands beside it refines it ("the end of", "夏天"); two of them with
+"to" or "到" between are one range; "since", "before" and their like open it to one side. What hangs on now ("last
+week") is hard: it filters, unless it may be what is asked for (`timesaid`). A calendar date is not: a memory *about*
+May 2023 may have been told in June, and neither is the future or a bare "Friday", so these only count in favour. Of
+several expressions a hard one counts before others, then a date, then a weekday or a duration, then what names no
+number; of equals the first. What is quoted is not read. Ranges are half-open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from memory_anchor.language import timespans as spans
+from memory_anchor.language.bounded import bounded
+from memory_anchor.language.terms import terms
+from memory_anchor.language.timerules import (
+    BARE,
+    DATED,
+    HAN_NUMBER,
+    HAN_PARTS,
+    HAN_WEEK,
+    HAN_WEEKDAYS,
+    HARD,
+    HOLIDAYS,
+    IF_TOLD,
+    MONTH,
+    NOT_WEEKDAY,
+    NUMBER,
+    ORDINAL,
+    ORDINALS,
+    PARTS,
+    RULES,
+    SEASON,
+    VAGUE,
+    WEEKDAY,
+    WEEKDAYS,
+    YEAR,
+    calendar,
+    number,
+    says_no_number,
+)
+from memory_anchor.language.timesaid import (
+    is_name,
+    joint,
+    states_a_rule,
+    tells_of_the_past,
+    tells_of_the_present,
+    unquoted,
+)
+from memory_anchor.language.timespans import Span
+
+MAX_QUERY_CHARS = 2_000
+"""Time words are looked for in the beginning of a query only."""
+LED_CHARS = 80
+"""What leads to an expression stands in so many characters before it."""
+MAX_FOUND = 50
+"""Expressions of one query that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWords:
+    """What a query says about time. start, end: half-open, aware UTC. text: the words themselves.
+
+    is_hard: nothing outside is meant. rest: the query asks for something besides the time and that it happened.
+    remaining: the query without the words that filter or are vague, which no memory says of itself; a calendar date and
+    what may be the topic stay in it. Empty when nothing else was said.
+    """
+
+    start: datetime
+    end: datetime
+    text: str
+    is_hard: bool
+    rest: bool
+    remaining: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Expression:
+    """One expression: where it stands in the query, what it means, and whether a year was said."""
+
+    first: int
+    last: int
+    span: Span
+    level: int
+    has_year: bool = False
+    is_range: bool = False
+
+    @property
+    def hangs_on_now(self) -> bool:
+        return self.level in (HARD, VAGUE)
+
+    def is_to_come(self, now: datetime) -> bool:
+        return not isinstance(self.span[0], datetime) and self.span[0] > now.date()
+
+
+def _part_behind(span: Span, found: re.Match[str]) -> Span | None:
+    part = found["it"] or found["part"] or found["mid"]
+    return spans.part_of(span, HAN_PARTS[part])
+
+
+def _beside(span: Span, found: re.Match[str]) -> Span | None:
+    """Read "the week before", "two days after" or "the Sunday before" what `span` is."""
+    is_before = found["side"].lower() == "before"
+    if found["weekday"]:
+        wanted = WEEKDAYS.index(found["weekday"].lower()[:3])
+        last, next_ = span[0] - timedelta(days=1), span[1]
+        return spans.day(
+            last - timedelta(days=(last.weekday() - wanted) % 7)
+            if is_before
+            else next_ + timedelta(days=(wanted - next_.weekday()) % 7)
+        )
+    days = (number(found["n"] or "1") or 1) * {"day": 1, "month": 30}.get(found["unit"].lower(), 7)
+    return (span[0] - timedelta(days=days), span[0]) if is_before else (span[1], span[1] + timedelta(days=days))
+
+
+# --- what stands beside an expression ------------------------------------------------------------------------------
+
+Refiner = Callable[[Span, re.Match[str]], Span | None]
+
+
+def _holiday_of(days: tuple[int, int, int]) -> Refiner:
+    return lambda span, _: spans.days_of(span, *days)
+
+
+_BEHIND: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
+    (bounded(pattern, re.IGNORECASE), refine)
+    for pattern, refine in (
+        (
+            rf"(?:(?:\s*+的)?\s*+{HAN_WEEK}|(?<=[周期拜]))(?P<it>[一二三四五六日天])(?![个次些直共起样般定人条项件位])"
+            rf"{NOT_WEEKDAY}",
+            lambda span, found: spans.weekday_of(span, HAN_WEEKDAYS[found["it"]]),
+        ),
+        (r"(?:(?:\s*+的)?\s*+周末|(?<=周)末)", lambda span, _: spans.weekend_of(span)),
+        (
+            r"(?:\s*+的)?\s*+第?(?P<it>[一二三四1-4])季度|\s*Q(?P<q>[1-4])(?!\d)",
+            lambda span, found: spans.quarter_of(span, number(found["it"] or found["q"]) or 0),
+        ),
+        (r"(?:\s*+的)?\s*+(?P<it>[春夏秋冬])[天季]", lambda span, found: spans.season_of(span, found["it"])),
+        (r"(?:\s*+的)?\s*+(?P<it>[上下])半[年月]", lambda span, found: spans.half_of(span, "上下".index(found["it"]))),
+        (
+            rf"(?:\s*+的)?\s*+(?P<it>{HAN_NUMBER})\s*月份?",
+            lambda span, found: spans.month_of(span, number(found["it"]) or 0),
+        ),
+        (
+            rf"(?:\s*+的)?\s*+(?P<it>{HAN_NUMBER})\s*[日号]",
+            lambda span, found: spans.day_of(span, number(found["it"]) or 0),
+        ),
+        (r"(?:\s*+的)?\s*+(?P<it>[上中下])旬|[年月]?(?P<part>[初底末])(?!级)|年(?P<mid>中)", _part_behind),
+        *((rf"(?:\s*+的)?\s*+{name}", _holiday_of(days)) for name, days in HOLIDAYS),
+    )
+)
+_BEFORE: tuple[tuple[re.Pattern[str], Refiner], ...] = tuple(
+    (bounded(rf"\b(?:{pattern})\Z", re.IGNORECASE), refine)
+    for pattern, refine in (
+        (
+            rf"(?:the |on )*{WEEKDAY},?(?: of| in)? (?:the )?",
+            lambda span, found: spans.weekday_of(span, WEEKDAYS.index(found["weekday"].lower()[:3])),
+        ),
+        (
+            r"(?:at |in |around |by )?(?:the )?"
+            r"(?:(?P<it>early|late|mid)(?: in)?[ -]|(?P<of>beginning|start|middle|end) of )(?:the )?",
+            lambda span, found: spans.part_of(span, PARTS[(found["it"] or found["of"]).lower()]),
+        ),
+        (
+            rf"(?:on )?(?:the )?(?:{WEEKDAY}|(?:{NUMBER} )?(?P<unit>day|week|weekend|month)s?) "
+            r"(?P<side>before|after) (?:the )?",
+            _beside,
+        ),
+        (
+            r"(?:the )?(?P<it>first|second) half of (?:the )?",
+            lambda span, found: spans.half_of(span, ORDINALS[found["it"].lower()] - 1),
+        ),
+        (
+            r"(?:Q(?P<it>[1-4])|(?:the )?(?P<word>first|second|third|fourth|last) quarter)(?: of|,|/)? ?",
+            lambda span, found: spans.quarter_of(span, number(found["it"] or "") or ORDINALS[found["word"].lower()]),
+        ),
+        (
+            rf"(?:in )?(?:the )?{SEASON}(?: of)? ",
+            lambda span, found: spans.season_of(span, found["season"].lower()),
+        ),
+        (
+            rf"(?:on )?(?:the )?(?P<it>\d{{1,2}}){ORDINAL} of ",
+            lambda span, found: spans.day_of(span, int(found["it"])),
+        ),
+        *((rf"(?:at |on )?{name}(?:,| of|,? in)? (?:the )?", _holiday_of(days)) for name, days in HOLIDAYS),
+    )
+)
+_REFINED_AT_MOST = 3
+"""Refinements of one expression: "the first Friday" of "the end of" "last month" is as deep as speech goes."""
+_TO = bounded(r"\s*(?:起?[到至]|~|—|–|-|\bto\b|\buntil\b|\btill\b|\bthrough\b)\s*(?:the )?\Z", re.IGNORECASE)
+_AND = bounded(r"\s*\band (?:the )?\Z|\s*和\Z", re.IGNORECASE)
+_BETWEEN = bounded(r"\b(?:between|from) (?:the )?\Z|[从在自]\Z", re.IGNORECASE)
+_NEXT_MONTH = bounded(rf"\s*(?:to|and|until|till|through|-|–) {MONTH}(?: {YEAR})?", re.IGNORECASE)
+_SINCE = bounded(r"(?:\bsince|\bless than|自从?|从)\s*(?:the )?\Z", re.IGNORECASE)
+_ON = bounded(r"\s+on(?:wards?)?\b(?=\s*(?:[?.,!]|\Z))|\s+onwards?\b", re.IGNORECASE)
+_AFTER = bounded(r"\bafter\s*(?:the )?\Z", re.IGNORECASE)
+_AFTER_BEHIND = bounded(r"\s*(?:之后|以后)")
+_OWNS = bounded(r"['’]s\b")
+_SINCE_AFTER = bounded(
+    r"\s*(?:以来|起|到(?:现在|今天|目前)|至今|(?:up )?(?:to|until|till) (?:now|date|today))", re.IGNORECASE
+)
+_UNTIL_START = bounded(r"\bbefore\s*(?:the )?\Z", re.IGNORECASE)
+_UNTIL_START_AFTER = bounded(r"\s*(?:之前|以前)")
+_UNTIL_END = bounded(r"(?:\bmore than|\buntil|\btill|\bup to|截至|截止到?)\s*(?:the )?\Z", re.IGNORECASE)
+_UNTIL_END_AFTER = bounded(r"\s*为止")
+_OTHER_DATE = bounded(r"(?<![\d.])\d{1,2}[/.]\d{1,2}[/.](?:19|20)\d\d(?![\d.])")
+_LEADS = bounded(
+    r"(?:\b(?:in|on|at|over|during|within|from|for|of|by)\s+)?(?:\b(?:the|earlier|around|roughly|almost|nearly)\s+)?\Z|(?<![\u4e00-\u9fff])[在于从]\Z",
+    re.IGNORECASE,
+)
+_TRAILS = bounded(
+    r"(?:\s*(?:morning|afternoon|evening|night|so far)\b)?(?:['’]s\b)?"
+    r"(?:凌晨|[上中下]午(?![饭餐茶班休睡觉市场])|[早晚]上(?![线架班传课门车岗任新海]|报(?![错警名])|市(?!场)))?"
+    r"(?:以来|之内|以内|期间|(?:里面?|内)(?=[的做干完发改有都我谁哪]|\W|\Z))?"
+    r"(?:的(?![士哥]|确(?![认定诊立保])|黎波里))?",
+    re.IGNORECASE,
+)
+"""What only leads to a time word, and what only follows it and begins no other word: 昨天内存, 昨天晚上线, 昨天的士."""
+_LOOSE = bounded(r"\s+([?!,.;:？！，。；：])")
+_EDGES = " ,;:，、；：。"
+_GENERIC = frozenset(
+    (  # noqa: SIM905 - a word list reads better as prose
+        "fix done do did happen finish complet work made make chang log record event thing recent much anyth someth "
+        "everyth new updat progress activ show list tell give summari recap overview work stuff day pleas let see look "
+        "us s get want need know highlight achiev accomplish"
+    ).split()
+) | frozenset("么什了的做过些哪我们有发生完成都事情干啥吗修复改更新记录进展项目")
+"""Terms that ask what happened, and for nothing in particular."""
+_HAN_GENERIC = bounded(
+    r"工作|总结|小结|概括|概述|情况|内容|一下|列出|列举|列表|回顾|汇报|告诉|给我|看看|帮我|请|咱们?|大家|所有|全部|一切|搞定|忙|是"
+)
+"""Whole words that do the same."""
+
+
+def time_range(query: str, *, now: datetime, zone: str) -> TimeWords | None:
+    """Return what the query says about time as a range, or None.
+
+    now: aware. zone: the caller's IANA zone, in which days begin; an unknown name counts as UTC.
+    """
+    text = unquoted(query[:MAX_QUERY_CHARS])
+    here = now.astimezone(_zone(zone))
+    found = _joined(text, _apart(_outside_names(text, list(_expressions(text, here)))), here)
+    if any(one.is_to_come(here) for one in found) and not tells_of_the_past(text):  # "today and tomorrow" is talk
+        found = [replace(one, level=min(one.level, DATED)) for one in found]
+    if found:
+        chosen = min(found, key=lambda one: (-one.level, one.first))
+        others = [one for one in found if one is not chosen]
+        return _words(query, _opened(text, chosen, here), others, here)
+    if other := _OTHER_DATE.search(text):
+        import dateparser
+
+        if parsed := dateparser.parse(other.group(), languages=["en"]):
+            return _words(query, _Expression(*other.span(), spans.day(parsed.date()), DATED), [], here)
+    return None
+
+
+def _expressions(text: str, now: datetime) -> Iterator[_Expression]:
+    """Yield every expression of the text, refined by what stands beside it."""
+    yielded = 0
+    for pattern, reader, level in RULES:
+        for match in pattern.finditer(text):
+            try:
+                span = reader(match, now)
+            except (OverflowError, ValueError):  # 31 April, a year before 1
+                continue
+            if span is None or yielded >= MAX_FOUND:
+                continue
+            yielded += 1
+            groups = match.groupdict()
+            first = match.start("at") if groups.get("at") else match.start()
+            one = _Expression(first, match.end(), span, level, bool(groups.get("year")))
+            yield _refined(text, replace(one, level=_level(text, one, groups.get("n"), now)))
+
+
+def _level(text: str, found: _Expression, amount: str | None, now: datetime) -> int:
+    """Return how much an expression counts in this query."""
+    if says_no_number(amount):
+        return VAGUE
+    if found.level < HARD:
+        return found.level
+    if found.is_to_come(now):
+        return DATED  # it was recorded before
+    if is_name(text, found.first, found.last):
+        return BARE
+    if found.level == HARD or tells_of_the_past(text):
+        return HARD
+    asks_more = _asks_more(_without(text, [found]))
+    if found.level == IF_TOLD:
+        return BARE if asks_more or tells_of_the_present(text) else HARD
+    return BARE if asks_more and states_a_rule(text, found.last) else HARD
+
+
+def _outside_names(text: str, found: list[_Expression]) -> list[_Expression]:
+    """Return those that are no part of an identifier; "Monday-Wednesday" are two expressions and none."""
+    return [one for one in found if not any(_is_foreign(at, one, found) for at in joint(text, one.first, one.last))]
+
+
+def _is_foreign(at: int | None, one: _Expression, found: list[_Expression]) -> bool:
+    return at is not None and not any(other.first <= at <= other.last for other in found if other is not one)
+
+
+def _refined(text: str, found: _Expression) -> _Expression:
+    for _ in range(_REFINED_AT_MOST):
+        closer = _closer(text, found)
+        if closer is None:
+            break
+        found = closer
+    return found
+
+
+def _closer(text: str, found: _Expression) -> _Expression | None:
+    """Return the expression with the nearest refinement taken in, None when nothing fits any more."""
+    if isinstance(found.span[0], datetime) or found.level in (BARE, VAGUE):  # hours
+        return None
+    for pattern, refine in _BEHIND:
+        match = pattern.match(text, found.last)
+        if match and (span := _safely(refine, found.span, match)):
+            return replace(found, last=match.end(), span=span)
+    for pattern, refine in _BEFORE:
+        match = pattern.search(text, max(0, found.first - LED_CHARS), found.first)
+        if match and (span := _safely(refine, found.span, match)):
+            return replace(found, first=match.start(), span=span)
+    return None
+
+
+def _safely(refine: Refiner, span: Span, match: re.Match[str]) -> Span | None:
+    try:
+        return refine(span, match)
+    except (OverflowError, ValueError):
+        return None
+
+
+def _apart(found: list[_Expression]) -> list[_Expression]:
+    """Return those that overlap no longer one, in the order of the text; of equally long ones the first rule's."""
+    kept: list[_Expression] = []
+    for one in sorted(found, key=lambda one: one.first - one.last):
+        if all(one.last <= other.first or one.first >= other.last for other in kept):
+            kept.append(one)
+    return sorted(kept, key=lambda one: one.first)
+
+
+def _joined(text: str, found: list[_Expression], now: datetime) -> list[_Expression]:
+    """Return the expressions with every "A to B" made one."""
+    joined: list[_Expression] = []
+    for one in found:
+        before = joined[-1] if joined else None
+        if before is not None and _is_range(text, before, one) and (range_ := _range(before, one)):
+            joined[-1] = range_
+        else:
+            joined.append(one)
+    return [one if one.is_range else _with_month(text, one, now) for one in joined]
+
+
+def _is_range(text: str, one: _Expression, other: _Expression) -> bool:
+    between = text[: other.first][one.last :]
+    return bool(_TO.fullmatch(between) or (_AND.fullmatch(between) and _BETWEEN.search(text[: one.first])))
+
+
+def _with_month(text: str, one: _Expression, now: datetime) -> _Expression:
+    """Return "between March" with the "and May" behind it: a month's bare name means one only there."""
+    match = _NEXT_MONTH.match(text, one.last)
+    if match is None or not _BETWEEN.search(text[: one.first]) or isinstance(one.span[0], datetime):
+        return one
+    span = calendar(match, now)
+    end = _Expression(match.start(), match.end(), span, DATED, has_year=bool(match["year"])) if span else None
+    return (_range(one, end) or one) if end else one
+
+
+def _range(one: _Expression, other: _Expression) -> _Expression | None:
+    """Return both as one; a year that only one of them says is the other's as well. None when it runs backwards."""
+    first, last = one.span, other.span
+    if isinstance(first[0], datetime) or isinstance(last[0], datetime):
+        return None
+    if one.has_year and not other.has_year:
+        last = spans.in_year(last, first[0].year)
+        last = last if last[0] >= first[0] else spans.in_year(last, first[0].year + 1)
+    elif other.has_year and not one.has_year:
+        first = spans.in_year(first, last[0].year)
+    if first[0] > last[0]:
+        first = spans.in_year(first, last[0].year - 1)
+    if first[0] >= last[1]:
+        return None
+    level = min(max(one.level, DATED), max(other.level, DATED))
+    return _Expression(one.first, other.last, (first[0], last[1]), level, has_year=True, is_range=True)
+
+
+def _opened(text: str, found: _Expression, now: datetime) -> _Expression:
+    """Return the expression open to one side where the text says since, after, before or until."""
+    before, (start, end) = text[: found.first], found.span
+    if found.is_range:
+        return found
+    if word := _SINCE.search(before):
+        return replace(found, first=word.start(), span=_until_now(start, now), level=HARD)
+    if word := _SINCE_AFTER.match(text, found.last) or _ON.match(text, found.last):
+        return replace(found, last=word.end(), span=_until_now(start, now), level=HARD)
+    if word := _AFTER.search(before):
+        return _later(text, replace(found, first=word.start()), now)
+    if word := _AFTER_BEHIND.match(text, found.last):
+        return _later(text, replace(found, last=word.end()), now)
+    for pattern, bound in ((_UNTIL_START, start), (_UNTIL_END, end)):
+        if word := pattern.search(before):
+            return replace(found, first=word.start(), span=(spans.BEGINNING, bound))
+    for pattern, bound in ((_UNTIL_START_AFTER, start), (_UNTIL_END_AFTER, end)):
+        if word := pattern.match(text, found.last):
+            return replace(found, last=word.end(), span=(spans.BEGINNING, bound))
+    return found
+
+
+def _later(text: str, found: _Expression, now: datetime) -> _Expression:
+    """Return what begins when the expression ends; "after yesterday's meeting" begins with that day.
+
+    What is to come never filters, and a date or weekday only where the query says that something happened.
+    """
+    start, end = found.span
+    begin = start if isinstance(start, datetime) or _OWNS.match(text, found.last) else end
+    if _instant(begin, now) > now:
+        return replace(found, span=(begin, spans.END), level=min(found.level, DATED))
+    is_hard = found.level == HARD or not _asks_more(_without(text, [found])) or tells_of_the_past(text)
+    return replace(found, span=_until_now(begin, now), level=HARD if is_hard else found.level)
+
+
+def _until_now(start: date, now: datetime) -> Span:
+    begin = _instant(start, now)
+    return begin, max(now, begin) + timedelta(seconds=1)
+
+
+def _instant(at: date, now: datetime) -> datetime:
+    """Return the beginning of a day in the zone of `now`; an instant as it is."""
+    return at if isinstance(at, datetime) else datetime.combine(at, time.min, tzinfo=now.tzinfo)
+
+
+def _words(query: str, found: _Expression, others: list[_Expression], now: datetime) -> TimeWords | None:
+    start, end = (_instant(at, now).astimezone(UTC) for at in found.span)
+    if start >= end:
+        return None
+    hanging = [one for one in (found, *others) if one.hangs_on_now]
+    said = query[found.first : found.last].strip()
+    asks_more = _asks_more(_without(query, list({found, *hanging})))
+    is_habit = found.level == BARE and tells_of_the_present(query)
+    return TimeWords(start, end, said, found.level == HARD, asks_more or is_habit, _without(query, hanging))
+
+
+def _asks_more(text: str) -> bool:
+    return not all(_is_generic(term) for term in terms(_HAN_GENERIC.sub(" ", text)))
+
+
+def _is_generic(term: str) -> bool:
+    return term in _GENERIC or (len(term) == 2 and not term.isascii() and all(sign in _GENERIC for sign in term))
+
+
+def _without(query: str, cut: list[_Expression]) -> str:
+    """Return the query without these expressions and what only leads to them, white space tidied."""
+    for one in sorted(cut, key=lambda one: -one.first):
+        first, last = one.first, one.last
+        if led := _LEADS.search(query, max(0, first - LED_CHARS), first):
+            first = led.start()
+        if tail := _TRAILS.match(query, last):
+            last = tail.end()
+        gap = " " if query[:first][-1:].isascii() or query[last:][:1].isascii() else ""
+        query = query[:first] + gap + query[last:]
+    tidy = _LOOSE.sub(r"\1", " ".join(query.split())).strip(_EDGES) if cut else query.strip()
+    return tidy if any(sign.isalnum() for sign in tidy) else ""
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return ZoneInfo("UTC")

@@ -1,0 +1,143 @@
+"""Ranked memories to the snippets of an answer: bounded priors, near-duplicates folded, disputed pairs together."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from memory_anchor.activation import GREATEST, ActivationSettings, strength_of, strength_word
+from memory_anchor.language.persons import worded
+from memory_anchor.language.terms import normal, terms
+from memory_anchor.model import (
+    TRUST_OF_ORIGIN,
+    Citation,
+    Epistemic,
+    Layer,
+    Memory,
+    Origin,
+    RetrievedSnippet,
+    Scope,
+    Status,
+)
+
+FOLD_COSINE = 0.95
+"""Centred cosine from which two memories may be one snippet; one text said twice has 1."""
+FOLD_OVERLAP = 0.95
+"""Share of common terms they must have as well: a changed number or a negation is another memory."""
+_WORD = re.compile(r"\w+|[?%$€£¥°<>=+\-*/#]+")
+_ARTICLES = frozenset({"a", "an", "the", "its"})
+_IMPORTANCE, _USE, _PINNED, _CHECKED = 0.4, 0.25, 0.2, 0.15
+"""Shares of the prior; together 1. Use is logarithmic and full at `_FULL_USE` uses."""
+_FADED = 0.25
+"""What a memory faded to nothing loses of the prior, where age counts: as much as use can give."""
+_FULL_USE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One memory in the order of an answer. score: fused, higher is better. place: position among the candidates."""
+
+    memory: Memory
+    score: float
+    place: int
+    signals: Mapping[str, Any] = field(default_factory=dict)
+    siblings: tuple[Memory, ...] = ()
+
+
+def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST) -> float:
+    """Return what importance, use, pinning, verification and fading say in advance; 0 for a plain new memory.
+
+    strength: 0 to 100, where age counts. Between -1.25 and 1.
+    """
+    used = min(math.log1p(memory.usage.count) / math.log1p(_FULL_USE), 1.0) if counts_use else 0.0
+    checked = {Epistemic.VERIFIED: 1.0, Epistemic.REFUTED: -1.0}.get(memory.epistemic, 0.0) if memory.epistemic else 0.0
+    if memory.origin is Origin.DOCUMENT:
+        checked -= 0.5
+    told = _IMPORTANCE * 2 * (memory.importance - 0.5) + _USE * used + _PINNED * float(memory.pinned)
+    return told + _CHECKED * checked - _FADED * (1 - strength / GREATEST)
+
+
+def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> list[Ranked]:
+    """Return the list without near-duplicates; the first of each group keeps the others as siblings.
+
+    alike: (place, place) -> centred cosine, for the pairs worth comparing. Disputed memories are never folded.
+    """
+    kept: list[Ranked] = []
+    said: list[list[str]] = []
+    for candidate in ranked:
+        plain = _plain(candidate.memory.content)
+        same = next(
+            (
+                number
+                for number, other in enumerate(kept)
+                if _may_fold(other, candidate)
+                and (
+                    said[number] == plain
+                    or (
+                        alike.get((other.place, candidate.place), 0.0) >= FOLD_COSINE
+                        and _same_words(other.memory, candidate.memory)
+                    )
+                )
+            ),
+            None,
+        )
+        if same is None:
+            kept.append(candidate)
+            said.append(plain)
+        else:
+            kept[same] = replace(kept[same], siblings=(*kept[same].siblings, candidate.memory))
+    return kept
+
+
+def _may_fold(one: Ranked, other: Ranked) -> bool:
+    return Status.DISPUTED not in (one.memory.status, other.memory.status)
+
+
+def _plain(text: str) -> list[str]:
+    """Return what makes two texts one, articles and marks aside.
+
+    Their vectors may still differ: an event's holds the event before it.
+    """
+    return [word for word in _WORD.findall(normal(text)) if word not in _ARTICLES]
+
+
+def _same_words(one: Memory, other: Memory) -> bool:
+    first, second = set(terms(one.content)), set(terms(other.content))
+    return bool(first) and len(first & second) >= FOLD_OVERLAP * len(first | second)
+
+
+def snippet(
+    ranked: Ranked, *, reader: Scope, now: datetime, detail: bool, activation: ActivationSettings
+) -> RetrievedSnippet:
+    """Return the memory as an answer shows it to this reader; folded siblings are cited behind its own citations.
+
+    activation: how strength is counted in this store (`lifecycle.activation`).
+    """
+    memory = ranked.memory
+    cited = (_own_citation(memory), *memory.citations)
+    return RetrievedSnippet(
+        id=memory.id,
+        text=worded(memory, reader),
+        score=round(ranked.score, 4),
+        layer=memory.layer,
+        type=memory.type.value,
+        when=memory.happened_at,
+        tags=memory.tags,
+        status=memory.status,
+        strength=strength_word(strength_of(memory, now, activation)),
+        citations=(*cited, *(_own_citation(sibling) for sibling in ranked.siblings)),
+        signals=dict(ranked.signals) if detail else None,
+    )
+
+
+def _own_citation(memory: Memory) -> Citation:
+    return Citation(
+        kind="event" if memory.layer is Layer.EVENT_LOG else "memory_entry",
+        ref=memory.id,
+        observed_at=memory.happened_at,
+        trust=TRUST_OF_ORIGIN[memory.origin],
+    )

@@ -1,0 +1,112 @@
+"""Candidates of one search: what is found by words and by meaning in every layer.
+
+Where the mirror holds the whole store (this process alone writes to it, and it was read once), a search that is limited
+by nothing but who may read what finds them there, among the rows that are readable and current: no trip to the engine,
+which checks its filter on every vector and makes an object of every hit (10,000 memories: 0.7 ms instead of 6; 100,000:
+3 instead of 30). Any further limit, another store and the first seconds go to the engine, every filter pushed down. A
+layer that fails there is left out and said in a note; the others answer. Either way memories are checked once more
+before they are shown.
+
+Rejected: asking the engine for words while the query is embedded, and for the layers side by side: on two cores it took
+as long, since embedding and a single engine query keep both of them busy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.language.terms import phrases, query_terms
+from memory_anchor.model import Layer
+from memory_anchor.model import audiences as audiences_of
+from memory_anchor.ports import Hit
+from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
+from memory_anchor.recall.request import where_of
+from memory_anchor.recall.vector_rows import least
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from memory_anchor.model import Actor, Memory
+    from memory_anchor.ports import Matrix, MemoryStore
+    from memory_anchor.recall.inquiry import Inquiry
+    from memory_anchor.recall.mirror import Mirror, WordScores
+    from memory_anchor.recall.request import SearchRequest
+    from memory_anchor.where import Where
+
+CANDIDATES = 80
+"""Hits a channel and a collection: 64, 120, 200 and 400 measured the same (docs/retrieval.md)."""
+QUOTED = 1000
+"""Hits by words for a query that quotes: its phrase may stand in one of many memories with the same words."""
+LISTED_MAX = 2_000
+"""Memories of a period that are looked through for different ones."""
+WRITTEN_HERE = ("edge", "dict")
+"""Kinds of store that no other process writes to."""
+
+
+def readers_of(actor: Actor) -> tuple[str, ...]:
+    """Return the audiences an actor belongs to, as `Mirror.readable_in` wants them."""
+    return tuple(sorted(audiences_of(actor.scope)))
+
+
+def held(mirror: Mirror, inquiry: Inquiry, words: WordScores) -> NDArray[np.int64]:
+    """Return the rows of a whole mirror that an open request finds, sorted."""
+    request, question = inquiry.request, inquiry.question
+    readers = readers_of(inquiry.actor)
+    groups = [mirror.readable_in(layer.value, readers) for layer in request.searched()]
+    found = [group[words.scores[group] > 0] for group in groups]
+    found = [rows[least(-words.scores[rows], _depth(request))] for rows in found]
+    if question.row is not None:
+        found.append(mirror.nearest(question.row, question.script, groups, limit=CANDIDATES, using=question.using))
+    return np.unique(np.concatenate(found))
+
+
+def asked(store: MemoryStore, inquiry: Inquiry, row: Matrix | None) -> dict[str, str]:
+    """Return point id -> collection of everything the engine finds. row: what is near, None for words alone.
+
+    A sentence for each layer that failed goes into the notes: the next search may do better.
+    """
+    request = inquiry.request
+    words = query_terms(inquiry.question.text)
+    points: dict[str, str] = {}
+    for layer in request.searched():
+        name, where = layer.value, where_of(inquiry.actor, request, layer)
+        newest = "when" if layer is Layer.EVENT_LOG else "recorded_at"
+        try:
+            hits: list[Hit] = []
+            if inquiry.lists:
+                hits = [Hit(one.point_id, 0.0) for one in _newest(store, name, where, newest, inquiry.request.limit)]
+            else:
+                if row is not None:
+                    hits += store.nearest(name, row, where, limit=CANDIDATES, using=inquiry.question.using)
+                if words.indices:
+                    hits += store.matching(name, words, where, limit=_depth(request))
+        except MemoryAnchorError as error:
+            inquiry.notes[f"{name} was skipped: {error}"] = True
+            continue
+        points.update((hit.point_id, name) for hit in hits)
+    return points
+
+
+def _newest(store: MemoryStore, name: str, where: Where, by: str, wanted: int) -> list[Memory]:
+    """Return the newest of a period, so many that as many different texts as asked for are among them."""
+    depth = CANDIDATES
+    while True:
+        found = store.find(name, where, limit=depth, order_by=by, descending=True)
+        told = Counter[str]()
+        kept = []
+        for one in found:
+            told[one.content] += 1
+            if told[one.content] <= ROWS_OF_A_TEXT:
+                kept.append(one)
+        if len(told) >= wanted or len(found) < depth or depth >= LISTED_MAX:
+            return kept
+        depth *= 5
+
+
+def _depth(request: SearchRequest) -> int:
+    """Return how many hits by words are asked for."""
+    return QUOTED if phrases(request.query) else CANDIDATES

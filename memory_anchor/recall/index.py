@@ -1,0 +1,305 @@
+"""What searches read of the store, kept in step with it: the mirror, what waits to be embedded, and when both changed.
+
+Whoever writes calls `note_written`; everything else comes from the store, at once for what a search meets (`_fill`) or
+page by page behind (`warm`). The generation moves with every change, so that an answer kept from before is not given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
+from memory_anchor.language.indexing import embedded_text, searched_words
+from memory_anchor.model import FOUND_STATES, Memory, Status
+from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry
+from memory_anchor.recall.backlog import EmbeddingQueue
+from memory_anchor.recall.embedding import awaited_text, is_long
+from memory_anchor.recall.mirror import Mirror
+from memory_anchor.recall.request import SEARCHED
+from memory_anchor.where import OneOf, Where
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Matrix, MemoryStore, Snapshot
+    from memory_anchor.recall.meaning import QueryEmbedder
+
+DRAINED_BY_SEARCH = 3
+"""Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
+WARM_PAGE = 100
+"""Memories read in one go: about 10 ms in which a search waits."""
+MARKS_PAGE = 1000
+"""The same where only what may move of each is read."""
+WORTH_TAKING = 0.7
+"""Share of a snapshot that must still hold: what does not takes room in memory until the store is read anew."""
+KEPT_FROM = 2000
+"""Versions from which the mirror is worth a file; fewer are read in 0.3 s."""
+
+
+CURRENT = Where(all_of=(OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value)),))
+"""What the mirror holds."""
+
+
+class Index:
+    """Thread-safe; embedding and the store run outside its lock. snapshot: where the mirror lies between processes."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        meaning: QueryEmbedder,
+        stand_aside: Callable[[], None],
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        self._store, self._meaning, self._stand_aside = store, meaning, stand_aside
+        self._snapshot = snapshot
+        self._mirror = Mirror(meaning.identities)
+        self._lock = threading.RLock()
+        self._warming = threading.Lock()
+        self._generation = 0
+        self._is_cold = True
+        self._written_meanwhile: set[str] | None = None
+        self._counted: dict[str, tuple[int, int]] = {}
+        self._backlogs = {
+            name: EmbeddingQueue(store, one, partial(self._embedded, name), using=name)
+            for name, one in meaning.embedders.items()
+        }
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def entry_of(self, memory: Memory, *, embed: bool) -> Entry:
+        """Return the memory with the vectors to store it with.
+
+        embed: wait for a row, as facts do; a text of more than `AWAITED_TOKENS` gets it behind all the same.
+        """
+        own = embedded_text(memory)
+        found = self._meaning.written(own) if embed and awaited_text(own) == own else None
+        return Entry(memory, dict([found]) if found else {}, searched_words(memory))
+
+    def note_written(self, written: Memory | Entry) -> None:
+        """Take a stored version into account at once: cached answers go, words count, a missing row is queued."""
+        entry = written if isinstance(written, Entry) else Entry(written)
+        memory, collection = entry.memory, entry.memory.layer.value
+        if collection not in (layer.value for layer in SEARCHED):
+            return
+        with self._lock:
+            self._generation += 1
+            if self._written_meanwhile is not None:
+                self._written_meanwhile.add(memory.point_id)
+            known, era = memory.point_id in self._mirror.row_of, self._mirror.era
+            self._mirror.add(entry, collection)
+            self._is_cold |= self._mirror.era != era  # full of old versions: it began anew
+            fresh = isinstance(written, Entry) and not known and memory.state in FOUND_STATES
+            for name, backlog in self._backlogs.items():
+                if fresh and (name not in entry.vectors or is_long(memory)):
+                    backlog.add(collection, memory.point_id)
+
+    def invalidate(self) -> None:
+        """Drop every cached answer and all that is derived: after an import, a restore or a reindex."""
+        with self._lock:
+            self._generation += 1
+            self._mirror = self._next_mirror()
+            self._is_cold = True
+        if self._snapshot is not None:
+            self._snapshot.drop()
+
+    def warm(self) -> int:
+        """Read every current version into the mirror, page by page; return how many. Searching goes on meanwhile.
+
+        What the last process kept is taken first: then only what has changed since is read. The mirror is whole
+        afterwards, unless it was emptied meanwhile. A page is older than what was written since.
+        """
+        with self._warming:  # one at a time: what was written meanwhile is one reading's to know
+            with self._lock:
+                era, self._written_meanwhile = self._mirror.era, set()
+            try:
+                thawed = self._thawed()
+                read = self._caught_up(thawed, era) if thawed is not None else None
+                if read is None:
+                    read = sum(self._read_all(layer.value, era) for layer in SEARCHED)
+                with self._lock:
+                    self._mirror.is_whole = self._mirror.era == era
+            finally:
+                with self._lock:
+                    self._written_meanwhile = None
+        return read
+
+    def _read_all(self, collection: str, era: int) -> int:
+        """Read a collection into the mirror and return how many; it stops where the mirror is emptied meanwhile."""
+        read, after = 0, None
+        while True:
+            self._stand_aside()
+            page, after = self._store.scan(collection, CURRENT, page=WARM_PAGE, after=after, with_vectors=True)
+            if not self._taken_in(page, collection, era):
+                return read
+            read += len(page)
+            if after is None:
+                return read
+
+    def _taken_in(self, page: Sequence[Entry], collection: str, era: int) -> bool:
+        """Put what was read into the mirror, less what was written since; False where it was emptied meanwhile."""
+        entries = {entry.memory.point_id: entry for entry in page}
+        with self._lock:
+            if self._mirror.era != era:
+                return False
+            newer = self._written_meanwhile or set()
+            self._mirror.add_all({p: e for p, e in entries.items() if p not in newer}, collection)
+            self._mirror.sign()
+        return True
+
+    def keep(self) -> None:
+        """Leave the mirror to the next process, where it is whole and large enough. For the end of this one."""
+        with self._lock:
+            if self._snapshot is not None and self._mirror.is_whole and len(self._mirror) >= KEPT_FROM:
+                self._snapshot.put(self._mirror.frozen())
+
+    def _next_mirror(self) -> Mirror:
+        mirror = Mirror(self._meaning.identities)
+        mirror.era = self._mirror.era + 1
+        return mirror
+
+    def _thawed(self) -> Mirror | None:
+        """Return what the last process kept, nothing of it confirmed; None where there is nothing of use."""
+        arrays = self._snapshot.take() if self._snapshot is not None else None
+        if arrays is None:
+            return None
+        mirror = self._next_mirror()
+        try:
+            mirror.thaw(arrays)
+        except (KeyError, ValueError, TypeError):
+            return None
+        return mirror
+
+    def _caught_up(self, thawed: Mirror, era: int) -> int | None:
+        """Put a thawed mirror in place, confirmed by the store, and read what it lacks; return how many were seen.
+
+        None: too much of it is old, and the store is better read anew.
+
+        The store has the last word on each version: one that it does not show is not found, one that is new, or
+        has a vector now, is read, and so is what was written or met meanwhile.
+        """
+        seen, lacking = 0, dict[str, list[str]]()
+        for layer in SEARCHED:
+            after, lacking[layer.value] = None, []
+            while True:
+                self._stand_aside()
+                marks, after = self._store.marks(layer.value, CURRENT, page=MARKS_PAGE, after=after)
+                lacking[layer.value] += thawed.confirm(marks)
+                seen += len(marks)
+                if after is None:
+                    break
+        if thawed.settle() < WORTH_TAKING * len(thawed):
+            return None
+        with self._lock:
+            if self._mirror.era != era:
+                return seen
+            self._generation += 1
+            thawed.era = era
+            met = {*(self._written_meanwhile or ()), *thawed.missing(self._mirror.points)}
+            self._mirror, self._written_meanwhile = thawed, set()
+        for collection, points in lacking.items():
+            wanted = [*points, *met.difference(points)]
+            for start in range(0, len(wanted), WARM_PAGE):
+                self._stand_aside()
+                page = self._store.get(collection, wanted[start : start + WARM_PAGE], with_vectors=True)
+                if not self._taken_in(page, collection, era):
+                    return seen
+        return seen
+
+    def in_memory(self) -> dict[str, Any]:
+        """Return how many versions searches need not read from the store, and whether these are all that they ask."""
+        with self._lock:
+            return {"versions": len(self._mirror), "complete": self._mirror.is_whole}
+
+    def unembedded(self) -> int:
+        """Return how many searchable versions lack the row of the store's embedder; 0 without one."""
+        return self._backlogs[DENSE].unembedded() if DENSE in self._backlogs else 0
+
+    def embed_pending(self, limit: int) -> int:
+        """Embed up to `limit` memories that wait, writes of this process first; return how many were done.
+
+        Made for a background loop: its first call also reads the store into memory (`warm`).
+        Raises Unavailable, WrongEmbedder: nothing was done, the embedder cannot run now.
+        """
+        with self._lock:
+            is_cold, self._is_cold = self._is_cold, False
+        if is_cold:
+            try:
+                self.warm()
+            except MemoryAnchorError:
+                self._is_cold = True
+                raise
+        done = self._backlogs[DENSE_LOCAL].embed(limit) if DENSE_LOCAL in self._backlogs else 0
+        if DENSE in self._backlogs:
+            try:
+                done += self._backlogs[DENSE].embed(limit)
+            except (Unavailable, WrongEmbedder):
+                if not done:
+                    raise
+        return done
+
+    # --- for searches ----------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Embed the last few writes first; a longer backlog is left to the background and said in a note."""
+        for name, backlog in self._backlogs.items():
+            embedder = self._meaning.prompt[name]
+            if 0 < len(backlog) <= DRAINED_BY_SEARCH and embedder.available():
+                with contextlib.suppress(Unavailable, WrongEmbedder):  # `_question` tells
+                    backlog.embed(DRAINED_BY_SEARCH, by=embedder)
+
+    def _without_row(self, using: str) -> int:
+        """Return how many versions are found by words only, as far as is known; counted once a change."""
+        with self._lock:
+            if self._mirror.is_whole:
+                return self._mirror.without_row(using)
+            generation, counted = self._counted.get(using, (-1, 0))
+            if generation == self._generation:
+                return counted
+            generation = self._generation
+        try:
+            counted = self._backlogs[using].unembedded()
+        except MemoryAnchorError:  # the search itself says what failed
+            return len(self._backlogs[using])
+        with self._lock:
+            self._counted[using] = generation, counted
+        return counted
+
+    def _get(self, mirror: Mirror, points: Sequence[str]) -> dict[str, Memory]:
+        with self._lock:
+            rows = mirror.rows(points)
+            known = np.asarray([mirror.points[row] for row in rows.tolist()], dtype=object)
+            inside = {layer.value: known[mirror.within(rows, layer.value)].tolist() for layer in SEARCHED}
+        return {
+            entry.memory.point_id: entry.memory
+            for collection, wanted in inside.items()
+            if wanted
+            for entry in self._store.get(collection, wanted)
+        }
+
+    def _embedded(self, using: str, vectors: Mapping[str, Matrix]) -> None:
+        with self._lock:
+            self._generation += 1
+            self._mirror.set_vectors(vectors, using)
+            if self._written_meanwhile is not None:
+                self._written_meanwhile.update(vectors)
+        if self._snapshot is not None:
+            self._snapshot.drop()  # where this process has not taken it, it may hold older rows of these
+
+    def _filled(self, points: Mapping[str, str], mirror: Mirror | None = None) -> Mirror:
+        """Return this mirror, or that of now, once it knows these versions (point id -> collection).
+
+        One search goes on with one mirror, whatever takes its place meanwhile: rows are numbers of this one.
+        """
+        with self._lock:
+            mirror = self._mirror if mirror is None else mirror
+            missing = mirror.missing(points)
+        for layer in SEARCHED if missing else ():
+            wanted = [point for point in missing if points[point] == layer.value]
+            entries = self._store.get(layer.value, wanted, with_vectors=True)
+            with self._lock:
+                mirror.add_all({entry.memory.point_id: entry for entry in entries}, layer.value)
+        return mirror

@@ -1,0 +1,94 @@
+"""Rows for what is asked and what is written, from whichever embedder can give them now.
+
+With an embedder behind an API the bundled model keeps a second vector of every memory. What is written gets that one at
+once and the API's behind, so no acknowledged write waits for a network; what is asked goes to the API first and, when
+that fails, to the bundled model, which says so. The name of the vector goes with each row: rows of two models are never
+compared. Without a bundled model a write waits for one short try, and words alone serve until the API is back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cachetools import LRUCache
+
+from memory_anchor.errors import Unavailable, WrongEmbedder
+from memory_anchor.ports import DENSE, DENSE_LOCAL, Remembering
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Embedder, EmbedderIdentity, Matrix
+
+CACHED_DOCUMENTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRow:
+    """The row of a query and the vector it may be compared with; row None: words alone. note: what was gone without."""
+
+    row: Matrix | None
+    using: str = DENSE
+    note: str = ""
+
+
+class QueryEmbedder:
+    """Thread-safe; embedding runs outside its lock.
+
+    main: the store's embedder, None for words alone. local: the bundled model beside an API. prompt: `main` in one
+    short try, for whoever waits (default: `main`).
+    """
+
+    def __init__(self, main: Embedder | None, *, local: Embedder | None = None, prompt: Embedder | None = None) -> None:
+        named = ((DENSE, main), (DENSE_LOCAL, local if main is not None else None))
+        self.embedders: Mapping[str, Embedder] = {name: one for name, one in named if one is not None}
+        self.prompt: Mapping[str, Embedder] = self.embedders | ({DENSE: prompt} if main and prompt else {})
+        """The same, for whoever waits for the row."""
+        self._lock = threading.Lock()
+        self._documents: LRUCache[str, Matrix] = LRUCache(CACHED_DOCUMENTS)
+
+    @property
+    def identities(self) -> dict[str, EmbedderIdentity]:
+        """Return who makes which named vector."""
+        return {name: one.identity for name, one in self.embedders.items()}
+
+    def asked(self, query: str, *, topic: str = "", share: float = 0.0) -> QueryRow:
+        """Return the row of a query, `share` of it the topic's; a failing embedder is a note, never an error."""
+        failed = ""
+        for name in self.embedders:
+            try:
+                row = self._query(name, query)
+                if topic and share:
+                    row = (1 - share) * row + share * self._query(name, topic)
+            except (Unavailable, WrongEmbedder) as error:
+                failed = failed or str(error)
+                continue
+            return QueryRow(row, name, f"Searched by meaning with the bundled model: {failed}" if failed else "")
+        return QueryRow(None, note=f"Searched by words only: {failed or 'no embedder is configured.'}")
+
+    def forget(self, query: str) -> None:
+        """Let the rows of a query go: the next time it is asked they are made anew."""
+        for embedder in self.embedders.values():
+            if isinstance(embedder, Remembering):
+                embedder.forget(query)
+
+    def _query(self, name: str, text: str) -> Matrix:
+        row: Matrix = self.embedders[name].queries([text])[0]
+        return row
+
+    def written(self, text: str) -> tuple[str, Matrix] | None:
+        """Return the vector name and the row that a write waits for; None without an embedder.
+
+        A write and its search for neighbours ask for the same one in turn. Raises Unavailable, WrongEmbedder.
+        """
+        if not self.embedders:
+            return None
+        name = DENSE_LOCAL if DENSE_LOCAL in self.embedders else DENSE
+        with self._lock:
+            if text in self._documents:
+                return name, self._documents[text]
+        row: Matrix = self.prompt[name].documents([text])[0]
+        with self._lock:
+            self._documents[text] = row
+        return name, row

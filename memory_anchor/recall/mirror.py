@@ -1,0 +1,529 @@
+"""What ranking needs of each version, kept in memory: vector, words, place in its conversation. Derived, never truth.
+
+The mirror scores what a search finds, and finds it too once it is whole and nothing but the reader limits the search;
+the store finds with every other filter pushed down. It exists because fusion needs numbers that engines do not give
+(document frequencies of one project, the events beside a hit, a whole conversation's words) and because decoding
+hundreds of payloads a query costs more than the search. A row is added when a memory is written or first met; it costs
+about 0.8 kB at 384 dimensions. Only bookkeeping moves (state, audience, vector); content never does.
+
+Invariant: the mirror never has the last word on who may see what. Each memory is checked before it is shown.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import numpy as np
+
+from memory_anchor.hashing import stable_hash
+from memory_anchor.language.indexing import embedded_text, searched_words
+from memory_anchor.language.shape import shape_of
+from memory_anchor.language.terms import normal
+from memory_anchor.model import FOUND_STATES, Memory, Tag
+from memory_anchor.ports import DENSE, Entry, Mark, SparseVector
+from memory_anchor.recall.centring import Centring, script_of
+from memory_anchor.recall.vector_rows import VectorRows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from memory_anchor.ports import EmbedderIdentity, Matrix
+
+MAX_ROWS = 250_000
+"""Beyond this the mirror starts again from empty; rows come back as they are met."""
+FIRST_ROWS = 1024
+ROWS_OF_A_TEXT = 10
+"""The newest of as many rows with the very same text are candidates: what is told daily leaves room for the rest."""
+FARTHEST_NEXT = 3
+"""Sequence numbers further apart than this are not beside each other: what was between is not known here."""
+NONE = -1
+_TEXT_DIGITS = 15
+"""Hexadecimal digits of a text's hash that fit into 64 bits."""
+FORMAT = 1
+"""To be raised when a row is derived otherwise, or frozen otherwise."""
+_BY_ROW = (
+    "_live",
+    "_script",
+    "_project",
+    "_audience",
+    "_collection",
+    "_conversation",
+    "_after",
+    "_before",
+    "_group",
+    "_length",
+    "_happened",
+    "_shape",
+    "_text",
+)
+
+
+class _Names:
+    """Strings as small integers."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def id(self, name: str) -> int:
+        return self._ids.setdefault(name, len(self._ids))
+
+    def known(self, name: str) -> int:
+        return self._ids.get(name, NONE)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ids)
+
+
+@dataclass(slots=True)
+class _Postings:
+    rows: array[int] = field(default_factory=lambda: array("i"))
+    weights: array[float] = field(default_factory=lambda: array("f"))
+
+
+@dataclass(frozen=True, slots=True)
+class WordScores:
+    """Word evidence over the whole mirror for one query.
+
+    scores: (rows,) BM25 with the project's IDF. conversations: (conversations,) BM25 of whole conversations, aligned
+    with conversation numbers. idf, known: per query term, and whether the project has it at all.
+    """
+
+    scores: NDArray[np.float32]
+    conversations: NDArray[np.float32]
+    idf: NDArray[np.float64]
+    known: NDArray[np.bool_]
+
+
+def _text_of(memory: Memory) -> int:
+    """Return one number for all that is searched of a memory: what is told again is the same in everything."""
+    cited = (citation.ref for citation in memory.citations)
+    about = (memory.key, memory.where or "", "|".join(memory.who), "|".join(tag.name for tag in memory.tags), *cited)
+    return int(stable_hash(memory.content, *about)[:_TEXT_DIGITS], 16)
+
+
+class Mirror:
+    """Rows of one searcher's memories. Not thread-safe: the searcher holds its lock around every call.
+
+    identities: named vector -> who makes it. `using` names the vector that a method compares.
+    """
+
+    def __init__(self, identities: Mapping[str, EmbedderIdentity]) -> None:
+        self._identities = identities
+        self.era = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every row; they come back as they are met. `era` counts how often; `is_whole` is for the filler."""
+        self.era += 1
+        self.is_whole = False
+        self._rows_of = {name: VectorRows(identity, FIRST_ROWS) for name, identity in self._identities.items()}
+        self.row_of: dict[str, int] = {}
+        self.points: list[str] = []
+        self.ids: list[str] = []
+        self._groups: dict[tuple[str, ...], int] = {}
+        self._projects, self._audiences, self._conversations, self._collections = (_Names() for _ in range(4))
+        self._postings: dict[int, _Postings] = {}
+        self._talks: list[list[tuple[int, int]]] = []
+        self._tags: dict[int, tuple[Tag, ...]] = {}
+        self._live = np.zeros(FIRST_ROWS, dtype=bool)
+        self._script = np.zeros(FIRST_ROWS, dtype=np.int8)
+        self._project = np.full(FIRST_ROWS, NONE, dtype=np.int32)
+        self._audience = np.full(FIRST_ROWS, NONE, dtype=np.int32)
+        self._collection = np.full(FIRST_ROWS, NONE, dtype=np.int32)
+        self._conversation = np.full(FIRST_ROWS, NONE, dtype=np.int32)
+        self._after = np.full(FIRST_ROWS, NONE, dtype=np.int64)
+        self._before = np.full(FIRST_ROWS, NONE, dtype=np.int64)
+        self._group = np.full(FIRST_ROWS, NONE, dtype=np.int32)
+        self._length = np.zeros(FIRST_ROWS, dtype=np.float32)
+        self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
+        self._shape = np.zeros((FIRST_ROWS, 4), dtype=np.float32)
+        self._text = np.zeros(FIRST_ROWS, dtype=np.int64)
+        self._told: Counter[int] = Counter()
+        self._most_told = 0
+        self._counts: dict[str, tuple[NDArray[np.bool_], int, NDArray[np.float32]]] = {}
+        self._readable: dict[tuple[str, tuple[str, ...]], NDArray[np.int64]] = {}
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    # --- filling ---------------------------------------------------------------------------------------------------
+
+    def add(self, entry: Entry, collection: str) -> None:
+        """Take one version, or refresh what may have moved of a known one."""
+        self.add_all({entry.memory.point_id: entry}, collection)
+
+    def add_all(self, entries: Mapping[str, Entry], collection: str) -> None:
+        """Take versions by their points, as `add` does one; their vectors together, which takes a third of the time."""
+        self._moved()
+        for point, entry in entries.items():
+            memory = entry.memory
+            row = self.row_of.get(point)
+            if row is None:
+                row = self._new_row(memory, point, entry.words or searched_words(memory), collection)
+            self._live[row] = memory.state in FOUND_STATES
+            self._audience[row] = self._audiences.id(memory.audience)
+            self._seat(row, memory, collection)
+        for name in self._rows_of:
+            given = {point: entry.vectors[name] for point, entry in entries.items() if name in entry.vectors}
+            self.set_vectors(given, name)
+        rows = self.rows(list(entries))
+        for held in self._rows_of.values():  # the means follow what is found: a store read anew learns from no more
+            held.count(rows, self._live[rows], self._script[rows])
+
+    def set_vectors(self, vectors: Mapping[str, Matrix], using: str = DENSE) -> None:
+        """Give known versions their raw vectors; unknown ones are ignored."""
+        known = {row: vectors[point] for point in vectors if (row := self.row_of.get(point)) is not None}
+        if known and using in self._rows_of:
+            rows = np.fromiter(known, dtype=np.int64, count=len(known))
+            self._rows_of[using].put(rows, np.stack(list(known.values())), self._script[rows], counts=self._live[rows])
+
+    def sign(self) -> None:
+        """Make new vectors ready for `nearest`, which else does it itself."""
+        for held in self._rows_of.values():
+            held.sign(self._script[: len(self)])
+
+    def _moved(self) -> None:
+        self._counts.clear()
+        self._readable.clear()
+
+    def _new_row(self, memory: Memory, point: str, words: SparseVector, collection: str) -> int:
+        if len(self.points) >= MAX_ROWS:
+            self.clear()
+        row = len(self.points)
+        if row == len(self._live):
+            self._grow()
+        self.row_of[point] = row
+        self.points.append(point)
+        self.ids.append(memory.id)
+        self._group[row] = self._groups.setdefault(tuple(map(normal, memory.who)), len(self._groups))
+        scope = memory.scope
+        self._script[row] = script_of(embedded_text(memory))
+        self._project[row] = self._projects.id(f"{scope.account}|{scope.project}")
+        self._collection[row] = self._collections.id(collection)
+        self._length[row] = len(words.indices)
+        self._happened[row] = memory.happened_at.timestamp()
+        if memory.tags:
+            self._tags[row] = memory.tags
+        self._text[row] = text = _text_of(memory)
+        self._told[text] += 1
+        self._most_told = max(self._most_told, self._told[text])
+        shape = shape_of(memory.content)
+        self._shape[row] = (shape.asks, shape.tells_time, shape.tells_number, shape.said)
+        for term, weight in zip(words.indices, words.values, strict=True):
+            postings = self._postings.get(term)
+            if postings is None:
+                postings = self._postings[term] = _Postings()
+            postings.rows.append(row)
+            postings.weights.append(weight)
+        return row
+
+    def _seat(self, row: int, memory: Memory, collection: str) -> None:
+        """Put a row that is found into its talk, and take one out that is not: a talk closes around what left it.
+
+        An older version, or one that was archived, between two others would keep them from being neighbours.
+        """
+        scope, is_in = memory.scope, self._conversation[row] != NONE
+        if not scope.conversation or memory.conversation_seq is None:
+            return
+        if self._live[row] and not is_in:
+            day = memory.happened_at.date().isoformat()
+            talk = f"{collection}|{scope.account}|{scope.project}|{scope.conversation}|{day}"
+            self._join(row, self._conversations.id(talk), memory.conversation_seq)
+        elif is_in and not self._live[row]:
+            talk_rows = self._talks[int(self._conversation[row])]
+            position = next(at for at, (_, other) in enumerate(talk_rows) if other == row)
+            talk_rows.pop(position)
+            self._after[row] = self._before[row] = self._conversation[row] = NONE
+            self._meet(talk_rows, position - 1, position)
+
+    def _join(self, row: int, number: int, place: int) -> None:
+        """Put a row into its talk: one conversation on one day, so that a connection kept for weeks is not one talk."""
+        if number == len(self._talks):
+            self._talks.append([])
+        talk = self._talks[number]
+        position = bisect.bisect(talk, (place, row))
+        talk.insert(position, (place, row))
+        self._conversation[row] = number
+        self._meet(talk, position - 1, position)
+        self._meet(talk, position, position + 1)
+
+    def _meet(self, talk: Sequence[tuple[int, int]], left: int, right: int) -> None:
+        """Make two rows of a talk neighbours, where they are near enough; at an end the one that is left has none."""
+        if left >= 0 and right < len(talk):
+            (early, first), (late, second) = talk[left], talk[right]
+            is_next = late - early <= FARTHEST_NEXT
+            self._after[first], self._before[second] = (second, first) if is_next else (NONE, NONE)
+        elif left >= 0:
+            self._after[talk[left][1]] = NONE
+        elif right < len(talk):
+            self._before[talk[right][1]] = NONE
+
+    def _grow(self) -> None:
+        for held in self._rows_of.values():
+            held.grow()
+        for name in ("_live", "_script", "_project", "_audience", "_collection", "_shape", "_text"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
+        for name in ("_conversation", "_after", "_before", "_group", "_length", "_happened"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.full_like(old, NONE)]))
+
+    # --- between two processes -------------------------------------------------------------------------------------
+
+    def frozen(self) -> dict[str, NDArray[Any]]:
+        """Return everything as arrays, for `thaw` in another process; no text of a memory is among them."""
+        self.sign()
+        size, postings = len(self), self._postings.values()
+        told = {
+            "made_for": self._made_for(),
+            "ids": self.ids,
+            "groups": list(self._groups),
+            "names": [list(names) for names in self._named()],
+            "tags": {row: [(tag.name, tag.weight) for tag in tags] for row, tags in self._tags.items()},
+        }
+        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name)[:size] for name in _BY_ROW}
+        arrays |= {
+            "told": np.frombuffer(json.dumps(told).encode(), dtype=np.uint8),
+            "points": np.frombuffer(b"".join(UUID(point).bytes for point in self.points), dtype=np.uint8),
+            "terms": np.fromiter(self._postings, dtype=np.int64, count=len(postings)),
+            "held": np.fromiter((len(one.rows) for one in postings), dtype=np.int64, count=len(postings)),
+            "rows": np.frombuffer(b"".join(one.rows.tobytes() for one in postings), dtype=np.intc),
+            "weights": np.frombuffer(b"".join(one.weights.tobytes() for one in postings), dtype=np.float32),
+            "talks": np.asarray([(n, *turn) for n, talk in enumerate(self._talks) for turn in talk], dtype=np.int64),
+        }
+        for name, held in self._rows_of.items():
+            arrays |= {f"{name}.{part}": array for part, array in held.frozen(size).items()}
+        return arrays
+
+    def thaw(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take what `frozen` gave, in place of every row. Nothing is found until it is confirmed.
+
+        Raises ValueError, KeyError: it is of other embedders, or not of this kind.
+        """
+        told = json.loads(arrays["told"].tobytes())
+        if told["made_for"] != self._made_for():
+            raise ValueError("it is of another format, or of other embedders")
+        self.clear()
+        self.ids = told["ids"]
+        size, raw = len(self.ids), arrays["points"].tobytes()
+        self.points = [str(UUID(bytes=raw[start : start + 16])) for start in range(0, len(raw), 16)]
+        self.row_of = {point: row for row, point in enumerate(self.points)}
+        while len(self._live) < size:
+            self._grow()
+        for name in _BY_ROW:
+            getattr(self, name)[:size] = arrays[name]
+        self._told = Counter(self._text[:size].tolist())
+        self._most_told = max(self._told.values(), default=0)
+        self._groups = {tuple(who): number for number, who in enumerate(told["groups"])}
+        for names, given in zip(self._named(), told["names"], strict=True):
+            for name in given:
+                names.id(name)
+        self._tags = {int(row): tuple(Tag(*tag) for tag in tags) for row, tags in told["tags"].items()}
+        ends = np.cumsum(arrays["held"])
+        rows, weights = np.split(arrays["rows"], ends), np.split(arrays["weights"], ends)
+        for term, own, weight in zip(arrays["terms"].tolist(), rows, weights, strict=False):
+            self._postings[term] = _Postings(array("i", own.tobytes()), array("f", weight.tobytes()))
+        self._talks = [[] for _ in self._conversations]
+        for number, place, row in arrays["talks"].reshape(-1, 3).tolist():
+            self._talks[number].append((place, row))
+        for name, held in self._rows_of.items():
+            start = f"{name}."
+            held.thaw({part.removeprefix(start): arrays[part] for part in arrays if part.startswith(start)}, size)
+        self._live[:size] = False
+        self._confirmed = np.zeros(size, dtype=bool)
+
+    def _made_for(self) -> dict[str, Any]:
+        return {"format": FORMAT, "vectors": {name: asdict(identity) for name, identity in self._identities.items()}}
+
+    def _named(self) -> tuple[_Names, ...]:
+        return self._projects, self._audiences, self._conversations, self._collections
+
+    def confirm(self, marks: Sequence[Mark]) -> list[str]:
+        """Take what moved of thawed versions; return the points that are unknown here or lack a vector."""
+        self._moved()
+        known = {mark.point_id: self.row_of.get(mark.point_id, NONE) for mark in marks}
+        rows = np.fromiter(known.values(), dtype=np.int64, count=len(marks))
+        here = rows >= 0
+        complete = here.copy()
+        for held in self._rows_of.values():
+            complete &= held.embedded(rows)
+        self._confirmed[rows[here]] = True
+        self._live[rows[here]] = [mark.state in FOUND_STATES for mark in compress(marks, here)]
+        self._audience[rows[here]] = [self._audiences.id(mark.audience) for mark in compress(marks, here)]
+        return list(compress(known, ~complete))
+
+    def settle(self) -> int:
+        """Let go of what was not confirmed: the means learn from what is found, and talks close around the rest.
+
+        Return how many were confirmed.
+        """
+        rows = np.arange(len(self))
+        for held in self._rows_of.values():
+            held.count(rows, self._live[rows], self._script[rows])
+        left = np.flatnonzero(~self._confirmed)
+        for number in np.unique(self._conversation[left][self._conversation[left] >= 0]).tolist():
+            talk, self._talks[number] = self._talks[number], []
+            inside = [row for _, row in talk]
+            self._after[inside] = self._before[inside] = self._conversation[inside] = NONE
+            for place, row in talk:
+                if self._confirmed[row] and self._live[row]:
+                    self._join(row, number, place)
+        return int(self._confirmed.sum())
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def missing(self, points: Iterable[str]) -> list[str]:
+        """Return the points that have no row yet."""
+        return [point for point in points if point not in self.row_of]
+
+    def rows(self, points: Sequence[str]) -> NDArray[np.int64]:
+        """Return the rows of known points, in the order given."""
+        return np.asarray([self.row_of[point] for point in points if point in self.row_of], dtype=np.int64)
+
+    def within(self, rows: NDArray[np.int64], collection: str) -> NDArray[np.bool_]:
+        """Return which rows are in this collection."""
+        return np.asarray(self._collection[rows] == self._collections.known(collection))
+
+    def centring(self, using: str = DENSE) -> Centring | None:
+        """Return the means of one embedder's rows; None where there is no such embedder."""
+        held = self._rows_of.get(using)
+        return None if held is None else held.centring
+
+    def nearest(
+        self, query: Matrix, script: int, groups: Sequence[NDArray[np.int64]], *, limit: int, using: str = DENSE
+    ) -> NDArray[np.int64]:
+        """Return the `limit` rows of each group nearest to a raw query row, in no order; those not embedded never."""
+        held = self._rows_of[using]
+        centred = held.centring.query(query, script)
+        return held.nearest(centred, groups, self._script[: len(self)], limit=limit)
+
+    def cosines(
+        self, query: Matrix, script: int, rows: NDArray[np.int64], *, using: str = DENSE
+    ) -> NDArray[np.float32]:
+        """Return the centred cosine of a raw query row with each row; NaN where a row is not embedded."""
+        held = self._rows_of[using]
+        return held.cosines(held.centring.query(query, script), rows, self._script[rows])
+
+    def cosines_as_document(
+        self, document: Matrix, script: int, rows: NDArray[np.int64], *, using: str = DENSE
+    ) -> NDArray[np.float32]:
+        """Return the centred cosine of a raw document row with each row; NaN where a row is not embedded."""
+        held = self._rows_of[using]
+        own = held.centring.documents(document[None, :], np.asarray([script], dtype=np.int8))[0]
+        return held.cosines(own, rows, self._script[rows])
+
+    def alike(self, rows: NDArray[np.int64], *, using: str = DENSE) -> NDArray[np.float32]:
+        """Return the (n, n) centred cosines among rows; 0 where one is not embedded."""
+        held = self._rows_of.get(using)
+        if held is None:
+            return np.zeros((len(rows), len(rows)), dtype=np.float32)
+        return held.alike(rows, self._script[rows])
+
+    def without_row(self, using: str = DENSE) -> int:
+        """Return how many live rows have no vector of this embedder."""
+        return self._rows_of[using].lacking(self._live[: len(self)])
+
+    def conversations(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the talk number of each row (a conversation on one day), -1 outside any."""
+        return self._conversation[rows]
+
+    def beside(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return (n, 4) live rows one after, one before, two after and two before in the same talk; -1 for none."""
+        after, before = self._step(self._after, rows), self._step(self._before, rows)
+        found = np.stack([after, before, self._step(self._after, after), self._step(self._before, before)], axis=1)
+        return np.where((found >= 0) & self._live[found], found, NONE)
+
+    @staticmethod
+    def _step(links: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.where(rows >= 0, links[rows], NONE)
+
+    def readable(self, rows: NDArray[np.int64], audiences: Iterable[str]) -> NDArray[np.bool_]:
+        """Return whether each row is live and for one of these audiences, as far as the mirror knows."""
+        allowed = [self._audiences.known(name) for name in audiences]
+        return self._live[rows] & np.isin(self._audience[rows], allowed)
+
+    def readable_in(self, collection: str, audiences: tuple[str, ...]) -> NDArray[np.int64]:
+        """Return the live rows of a collection that are for one of these audiences; kept until a write.
+
+        Of rows with one text the newest `ROWS_OF_A_TEXT`.
+        """
+        key = collection, audiences
+        if key not in self._readable:
+            inside = np.flatnonzero(self._collection[: len(self)] == self._collections.known(collection))
+            self._readable[key] = self._uncrowded(inside[self.readable(inside, audiences)])
+        return self._readable[key]
+
+    def _uncrowded(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self._most_told <= ROWS_OF_A_TEXT:
+            return rows
+        texts = self._text[rows]
+        order = np.lexsort((-self._happened[rows], texts))
+        starts = np.flatnonzero(np.diff(texts[order], prepend=-1))
+        place = np.arange(len(rows)) - np.repeat(starts, np.diff(starts, append=len(rows)))
+        return np.sort(rows[order[place < ROWS_OF_A_TEXT]])
+
+    def happened(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return when each happened, seconds since 1970."""
+        return self._happened[rows]
+
+    def people(self, rows: NDArray[np.int64]) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
+        """Return the distinct groups of people (lower case) of these rows and, for each row, which of them is its."""
+        present, which = np.unique(self._group[rows], return_inverse=True)
+        every = list(self._groups)
+        return [every[number] for number in present], which
+
+    def shapes(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return (n, 4): asks, tells a time, tells a number (0 or 1) and the log of how much is said."""
+        return self._shape[rows]
+
+    def tags(self, rows: NDArray[np.int64]) -> list[tuple[Tag, ...]]:
+        """Return the tags of each row."""
+        return [self._tags.get(row, ()) for row in rows.tolist()]
+
+    def words(self, term_ids: Sequence[int], project: str) -> WordScores:
+        """Return BM25 over every row, with document frequencies of this project (`account|project`) alone."""
+        from memory_anchor.recall.ranking import inverse_frequency, saturated
+
+        mine, count, lengths = self._project_counts(project)
+        places, talks = self._conversation[: len(self)], len(self._talks)
+        scores = np.zeros(len(self), dtype=np.float32)
+        whole = np.zeros(talks, dtype=np.float32)
+        heard = max(int((lengths > 0).sum()), 1)
+        frequencies = np.zeros(len(term_ids))
+        idf = np.zeros(len(term_ids))
+        for position, term in enumerate(term_ids):
+            postings = self._postings.get(term)
+            if postings is None:
+                idf[position] = inverse_frequency(np.zeros(1), count)[0]
+                continue
+            rows, weights = np.array(postings.rows), np.array(postings.weights)
+            own = mine[rows]
+            frequencies[position] = np.count_nonzero(own)
+            idf[position] = inverse_frequency(frequencies[position : position + 1], count)[0]
+            scores[rows] += weights * np.float32(idf[position])
+            if not talks:
+                continue
+            talk = places[rows[own]]
+            counts = np.bincount(talk[talk >= 0], minlength=talks).astype(np.float32)
+            if counts.any():
+                rarity = inverse_frequency(np.asarray([(counts > 0).sum()], dtype=float), heard)[0]
+                whole += saturated(counts, np.maximum(lengths, 1)) * np.float32(rarity)
+        return WordScores(scores, whole, idf, frequencies > 0)
+
+    def _project_counts(self, project: str) -> tuple[NDArray[np.bool_], int, NDArray[np.float32]]:
+        """Return which rows count for a project, how many, and how long each talk is; kept until a write."""
+        if project not in self._counts:
+            size, number = len(self), self._projects.known(project)
+            mine = (self._project[:size] == number) & self._live[:size]
+            inside = mine & (self._conversation[:size] >= 0)
+            lengths = np.bincount(self._conversation[:size][inside], self._length[:size][inside], len(self._talks))
+            self._counts[project] = mine, int(mine.sum()), lengths.astype(np.float32)
+        return self._counts[project]

@@ -1,0 +1,246 @@
+"""Candidates to scores: every signal of one search as aligned arrays, and their sum.
+
+Signals: meaning (centred cosine), words (BM25 times the query's coverage), and, only where events belong to a
+conversation, the events beside, the whole conversation's words and the named person. Relevance is judged apart from
+order: a candidate that neither means nor says enough of the query is left out, however well it ranks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memory_anchor.language.bounded import bounded
+from memory_anchor.language.shape import wants_number, wants_time
+from memory_anchor.language.terms import is_compound, normal, term_id, terms
+from memory_anchor.ports import DENSE
+from memory_anchor.recall import ranking
+from memory_anchor.recall.cooccurrence import affinity
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from memory_anchor.language.timewords import TimeWords
+    from memory_anchor.model import Layer
+    from memory_anchor.ports import Matrix
+    from memory_anchor.recall.mirror import Mirror, WordScores
+    from memory_anchor.recall.ranking import RankingWeights, Scores
+
+BESIDE = 60
+"""How many of the best candidates bring the events next to them along."""
+MIN_NAME_CHARS = 2
+FIRST_OF_SEVERAL = 0.6
+_TOGETHER = bounded(r"\s*(?:,|、|&|\+|and|or|和|与|跟|同)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """A query made ready: its script, distinct terms and normalised text, and its raw row once it is embedded.
+
+    using: the named vector that the row may be compared with. tags: how much it wants each tag, 0 to 1. leans: the
+    layer it points at.
+    """
+
+    text: str
+    script: int
+    terms: tuple[str, ...]
+    term_ids: tuple[int, ...]
+    project: str
+    row: Matrix | None = None
+    using: str = DENSE
+    tags: Mapping[str, float] = field(default_factory=dict)
+    leans: Layer | None = None
+
+    @classmethod
+    def of(cls, text: str, *, script: int, project: str) -> PreparedQuery:
+        found = tuple(dict.fromkeys(terms(text)))
+        return cls(normal(text), script, found, tuple(term_id(term) for term in found), project)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Aligned arrays, one place a candidate; `total` is what orders, `relevant` what may be shown.
+
+    mirror: whose rows they are. dense: centred cosine, NaN when not embedded. share: part of the query's IDF mass the
+    memory holds, 0 to about 2.
+    """
+
+    mirror: Mirror
+    rows: NDArray[np.int64]
+    total: Scores
+    dense: Scores
+    share: Scores
+    parts: dict[str, Scores]
+    relevant: NDArray[np.bool_]
+    coverage: float
+
+
+def score(
+    mirror: Mirror,
+    question: PreparedQuery,
+    rows: NDArray[np.int64],
+    words: WordScores,
+    *,
+    weights: RankingWeights,
+    readers: Collection[str] | None,
+    period: TimeWords | None,
+) -> Scored:
+    """Score these mirror rows, and the events beside the best of them, for the question and its words' scores.
+
+    readers: the audiences the caller holds, which events beside must be for; None leaves conversations out.
+    """
+    # A whole identifier that the project does not have is no gap: its parts are terms too.
+    counts = words.known | ~np.asarray([is_compound(term) for term in question.terms], dtype=bool)
+    mass = float(words.idf[counts].sum())
+    covered = ranking.coverage(float(words.idf[counts & words.known].sum()), mass)
+    dense = _dense(mirror, question, rows)
+    if readers is not None:
+        near = words.scores[rows] / max(float(words.scores.max(initial=0)), ranking.SPAN_EPSILON)
+        best = rows[np.argsort(-(covered * near + np.nan_to_num(dense)), kind="stable")[:BESIDE]]
+        added = np.setdiff1d(mirror.beside(best), np.append(rows, -1))
+        added = added[mirror.readable(added, readers)]
+        rows, dense = np.concatenate([rows, added]), np.concatenate([dense, _dense(mirror, question, added)])
+    share = np.asarray(words.scores[rows] / max(mass, ranking.SPAN_EPSILON), dtype=np.float32)
+    worded = ranking.scaled(words.scores[rows], low=0.0)
+    meaning = ranking.stretched(dense)
+    if question.row is not None:
+        # Not embedded yet is not far: until its row is there, a memory's words stand in for its meaning.
+        meaning = np.where(np.isnan(dense), worded, meaning)
+    parts = {
+        "dense": np.float32(weights.dense) * np.asarray(meaning, dtype=np.float32),
+        "words": np.float32(weights.words * covered) * worded,
+    }
+    base = np.asarray(parts["dense"] + parts["words"], dtype=np.float32)
+    shapes = mirror.shapes(rows)
+    named: Scores | None = None
+    if readers is not None:
+        links = _links(mirror, rows)
+        named = _named(mirror, question.text, rows)
+        parts |= _conversation_parts(mirror, rows, base, links, shapes, weights)
+        parts["name"] = np.float32(weights.name) * named
+        talks = np.append(ranking.scaled(words.conversations, low=0.0), np.float32(0))
+        parts["conversation"] = np.float32(weights.conversation * covered) * talks[mirror.conversations(rows)]
+        parts["alone"] = _alone(base, mirror.conversations(rows), weights, covered)
+    parts["asks"] = np.float32(-weights.asks) * shapes[:, 0]
+    parts["when"] = np.float32(weights.when * wants_time(question.text)) * shapes[:, 1]
+    parts["number"] = np.float32(weights.number * wants_number(question.text)) * shapes[:, 2]
+    parts["said"] = np.float32(weights.said) * shapes[:, 3]
+    if period is not None and not period.is_hard:
+        happened = mirror.happened(rows)
+        inside = (happened >= period.start.timestamp()) & (happened < period.end.timestamp())
+        parts["time"] = np.float32(weights.time) * inside.astype(np.float32)
+    if question.tags:
+        meets = [affinity(tags, question.tags) if tags else 0.0 for tags in mirror.tags(rows)]
+        parts["tags"] = np.float32(weights.tags) * np.asarray(meets, dtype=np.float32)
+    if question.leans is not None:
+        parts["layer"] = np.float32(weights.layer) * mirror.within(rows, question.leans.value).astype(np.float32)
+    total = np.asarray(sum(parts.values()), dtype=np.float32)
+    relevant = ranking.relevant(dense, share, weights, named=named)
+    if readers is not None:
+        relevant |= np.append(relevant, False)[links[:, :2]].any(axis=1)
+    return Scored(mirror, rows, total, dense, share, parts, relevant, covered)
+
+
+def listed(scored: Scored, *, events: NDArray[np.bool_]) -> Scored:
+    """Return the same candidates as a list of what lies in a period: events, then the rest, newest first.
+
+    "What happened today" resembles no memory, so that how near one is to these words says nothing. events: which
+    candidates are. Newest counts up to 1, an event 1 more.
+    """
+    count = len(scored.rows)
+    newest = np.argsort(np.argsort(scored.mirror.happened(scored.rows), kind="stable"), kind="stable")
+    total = (events + (newest + 1) / max(count, 1)).astype(np.float32)
+    parts = {"listed": total}
+    return replace(scored, total=total, parts=parts, relevant=np.ones(count, dtype=bool))
+
+
+def _dense(mirror: Mirror, question: PreparedQuery, rows: NDArray[np.int64]) -> Scores:
+    if question.row is None:
+        return np.full(len(rows), np.nan, dtype=np.float32)
+    return mirror.cosines(question.row, question.script, rows, using=question.using)
+
+
+def _conversation_parts(
+    mirror: Mirror,
+    rows: NDArray[np.int64],
+    base: Scores,
+    links: NDArray[np.int64],
+    shapes: NDArray[np.float32],
+    weights: RankingWeights,
+) -> dict[str, Scores]:
+    """Return what the events around each candidate add."""
+    shares = np.asarray([weights.next, 0.0, weights.near, weights.near], dtype=np.float32)
+    before = links[:, 1]
+    asked = np.append(shapes[:, 0], np.float32(0))[before]
+    given = np.append(base, np.float32(0))[before]
+    return {
+        "neighbours": ranking.from_neighbours(base, links, shares),
+        "answers": np.float32(weights.answers) * asked * given,
+        "talk": np.float32(weights.talk) * ranking.best_of_group(base, mirror.conversations(rows)),
+    }
+
+
+def _alone(base: Scores, talks: NDArray[np.int32], weights: RankingWeights, covered: float) -> Scores:
+    """Return what evidence outside any conversation gets where others have one: the most that a talk gives, in
+    proportion to its own score.
+
+    A fact is a talk of one; without this an event beside the answer outranks the fact that is the answer.
+    """
+    if not (talks >= 0).any():
+        return np.zeros_like(base)
+    most = weights.dense + weights.words * covered
+    share = weights.talk + weights.conversation * covered / max(most, ranking.SPAN_EPSILON)
+    return np.where(talks < 0, np.float32(share) * base, np.float32(0))
+
+
+def _links(mirror: Mirror, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return (n, 4) positions within `rows` of the events beside each, in the order of `Mirror.beside`; -1 for none."""
+    position = np.full(len(mirror) + 1, -1, dtype=np.int64)
+    position[rows] = np.arange(len(rows))
+    return np.asarray(position[mirror.beside(rows)])
+
+
+def _named(mirror: Mirror, query: str, rows: NDArray[np.int64]) -> Scores:
+    """Return 1 for rows in which the person whom the query names took part, 0 for the others.
+
+    With several people the first one counts, less ("what does Anna think of Tom's idea" is Anna's to answer); people
+    named side by side ("Anna and Tom") count for nothing.
+    """
+    groups, which = mirror.people(rows)
+    people = {name for group in groups for name in group if len(name) >= MIN_NAME_CHARS and name in query}
+    found = [(match.span(), name) for name in people if (match := _mention(query, name))]
+    if not found:
+        return np.zeros(len(rows), dtype=np.float32)
+    spans = sorted(found)
+    together = len(spans) > 1 and _TOGETHER.fullmatch(query[spans[0][0][1] : spans[1][0][0]])
+    weight = 1.0 if len(spans) == 1 else 0.0 if together else FIRST_OF_SEVERAL
+    return np.asarray([weight * (spans[0][1] in group) for group in groups], dtype=np.float32)[which]
+
+
+def _mention(query: str, name: str) -> re.Match[str] | None:
+    return re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", query)
+
+
+def signals(scored: Scored, places: Sequence[int], weights: RankingWeights) -> dict[int, dict[str, Any]]:
+    """Return what made each of these candidates rank where it does: per part its rank, what it measured and added."""
+    ranks = {}
+    for name, values in scored.parts.items():
+        rank = np.empty(len(values), dtype=np.int64)
+        rank[np.argsort(-values, kind="stable")] = np.arange(1, len(values) + 1)
+        ranks[name] = rank
+    measured: dict[str, Scores] = {"dense": scored.dense, "words": scored.share}
+    told: dict[int, dict[str, Any]] = {}
+    for place in places:
+        told[place] = {"coverage": round(scored.coverage, 3)}
+        for name, values in scored.parts.items():
+            part: dict[str, Any] = {"rank": int(ranks[name][place]), "added": round(float(values[place]), 4)}
+            if name in measured:
+                raw = float(measured[name][place])
+                part |= {"score": None if np.isnan(raw) else round(raw, 4), "weight": getattr(weights, name)}
+            if part["added"] or name in measured:
+                told[place][name] = part
+    return told

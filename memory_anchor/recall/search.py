@@ -1,0 +1,502 @@
+"""Search: candidates from the store, scores from the mirror, memories back from the store.
+
+Each layer's collection gives its nearest and its matching versions with every filter pushed down; the events beside the
+best of them join; `scoring` ranks them all together; only the memories that are returned are decoded, and each is
+checked once more against the request. Going on without something (no embedder, a layer that fails, events not yet
+embedded) is said in `notes`. Nothing relevant is an empty answer.
+
+Rejected: asking the engine to fuse (ranks only, and each engine its own way), and keeping decoded memories between
+searches (their usage and state move, and decoding the few that are shown costs under a millisecond).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
+from memory_anchor.language.indexing import phrase_text
+from memory_anchor.language.terms import holds, normal, phrases, terms
+from memory_anchor.language.timewords import TimeWords
+from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status
+from memory_anchor.model import audiences as audiences_of
+from memory_anchor.ports import DENSE, DENSE_LOCAL
+from memory_anchor.recall import candidates, ranking, scoring
+from memory_anchor.recall.assembling import Ranked, folded, prior, snippet
+from memory_anchor.recall.centring import script_of
+from memory_anchor.recall.cooccurrence import TagNeighbours
+from memory_anchor.recall.index import Index
+from memory_anchor.recall.inquiry import (
+    Inquiry,
+    Notes,
+    elsewhere,
+    is_outside,
+    nothing_like_it,
+    period_of,
+    tells_of,
+    words_of,
+)
+from memory_anchor.recall.meaning import QueryEmbedder
+from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
+from memory_anchor.recall.ranking import RankingWeights
+from memory_anchor.recall.request import SearchRequest, admits, refusal, where_of
+from memory_anchor.recall.reranking import DEADLINE_S, reranked
+from memory_anchor.recall.routing import leans_to
+from memory_anchor.recall.scoring import PreparedQuery, Scored
+from memory_anchor.where import OneOf
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore, Reranker, Snapshot
+    from memory_anchor.recall.mirror import Mirror, WordScores
+
+SMALL_PERIOD = timedelta(days=2)
+SMALL_PERIOD_HOLDS = 10
+"""A period so short, with so little in it, is told where nothing in it resembles the question."""
+SPARE = 4
+"""Memories read beyond the limit, for priors, folding and the last check."""
+ASKS_ABOUT_PHRASE = 2
+"""Terms beside a quoted phrase from which a query asks about it rather than for it."""
+PHRASE_PAGE = 200
+"""Memories read at once when a quoted phrase must match."""
+CACHED_ANSWERS = 256
+DEGRADED_TTL = timedelta(seconds=1)
+"""How long an answer is kept that lacks something: what was late or away may be back for the next question."""
+BEFORE_SIMILAR = 3
+"""Candidates read per similar memory asked for: raw and centred cosines order a little differently."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    generation: int
+    since: datetime
+    until: datetime
+    answer: SearchAnswer
+
+
+class Searcher(Index):
+    """Finds memories for an actor. Thread-safe; embedding and the store run outside its lock.
+
+    embedder None: words alone. conversation, fold_duplicates, priors: the switches of the settings. cache_ttl_s 0: no
+    answers are kept. lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector.
+    activation: how strength is counted. local, prompt: the embedders beside an API's (`QueryEmbedder`). tags: which
+    occur together. stand_aside: returns when no request waits, or soon (`Foreground`). snapshot: see `Index`.
+
+    Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
+    """
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        embedder: Embedder | None,
+        clock: Clock,
+        weights: RankingWeights | None = None,
+        *,
+        conversation: bool = True,
+        fold_duplicates: bool = True,
+        priors: bool = True,
+        cache_ttl_s: float = 60.0,
+        lens: float = 0.0,
+        reranker: Reranker | None = None,
+        rerank_deadline_s: float = DEADLINE_S,
+        activation: ActivationSettings = DEFAULTS,
+        local: Embedder | None = None,
+        prompt: Embedder | None = None,
+        tags: TagNeighbours | None = None,
+        stand_aside: Callable[[], None] = lambda: None,
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        self._tags = tags or TagNeighbours()
+        super().__init__(store, QueryEmbedder(embedder, local=local, prompt=prompt), stand_aside, snapshot)
+        self._clock = clock
+        self._lens, self._reranker, self._rerank_deadline_s = lens, reranker, rerank_deadline_s
+        self._weights, self._activation = weights or RankingWeights(), activation
+        self._conversation, self._fold, self._priors = conversation, fold_duplicates, priors
+        self._ttl = timedelta(seconds=cache_ttl_s)
+        self._answers: OrderedDict[Any, _Cached] = OrderedDict()
+        self._hits = self._misses = 0
+
+    # --- searching -------------------------------------------------------------------------------------------------
+
+    def search(self, actor: Actor, request: SearchRequest) -> SearchAnswer:
+        """Return the best snippets for an already validated request, best first; empty when nothing is relevant."""
+        now = self._clock.now()
+        key = (actor.scope, actor.zone, request)
+        with self._lock:
+            cached = self._answers.get(key)
+            if cached and cached.generation == self._generation and cached.since <= now < cached.until:
+                self._hits += 1
+                return cached.answer
+            self._misses += 1
+            generation = self._generation
+        notes: Notes = {}
+        answer = self._answer(actor, request, now, notes)
+        with self._lock:
+            if self._ttl:
+                kept = min(self._ttl, DEGRADED_TTL) if any(notes.values()) else self._ttl
+                self._answers[key] = _Cached(generation, now, now + kept, answer)
+            while len(self._answers) > CACHED_ANSWERS:
+                self._answers.popitem(last=False)
+        return answer
+
+    def forget(self, query: str) -> None:
+        """Let go of what is kept of a query, its answers and its rows: the next search for it takes its full time."""
+        request = SearchRequest(query)
+        for text in {query, words_of(request, period_of(Actor(), request, self._clock.now()))}:
+            self._meaning.forget(text)
+        with self._lock:
+            for key in [key for key in self._answers if key[2].query == query]:
+                del self._answers[key]
+
+    def cache_counts(self) -> tuple[int, int]:
+        """Return how many searches were answered from the cache so far, and how many were not."""
+        with self._lock:
+            return self._hits, self._misses
+
+    def _answer(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> SearchAnswer:
+        self._drain()
+        asked = self._inquiry(actor, request, now, notes)
+        period, using = asked.period, asked.question.using
+        if period is not None and period.is_hard:
+            found = self._ranked(asked.within(period))
+            if not found and period.rest:
+                found = self._elsewhere(asked)
+                if found:
+                    notes[elsewhere(period)] = False
+                else:
+                    found = self._lying_in(asked, period)
+        elif period is not None and not period.rest:
+            found = self._then(asked, period)
+        else:
+            found = self._ranked(asked)
+        if asked.question.row is not None and (waiting := self._without_row(using)):
+            notes[f"{waiting} memories are not embedded yet and are found by their words only."] = True
+        shown = {one.memory.id for one in found}
+        conflicts = {
+            (min(one.memory.id, other), max(one.memory.id, other))
+            for one in found
+            for other in one.memory.disputes
+            if other in shown
+        }
+        shaped = partial(snippet, reader=actor.scope, now=now, detail=request.detail, activation=self._activation)
+        snippets = tuple(shaped(one) for one in found)
+        return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
+
+    def _then(self, asked: Inquiry, period: TimeWords) -> list[Ranked]:
+        """Return what happened in a dated period, all that the query asks for, then what tells of it.
+
+        What is found otherwise stands in where nothing lies in the period.
+        """
+        limit = asked.request.limit
+        found = self._ranked(asked.within(period))
+        if len(found) == limit:
+            return found
+        about = self._ranked(asked)
+        shown = {one.memory.id for one in found}
+        told = [one for one in about if one.memory.id not in shown and tells_of(one.memory, period)]
+        return [*found, *told][:limit] or about
+
+    def _lying_in(self, asked: Inquiry, period: TimeWords) -> list[Ranked]:
+        """Return what lies in a small period of which nothing resembles the question, [] for a larger one.
+
+        "Why did we roll back on Thursday" may be answered by what that day holds, in words that are not the question's.
+        """
+        if period.end - period.start > SMALL_PERIOD:
+            return []
+        whole = replace(asked.within(period), period=replace(period, is_hard=True, rest=False))
+        whole = replace(whole, request=replace(whole.request, limit=SMALL_PERIOD_HOLDS + 1))
+        found = self._ranked(whole)
+        if len(found) > SMALL_PERIOD_HOLDS:
+            return []
+        if found:
+            asked.notes[nothing_like_it(period)] = False
+        return found[: asked.request.limit]
+
+    def _elsewhere(self, asked: Inquiry) -> list[Ranked]:
+        """Return what is found whatever the time; a text may use the very words that name it ("last summer")."""
+        whole = self._inquired(asked.actor, asked.request, asked.now, asked.notes, None)
+        return self._ranked(whole) or self._ranked(replace(asked, period=None))
+
+    def _inquiry(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> Inquiry:
+        """Return what is asked, made ready."""
+        return self._inquired(actor, request, now, notes, period_of(actor, request, now))
+
+    def _inquired(
+        self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, period: TimeWords | None
+    ) -> Inquiry:
+        """Return what is asked about this period; what is looked for is embedded here."""
+        text = words_of(request, period)
+        question = PreparedQuery.of(
+            text, script=script_of(text), project=f"{actor.scope.account}|{actor.scope.project}"
+        )
+        meant = self._meaning.asked(text, topic=request.topic, share=self._lens)
+        if meant.note:
+            notes[meant.note] = bool(self._meaning.embedders)  # without any, words alone are all there is
+        wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
+        leans = None if request.layers else leans_to(text)
+        question = replace(question, row=meant.row, using=meant.using, tags=wanted, leans=leans)
+        return Inquiry(actor, request, question, now, period, notes)
+
+    def _ranked(self, asked: Inquiry) -> list[Ranked]:
+        """Return what is found, in order and ready to be shown."""
+        scored, found = self._scored(asked)
+        if scored is None or not len(found):
+            return []
+        request = asked.request
+        if asked.lists:
+            scored = scoring.listed(scored, events=scored.mirror.within(scored.rows, Layer.EVENT_LOG.value))
+        ties = -scored.mirror.happened(scored.rows).astype(np.int64)
+        order = ranking.best_first(scored.total, ties)
+        order = order[scored.relevant[order]]
+        if phrases(request.query):
+            ranked = self._arranged(self._quoted(asked, scored, order), scored, asked.question)
+        else:
+            ranked = self._distinct(asked, scored, order)
+        if self._reranker is not None and ranked:
+            ranked, note = reranked(
+                self._reranker, request.query, ranked, share=self._weights.rerank, deadline_s=self._rerank_deadline_s
+            )
+            if note:
+                asked.notes[note] = True
+        return self._with_disputed(asked, ranked)
+
+    def _scored(self, asked: Inquiry, also: Memory | None = None) -> tuple[Scored | None, NDArray[np.int64]]:
+        """Return the scores of what is found by meaning or by words, every filter applied, and the rows found.
+
+        also: a memory that is scored whether it is found or not. Scores None: nothing to score. A row's place and its
+        words are taken under one lock, or a write between them would give rows that the words do not know.
+        """
+        mirror = self._filled({also.point_id: also.layer.value} if also is not None else {})
+        if asked.request.is_open and self._store.kind in candidates.WRITTEN_HERE:
+            with self._lock:
+                if mirror.is_whole:
+                    words = mirror.words(asked.question.term_ids, asked.question.project)
+                    return self._score(asked, mirror, candidates.held(mirror, asked, words), words, also)
+        points = candidates.asked(self._store, asked, None if asked.question.row is None else self._aimed(asked))
+        self._filled(points, mirror)
+        with self._lock:
+            words = mirror.words(asked.question.term_ids, asked.question.project)
+            return self._score(asked, mirror, np.sort(mirror.rows(list(points))), words, also)
+
+    def _score(
+        self, asked: Inquiry, mirror: Mirror, found: NDArray[np.int64], words: WordScores, also: Memory | None
+    ) -> tuple[Scored | None, NDArray[np.int64]]:
+        rows = found if also is None else np.union1d(found, mirror.rows([also.point_id]))
+        if not len(rows):
+            return None, found
+        talks = self._conversation and asked.request.as_of is None
+        readers = audiences_of(asked.actor.scope) if talks else None
+        weights, period = self._weights, asked.period
+        scored = scoring.score(mirror, asked.question, rows, words, weights=weights, readers=readers, period=period)
+        return scored, found
+
+    def _aimed(self, asked: Inquiry) -> Matrix:
+        """Return the query row less its mean: the engine's raw cosine then orders almost as the centred one does."""
+        question = asked.question
+        assert question.row is not None  # noqa: S101 - the caller looked
+        with self._lock:
+            centring = self._mirror.centring(question.using)
+            return question.row if centring is None else centring.query(question.row, question.script)
+
+    def _distinct(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
+        """Return the best of an order with near-duplicates folded, read on until there are as many as asked for."""
+        read: list[Ranked] = []
+        kept: list[Ranked] = []
+        page = asked.request.limit + SPARE
+        while len(order) and len(kept) < asked.request.limit:
+            read += self._read(asked, scored, order[:page])
+            kept = self._arranged(sorted(read, key=lambda one: -one.score), scored, asked.question)
+            order, page = order[page:], 2 * page
+        return kept
+
+    def _read(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
+        """Return the memories of an order, priors added, in their new order."""
+        request = asked.request
+        places = [int(place) for place in order]
+        points = [scored.mirror.points[int(scored.rows[place])] for place in places]
+        memories = self._get(scored.mirror, points)
+        signals = scoring.signals(scored, places, self._weights) if request.detail else {}
+        ranked = []
+        for place, point in zip(places, points, strict=True):
+            memory = memories.get(point)
+            if memory is None or not admits(asked.actor, request, memory, now=asked.now):
+                continue
+            bonus = self._prior(request, memory, asked.now)
+            told = {**signals[place], "prior": round(bonus, 4), **self._seen_through(request)} if request.detail else {}
+            ranked.append(Ranked(memory, float(scored.total[place]) + bonus, place, told))
+        return sorted(ranked, key=lambda one: (-one.score, one.memory.id))
+
+    def _quoted(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
+        """Return those that hold every quoted phrase, read page by page until there are some.
+
+        Where none does and the query asks about the phrase, the best of all stand in and a note says so.
+        """
+        query = asked.request.query
+        wanted = phrases(query)
+        read: list[Ranked] = []
+        for start in range(0, len(order), PHRASE_PAGE):
+            read += self._read(asked, scored, order[start : start + PHRASE_PAGE])
+            quoting = _quoting(read, query, wanted)
+            if quoting:
+                return quoting
+        among = "No memory" if len(order) < candidates.QUOTED else f"None of the {len(order)} likeliest memories"
+        asked.notes[f"{among} holds the quoted words."] = False
+        return read[:PHRASE_PAGE] if _asks_about(query, wanted) else []
+
+    def _prior(self, request: SearchRequest, memory: Memory, now: datetime) -> float:
+        if not self._priors:
+            return 0.0
+        strength = strength_of(memory, now, self._activation) if request.counts_age else GREATEST
+        return self._weights.prior * prior(memory, counts_use=request.counts_use, strength=strength)
+
+    def _seen_through(self, request: SearchRequest) -> dict[str, Any]:
+        """Return how the topic bent the query, for explain; nothing where it did not."""
+        return {"lens": {"topic": request.topic, "weight": self._lens}} if self._lens and request.topic else {}
+
+    def _arranged(self, ranked: list[Ranked], scored: Scored, question: PreparedQuery) -> list[Ranked]:
+        if not self._fold or len(ranked) < 2:
+            return ranked
+        with self._lock:
+            cosines = scored.mirror.alike(scored.rows[[one.place for one in ranked]], using=question.using)
+        alike = {
+            (ranked[first].place, ranked[second].place): float(cosines[first, second])
+            for first, second in zip(*np.nonzero(np.triu(cosines > 0, 1)), strict=True)
+        }
+        return folded(ranked, alike)
+
+    def _with_disputed(self, asked: Inquiry, ranked: list[Ranked]) -> list[Ranked]:
+        """Return the first `limit`, the other side of each disputed one right behind it; the last ones make room."""
+        limit = asked.request.limit
+        shown = {one.memory.id for one in ranked[:limit]}
+        sides: list[list[Ranked]] = []
+        for one in ranked[:limit]:
+            others = self._other_sides(asked, one, shown)
+            shown.update(other.memory.id for other in others)
+            sides.append([one, *others])
+        while sum(map(len, sides)) > limit and len(sides) > 1:
+            alone = [place for place, side in enumerate(sides) if len(side) == 1]
+            sides.pop(alone[-1] if alone else -1)
+        answer = [each for side in sides for each in side]
+        if len(answer) > limit:
+            asked.notes[f"{answer[0].memory.id} is disputed; a higher limit shows the other side too."] = False
+        return answer[:limit]
+
+    def _other_sides(self, asked: Inquiry, one: Ranked, shown: set[str]) -> list[Ranked]:
+        missing = [other for other in one.memory.disputes if other not in shown]
+        if one.memory.status is not Status.DISPUTED or not missing:
+            return []
+        where = where_of(asked.actor, asked.request, one.memory.layer).and_(OneOf("id", tuple(missing)))
+        others = self._store.find(one.memory.layer.value, where, limit=len(missing))
+        allowed = partial(admits, asked.actor, asked.request, now=asked.now)
+        return [Ranked(other, one.score, one.place) for other in others if allowed(other)]
+
+    def why_not(self, actor: Actor, request: SearchRequest, memory: Memory) -> dict[str, Any]:
+        """Return why this memory does or does not answer the request.
+
+        found: whether it is within the limit. rank: its place in the answer, from 1, were it long enough, else among
+        all that was scored. reason: a clause. signals: as in a detailed search, when it was scored.
+        """
+        now = self._clock.now()
+        if reason := refusal(actor, request, memory, now=now):
+            return {"found": False, "reason": reason}
+        notes: Notes = {}
+        answer = self._answer(actor, request, now, notes)
+        asked = self._inquiry(actor, request, now, notes)
+        period = asked.period
+        scored, found = self._scored(asked, also=memory)
+        assert scored is not None  # noqa: S101 - this memory is in it
+        own = int(scored.mirror.rows([memory.point_id])[0])
+        place = int(np.flatnonzero(scored.rows == own)[0])
+        signals = scoring.signals(scored, [place], self._weights)[place]
+        if any(one.id == memory.id for one in answer.snippets):
+            rank = next(number for number, one in enumerate(answer.snippets, 1) if one.id == memory.id)
+            return {"found": True, "reason": "it is among the answers", "rank": rank, "signals": signals}
+        # What the same search would show with room for all: what comes before it there is what comes before it.
+        everything = self._answer(actor, replace(request, limit=request.limit + len(scored.rows)), now, {}).snippets
+        rank = next((number for number, one in enumerate(everything, 1) if one.id == memory.id), 0)
+        same = next((one.id for one in everything if any(cited.ref == memory.id for cited in one.citations)), "")
+        if rank > request.limit:
+            reason = f"{rank - 1} others rank above it and {request.limit} are shown"
+        elif rank:
+            reason = "the other side of a disputed memory takes its place"
+        elif same:
+            reason = f"it says the same as {same}, which cites it"
+        elif period is not None and is_outside(actor, request, memory, period, now) and elsewhere(period) not in notes:
+            reason = f"it lies outside of {period.text!r}, which the query names"
+        elif not all(holds(phrase_text(memory), phrase) for phrase in phrases(request.query)):
+            reason = "it does not hold the quoted words"
+        elif own not in found and self._is_crowded_out(actor, scored.mirror, own, memory):
+            reason = f"the newest {ROWS_OF_A_TEXT} that say the very same stand for it"
+        elif own not in found:
+            reason = f"neither meaning nor words bring it among the first {candidates.CANDIDATES}"
+        else:
+            reason = "it is not relevant enough in meaning or in words"
+        rank = rank or 1 + int((scored.total > scored.total[place]).sum())
+        return {"found": False, "reason": reason, "rank": rank, "signals": signals}
+
+    def _is_crowded_out(self, actor: Actor, mirror: Mirror, row: int, memory: Memory) -> bool:
+        with self._lock:
+            return mirror.is_whole and row not in mirror.readable_in(memory.layer.value, candidates.readers_of(actor))
+
+    # --- similar memories ------------------------------------------------------------------------------------------
+
+    def similar(self, actor: Actor, text: str, *, layer: Layer, limit: int) -> list[tuple[Memory, float]]:
+        """Return the readable memories of a layer nearest to `text` as a memory, with their centred cosine, best first.
+
+        From 0.30 on they are related, from 0.55 on they may be the same fact (docs/retrieval.md). Pending ones too.
+        Empty without an embedder. Raises Unavailable: no embedder can run now.
+        """
+        found = self._meaning.written(text)
+        if found is None:
+            return []
+        using, row = found
+        request = SearchRequest(query=text, layers=(layer,), include_pending=True)
+        collection = layer.value
+        where = where_of(actor, request, layer)
+        hits = self._store.nearest(collection, row, where, limit=BEFORE_SIMILAR * limit, using=using)
+        mirror = self._filled({hit.point_id: collection for hit in hits})
+        with self._lock:
+            rows = mirror.rows([hit.point_id for hit in hits])
+            cosines = mirror.cosines_as_document(row, script_of(text), rows, using=using)
+            order = ranking.best_first(np.nan_to_num(cosines, nan=-1.0), rows)[:limit]
+            near = [(mirror.points[int(rows[place])], float(cosines[place])) for place in order]
+        memories = self._get(mirror, [point for point, _ in near])
+        now = self._clock.now()
+        return [
+            (memories[point], cosine)
+            for point, cosine in near
+            if point in memories and admits(actor, request, memories[point], now=now)
+        ]
+
+    def alike(self, memories: Sequence[Memory]) -> NDArray[np.float32]:
+        """Return the (n, n) centred cosines among stored versions, in their order; 0 where one is not embedded."""
+        mirror = self._filled({memory.point_id: memory.layer.value for memory in memories})
+        using = DENSE_LOCAL if DENSE_LOCAL in self._meaning.embedders else DENSE
+        with self._lock:
+            return mirror.alike(mirror.rows([memory.point_id for memory in memories]), using=using)
+
+
+def _quoting(ranked: list[Ranked], query: str, wanted: Sequence[str]) -> list[Ranked]:
+    """Return those that hold every quoted phrase.
+
+    When the query asks something about the phrase ("what did Anna learn from "Dune"?"), those whose context holds it
+    follow: the answer seldom repeats the title it is about.
+    """
+    own = [one for one in ranked if all(holds(phrase_text(one.memory), phrase) for phrase in wanted)]
+    if not _asks_about(query, wanted):
+        return own
+    shown = {one.memory.id for one in own}
+    around = (one for one in ranked if all(holds(normal(one.memory.context), phrase) for phrase in wanted))
+    return own + [one for one in around if one.memory.id not in shown]
+
+
+def _asks_about(query: str, wanted: Sequence[str]) -> bool:
+    """Return whether a query says enough besides its quoted phrases to be about them rather than for them."""
+    return len(set(terms(query)) - set(terms(" ".join(wanted)))) >= ASKS_ABOUT_PHRASE

@@ -1,0 +1,414 @@
+"""Domain value -> the JSON that tools, resources, HTTP and `--json` show. Pure.
+
+Fields at their default are left out, instants are UTC ISO 8601 ending in Z, text is verbatim. An answer stays under
+`ANSWER_BYTES_MAX`: lists lose their tail and a note says how to get the rest, since a client that cuts by itself shows
+a two-kilobyte preview instead. Rejected: dumping the dataclasses, because their names and defaults are ours to change
+and these are not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of
+from memory_anchor.context.context import BuiltContext
+from memory_anchor.identity import proposals
+from memory_anchor.ingest.remembering import Remembered
+from memory_anchor.language.persons import worded
+from memory_anchor.language.safety import FENCE_TAG
+from memory_anchor.model import (
+    TRUST_OF_ORIGIN,
+    Citation,
+    Constitution,
+    ContextCostReport,
+    Layer,
+    Memory,
+    OperationPassage,
+    Proposal,
+    RetrievedSnippet,
+    Scope,
+    SearchAnswer,
+    Status,
+    Tag,
+    Trust,
+    Visibility,
+    WriteMode,
+    WriteOutcome,
+)
+
+Json = dict[str, Any]
+
+ANSWER_BYTES_MAX = 99_000
+"""Under the 100,000 bytes promised; some clients replace larger results by a preview."""
+NOTE_BYTES = 400
+SCORE_DIGITS = 3
+CITATIONS_SHOWN = 3
+"""Of one snippet: a digest cites every event it tells; `get_memory` has them all."""
+
+
+def compact(answer: Mapping[str, Any]) -> str:
+    """Return the answer as one line of JSON text, Chinese as it is."""
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+
+
+def time_text(at: datetime, *, seconds: bool = False) -> str:
+    """Return an instant as UTC ISO 8601 with Z; whole seconds where it is only shown, exact where it may be asked for.
+
+    >>> time_text(datetime(2025, 12, 15, 12, 30, tzinfo=UTC))
+    '2025-12-15T12:30:00Z'
+    """
+    exact = at.astimezone(UTC).replace(tzinfo=None)
+    return f"{exact.isoformat(timespec='seconds' if seconds else 'auto')}Z"
+
+
+# --- writes ----------------------------------------------------------------------------------------------------
+
+
+def outcome(value: WriteOutcome) -> Json:
+    """Return {outcome, id, layer, status, reason, target_id?, similar?, redactions?}; id is null when rejected."""
+    shaped: Json = {
+        "outcome": value.outcome.value,
+        "id": value.id,
+        "layer": value.layer.value,
+        "status": value.status.value if value.status else None,
+        "reason": value.reason,
+    }
+    if value.target_id:
+        shaped["target_id"] = value.target_id
+    if value.similar:
+        shaped["similar"] = [
+            {"id": one.id, "text": one.text, "score": round(one.score, SCORE_DIGITS)} for one in value.similar
+        ]
+    if value.redactions:
+        shaped["redactions"] = list(value.redactions)
+    return shaped
+
+
+def outcomes(values: Sequence[WriteOutcome]) -> Json:
+    return shortened(
+        {"outcomes": [outcome(one) for one in values]}, "outcomes", "everything was written; search_events shows it"
+    )
+
+
+def remembered(done: Sequence[Remembered], notes: Sequence[str]) -> Json:
+    """Return {outcomes: [WriteOutcome with its episode], notes?}."""
+    shaped: Json = {
+        "outcomes": [
+            outcome(one.outcome) | {"episode": {"number": one.episode, "start": one.start, "end": one.end}}
+            for one in done
+        ]
+    }
+    if notes:
+        shaped["notes"] = list(notes)
+    return shortened(shaped, "outcomes", "everything was written; search_memory finds it")
+
+
+def proposal(value: Proposal) -> Json:
+    """Return {proposal_id, status, confirmations, required, how_to_approve, ...}."""
+    return {name: inner for name, inner in proposals.answer(value).items() if inner is not None}
+
+
+# --- memories --------------------------------------------------------------------------------------------------
+
+
+def memory(value: Memory, *, now: datetime, reader: Scope, activation: ActivationSettings = DEFAULTS) -> Json:
+    """Return a Memory, or an Event when it is one; `strength` is 0 to 100 at `now`, as `activation` counts it."""
+    shaped: Json = {
+        "id": value.id,
+        "key": value.key,
+        "content": value.content,
+        "layer": value.layer.value,
+        "type": value.type.value,
+        "status": value.status.value,
+        "strength": round(strength_of(value, now, activation)),
+        "confidence": value.confidence,
+        "importance": value.importance,
+        "origin": value.origin.value,
+        "scope": _scope(value.scope),
+        "version": value.version,
+        "valid_from": time_text(value.valid_from),
+        "recorded_at": time_text(value.recorded_at),
+    }
+    if value.layer is Layer.EVENT_LOG:
+        shaped["when"] = time_text(value.happened_at)
+    if not value.key:
+        del shaped["key"]
+    return shaped | _uncommon(value, reader)
+
+
+def event(value: Memory, *, reader: Scope) -> Json:
+    """Return an Event of a list, with nothing that most events have alike."""
+    shaped: Json = {
+        "id": value.id,
+        "key": value.key,
+        "content": worded(value, reader),
+        "layer": value.layer.value,
+        "type": value.type.value,
+        "when": time_text(value.happened_at),
+    }
+    if not value.key:
+        del shaped["key"]
+    if value.status is not Status.ACTIVE:
+        shaped["status"] = value.status.value
+    if TRUST_OF_ORIGIN[value.origin] is not Trust.AGENT:
+        shaped["origin"] = value.origin.value
+    return shaped | _uncommon(value, reader)
+
+
+def _uncommon(value: Memory, reader: Scope) -> Json:
+    """Return the fields that differ from their default."""
+    found: Json = {
+        "tags": [_tag(one) for one in value.tags],
+        "priority": value.priority if value.priority != 50 else None,
+        "sentiment": value.sentiment,
+        "write_mode": value.write_mode.value if value.write_mode is not WriteMode.TOOL_CALL else None,
+        "extractor_model": value.extractor_model,
+        "visibility": value.visibility.value if value.visibility is not Visibility.PROJECT else None,
+        "pinned": value.pinned or None,
+        "epistemic": value.epistemic.value if value.epistemic else None,
+        "previous_version_id": value.previous_version_id,
+        "access_count": value.usage.count or None,
+        "last_accessed_at": _time(value.usage.last_at),
+        "valid_to": _time(value.valid_to),
+        "recorded_to": _time(value.recorded_to),
+        "conversation_seq": value.conversation_seq,
+        "decay": {"half_life_days": value.half_life_days} if value.half_life_days else None,
+        "where": value.where,
+        "who": list(value.who),
+        "ttl_days": value.ttl_days,
+        "expires_at": _time(value.expires_at),
+        "promoted_to": value.promoted_to,
+        "disputes": list(value.disputes),
+        "citations": [citation(one, reader=reader) for one in value.citations],
+    }
+    return {name: inner for name, inner in found.items() if inner is not None and inner != []}
+
+
+def with_history(
+    current: Json,
+    versions: Sequence[Memory],
+    *,
+    now: datetime,
+    reader: Scope,
+    activation: ActivationSettings = DEFAULTS,
+) -> Json:
+    """Return a Memory with `versions`, oldest first; the newest ones when not all fit."""
+    told = [memory(one, now=now, reader=reader, activation=activation) for one in reversed(versions)]
+    shaped = shortened(current | {"versions": told}, "versions", "the newest; `memory-anchor history` has all")
+    shaped["versions"].reverse()
+    return shaped
+
+
+def events(values: Sequence[Memory], *, reader: Scope) -> Json:
+    return shortened(
+        {"events": [event(one, reader=reader) for one in values]}, "events", "ask again with a shorter time range"
+    )
+
+
+# --- recall ----------------------------------------------------------------------------------------------------
+
+
+def search_answer(value: SearchAnswer, *, reader: Scope) -> Json:
+    """Return {snippets, conflicts?, notes?}: best first, [] when nothing is relevant."""
+    shaped: Json = {"snippets": [snippet(one, reader=reader) for one in value.snippets]}
+    if value.conflicts:
+        shaped["conflicts"] = [list(pair) for pair in value.conflicts]
+    if value.notes:
+        shaped["notes"] = list(value.notes)
+    return shortened(shaped, "snippets", "ask again with a smaller limit or a narrower query")
+
+
+def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
+    """Return a RetrievedSnippet; `text` is the memory's content, whole, behind its speaker's name where it has one.
+
+    Five of them may cost 400 tokens beyond their texts, so weights of 1 and the trust `agent` go unsaid, and an agent's
+    memory that names its sources does not cite itself.
+    """
+    shaped: Json = {
+        "id": value.id,
+        "text": value.text,
+        "score": round(value.score, SCORE_DIGITS),
+        "layer": value.layer.value,
+        "type": value.type,
+    }
+    if value.when is not None:
+        shaped["when"] = time_text(value.when, seconds=True)
+    if value.tags:
+        shaped["tags"] = [_tag(one) if one.weight != 1 else {"name": one.name} for one in value.tags]
+    if value.status is not Status.ACTIVE:
+        shaped["status"] = value.status.value
+    shaped["strength"] = value.strength
+    sources = [one for one in value.citations if one.ref != value.id or one.trust is not Trust.AGENT]
+    if value.citations:
+        shown = (sources or value.citations)[:CITATIONS_SHOWN]
+        shaped["citations"] = [_cited(one, value, reader) for one in shown]
+    if value.signals is not None:
+        shaped["signals"] = dict(value.signals)
+    return shaped
+
+
+def _cited(cited: Citation, of: RetrievedSnippet, reader: Scope) -> Json:
+    """Return a citation without what the snippet says itself."""
+    shaped = citation(replace(cited, observed_at=None) if cited.observed_at == of.when else cited, reader=reader)
+    if cited.trust is Trust.AGENT:
+        del shaped["trust"]
+    return shaped
+
+
+def citation(value: Citation, *, reader: Scope) -> Json:
+    """Return a Citation. Its scope says only where it differs from the reader's."""
+    shaped: Json = {"kind": value.kind, "ref": value.ref}
+    if value.title:
+        shaped["title"] = value.title
+    locator = {
+        name: inner
+        for name in ("line_start", "line_end", "sha", "chunk_index")
+        if (inner := getattr(value.locator, name)) is not None
+    }
+    if locator:
+        shaped["locator"] = locator
+    if value.scope is not None and (elsewhere := _differences(value.scope, reader)):
+        shaped["scope"] = elsewhere
+    if value.observed_at is not None:
+        shaped["observed_at"] = time_text(value.observed_at, seconds=True)
+    shaped["trust"] = value.trust.value
+    for name in ("freshness", "variant", "index_version"):
+        if inner := getattr(value, name):
+            shaped[name] = inner
+    return shaped
+
+
+def operations(values: Sequence[OperationPassage]) -> Json:
+    """Return {operations: [{name, path, title, text, score}]}."""
+    found = [
+        {"name": one.name, "path": one.path, "title": one.title, "text": one.text, "score": one.score} for one in values
+    ]
+    return shortened({"operations": found}, "operations", "read the file at `path` for the rest")
+
+
+def constitution(value: Constitution) -> Json:
+    """Return {entries, version, tokens, warnings}: L0 whole, never cut."""
+    return {
+        "entries": [
+            {"id": one.id, "content": one.content, "priority": one.priority, "source": one.source}
+            for one in value.entries
+        ],
+        "version": value.version,
+        "tokens": value.tokens,
+        "warnings": list(value.warnings),
+    }
+
+
+def active(values: Mapping[str, tuple[Any, datetime]], *, now: datetime) -> Json:
+    """Return {values: {key: value}, expires_in_s: {key: seconds}}."""
+    kept = {key: value for key, (value, _) in values.items()}
+    left = {key: max(0, round((expires_at - now).total_seconds())) for key, (_, expires_at) in values.items()}
+    if len(compact({"values": kept}).encode()) <= ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(left).encode()):
+        return {"values": kept, "expires_in_s": left}
+    return {
+        "values": {},
+        "expires_in_s": left,
+        "notes": [f"{len(kept)} values exceed {ANSWER_BYTES_MAX} bytes; ask for one by its key"],
+    }
+
+
+# --- context ---------------------------------------------------------------------------------------------------
+
+
+def built_context(value: BuiltContext, *, reader: Scope) -> Json:
+    """Return {text, report, citations, report_id?, notes?}; a text too long ends after a whole quotation."""
+    shaped: Json = {
+        "text": value.text,
+        "report": report(value.report, reader=reader),
+        "citations": [citation(one, reader=reader) for one in value.citations],
+    }
+    shaped["report"].pop("citations", None)  # once is enough: they stand beside it
+    if value.report_id:
+        shaped["report_id"] = value.report_id
+    if value.notes:
+        shaped["notes"] = list(value.notes)
+    room = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(shaped | {"text": "", "citations": []}).encode())
+    if len(_encoded(value.text)) > room:
+        shaped["text"] = _cut_after_quotation(value.text, room)
+        shaped.setdefault("notes", []).append("the text was cut; ask again with a smaller budget_tokens")
+    return shortened(shaped, "citations", "the memories' ids stand in the text")
+
+
+def report(value: ContextCostReport, *, reader: Scope) -> Json:
+    """Return a ContextCostReport."""
+    return {
+        "context_window_tokens": value.context_window_tokens,
+        "reserved_output_tokens": value.reserved_output_tokens,
+        "estimated_tokens": dict(value.estimated_tokens),
+        "sections": [{"name": one.name, "part": one.part, "tokens": one.tokens} for one in value.sections],
+        "decisions": [dict(one) for one in value.decisions],
+        "citations": [citation(one, reader=reader) for one in value.citations],
+        "stage_ms": dict(value.stage_ms),
+        "cache": dict(value.cache),
+        "variant": value.variant,
+    }
+
+
+# --- shared ----------------------------------------------------------------------------------------------------
+
+
+def shortened(answer: Json, name: str, how: str) -> Json:
+    """Return the answer with the tail of its list `name` left out where it is too long, and a note saying so.
+
+    how: the way to get the rest. A single entry that is too long by itself loses its citations.
+    """
+    if len(compact(answer).encode()) <= ANSWER_BYTES_MAX:
+        return answer
+    whole: list[Any] = answer[name]
+    room = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(answer | {name: []}).encode())
+    kept: list[Any] = []
+    for one in whole:
+        room -= len(_encoded(one)) + 1
+        if room < 0:
+            break
+        kept.append(one)
+    if not kept and isinstance(whole[0], dict):
+        kept = [{key: value for key, value in whole[0].items() if key != "citations"}]
+    note = f"{len(kept)} of {len(whole)} {name} are shown, to stay under {ANSWER_BYTES_MAX} bytes; {how}"
+    return answer | {name: kept, "notes": [*answer.get("notes", ()), note]}
+
+
+def shortened_text(text: str, name: str) -> str:
+    """Return the text, cut with a note where it is longer than an answer may be."""
+    encoded = text.encode()
+    if len(encoded) <= ANSWER_BYTES_MAX:
+        return text
+    head = encoded[: ANSWER_BYTES_MAX - NOTE_BYTES].decode("utf-8", "ignore")
+    return f"{head}\n\n[cut at {ANSWER_BYTES_MAX} bytes; find_operations finds the passages of {name[:80]}]\n"
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _cut_after_quotation(text: str, room: int) -> str:
+    head = text.encode()[: max(0, room // 2)].decode("utf-8", "ignore")  # escaping may double what JSON needs
+    closing = f"</{FENCE_TAG}>"
+    end = head.rfind(closing)
+    return head[: end + len(closing)] if end >= 0 else head[: head.rfind("\n") + 1]
+
+
+def _time(at: datetime | None) -> str | None:
+    return time_text(at) if at is not None else None
+
+
+def _tag(tag: Tag) -> Json:
+    return {"name": tag.name, "weight": tag.weight}
+
+
+def _scope(scope: Scope) -> dict[str, str]:
+    parts = ("account", "project", "user", "agent", "conversation", "collection")
+    return {name: value for name in parts if (value := getattr(scope, name))}
+
+
+def _differences(scope: Scope, reader: Scope) -> dict[str, str]:
+    return {name: value for name, value in _scope(scope).items() if value != getattr(reader, name)}

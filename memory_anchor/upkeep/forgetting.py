@@ -1,0 +1,328 @@
+"""Forgetting archives, it never erases: what faded leaves search, keeps its id and comes back with `restore`.
+
+Two jobs. `expire_events` archives what its writer gave a time to live. `forget` archives what faded, by one of five
+policies (the six-strategy survey "Forgetful but Faithful" without FIFO, which LRU covers):
+
+- priority_decay: strength, weighted by priority that decays a day without access; the weakest first.
+- reflection_summary: only what can be folded: groups of faded events become one digest that cites them.
+- lru: nothing until `max_entries` is passed, then the least recently used. Meant for caches.
+- random_drop: of what is no longer vivid, a seeded share a night.
+- hybrid (default): priority_decay, and groups are folded into a digest as they go.
+
+Who is safe, whatever the policy: pinned, written by a human, instructions, used within the last days, and every L3
+fact that was not extracted unless the user opted its type in. One night archives at most `max_archived_share` of the
+active memories; a peer's consolidation without such a cap ate 26 % of a store in four days. What a killed run archived
+that night counts against the cap of the next, since the versions themselves say who wrote them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from memory_anchor.activation import FADING, age_days, decayed_priority, last_used_at, seeded_noise, strength_of
+from memory_anchor.hashing import content_hash
+from memory_anchor.model import Caller, Layer, Memory, MemoryType, Origin, Status, WriteMode
+from memory_anchor.rights import HUMAN_AUTHOR, Deed, may
+from memory_anchor.upkeep.digest import cited, ordered_digest, stable_id
+from memory_anchor.upkeep.upkeep import (
+    BATCH,
+    COLLECTIONS_KEPT,
+    PAGE,
+    UNLIMITED,
+    Change,
+    JobReport,
+    Limits,
+    Upkeep,
+    carry_out,
+    live,
+    scan,
+    write,
+)
+from memory_anchor.versions import revise
+from memory_anchor.where import Between, OneOf
+
+FORGET = "forget"
+EXPIRE = "expire_events"
+FORGET_AUTHOR = "job:forget"
+EXPIRE_AUTHOR = "job:expire_events"
+LEAST_WEIGHT = 0.5
+PRIORITY_OF_WEIGHT = 100.0
+"""Strength counts 0.5 + priority / 100 times: as it is at priority 50, half at 0, 2.5 times at 200."""
+NIGHT = timedelta(hours=20)
+"""Runs closer together than this share one cap."""
+FOLD_LEAST = 3
+"""Fewer memories than this are archived as they are; a digest of two saves nothing."""
+FOLD_MOST = 20
+FOLDED_TYPES = frozenset(
+    {MemoryType.EVENT, MemoryType.EPISODE, MemoryType.NOTE, MemoryType.DISCOVERY, MemoryType.EMOTION}
+)
+POLICIES = ("priority_decay", "reflection_summary", "lru", "random_drop", "hybrid")
+
+
+@dataclass(frozen=True, slots=True)
+class FadingMemory:
+    """A memory that forgetting may take: as little of it as choosing needs, since a night looks at every one there is.
+
+    keep: how much it should be kept, 0 and up, noise included. has_faded: below its own threshold. story: what it can
+    be folded with, "" for not at all.
+    """
+
+    id: str
+    point: str
+    collection: str
+    keep: float
+    strength: float
+    idle_days: float
+    has_faded: bool
+    story: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """chosen: the first to go, first to go first, as many as there is room for. victims: how many would go."""
+
+    chosen: tuple[FadingMemory, ...]
+    victims: int
+
+
+def may_forget(memory: Memory, at: datetime, up: Upkeep) -> bool:
+    """Return whether forgetting may ever take this memory at `at`: the rule of who is safe."""
+    if not may(Deed.FORGET, Caller.SYSTEM, [memory]) or memory.type is MemoryType.INSTRUCTION:
+        return False
+    if not up.rules.of(memory).tended:
+        return False
+    if memory.author.startswith(HUMAN_AUTHOR):  # edited or restored by hand: a human wants it here
+        return False
+    if memory.status is not Status.ACTIVE or not memory.is_current:
+        return False
+    if age_days(last_used_at(memory), at) < up.rules.recent_days:
+        return False
+    if memory.layer is Layer.VERIFIED_FACT:
+        return memory.origin is Origin.EXTRACTED or memory.type in up.rules.forget_facts
+    return memory.layer is Layer.EVENT_LOG
+
+
+def expire_events(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+    """Archive events past their time to live; a pinned one stays. Not counted against the cap of `forget`."""
+    where = live(
+        Between("expires_at", below=at),
+        OneOf("pinned", ("no",)),
+        states=(Status.ACTIVE, Status.PENDING, Status.DISPUTED),
+    )
+    ended = (
+        _archived(memory, at, EXPIRE_AUTHOR, f"its time to live of {memory.ttl_days or 0} days ended")
+        for memory in scan(up, Layer.EVENT_LOG.value, where, limits)
+        if memory.expires_at is not None
+    )
+    return carry_out(up, EXPIRE, ended, at=at, limits=limits, action="archive")
+
+
+def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+    """Archive what faded by the user's policy, weakest first, up to the night's cap.
+
+    Raises ValueError: a policy that does not exist.
+    """
+    if up.rules.policy not in POLICIES:
+        raise ValueError(f"policy {up.rules.policy!r}; allowed are {', '.join(POLICIES)}")
+    active = sum(up.store.count(name, live()) for name in COLLECTIONS_KEPT)
+    before = _archived_this_night(up, at)
+    cap = max(1, int(up.rules.max_archived_share * (active + before)))
+    room = max(0, min(cap - before, limits.max_changes))
+    choice = choose(list(candidates(up, at, limits)), up, at, active=active, room=room)
+    left = choice.victims > len(choice.chosen)
+    reasons = {c.id: _reason(c, up) for c in choice.chosen}
+    memories = _memories(up, choice.chosen, at)
+    counts = {"active": float(active), "faded": float(choice.victims), "cap": float(cap)}
+    goes = (_archived(memory, at, FORGET_AUTHOR, reasons[memory.id]) for memory in memories)
+    if limits.dry_run:
+        return replace(carry_out(up, FORGET, goes, at=at, limits=limits, action="archive", counts=counts), left=left)
+    groups = _groups(memories) if up.rules.policy in ("hybrid", "reflection_summary") else []
+    folded = _fold(up, groups, reasons, at=at, limits=limits)
+    rest = (change for change in goes if change.revision.new.id not in folded.taken)
+    report = carry_out(up, FORGET, rest, at=at, limits=limits, action="archive")
+    notes = (f"stopped at {cap} of {active + before} active memories; goes on the next night",) if left else ()
+    archived = report.changed + len(folded.taken)
+    counts |= {"archived": float(archived), "digests": float(folded.digests)}
+    return replace(report, changed=archived, left=left or report.left, notes=notes, counts=counts)
+
+
+def _archived(memory: Memory, at: datetime, author: str, reason: str) -> Change:
+    return Change(revise(memory, at=at, author=author, reason=reason, status=Status.ARCHIVED))
+
+
+def candidates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Iterable[FadingMemory]:
+    """Yield every memory that forgetting may take, with how much it should be kept."""
+    day = at.toordinal()
+    old_enough = Between("recorded_at", below=at - timedelta(days=up.rules.recent_days))
+    for collection in COLLECTIONS_KEPT:
+        where = live(old_enough, OneOf("pinned", ("no",)))
+        for memory in scan(up, collection, where, limits):
+            if not may_forget(memory, at, up):
+                continue
+            noise = seeded_noise(memory.id, day=day, seed=up.rules.seed, spread=up.activation.noise)
+            strength = strength_of(memory, at, up.activation, noise=noise)
+            idle = age_days(last_used_at(memory), at)
+            priority = decayed_priority(memory.priority, idle_days=idle, factor=up.rules.of(memory).priority_factor)
+            keep = strength * (LEAST_WEIGHT + priority / PRIORITY_OF_WEIGHT)
+            faded = keep < up.rules.of(memory).forget_below
+            yield FadingMemory(memory.id, memory.point_id, collection, keep, strength, idle, faded, _story(memory))
+
+
+def choose(found: Sequence[FadingMemory], up: Upkeep, at: datetime, *, active: int, room: int) -> Choice:
+    """Return what the policy would archive; pure apart from the seeded draw.
+
+    active: how many memories are active; what exceeds `max_entries` goes too, under every policy. room: how many may
+    go.
+    """
+    taken = _taken(found, up, at)
+    over = min(max(0, active - up.rules.max_entries - len(taken)), len(found) - len(taken))
+    order = _longest_unused if up.rules.policy == "lru" else _weakest
+    # A sort of them all would hold every other thread up until it is done; this one is done in small steps.
+    chosen = heapq.nsmallest(room, (c for c in found if c.id in taken), key=order)
+    if up.rules.policy == "reflection_summary":  # of a group that the cap cuts too short, nothing goes yet
+        fit = Counter(c.story for c in chosen)
+        chosen = [c for c in chosen if fit[c.story] >= FOLD_LEAST]
+    chosen += heapq.nsmallest(min(over, room - len(chosen)), (c for c in found if c.id not in taken), key=order)
+    return Choice(tuple(chosen), len(taken) + over)
+
+
+def _taken(found: Sequence[FadingMemory], up: Upkeep, at: datetime) -> set[str]:
+    """Return the ids that the policy takes however many memories there are."""
+    match up.rules.policy:
+        case "lru":
+            return set()
+        case "random_drop":
+            day, seed, share = at.toordinal(), up.rules.seed, up.rules.drop_share
+            return {c.id for c in found if c.strength < FADING and _draw(c.id, day, seed) < share}
+        case "reflection_summary":
+            together = Counter(c.story for c in found if c.has_faded and c.story)
+            return {c.id for c in found if c.has_faded and together[c.story] >= FOLD_LEAST}
+        case _:
+            return {c.id for c in found if c.has_faded}
+
+
+def _weakest(candidate: FadingMemory) -> tuple[float, float, str]:
+    return candidate.keep, -candidate.idle_days, candidate.id
+
+
+def _longest_unused(candidate: FadingMemory) -> tuple[float, str]:
+    return -candidate.idle_days, candidate.id
+
+
+def _memories(up: Upkeep, chosen: Sequence[FadingMemory], at: datetime) -> list[Memory]:
+    """Return the chosen ones as they stand now, in their order; what became safe meanwhile is left out."""
+    stored: dict[str, Memory] = {}
+    for collection in COLLECTIONS_KEPT:
+        points = [c.point for c in chosen if c.collection == collection]
+        for start in range(0, len(points), PAGE):
+            entries = up.store.get(collection, points[start : start + PAGE])
+            stored |= {entry.memory.point_id: entry.memory for entry in entries}
+    found = (stored.get(c.point) for c in chosen)
+    return [memory for memory in found if memory is not None and may_forget(memory, at, up)]
+
+
+def _draw(memory_id: str, day: int, seed: int) -> float:
+    """Return a number 0 to 1, the same for one memory on one day."""
+    import random
+
+    return random.Random(f"drop|{seed}|{memory_id}|{day}").random()
+
+
+def _reason(candidate: FadingMemory, up: Upkeep) -> str:
+    if candidate.has_faded:
+        return f"faded to strength {candidate.strength:.0f}, unused for {candidate.idle_days:.0f} days"
+    if up.rules.policy == "random_drop":
+        return f"dropped at random among the faded, unused for {candidate.idle_days:.0f} days"
+    return f"more than {up.rules.max_entries} memories; unused for {candidate.idle_days:.0f} days"
+
+
+def _archived_this_night(up: Upkeep, at: datetime) -> int:
+    """Return how many memories `forget` has archived in the hours before `at`, by any run of it."""
+    where = live(
+        OneOf("author", (FORGET_AUTHOR,)),
+        Between("recorded_at", at_least=at - NIGHT, below=at + timedelta(microseconds=1)),
+        states=(Status.ARCHIVED,),
+    )
+    return sum(up.store.count(name, where) for name in COLLECTIONS_KEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Folded:
+    taken: frozenset[str]
+    digests: int
+
+
+def _groups(memories: Sequence[Memory]) -> list[list[Memory]]:
+    """Return groups of events that belong together and have one audience: a conversation's, else a day's."""
+    by_story: dict[str, list[Memory]] = defaultdict(list)
+    for memory in memories:
+        if story := _story(memory):
+            by_story[story].append(memory)
+    return [
+        group[start : start + FOLD_MOST]
+        for group in by_story.values()
+        for start in range(0, len(group), FOLD_MOST)
+        if len(group[start : start + FOLD_MOST]) >= FOLD_LEAST
+    ]
+
+
+def _story(memory: Memory) -> str:
+    """Return what names the group a memory may be folded with, "" where it may not."""
+    if memory.layer is not Layer.EVENT_LOG or memory.type not in FOLDED_TYPES:
+        return ""
+    story = memory.scope.conversation or memory.happened_at.date().isoformat()
+    return "\n".join((memory.audience, memory.scope.user, memory.scope.agent, story))
+
+
+def _fold(
+    up: Upkeep, groups: Sequence[Sequence[Memory]], reasons: Mapping[str, str], *, at: datetime, limits: Limits
+) -> _Folded:
+    """Write one digest a group and archive its members, each group in one atomic batch."""
+    taken: set[str] = set()
+    digests = 0
+    for group in groups:
+        if limits.should_stop():
+            break
+        summary = digest_memory(group, at=at, author=FORGET_AUTHOR)
+        changes = [
+            _archived(memory, at, FORGET_AUTHOR, f"{reasons[memory.id]}; kept in digest {summary.id}")
+            for memory in group[:BATCH]
+        ]
+        written = write(up, changes, added=[summary], kind=FORGET, by=FORGET_AUTHOR, at=at)
+        taken |= {m.id for m in written} & {m.id for m in group}
+        digests += any(m.id == summary.id for m in written)
+    return _Folded(frozenset(taken), digests)
+
+
+def digest_memory(group: Sequence[Memory], *, at: datetime, author: str) -> Memory:
+    """Return the summary that stands for a group of one audience.
+
+    It is as important as the most important of them and as trusted as the least trusted.
+    """
+    first = group[0]
+    text = ordered_digest(group)
+    return Memory(
+        id=stable_id("d", *sorted(m.id for m in group)),
+        content=text,
+        layer=Layer.EVENT_LOG,
+        type=MemoryType.SUMMARY,
+        scope=first.scope,
+        recorded_at=at,
+        valid_from=min(m.happened_at for m in group),
+        when=max(m.happened_at for m in group),
+        importance=max(m.importance for m in group),
+        confidence=min(m.confidence for m in group),
+        # A story of what a document said is no better than the document.
+        origin=Origin.DOCUMENT if any(m.origin is Origin.DOCUMENT for m in group) else Origin.EXTRACTED,
+        write_mode=WriteMode.GHOSTWRITER,
+        extractor_model="digest",
+        visibility=first.visibility,
+        citations=cited(group),
+        content_hash=content_hash(text),
+        author=author,
+        reason=f"stands for {len(group)} archived memories",
+    )

@@ -1,0 +1,271 @@
+"""The scheduler: what is overdue runs at engine start, then as it falls due, one runner a store.
+
+A job is a bounded, resumable, idempotent function of (ports, instant, limits) that returns a report. When each last ran
+lies in one small JSON file, replaced atomically: losing it only makes jobs run once more, which changes nothing. The
+instant is an argument everywhere, so that time can be moved in checks. A failure of ours is recorded and the next job
+runs; a bug ends the loop with its traceback, since repeating it nightly would hide it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from memory_anchor.errors import BadInput, MemoryAnchorError, StoreBusy, Unavailable, report
+from memory_anchor.files import write_whole
+from memory_anchor.ports import Clock
+from memory_anchor.upkeep.leases import Lease, NoLease
+from memory_anchor.upkeep.upkeep import UNLIMITED, JobReport, Limits, Upkeep
+
+STATE_FILE = "jobs.json"
+CHECK_EVERY_S = 60.0
+SETTLE_S = 8.0
+"""From the start until overdue jobs run: whoever woke the engine is answered first."""
+QUEUED_AFTER_S = 2.0
+"""From queueing a job until it runs: whoever caused it has its answer by then."""
+STOP_WAIT_S = 10.0
+"""How long `stop` waits for the batch in hand; a daemon thread never holds up the end of the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """about: one line for `jobs list`. every: due again this long after it last ended."""
+
+    name: str
+    about: str
+    every: timedelta
+    run: Callable[[Upkeep, datetime, Limits], JobReport]
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What is known of one job. last_at: the instant it last ran to its end for; None: never."""
+
+    last_at: datetime | None = None
+    runs: int = 0
+    changed: int = 0
+    last_changed: int = 0
+    left: bool = False
+    failures: int = 0
+    last_failure: str = ""
+
+
+class Scheduler:
+    """Runs jobs of one store. lease: needed to run anything, so that a second process is told StoreBusy."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        upkeep: Upkeep,
+        *,
+        state_file: Path,
+        lease: Lease | None = None,
+    ) -> None:
+        self._jobs = {job.name: job for job in jobs}
+        self._upkeep = upkeep
+        self._state_file = state_file
+        self._lease = lease or NoLease()
+        self._running = threading.Lock()
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._queued: set[str] = set()
+        self._thread: threading.Thread | None = None
+
+    def add(self, job: Job) -> None:
+        """Take one more job, behind those there are. Before `start`."""
+        self._jobs[job.name] = job
+
+    @property
+    def jobs(self) -> Mapping[str, Job]:
+        return self._jobs
+
+    def stats(self) -> dict[str, JobState]:
+        """Return what is known of every job, never run ones too."""
+        known = _load(self._state_file)
+        return {name: known.get(name, JobState()) for name in self._jobs}
+
+    def due(self, at: datetime) -> list[Job]:
+        """Return the jobs whose time has come, in the order in which they were registered."""
+        states = self.stats()
+        return [job for job in self._jobs.values() if _is_due(job, states[job.name], at)]
+
+    def run(self, name: str, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+        """Run one job now, due or not.
+
+        Raises BadInput: no such job. StoreBusy: jobs of this store are running already.
+        """
+        job = self._jobs.get(name)
+        if job is None:
+            raise BadInput(f"no job {name!r}; jobs are {', '.join(sorted(self._jobs))}")
+        with self._alone(leased=not limits.dry_run):
+            return self._run(job, at, limits)
+
+    def queue(self, name: str) -> None:
+        """Have a job run soon, due or not, on the background thread; where none runs, it waits for its day.
+
+        Returns at once and may be called as often as one likes: a job waits in the queue once.
+        """
+        if name not in self._queued:
+            self._queued.add(name)
+            self._wake.set()
+
+    def run_queued(self, at: datetime, limits: Limits = UNLIMITED) -> list[JobReport]:
+        """Run what was queued; a job that fails is recorded and the next one runs. Raises StoreBusy, BadInput."""
+        reports = []
+        while self._queued and not limits.should_stop():
+            name = self._queued.pop()
+            try:
+                reports.append(self.run(name, at, limits))
+            except StoreBusy:
+                self._queued.add(name)
+                raise
+            except BadInput:
+                raise
+            except MemoryAnchorError as error:
+                reports.append(JobReport(name, at, notes=(f"failed: {report(error).code}",)))
+        return reports
+
+    def run_due(self, at: datetime, limits: Limits = UNLIMITED) -> list[JobReport]:
+        """Run what is due, one after the other; a job that fails is recorded and the next one runs.
+
+        Raises StoreBusy: jobs of this store are running already.
+        """
+        reports: list[JobReport] = []
+        with self._alone():
+            for job in self.due(at):
+                if limits.should_stop():
+                    break
+                try:
+                    reports.append(self._run(job, at, limits))
+                except MemoryAnchorError as error:
+                    reports.append(JobReport(job.name, at, notes=(f"failed: {report(error).code}",)))
+        return reports
+
+    def start(self, clock: Clock, *, every_s: float = CHECK_EVERY_S, settle_s: float = 0.0) -> None:
+        """Run what is overdue and, as it falls due, the rest on one background thread; twice is the same as once.
+
+        settle_s: pause before the first look.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._loop, args=(clock, every_s, settle_s), name="jobs", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the background thread after the batch in hand; does nothing when none runs."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(STOP_WAIT_S)
+            self._thread = None
+        self._give_back()
+
+    @property
+    def started(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _loop(self, clock: Clock, every_s: float, settle_s: float) -> None:
+        self._stop.wait(settle_s)
+        limits = replace(UNLIMITED, should_stop=self._stop.is_set)
+        while not self._stop.is_set():
+            # Somebody runs them by hand or in another engine, or the store's server is away: look again next time.
+            with contextlib.suppress(StoreBusy, Unavailable):
+                self.run_due(clock.now(), limits)
+                self.run_queued(clock.now(), limits)
+            if self._wake.wait(every_s):
+                self._stop.wait(QUEUED_AFTER_S)
+                self._wake.clear()
+
+    @contextlib.contextmanager
+    def _alone(self, *, leased: bool = True) -> Any:
+        if not self._running.acquire(blocking=False):
+            raise StoreBusy(
+                "jobs of this store are running already; wait for them to end, or `memory-anchor jobs stop`"
+            )
+        try:
+            if leased and not self._lease.held():
+                raise StoreBusy("another engine runs the jobs of this store; one does for all")
+            yield
+            if not self.started:  # run by hand: whoever comes next may have it
+                self._give_back()
+        finally:
+            self._running.release()
+
+    def _give_back(self) -> None:
+        with contextlib.suppress(Unavailable):  # it ends by itself
+            self._lease.release()
+
+    def _run(self, job: Job, at: datetime, limits: Limits) -> JobReport:
+        asked = limits.should_stop
+        limits = replace(limits, should_stop=lambda: asked() or not (limits.dry_run or self._lease.held()))
+        states = _load(self._state_file)
+        before = states.get(job.name, JobState())
+        try:
+            done = job.run(self._upkeep, at, limits)
+        except MemoryAnchorError as error:
+            states[job.name] = replace(before, failures=before.failures + 1, last_failure=report(error).code)
+            _save(self._state_file, states)
+            raise
+        if not limits.dry_run:
+            cut_short = limits.should_stop() and done.left
+            states[job.name] = replace(
+                before,
+                last_at=before.last_at if cut_short else at,
+                runs=before.runs + 1,
+                changed=before.changed + done.changed,
+                last_changed=done.changed,
+                left=done.left,
+            )
+            _save(self._state_file, states)
+        return done
+
+
+def _is_due(job: Job, state: JobState, at: datetime) -> bool:
+    # A clock that was ahead once must not put jobs off for years.
+    return state.last_at is None or at - state.last_at >= job.every or state.last_at > at + job.every
+
+
+def _load(path: Path) -> dict[str, JobState]:
+    """Return the states of the file; one that is missing or torn means that nothing is known."""
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            name: JobState(
+                last_at=datetime.fromisoformat(state["last_at"]) if state["last_at"] else None,
+                runs=int(state["runs"]),
+                changed=int(state["changed"]),
+                last_changed=int(state["last_changed"]),
+                left=bool(state["left"]),
+                failures=int(state["failures"]),
+                last_failure=str(state["last_failure"]),
+            )
+            for name, state in stored.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _save(path: Path, states: Mapping[str, JobState]) -> None:
+    text = json.dumps(
+        {
+            name: {
+                "last_at": state.last_at.isoformat() if state.last_at else None,
+                "runs": state.runs,
+                "changed": state.changed,
+                "last_changed": state.last_changed,
+                "left": state.left,
+                "failures": state.failures,
+                "last_failure": state.last_failure,
+            }
+            for name, state in states.items()
+        },
+        indent=1,
+    )
+    write_whole(path, text.encode())

@@ -1,0 +1,194 @@
+"""Small nightly jobs that bring memories to rest: half-done writes, faded confidence, disputes, tag pairs.
+
+Each looks at what is there and writes what is missing, so each may be killed and repeated. None decides anything that
+waits for a human: a dispute over a decision, an instruction, a preference, or a human's or pinned memory only waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from memory_anchor.activation import age_days, confidence_of, to_verify
+from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
+from memory_anchor.model import Caller, Layer, Memory, Outcome, Status, Tag
+from memory_anchor.recall.cooccurrence import count_tags
+from memory_anchor.recall.freshness_order import MARKS, TO_VERIFY
+from memory_anchor.rights import HUMAN_AUTHOR, Deed, may, refusal
+from memory_anchor.upkeep.history import parse_version_id, undone_between
+from memory_anchor.upkeep.upkeep import (
+    COLLECTIONS_KEPT,
+    PLANNED_SHOWN,
+    UNLIMITED,
+    Change,
+    JobReport,
+    Limits,
+    Upkeep,
+    carry_out,
+    every_current,
+    live,
+    save_state,
+    scan,
+)
+from memory_anchor.versions import revise
+from memory_anchor.where import Between, OneOf
+
+LOOK_BACK = timedelta(days=30)
+"""A write that was cut off is finished within this time, or when the engine next starts after it."""
+TAG_STATE = "tags"
+FACTS, EVENTS = Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value
+
+
+def finish_supersedes(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+    """End what a newer memory names as its predecessor, and mark events whose fact was written: after a crash between.
+
+    The new record is always written first and names the old, so this finds every half-done change.
+    """
+    changes = _half_done(up, at, limits)
+    return carry_out(up, "finish_supersedes", changes, at=at, limits=limits, action="finish")
+
+
+def _half_done(up: Upkeep, at: datetime, limits: Limits) -> Iterable[Change]:
+    recent = live(Between("recorded_at", at_least=at - LOOK_BACK))
+    for newer in scan(up, FACTS, recent, limits):
+        if newer.version != 1:
+            continue
+        earlier = parse_version_id(newer.previous_version_id)
+        if earlier is not None and earlier[0] != newer.id:
+            for old in _current(up, FACTS, [earlier[0]]):
+                by = Caller.HUMAN if newer.author.startswith(HUMAN_AUTHOR) else Caller.SYSTEM
+                displaced = not old.pinned and may(Deed.DISPLACE, by, [old])
+                if old.status is Status.ACTIVE and displaced and old.version == earlier[1]:
+                    ended = {"status": Status.SUPERSEDED, "valid_to": max(newer.valid_from, old.valid_from)}
+                    yield _change(old, at, "finish_supersedes", f"superseded by {newer.id}", **ended)
+        cited = [c.ref.partition("@")[0] for c in newer.citations if c.kind == "event"]
+        for event in _current(up, EVENTS, cited) if cited else ():
+            if event.promoted_to is None:
+                yield _change(event, at, "finish_supersedes", f"promoted to {newer.id}", promoted_to=newer.id)
+
+
+def mark_to_verify(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+    """Tag facts whose confidence has faded, and untag those that somebody corroborated since. Never archives."""
+    changes = _to_mark(up, at, limits)
+    return carry_out(up, "mark_to_verify", changes, at=at, limits=limits, action="mark")
+
+
+def _to_mark(up: Upkeep, at: datetime, limits: Limits) -> Iterable[Change]:
+    for fact in scan(up, FACTS, live(), limits):
+        marked = any(tag.name == TO_VERIFY for tag in fact.tags)
+        wanted = to_verify(fact, at, up.activation)
+        if marked == wanted:
+            continue
+        left = confidence_of(fact, at, up.activation)
+        since = age_days(fact.corroborated_at or fact.learned_at, at)
+        why = f"confidence {left:.2f}, {since:.0f} days after it was last corroborated"
+        tags = (*fact.tags, Tag(TO_VERIFY)) if wanted else tuple(t for t in fact.tags if t.name != TO_VERIFY)
+        yield _change(fact, at, "mark_to_verify", why, tags=tags)
+
+
+def reconsolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+    """Dispute what was recalled together and contradicts, then settle the disputes that need nobody.
+
+    Those are: the other side is gone, or the newer statement says that something changed. The rest stays disputed and
+    is counted as waiting. The loser is superseded, hence restorable. What was decided between two and undone since
+    stays as the undo left it.
+    """
+    found = _dispute_recalled(up, at, limits)
+    settled = _settle(up, at, limits)
+    return replace(
+        settled,
+        changed=found.changed + settled.changed,
+        planned=(*found.planned, *settled.planned)[:PLANNED_SHOWN],
+        counts={**settled.counts, **found.counts, "changed": found.changed + settled.changed},
+    )
+
+
+def _dispute_recalled(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
+    """Write what becomes of facts that an answer showed together: both disputed, or one superseded."""
+    found = up.recalled.found(keep=limits.dry_run) if up.recalled is not None else []
+    changes: list[Change] = []
+    for pair in found:
+        older, newer = pair.older, pair.newer
+        if undone_between(up.store, older, newer):
+            continue
+        if pair.outcome is Outcome.NEEDS_REVIEW:
+            for one, other in ((newer, older), (older, newer)):
+                why = f"disputed by {other.id}: recalled together, they contradict each other"
+                disputes = tuple(dict.fromkeys((*one.disputes, other.id)))
+                step = {"status": Status.DISPUTED, "disputes": disputes}
+                changes.append(_change(one, at, "reconsolidate", why, **step))
+            continue
+        loser, winner = (newer, older) if pair.outcome is Outcome.SKIPPED else (older, newer)
+        why = f"superseded by {winner.id}: {pair.reason}"
+        end = max(winner.valid_from, loser.valid_from)
+        changes.append(_change(loser, at, "reconsolidate", why, status=Status.SUPERSEDED, valid_to=end))
+    found_pairs = {"found": float(len(found))}
+    return carry_out(up, "reconsolidate", changes, at=at, limits=limits, action="dispute", counts=found_pairs)
+
+
+def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
+    changes: list[Change] = []
+    waiting = 0
+    disputed = {m.id: m for m in scan(up, FACTS, live(states=(Status.DISPUTED,)), limits)}
+    settled: set[str] = set()
+
+    def may_settle(sides: list[Memory]) -> bool:
+        return not refusal(Deed.SETTLE, Caller.SYSTEM, sides, asks_user=up.rules.asks_user)
+
+    for memory in sorted(disputed.values(), key=lambda m: (m.learned_at, m.id), reverse=True):
+        if memory.id in settled:
+            continue
+        others = [disputed[other] for other in memory.disputes if other in disputed]
+        if not others:
+            why = "nothing disputes it any more"
+            changes.append(_change(memory, at, "reconsolidate", why, status=Status.ACTIVE, disputes=()))
+            continue
+        older = [m for m in others if m.learned_at <= memory.learned_at and m.id != memory.id]
+        alone = len(others) == 1 and older and may_settle([memory, *others]) and _says_it_changed(older[0], memory)
+        if not alone or undone_between(up.store, older[0], memory):
+            waiting += 1
+            continue
+        old = older[0]
+        settled |= {memory.id, old.id}
+        ended = {"status": Status.SUPERSEDED, "disputes": (), "valid_to": max(memory.valid_from, old.valid_from)}
+        kept = {"status": Status.ACTIVE, "disputes": ()}
+        # The loser goes first: a kill in between leaves a memory that nothing disputes any more, not two that hold.
+        changes += [
+            _change(old, at, "reconsolidate", f"superseded by {memory.id}, which says what changed", **ended),
+            _change(memory, at, "reconsolidate", f"it says what changed since {old.id}", **kept),
+        ]
+    counts = {"waiting": float(waiting)}
+    return carry_out(up, "reconsolidate", changes, at=at, limits=limits, action="settle", counts=counts)
+
+
+def rebuild_tags(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
+    """Count which tags occur together, by audience; searches go by the new table at once, and it is kept on disk."""
+
+    def tagged() -> Iterable[tuple[str, list[str]]]:
+        for collection in COLLECTIONS_KEPT:
+            for memory in scan(up, collection, live(), limits):
+                if memory.tags:
+                    yield memory.audience, [tag.name for tag in memory.tags if tag.name not in MARKS]
+
+    table = count_tags(tagged())
+    if not limits.dry_run:
+        save_state(up, TAG_STATE, table.as_json())
+        if up.tags is not None:
+            up.tags.replace(table)
+    pairs = sum(len(own) for own in table.pairs.values())
+    return JobReport("rebuild_tags", at, dry_run=limits.dry_run, counts={"pairs": pairs})
+
+
+def _says_it_changed(old: Memory, new: Memory) -> bool:
+    kind, changed = relation(old.content, new.content, DEFAULT_THRESHOLDS.same)
+    return kind is Relation.CONFLICT and changed
+
+
+def _current(up: Upkeep, collection: str, ids: list[str]) -> list[Memory]:
+    return up.store.find(collection, every_current().and_(OneOf("id", tuple(ids))), limit=2 * len(ids))
+
+
+def _change(memory: Memory, at: datetime, job: str, why: str, **changes: Any) -> Change:
+    return Change(revise(memory, at=at, author=f"job:{job}", reason=why, **changes))
