@@ -111,7 +111,8 @@ def test_a_damaged_payload_page_is_named_and_salvaged(data: Path, run: Run) -> N
     failed = {check["name"]: check["fix"] for check in checked["checks"] if check["state"] == "failed"}
     code, account = salvaged(run)
 
-    assert failed["memories"] == "memory-anchor doctor --salvage"
+    # Opening may meet the page before the memories are read one by one.
+    assert {failed[name] for name in ("store", "memories") if name in failed} == {"memory-anchor doctor --salvage"}
     assert (code, account["lost"], account["changed"]) == (0, [], True)
     assert account["read"]["log"] >= 1
     assert versions(run) == before

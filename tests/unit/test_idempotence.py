@@ -92,7 +92,7 @@ CALLS: dict[str, Prepare] = {
 WRITES_ELSEWISE = {
     "pin", "unpin", "accept", "reject", "purge", "purge_preview", "pause", "undo", "jobs_run", "jobs_switch",
     "import_lines", "import_projects", "reindex", "backup_create", "doctor_probe", "export_begin", "export_page",
-    "assemble", "context",
+    "assemble", "context", "projects_link", "projects_merge",
 }  # fmt: skip
 """A human's (each signature is for one challenge), or the same however often they run; a repeat in one engine is told
 what the first was told."""
@@ -135,6 +135,7 @@ def test_every_write_has_a_row() -> None:
         "operations",
         "inbox",
         "jobs_list",
+        "projects_list",
         "why_not",
         "context_report",
         "context_reports",
