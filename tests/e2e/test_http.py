@@ -161,7 +161,7 @@ def test_accounts_never_see_each_others_memories(served: Served) -> None:
                 assert (await answered(acme, "search_memory", query="launch Friday"))["snippets"] == []
                 refused = await acme.call_tool("get_memory", {"id": saved["id"]})
                 assert refused.is_error
-                with pytest.raises(MCPError, match="every account"):
+                with pytest.raises(MCPError, match="own account may read"):
                     await acme.read_resource("memory://stats")
                 assert "unembedded" in (await local.read_resource("memory://stats")).contents[0].text
                 found = await answered(local, "search_memory", query="launch Friday")

@@ -54,13 +54,16 @@ def memories() -> list[dict[str, Any]]:
 
 
 def differing(was: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[str]:
-    """Return the fields that a version had and has otherwise now; not usage, which the searches moved on."""
+    """Return the fields that a version had and has otherwise now.
+
+    Left out: usage, which the searches moved on, and the event before an event, which an agent's export does not hold.
+    """
     after = {(one.get("id"), one.get("version")): one for one in now}
     return [
         f"{one.get('id')}@{one.get('version')}.{name}"
         for one in was
         for name, value in one.items()
-        if name != "usage" and after.get((one.get("id"), one.get("version")), {}).get(name) != value
+        if name not in ("usage", "context") and after.get((one.get("id"), one.get("version")), {}).get(name) != value
     ]
 
 

@@ -69,7 +69,8 @@ SHOWN = {
 }
 SHOWS_NONE = {
     *("init", "demo", "mcp", "serve", "config", "engine status", "engine stop", "install", "uninstall", "hook"),
-    *("eval", "export", "import", "reindex", "doctor", "backup create", "backup restore"),
+    *("eval", "export", "import", "reindex", "doctor", "backup create", "backup restore", "backup list"),
+    *("projects list", "projects link", "projects move", "projects merge", "constitution rules"),
 }
 """Commands that show settings, files, counts and states; the consoles spell out what those may hold."""
 
