@@ -76,10 +76,15 @@ def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator
     yield from _environment(env, data_dir)
     yield _directory(data_dir)
     yield _room(data_dir, (settings.store.reserve_mb if settings is not None else 64) << 20)
-    serving = engine.status(data_dir)
-    yield _engine(serving)
+    try:
+        serving, answers = engine.status(data_dir), True
+        yield _engine(serving)
+    except Unavailable as error:
+        serving, answers = None, False
+        yield failed("engine", error, "memory-anchor engine stop")
     if settings is not None:
-        yield from _store(settings, data_dir, serving is not None)
+        if answers:
+            yield from _store(settings, data_dir, serving is not None)
         yield _backups(data_dir, settings)
     yield from _salvaged(data_dir)
     if audit:
@@ -203,7 +208,15 @@ def _asked_of_engine(data_dir: Path) -> list[dict[str, Any]]:
         own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
     except wire.Misread as error:
         raise BadInput(str(error)) from None
-    answer = wire.ask(str(data_dir), "call", own, timeout_s=PROBE_TIMEOUT_S, name="doctor_probe", arguments={})
+    answer = wire.ask(
+        str(data_dir),
+        "call",
+        own,
+        timeout_s=PROBE_TIMEOUT_S,
+        alive=lambda: engine.status(data_dir),
+        name="doctor_probe",
+        arguments={},
+    )
     if "error" in answer:
         kinds = {held.code: kind for kind, held in TABLE.items()}
         raise kinds.get(answer["error"].get("code"), MemoryAnchorError)(str(answer["error"].get("message")))

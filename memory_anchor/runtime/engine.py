@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from memory_anchor.errors import MemoryAnchorError, StoreBusy, report
+from memory_anchor.errors import MemoryAnchorError, StoreBusy, Unavailable, report
 from memory_anchor.runtime import environment, wire
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.runtime.threads import one_for_algebra
@@ -48,6 +48,9 @@ LOG_FILE = "engine.log"
 LOG_BYTES, LOGS_KEPT = 1_000_000, 3
 STOP_WAIT_S = 30.0
 STOP_ASK_S = 5.0
+STATUS_WAIT_S = 10.0
+"""What is alive tells its state at once, whatever it works on: this is for a machine under load."""
+KILL_WAIT_S = 3.0
 SWITCH_S = 0.0005
 """A request passes between some five threads and waits this long for each that computes (Python's default: 5 ms)."""
 
@@ -357,10 +360,19 @@ def _log_to(folder: Path) -> None:
 # --- what the command line asks ----------------------------------------------------------------------------------
 
 
-def status(data: Path, *, timeout_s: float = 5.0) -> dict[str, Any] | None:
-    """Return what the running engine says: pid, version, state, uptime_s, bridges; None when none answers."""
+def status(data: Path, *, timeout_s: float = STATUS_WAIT_S) -> dict[str, Any] | None:
+    """Return what the running engine says: pid, version, state, uptime_s, bridges; None when none runs.
+
+    Raises Unavailable: one listens and says nothing, as when it was suspended or hangs.
+    """
     try:
         return wire.ask(str(data), "status", wire.Preamble(), timeout_s=timeout_s)
+    except (TimeoutError, BlockingIOError):  # the latter: as many wait for it as the kernel lets wait
+        pid = (wire.read_state(str(data)) or {}).get("pid", "unknown")
+        raise Unavailable(
+            f"the engine (pid {pid}) does not answer; `memory-anchor engine stop` ends it, and the next command or "
+            "agent starts another. What was answered is stored."
+        ) from None
     except OSError:
         return None
 
@@ -368,8 +380,11 @@ def status(data: Path, *, timeout_s: float = 5.0) -> dict[str, Any] | None:
 def stop(data: Path, *, wait_s: float = STOP_WAIT_S) -> bool:
     """End the engine in order and return whether one ran; what it was asked before is answered first.
 
-    An engine that hangs is ended by force after `wait_s`: an answered write is durable, so nothing is lost.
+    An engine that hangs is ended by force after `wait_s`: an answered write is durable, so nothing is lost. A process
+    is only killed while it holds the data directory: its number may be another's by now.
+    Raises Unavailable: it could not be ended.
     """
+    until = time.monotonic() + wait_s
     state = wire.read_state(str(data))
     try:
         wire.ask(str(data), "stop", wire.Preamble(), timeout_s=min(wait_s, STOP_ASK_S))
@@ -379,13 +394,25 @@ def stop(data: Path, *, wait_s: float = STOP_WAIT_S) -> bool:
         return False
     except OSError:
         pass  # it runs and does not answer: the wait below decides
-    until = time.monotonic() + wait_s
+    pid = int((state or {}).get("pid", 0))
     while time.monotonic() < until:
-        if (wire.read_state(str(data)) or {}).get("pid") != (state or {}).get("pid"):
+        if (wire.read_state(str(data)) or {}).get("pid") != pid:
             return True
         time.sleep(LOCK_PAUSE_S)
-    pid = int((state or {}).get("pid", 0))
-    if pid > 1:
+    if pid > 1 and _holds(data, pid):
         with contextlib.suppress(OSError):
             os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+        until = time.monotonic() + KILL_WAIT_S
+        while _holds(data, pid):
+            if time.monotonic() > until:
+                raise Unavailable(f"the engine (pid {pid}) could not be ended; end that process, then try again")
+            time.sleep(LOCK_PAUSE_S)
     return True
+
+
+def _holds(data: Path, pid: int) -> bool:
+    try:
+        DirectoryLock.acquire(data, role="command").release()
+    except StoreBusy as error:
+        return f"pid {pid} (" in str(error)
+    return False

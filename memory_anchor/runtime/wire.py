@@ -15,6 +15,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections import namedtuple
 from contextvars import ContextVar
 
@@ -22,7 +23,7 @@ from memory_anchor.switches import switched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
 WIRE = 1
@@ -36,6 +37,8 @@ STATE_FILE = "engine.json"
 FAILURE_FILE = "failed.json"
 MAX_STATE_BYTES = 64 * 1024
 CONNECT_TIMEOUT_S = 1.0
+SILENCE_S = 10.0
+"""An answer may take minutes; after this long without one it is asked whether anybody is there."""
 READ_BYTES = 1 << 16
 PROJECT_MARKERS = (".git", "memory-anchor.yaml", ".ai")
 MAX_PARENTS = 64
@@ -386,18 +389,35 @@ def line_of(message: Mapping[str, Any]) -> bytes:
         return json.dumps(message).encode() + b"\n"
 
 
-def ask(data: str, kind: str, preamble: Preamble, *, timeout_s: float, **more: Any) -> dict[str, Any]:
+def ask(
+    data: str,
+    kind: str,
+    preamble: Preamble,
+    *,
+    timeout_s: float,
+    alive: Callable[[], object] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
     """Return the engine's answer to one private request, sent on a connection of its own.
+
+    alive: called after each `SILENCE_S` without a word; what it raises ends the wait.
 
     Raises OSError: no engine, no answer in time (TimeoutError), or an answer that is none (ConnectionError).
     """
     link, state = connect(data, timeout_s=min(timeout_s, CONNECT_TIMEOUT_S))
     with link:
-        link.settimeout(timeout_s)
+        link.settimeout(timeout_s if alive is None else min(timeout_s, SILENCE_S))
         link.sendall(greeting(kind, preamble, state, **more))
         received = bytearray()
+        until = time.monotonic() + timeout_s
         while b"\n" not in received:
-            chunk = link.recv(READ_BYTES)
+            try:
+                chunk = link.recv(READ_BYTES)
+            except TimeoutError:
+                if alive is None or time.monotonic() > until:
+                    raise
+                alive()
+                continue
             if not chunk or len(received) > MAX_LINE_BYTES:
                 raise ConnectionResetError("the engine closed the connection before it answered")
             received += chunk

@@ -110,7 +110,12 @@ def _agent() -> wire.Preamble:
 
 
 def _sent(caller: wire.Preamble, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return wire.ask(str(data_dir()), "call", caller, timeout_s=CALL_TIMEOUT_S, name=name, arguments=dict(arguments))
+    from memory_anchor.runtime.engine import status
+
+    data, given = data_dir(), dict(arguments)
+    return wire.ask(
+        str(data), "call", caller, timeout_s=CALL_TIMEOUT_S, alive=lambda: status(data), name=name, arguments=given
+    )
 
 
 def _ask_engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
