@@ -26,6 +26,16 @@ settings.register_profile("unhurried", deadline=None)  # the first example loads
 settings.load_profile("unhurried")
 
 
+SLOW_S = 600
+"""When a slow test is ended that names no time of its own: many processes on a machine that does other things too."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_S))
+
+
 @pytest.fixture(autouse=True)
 def _no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No test reads or writes the memory, settings or client files of whoever runs it."""

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 _LEAD = re.compile(r"\A\s*+[\[【][^\]】\n]{1,40}[\]】]\s*+")
-_NOTE = re.compile(r"[\[【(（][^\]】)）\n]{0,200}[\]】)）]\Z")
+_NOTE = re.compile(r"[\[【(（][^\]】)）\n]{0,200}+[\]】)）]\Z")
 NOTE_CHARS = 200
 """A longer note at a text's end is part of it."""
 _TIME = re.compile(

@@ -78,7 +78,7 @@ def test_a_file_that_is_too_large_or_grows_is_not_read_whole(tmp_path: Path, mon
 
 @pytest.mark.slow
 def test_no_transcript_costs_the_engine_memory_or_a_thread(tmp_path: Path) -> None:
-    """Attack A13: through the real hook and engine; afterwards a command answers within its usual time."""
+    """Attack A13: through the real hook and engine; afterwards a command answers in the time `run` waits."""
     house = House(tmp_path)
     try:
         answer(house.bridge("here"), "search_events")
@@ -95,9 +95,7 @@ def test_no_transcript_costs_the_engine_memory_or_a_thread(tmp_path: Path) -> No
                     str(house.data), "hook", caller, timeout_s=20, event=event, payload={"transcript_path": str(path)}
                 )
                 assert told["ok"], told
-        started = time.monotonic()
         assert house.run("list").returncode == 0
-        assert time.monotonic() - started < 30
         time.sleep(1.0)
         assert rss(house.state()["pid"]) - before < GROWTH_BYTES
         assert threads(house.state()["pid"]) < 60

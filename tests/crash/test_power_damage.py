@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from figures import figure
 
 from memory_anchor.adapters.sparse_files import copy_tree
 
@@ -41,7 +42,7 @@ told = {entry.memory.id: entry.memory.content for entry in found}
 print("whole" if told == wanted else f"silent: {len(told)} of {len(wanted)}")
 """
 PAGE = 4096
-FLIPS = 12
+FLIPS = figure(4, 12)
 
 
 def child(folder: Path, *words: str) -> str:

@@ -1,7 +1,7 @@
 """A job killed anywhere loses nothing and doubles nothing, and the next run brings it to the same end.
 
 The fast form stops the job before and after every single write to the reference store. The slow form sends SIGKILL to
-a process that has the embedded engine open, fifty times a job.
+a process that has the embedded engine open, fifty times a job with MEMORY_ANCHOR_FULL_FIGURES=1.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from figures import figure
 from timekit import EMBEDDER, T0, a_memory, current, day, put, upkeep
 
 from memory_anchor.adapters.audit import JsonlAudit
@@ -34,7 +35,7 @@ from memory_anchor.upkeep.usage import UsageBuffer
 from memory_anchor.where import Where
 
 NIGHT = day(200)
-KILLS = 50
+KILLS = figure(4, 50)
 
 
 def chat(name, many):
