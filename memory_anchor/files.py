@@ -25,6 +25,8 @@ SHARED = 0o644
 _SYNCED_AT_ONCE = 16
 PIECE_BYTES = 1 << 20
 PATH_SHOWN = 80
+ASIDE_MAX = 1_000
+"""Names tried for what is set aside."""
 
 if sys.platform == "win32":
     import msvcrt
@@ -152,6 +154,22 @@ def exclusive(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def set_aside(path: Path, *, folder: bool = False) -> None:
+    """Rename what stands where a private file (or folder) of ours belongs and is none, a link too; it is kept.
+
+    Raises OSError.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode):
+        return
+    free = (path.with_name(f".{path.name}.aside-{number}") for number in range(ASIDE_MAX))
+    path.rename(next((one for one in free if not os.path.lexists(one)), path.with_name(f".{path.name}.aside")))
+    sync_folder(path.parent)
+
+
 def read_bounded(path: Path, *, most_bytes: int) -> bytes | None:
     """Return the bytes of a regular file, None when there is none.
 
@@ -161,9 +179,17 @@ def read_bounded(path: Path, *, most_bytes: int) -> bytes | None:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if found.st_size > most_bytes:
+            raise OSError(errno.EFBIG, f"more than {most_bytes} bytes", str(path))
+        file = os.fdopen(handle, "rb")
+    except OSError:
+        os.close(handle)  # fdopen leaves the descriptor of what it refuses open: a folder read often would end us
+        raise
+    with file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"more than {most_bytes} bytes", str(path))

@@ -153,12 +153,17 @@ class KeyRing:
 
     def known(self) -> tuple[Approver, ...]:
         """Return everyone whose signature counts here, the own approver first."""
+        sealing = self.sealing()
+        others = self._vouched_by(self._root(sealing[0])) if sealing else ()
+        return *sealing, *(one for one in others if one.public != sealing[0].public)
+
+    def sealing(self) -> tuple[Approver, ...]:
+        """Return whose seal makes a text this installation's own: the key that is here, and the first one made here."""
         own = self.own()
         if own is None:
             return ()
         root = self._root(own)
-        first = () if own.public == root else (Approver("the first approver", root),)
-        return own, *first, *(one for one in self._vouched_by(root) if one.public != own.public)
+        return (own,) if own.public == root else (own, Approver("the first approver", root))
 
     def warning(self) -> str:
         """Return one sentence when the key that lies here is not the installation's, "" when all is well."""

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -26,7 +28,7 @@ import yaml
 from memory_anchor import beneath
 from memory_anchor.bounded_yaml import LOADER
 from memory_anchor.bounded_yaml import check as check_yaml
-from memory_anchor.files import exclusive, make_private, read_bounded, write_whole
+from memory_anchor.files import exclusive, make_private, read_bounded, set_aside, write_whole
 from memory_anchor.identity.approval import Approver, Signer, digest_of, signed_by, signer_of
 from memory_anchor.identity.constitution_text import MAX_BYTES
 
@@ -46,6 +48,11 @@ MAX_INDEX_BYTES = 4_000_000
 REVISIONS_TRIED = 20
 """How many older texts are tried when newer ones are damaged."""
 FAULTS_SHOWN = 20
+MAX_LISTED = 20_000
+"""Names in the folder that are looked at; the head holds the newest text whatever a flood hides."""
+JUMP = 16
+"""How far a recorded number may lie above the one before: kills leave small gaps, a forged record a large one."""
+REVISION_FILE = re.compile(r"[0-9]{6}\.json")
 MAX_NUMBER = 999_999
 """The last number a file's name can hold; what claims more is no approval."""
 
@@ -143,26 +150,44 @@ class Archive:
         """Return whether anything was ever approved here."""
         return bool(self._names()) or self.head_path.exists()
 
-    def current(self, own: Approver | None) -> Standing:
-        """Return the newest sound text; where none is, the newest that can be read at all, marked unsound."""
-        names = self._names()[-REVISIONS_TRIED:]
-        newest = self._bytes(self._path(names[-1])) if names else b""
+    def current(self, keys: Sequence[Approver]) -> Standing:
+        """Return the newest sound text; where none is, the newest that can be read at all, marked unsound.
+
+        keys: those of this installation, which alone seal here: the one in place and the first.
+        """
         head = self._bytes(self.head_path)
-        key = (tuple(names), newest, head, own)
+        names = self._tried(_revision(head))
+        stamps = tuple((name, _stamp(self._path(name))) for name in names)
+        key = (stamps, head, tuple(keys))
         if self._cached is None or self._cached[0] != key:
-            self._cached = (key, self._weigh(names, _revision(head), own))
+            self._cached = (key, self._weigh(names, _revision(head), keys))
         return self._cached[1]
 
-    def put(self, signer: Signer, *, text: str, link: Link, applied: Sequence[str]) -> SealedRevision:
-        """Seal and keep a text as the newest, durable on return."""
-        before = self.current(signer.approver)
-        known = (0, *map(int, self._names()), *self._recorded(), before.revision.number if before.revision else 0)
-        number = max(known) + 1
+    def _tried(self, head: SealedRevision | None) -> list[str]:
+        """Return the names that are looked at: the newest ones, and those around the head's number.
+
+        So files with higher numbers, which anybody may plant, hide none of ours.
+        """
+        names = self._names()
+        upto = [one for one in names if head is not None and int(one) <= head.number + 1]
+        return sorted({*names[-REVISIONS_TRIED:], *upto[-REVISIONS_TRIED:]})
+
+    def put(
+        self, signer: Signer, *, text: str, link: Link, applied: Sequence[str], keys: Sequence[Approver] = ()
+    ) -> SealedRevision:
+        """Seal and keep a text as the newest, durable on return. keys: the installation's others, as for `current`."""
+        before = self.current((signer.approver, *keys))
+        sealed_last = before.revision.number if before.revision and before.sound else 0
+        number = max(sealed_last, last_of(self._recorded(), after=sealed_last)) + 1
+        while os.path.lexists(self._path(f"{number:06d}")):  # planted, damaged or of a kill: kept for who looks
+            number += 1
         previous = before.revision.id if before.revision and before.sound else FIRST
         bare = SealedRevision(number, text, link, tuple(applied)[-MAX_APPLIED:], "", previous)
         sealed = replace(bare, seal=signer.sign(bare.said(self.home.name)))
         for folder in (self.home, self._folder, self.head_path.parent):
+            set_aside(folder, folder=True)
             make_private(folder)
+        set_aside(self.head_path)
         self.mend(before)
         # The head first: a kill between the two leaves the newest in it, and none looks taken away.
         write_whole(self.head_path, _content(sealed))
@@ -172,23 +197,34 @@ class Archive:
     def mend(self, standing: Standing) -> None:
         """Put the newest text, which only the head still holds, back into the archive."""
         if standing.missing and standing.revision is not None:
+            set_aside(self._path(f"{standing.revision.number:06d}"))
             write_whole(self._path(f"{standing.revision.number:06d}"), _content(standing.revision))
 
     def faults(self, known: Sequence[Approver]) -> Iterator[str]:
         """Yield a sentence for everything that is not as the approvals left it: gaps, seals, chain, head, numbers."""
         revisions: dict[int, SealedRevision] = {}
-        for name in self._names():
+        names, wrong = self._names(), 0
+        for name in names:
             revision = self._read(name)
             if revision is None or signer_of(known, revision.said(self.home.name), revision.seal) is None:
-                yield f"approved text {int(name)} is damaged or carries no known approver's seal"
+                wrong += 1
+                if wrong <= FAULTS_SHOWN:
+                    yield f"approved text {int(name)} is damaged or carries no known approver's seal"
             else:
                 revisions[revision.number] = revision
+        if wrong > FAULTS_SHOWN:
+            yield f"{wrong} files of {self._folder} are damaged or carry no known approver's seal; delete them"
+        if odd := [one for one in (self.home, self._folder, self.head_path.parent) if one.is_symlink()]:
+            yield f"{odd[0]} is a link; the approved texts lie in folders of their own"
         head = _revision(self._bytes(self.head_path))
+        if head is None and os.path.lexists(self.head_path):
+            yield f"the head {self.head_path} cannot be read as an approved text"
         sealed = head is not None and signer_of(known, head.said(self.home.name), head.seal) is not None
         if head is not None and not sealed:
             yield f"the head {self.head_path} carries no known approver's seal"
-        newest = max((0, *revisions, *self._recorded(), head.number if head is not None and sealed else 0))
-        there = set(map(int, self._names()))
+        newest = max((0, *revisions, head.number if head is not None and sealed else 0))
+        newest = max(newest, last_of(self._recorded(), after=newest))
+        there = set(map(int, names))
         for number in islice((one for one in range(1, newest + 1) if one not in there), FAULTS_SHOWN):
             yield f"approved text {number} of {newest} is gone"
         for number, revision in sorted(revisions.items()):
@@ -200,18 +236,18 @@ class Archive:
         if not sealed and any(one.previous for one in revisions.values()):
             yield f"the head {self.head_path}, which holds the newest approved text, is gone or unreadable"
 
-    def _weigh(self, names: Sequence[str], head: SealedRevision | None, own: Approver | None) -> Standing:
+    def _weigh(self, names: Sequence[str], head: SealedRevision | None, keys: Sequence[Approver]) -> Standing:
         readable: SealedRevision | None = head
         found: SealedRevision | None = None
         damaged: list[int] = []
         for name in reversed(names):
             revision = self._read(name)
-            if revision and self._is_sealed(revision, own):
+            if revision and self._is_sealed(revision, keys):
                 found = revision
                 break
             readable = readable or revision
             damaged.append(int(name))
-        noted = head if head and self._is_sealed(head, own) else None
+        noted = head if head and self._is_sealed(head, keys) else None
         newest = max((one for one in (found, noted) if one), key=lambda one: one.number, default=None)
         if newest is None:
             return Standing(readable, False, tuple(damaged))
@@ -224,12 +260,13 @@ class Archive:
         damaged = [number for number in damaged if number >= newest.number]
         return Standing(newest, True, tuple(damaged), newest is noted and newest != found, behind)
 
-    def _is_sealed(self, revision: SealedRevision, own: Approver | None) -> bool:
-        return own is not None and signed_by(own.public, revision.said(self.home.name), revision.seal)
+    def _is_sealed(self, revision: SealedRevision, keys: Sequence[Approver]) -> bool:
+        return signer_of(keys, revision.said(self.home.name), revision.seal) is not None
 
     def _names(self) -> list[str]:
         try:
-            return sorted(one.stem for one in self._folder.glob("[0-9][0-9][0-9][0-9][0-9][0-9].json"))
+            with os.scandir(self._folder) as found:
+                return sorted(one.name[:-5] for one in islice(found, MAX_LISTED) if REVISION_FILE.fullmatch(one.name))
         except OSError:
             return []
 
@@ -258,6 +295,30 @@ def numbers_of(records: Iterable[Mapping[str, Any]], archive: str) -> list[int]:
     return found
 
 
+def last_of(numbers: Iterable[int], *, after: int) -> int:
+    """Return the highest recorded number that the ones before lead up to: a record is no seal, and anybody appends."""
+    last = after
+    for number in sorted(set(numbers)):
+        if number <= last + JUMP:
+            last = max(last, number)
+    return last
+
+
+def made_elsewhere(records: Iterable[Mapping[str, Any]], *, proposal: str, archive: str) -> bool:
+    """Return whether the audit trail has a proposal take effect in other projects of this machine, and not in this."""
+    taken = [one["what"] for one in records if one["kind"] in ("constitution.effective", "constitution.accepted")]
+    places = {one.get("archive", one.get("project")) for one in taken if one.get("proposal") == proposal}
+    return bool(places) and archive not in places
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def _revision(content: bytes) -> SealedRevision | None:
     """Return what a sealed text's file claims, None when it is no such file."""
     try:
@@ -280,30 +341,40 @@ class SealedIndex:
     def __init__(self, folder: Path) -> None:
         self._path = folder / INDEX_FILE
 
-    def home_of(self, path: str) -> str | None:
-        """Return the name of the project that was initialised at `path`."""
-        return self._read().get(path)
+    def home_of(self, path: str, keys: Sequence[Approver]) -> str | None:
+        """Return the project whose texts were sealed for `path`; a bare name, which anybody writes, leads nowhere."""
+        name, signature = self._read().get(path, ("", ""))
+        return name if name and signer_of(keys, _bound(path, name), signature) else None
 
-    def holds(self, name: str) -> bool:
-        return name in self._read().values()
+    def holds(self, name: str, path: str) -> bool:
+        """Return whether the project or the path was ever initialised, by anybody's word."""
+        found = self._read()
+        return path in found or any(name == one for one, _ in found.values())
 
-    def add(self, path: str, name: str) -> None:
-        """Remember that `path` belongs to the project `name`."""
-        if self._read().get(path) == name:
+    def add(self, path: str, name: str, signer: Signer | None) -> None:
+        """Remember that `path` belongs to the project `name`. signer: without, it only counts as initialised."""
+        there, signature = self._read().get(path, ("", ""))
+        if there == name and (signer is None or signed_by(signer.approver.public, _bound(path, name), signature)):
             return
         make_private(self._path.parent)
         with exclusive(self._path.with_suffix(".lock")):
-            found = self._read() | {path: name}
-            write_whole(self._path, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
+            found = self._read() | {path: (name, signer.sign(_bound(path, name)) if signer else "")}
+            said = {at: {"project": one, "signature": by} if by else one for at, (one, by) in found.items()}
+            write_whole(self._path, (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode())
 
-    def _read(self) -> dict[str, str]:
+    def _read(self) -> dict[str, tuple[str, str]]:
         try:
             found = json.loads(read_bounded(self._path, most_bytes=MAX_INDEX_BYTES) or b"{}")
         except (OSError, ValueError, RecursionError):
             return {}
         if not isinstance(found, dict):
             return {}
-        return {path: name for path, name in found.items() if isinstance(name, str)}
+        listed = {at: one if isinstance(one, dict) else {"project": one} for at, one in found.items()}
+        return {at: (str(one.get("project") or ""), str(one.get("signature") or "")) for at, one in listed.items()}
+
+
+def _bound(path: str, name: str) -> dict[str, Any]:
+    return {"what": "memory-anchor/folder of a project/1", "path": path, "project": name}
 
 
 # --- the trail in the project ----------------------------------------------------------------------------------
@@ -362,9 +433,10 @@ def continuation(trail: Sequence[Link], *, after: Link, digest: str, known: Sequ
     return found
 
 
-def advanced(trail: Sequence[Link], *, after: Link, own: Approver) -> bool:
-    """Return whether the trail holds an approval of our own key behind `after`, which only a later text can have."""
-    return any(one.previous == after.id and signed_by(own.public, one.said, one.signature) for one in trail)
+def advanced(trail: Sequence[Link], *, after: Link, keys: Sequence[Approver]) -> Link | None:
+    """Return the trail's approval of our own keys behind `after`, which only a later text can have."""
+    behind = (one for one in trail if one.previous == after.id)
+    return next((one for one in behind if signer_of(keys, one.said, one.signature)), None)
 
 
 def origin_of(trail: Sequence[Link], *, link: Link, known: Sequence[Approver]) -> str:

@@ -47,7 +47,6 @@ from memory_anchor.identity.approved import (
     SealedRevision,
     continuation,
     linked,
-    numbers_of,
     origin_of,
     read_trail,
     write_trail,
@@ -55,7 +54,7 @@ from memory_anchor.identity.approved import (
 from memory_anchor.identity.changes import after, shown_diff, target
 from memory_anchor.identity.constitution_text import FILE_NAME, MAX_ENTRIES, Document, in_order
 from memory_anchor.identity.human_key import HumanKey
-from memory_anchor.identity.proposals import MAX_OPEN, Filed, ProposalBook, Rejected, Rejection, new_id
+from memory_anchor.identity.proposals import MAX_OPEN, REJECTED, Filed, ProposalBook, Rejected, Rejection, new_id
 from memory_anchor.identity.served import TextInForce
 from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored, telling
 from memory_anchor.inputs import project_id as project_folder
@@ -105,9 +104,9 @@ class IdentitySchema:
             home=home,
             keys=self._keys,
             trail=self._book.folder,
-            recorded=self._recorded,
+            records=self._audit.records,
         )
-        self._rejected = Rejected(home, home.name)
+        self._rejected = Rejected(home, home.name, self._audit.records)
         self._lock = threading.RLock()
         self._counted: tuple[tuple[ConstitutionEntry, ...], int] = ((), 0)
 
@@ -167,7 +166,7 @@ class IdentitySchema:
 
     def faults(self) -> list[str]:
         """Return one sentence for everything about the approved texts that is not as the approvals left it."""
-        found = list(self._in_force.archive().faults(self._keys.known()))
+        found = [*self._in_force.archive().faults(self._keys.known()), *self._rejected.faults()]
         standing = self._in_force.standing()
         if standing.behind and not found:
             found.append(standing.behind)
@@ -178,8 +177,9 @@ class IdentitySchema:
 
     def proposals(self) -> list[Proposal]:
         """Return every readable proposal, oldest first, with the confirmations that count."""
-        known, applied = self._keys.known(), self._applied()
-        return [self._judged(filed, known, applied) for filed in self._book.read()[0]]
+        known, applied, filed = self._keys.known(), self._applied(), self._book.read()[0]
+        rejected = self._rejected.ids(known, {one.proposal.id for one in filed}) if filed else frozenset()
+        return [self._judged(one, known, applied, rejected=rejected) for one in filed]
 
     def unreadable_proposals(self) -> list[str]:
         """Return one sentence for each proposal file that cannot be read."""
@@ -291,7 +291,7 @@ class IdentitySchema:
             if signer is None:
                 raise Refused("the text is signed by a known approver; accepting it needs your passphrase")
             self._check_limits(document, BadInput)
-            sealed = self._in_force.archive().put(
+            sealed = self._in_force.seal(
                 signer, text=document.text, link=link, applied=(*revision.applied, link.proposal)
             )
             self._record_text("accepted", sealed, {"proposal": link.proposal, "signed_by": link.by}, by=by)
@@ -352,8 +352,7 @@ class IdentitySchema:
             half_done = judged.id in revision.applied and filed.proposal.status is ProposalStatus.OPEN
             if judged.status is not ProposalStatus.OPEN and not half_done:
                 raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
-            if seen is not None and seen != self.fingerprint(judged):
-                raise Refused(f"proposal {proposal_id} changed while it was being shown; look at it again")
+            self._check_seen(judged, seen)
             signer = self.human.unlock(passphrase)
             judged = self._judged(filed, self._keys.known(), revision.applied, rules=signer.rules)
             if half_done:
@@ -370,10 +369,12 @@ class IdentitySchema:
                 return judged
             return self._make_effective(signer, judged, before, revision, text, by=by)
 
-    def reject(self, proposal_id: str, *, passphrase: str, approver: str, reason: str) -> Proposal:
-        """Return the proposal, closed by a human.
+    def reject(
+        self, proposal_id: str, *, passphrase: str, approver: str, reason: str, seen: str | None = None
+    ) -> Proposal:
+        """Return the proposal, closed by a human. seen: as for `confirm`.
 
-        Raises Refused: the passphrase, or it is closed already. NotFound, BadInput.
+        Raises Refused: the passphrase, it is closed already, or it changed since. NotFound, BadInput.
         """
         by, why = checked_name(approver), _told("reason", reason, most=REASON_MAX)
         with self._changing():
@@ -381,12 +382,14 @@ class IdentitySchema:
             judged = self._judged(filed, self._keys.known(), self._applied())
             if judged.status is not ProposalStatus.OPEN:
                 raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
+            self._check_seen(judged, seen)
             signer, now = self.human.unlock(passphrase), self._clock.now()
             said = rejection_statement(hashed=proposal_hash(judged, ""), by=by, at=now, reason=why)
             done = replace(judged, status=ProposalStatus.REJECTED)
-            self._rejected.add(signer, done.id, now)
+            entry = self._rejected.sealed(signer, done.id, now)
+            self._record(REJECTED, {"proposal": done.id, "archive": self._home.name, **entry}, by=by)
+            self._rejected.add(entry)
             self._book.write(Filed(done, filed.before, Rejection(by, now, why, signer.sign(said))))
-            self._record("constitution.rejected", {"proposal": done.id}, by=by)
             return done
 
     def vouch(self, *, name: str, public: str, passphrase: str) -> Approver:
@@ -403,11 +406,18 @@ class IdentitySchema:
     # --- what proposals say and what counts ----------------------------------------------------------------------
 
     def _judged(
-        self, filed: Filed, known: Sequence[Approver], applied: Sequence[str], *, rules: Rules | None = None
+        self,
+        filed: Filed,
+        known: Sequence[Approver],
+        applied: Sequence[str],
+        *,
+        rules: Rules | None = None,
+        rejected: frozenset[str] | None = None,
     ) -> Proposal:
         """Return the proposal with its real status: what a file says of itself is only a claim.
 
-        rules: those of the key that was just unlocked; without, those that the key file claims.
+        rules: those of the key that was just unlocked; without, those that the key file claims. rejected: the ids
+        among several that are closed here; without, this one is looked up.
         """
         claimed = filed.proposal
         hashed = proposal_hash(claimed, filed.before)
@@ -416,7 +426,7 @@ class IdentitySchema:
         good = counted(claimed, hashed=hashed, known=known, own=own, distinct=distinct, place=place)
         if claimed.id in applied:
             return replace(claimed, status=ProposalStatus.EFFECTIVE, confirmations=good)
-        if claimed.id in self._rejected.ids(known):
+        if claimed.id in (self._rejected.ids(known, (claimed.id,)) if rejected is None else rejected):
             return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
         no = filed.rejection
         if no is not None:
@@ -447,7 +457,7 @@ class IdentitySchema:
     def _place(self) -> KeyPlace:
         """Return which project this is: its id here, and where the trail that leads to the text in force begins."""
         archive = self._in_force.archive()
-        revision = archive.current(self._keys.own()).revision
+        revision = archive.current(self._keys.sealing()).revision
         trail, known = read_trail(self._book.folder), self._keys.known()
         return KeyPlace(archive.home.name, origin_of(trail, link=revision.link, known=known) if revision else "")
 
@@ -501,7 +511,7 @@ class IdentitySchema:
             by=by,
             at=stamp(self._clock.now()),
         )
-        sealed = self._in_force.archive().put(signer, text=text, link=link, applied=(*revision.applied, judged.id))
+        sealed = self._in_force.seal(signer, text=text, link=link, applied=(*revision.applied, judged.id))
         return self._finish(judged, before, sealed, was=revision, by=by)
 
     def _finish(
@@ -524,14 +534,17 @@ class IdentitySchema:
         link = joined or linked(
             signer, digest=document.digest, previous="", proposal="", by=by, at=stamp(self._clock.now())
         )
-        sealed = archive.put(signer, text=document.text, link=link, applied=self._applied())
+        sealed = self._in_force.seal(signer, text=document.text, link=link, applied=self._applied())
         if joined is None:
             write_trail(self._book.folder, head=None, new=link)
-        self._in_force.remember()
         joins = {"project": archive.home.name, "joined": joined is not None}
         self._record_text("initialised", sealed, joins, by=by)
 
     # --- small parts ---------------------------------------------------------------------------------------------
+
+    def _check_seen(self, proposal: Proposal, seen: str | None) -> None:
+        if seen is not None and seen != self.fingerprint(proposal):
+            raise Refused(f"proposal {proposal.id} changed while it was being shown; look at it again")
 
     def _approved(self, *, forward: bool = False) -> SealedRevision:
         """Return the sound approved text, the ground for every change.
@@ -549,14 +562,8 @@ class IdentitySchema:
 
     def _approved_elsewhere(self, link: Link) -> bool:
         """Return whether this machine's human approved the link in another project, which is no approval here."""
-        told = [one["what"] for one in self._audit.records() if str(one["kind"]).startswith("constitution.")]
-        places = {one.get("archive", one.get("project")) for one in told if one.get("proposal") == link.proposal}
-        own = self._keys.own()
-        is_own = own is not None and signed_by(own.public, link.said, link.signature)
-        return is_own and bool(places) and self._in_force.archive().home.name not in places
-
-    def _recorded(self, archive: str) -> list[int]:
-        return numbers_of(self._audit.records(), archive)
+        is_own = any(signed_by(one.public, link.said, link.signature) for one in self._keys.sealing())
+        return is_own and self._in_force.is_elsewhere(link)
 
     def _check_limits(self, document: Document, error: type[MemoryAnchorError]) -> None:
         if document.problems:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
@@ -41,7 +41,11 @@ FOLDER = Path(".ai") / "proposals"
 PROPOSAL_ID = re.compile(r"p-[0-9a-f]{10}")
 MAX_OPEN = 50
 """More open proposals than this are refused: nobody reviews a flood. A human with the passphrase has no such bound."""
+REJECTED = "constitution.rejected"
+"""The kind of the audit record of a rejection, with its signature."""
 REJECTED_FILE = "rejected.json"
+PARTS = ("id", "at", "signature")
+LOST_SHOWN = 3
 MAX_REJECTED = 10_000
 MAX_REJECTED_BYTES = 4_000_000
 MAX_READ = 1_000
@@ -107,41 +111,63 @@ def how_to_approve(proposal: Proposal) -> str:
 
 
 class Rejected:
-    """The ids that were rejected in one project, outside it: each signed, so that no editor reopens a proposal."""
+    """The proposals that were rejected in one project, outside it: each signed, and told twice.
 
-    def __init__(self, home: Path, project: str) -> None:
+    Once in a list beside the archive and once in the audit trail: neither an editor nor `rm` reopens a proposal, and
+    what only says that it was rejected closes none. records: the audit trail, read where a proposal looks open.
+    """
+
+    def __init__(self, home: Path, project: str, records: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
         self._path = home / REJECTED_FILE
         self._project = project
+        self._records = records
 
-    def ids(self, known: Sequence[Approver]) -> frozenset[str]:
-        """Return the ids whose rejection here carries a known approver's signature."""
+    def ids(self, known: Sequence[Approver], among: Container[str]) -> frozenset[str]:
+        """Return those of `among` whose rejection here carries a known approver's signature."""
         return frozenset(
             one["id"]
-            for one in self._read()
-            if signer_of(
-                known,
-                rejected_statement(project=self._project, proposal_id=one["id"], at=one["at"]),
-                one["signature"],
-            )
+            for one in (*self._listed(), *self._told())
+            if one["id"] in among and signer_of(known, self._said(one), one["signature"])
         )
 
-    def add(self, signer: Signer, proposal_id: str, at: datetime) -> None:
-        """Remember a rejection, durable on return."""
-        said = rejected_statement(project=self._project, proposal_id=proposal_id, at=stamp(at))
-        entry = {"id": proposal_id, "at": stamp(at), "signature": signer.sign(said)}
-        listed = [*self._read(), entry][-MAX_REJECTED:]
-        make_private(self._path.parent)
-        write_whole(self._path, (json.dumps({"rejected": listed}, indent=1) + "\n").encode())
+    def sealed(self, signer: Signer, proposal_id: str, at: datetime) -> dict[str, str]:
+        """Return a rejection as the audit trail and the list keep it."""
+        entry = {"id": proposal_id, "at": stamp(at)}
+        return {**entry, "signature": signer.sign(self._said(entry))}
 
-    def _read(self) -> list[dict[str, str]]:
+    def add(self, entry: Mapping[str, str]) -> None:
+        """Remember a rejection, and again all that only the audit trail still tells of; durable on return."""
+        listed = {str(one): one for one in (*self._told(), *self._listed(), {name: entry[name] for name in PARTS})}
+        make_private(self._path.parent)
+        kept = [*listed.values()][-MAX_REJECTED:]
+        write_whole(self._path, (json.dumps({"rejected": kept}, indent=1) + "\n").encode())
+
+    def faults(self) -> Iterator[str]:
+        """Yield a sentence when the audit trail tells of rejections that the list has lost."""
+        listed, told = {one["id"] for one in self._listed()}, {one["id"] for one in self._told()}
+        if lost := sorted(told - listed)[:MAX_REJECTED]:
+            yield (
+                f"{self._path} lacks {len(lost)} of {len(told)} rejections ({', '.join(lost[:LOST_SHOWN])}); they stay "
+                "closed by the audit trail, and the next `memory-anchor constitution reject` writes them again"
+            )
+
+    def _said(self, one: Mapping[str, str]) -> dict[str, Any]:
+        return rejected_statement(project=self._project, proposal_id=one["id"], at=one["at"])
+
+    def _told(self) -> list[dict[str, str]]:
+        told = (one["what"] for one in self._records() if one["kind"] == REJECTED and "signature" in one["what"])
+        return _entries({**one, "id": one.get("proposal")} for one in told if one.get("archive") == self._project)
+
+    def _listed(self) -> list[dict[str, str]]:
         try:
-            listed = json.loads(read_bounded(self._path, most_bytes=MAX_REJECTED_BYTES) or b"{}")["rejected"]
+            return _entries(json.loads(read_bounded(self._path, most_bytes=MAX_REJECTED_BYTES) or b"{}")["rejected"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return []
-        names = ("id", "at", "signature")
-        return [
-            one for one in listed if isinstance(one, dict) and all(isinstance(one.get(name), str) for name in names)
-        ]
+
+
+def _entries(listed: Iterable[Any]) -> list[dict[str, str]]:
+    whole = (one for one in listed if isinstance(one, dict) and all(isinstance(one.get(name), str) for name in PARTS))
+    return [{name: one[name] for name in PARTS} for one in whole]
 
 
 class ProposalBook:

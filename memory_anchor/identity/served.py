@@ -10,15 +10,26 @@ are small, and an edit within one tick of the file system's clock must not go un
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.files import make_private, write_whole
-from memory_anchor.identity.approval import KeyRing
-from memory_anchor.identity.approved import Archive, SealedIndex, SealedRevision, Standing, advanced, read_trail
+from memory_anchor.identity.approval import KeyRing, Signer
+from memory_anchor.identity.approved import (
+    Archive,
+    Link,
+    SealedIndex,
+    SealedRevision,
+    Standing,
+    advanced,
+    made_elsewhere,
+    numbers_of,
+    read_trail,
+)
 from memory_anchor.identity.changes import after
 from memory_anchor.identity.constitution_text import (
     FILE_NAME,
@@ -86,12 +97,13 @@ class TextInForce:
         home: Path,
         keys: KeyRing,
         trail: Path,
-        recorded: Callable[[str], Sequence[int]],
+        records: Callable[[], Iterable[Mapping[str, Any]]],
     ) -> None:
-        """trail: the folder of the approvals' trail. recorded: numbers that the audit trail has of an archive."""
+        """trail: the folder of the approvals' trail. records: the audit trail."""
         self.path = path
         self._trail = trail
-        self._recorded = recorded
+        self._records = records
+        self._known_elsewhere: set[tuple[str, str]] = set()
         self._at = str(project_dir.resolve()) if project_dir else ""
         self._home = home
         self._keys = keys
@@ -103,20 +115,27 @@ class TextInForce:
     @property
     def initialised(self) -> bool:
         """Whether this project, by its id or its folder, was ever approved on this machine."""
-        return self.archive().exists() or self._index.holds(self._home.name) or bool(self._index.home_of(self._at))
+        return self.archive().exists() or self._index.holds(self._home.name, self._at)
 
     def archive(self) -> Archive:
         """Return the archive of this id, or the one its folder was approved under."""
         own = self._archive_of(self._home.name)
         if own.exists() or not self._at:
             return own
-        other = self._index.home_of(self._at)
+        other = self._index.home_of(self._at, self._keys.sealing())
         return self._archive_of(other) if other else own
 
-    def remember(self) -> None:
-        """Bind the project's folder to its archive."""
+    def remember(self, signer: Signer | None = None) -> None:
+        """Bind the project's folder to its archive. signer: without, the folder only counts as initialised."""
         if self._at:
-            self._index.add(self._at, self.archive().home.name)
+            self._index.add(self._at, self.archive().home.name, signer)
+
+    def seal(self, signer: Signer, *, text: str, link: Link, applied: Sequence[str]) -> SealedRevision:
+        """Keep a text as the newest approved one, and the folder as its own; durable on return."""
+        keys = self._keys.sealing()
+        sealed = self.archive().put(signer, text=text, link=link, applied=applied, keys=keys)
+        self.remember(signer)
+        return sealed
 
     def now(self) -> Served:
         """Return the text in force with its warnings."""
@@ -132,13 +151,22 @@ class TextInForce:
 
     def standing(self) -> Standing:
         """Return the newest sealed text, and why it may not be the newest there was."""
-        own = self._keys.own()
-        standing = self.archive().current(own)
-        if standing.good is None or own is None:
+        keys, archive = self._keys.sealing(), self.archive()
+        standing = archive.current(keys)
+        if standing.good is None:
             return standing
-        if advanced(read_trail(self._trail), after=standing.good.link, own=own):
-            return replace(standing, behind=f"{self._trail.name}/approved.yaml holds a later approval of your own key")
-        return standing
+        later = advanced(read_trail(self._trail), after=standing.good.link, keys=keys)
+        # A trail copied over from another project of this machine tells of a text that was never this one's.
+        if later is None or self.is_elsewhere(later):
+            return standing
+        return replace(standing, behind=f"{self._trail.name}/approved.yaml holds a later approval of your own key")
+
+    def is_elsewhere(self, link: Link) -> bool:
+        """Return whether the audit trail has the link's proposal take effect in other projects here, not in this."""
+        asked = (link.proposal, self.archive().home.name)
+        if asked not in self._known_elsewhere and made_elsewhere(self._records(), proposal=asked[0], archive=asked[1]):
+            self._known_elsewhere.add(asked)  # a proposal has one id, so what took effect there never will here
+        return asked in self._known_elsewhere
 
     def file(self) -> FoundText:
         """Return the project's file as it is now; parsed again only when its bytes changed."""
@@ -252,7 +280,7 @@ class TextInForce:
         if folder.parent != self._home.parent or name == "..":
             folder = self._home  # a name in the index is a folder's name, and leads nowhere else
         if name not in self._archives:
-            self._archives[name] = Archive(folder, lambda: self._recorded(folder.name))
+            self._archives[name] = Archive(folder, lambda: numbers_of(self._records(), folder.name))
         return self._archives[name]
 
 

@@ -185,10 +185,12 @@ def _add_approving(app: typer.Typer, build: Build) -> None:
         with _reporting(as_json):
             schema = build()
             _terminal(as_json=as_json)
-            _say(_line(schema.proposal(proposal_id)), error=as_json)
+            proposal = schema.proposal(proposal_id)
+            seen = schema.fingerprint(proposal)
+            _show_wish(schema, proposal, as_json=as_json)
             passphrase = _passphrase(schema, as_json=as_json)
             name = _name(schema, by)
-            closed = schema.reject(proposal_id, passphrase=passphrase, approver=name, reason=reason)
+            closed = schema.reject(proposal_id, passphrase=passphrase, approver=name, reason=reason, seen=seen)
             _outcome(closed, as_json=as_json)
 
     @app.command()
@@ -344,12 +346,26 @@ def _show(served: Constitution, *, as_json: bool) -> None:
 
 def _review(schema: IdentitySchema, proposal: Proposal, *, as_json: bool) -> None:
     """Show all that a confirmation is about, on the terminal."""
-    _say(_line(proposal), error=as_json)
-    _say(f"reason 理由: {visible(proposal.reason)}", error=as_json)
+    _head(proposal, as_json=as_json)
     if proposal.status is ProposalStatus.OPEN:
         _say(schema.diff(proposal), error=as_json)
         number = min(len(proposal.confirmations) + 1, REQUIRED_CONFIRMATIONS)
         _say(f"This is confirmation {number} of {REQUIRED_CONFIRMATIONS}. 第 {number} 次确认。", error=as_json)
+
+
+def _show_wish(schema: IdentitySchema, proposal: Proposal, *, as_json: bool) -> None:
+    """Show what a rejection is about: what would change, or where that cannot be told any more what it says."""
+    _head(proposal, as_json=as_json)
+    try:
+        shown = schema.diff(proposal)
+    except MemoryAnchorError:
+        shown = visible_lines(proposal.content)
+    _say(shown, error=as_json)
+
+
+def _head(proposal: Proposal, *, as_json: bool) -> None:
+    _say(_line(proposal), error=as_json)
+    _say(f"reason 理由: {visible(proposal.reason)}", error=as_json)
 
 
 def _outcome(proposal: Proposal, *, as_json: bool) -> None:
