@@ -291,8 +291,8 @@ def operations(values: Sequence[OperationPassage]) -> Json:
 
 
 def constitution(value: Constitution) -> Json:
-    """Return {entries, version, tokens, warnings}: L0 whole, never cut."""
-    return {
+    """Return {entries, version, tokens, warnings}: L0 whole, as long as it is no longer than an answer may be."""
+    answer: Json = {
         "entries": [
             {"id": one.id, "content": one.content, "priority": one.priority, "source": one.source}
             for one in value.entries
@@ -301,6 +301,8 @@ def constitution(value: Constitution) -> Json:
         "tokens": value.tokens,
         "warnings": list(value.warnings),
     }
+    told = shortened(answer, "entries", "a human reads all with `memory-anchor constitution show`")
+    return told | {"warnings": [*told["warnings"], *told.pop("notes", ())]}
 
 
 def active(values: Mapping[str, tuple[Any, datetime]], *, now: datetime) -> Json:

@@ -19,10 +19,19 @@ from itertools import zip_longest
 from typing import Any, Protocol
 
 from memory_anchor import inputs
-from memory_anchor.context.sections import RETRIEVED, SECTION_LAYER, Body, Fitted, Recalled, changed_shelves, fit
+from memory_anchor.context.sections import (
+    RETRIEVED,
+    SECTION_LAYER,
+    Body,
+    Fitted,
+    Recalled,
+    changed_shelves,
+    fit,
+    with_rules_within,
+)
 from memory_anchor.errors import MemoryAnchorError, report
 from memory_anchor.language.safety import neutralise
-from memory_anchor.language.tokens import cut_to_tokens
+from memory_anchor.language.tokens import count_tokens, cut_to_tokens
 from memory_anchor.model import (
     Citation,
     Constitution,
@@ -144,7 +153,7 @@ class ContextBuilder:
         return budget.identity + budget.events + budget.facts + budget.operations + budget.reserve
 
     def build(self, task: object, budget_tokens: object = None, *, variant: str = "default") -> BuiltContext:
-        """Return a context for `task`, of at most `budget_tokens` tokens unless the constitution alone takes more.
+        """Return a context for `task`, of at most `budget_tokens` tokens, or what `budget.identity` lets L0 take.
 
         budget_tokens: 1 to `BUDGET_MAX`; all layers' shares shrink or grow with it. Omitted: the settings' sum.
         Raises BadInput: a task that is empty, too long or not text, a budget out of range.
@@ -202,7 +211,21 @@ class ContextBuilder:
             "events": budget.events,
             "active_context": budget.reserve,
         }
-        fitted = fit(found.body, total=total, caps=caps, stretch=total > self.default_tokens)
+        body = found.body
+        if count_tokens("\n".join(body.identity)) > budget.identity:  # approved under a larger budget than today's
+            body = with_rules_within(body, max(total, budget.identity))
+        if body.left_out:
+            found.decisions.append(
+                {
+                    "action": "drop_memory_results",
+                    "reason": f"the constitution takes more than budget.identity ({budget.identity} tokens): "
+                    f"{body.left_out} of its entries are left to get_constitution",
+                    "layer": Layer.IDENTITY_SCHEMA.value,
+                    "dropped": body.left_out,
+                    "kept": len(body.identity),
+                }
+            )
+        fitted = fit(body, total=total, caps=caps, stretch=total > self.default_tokens)
         for name, (dropped, kept) in changed_shelves(found.body, fitted.body).items():
             limit = f"the budget of {total}" if total != self.default_tokens else f"its share of {caps[name]}"
             found.decisions.append(

@@ -106,12 +106,16 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a context is made of. identity: one line an entry. shelves: by section, best first. time: one line."""
+    """What a context is made of. identity: one line an entry. shelves: by section, best first. time: one line.
+
+    left_out: entries of the constitution that are told by their number only.
+    """
 
     identity: tuple[str, ...]
     shelves: Mapping[str, tuple[Recalled, ...]]
     time: str = ""
     rule: str = FENCE_RULE
+    left_out: int = 0
 
     def parts(self) -> list[tuple[str, Literal["prefix", "tail"], str]]:
         """Return (section, part, text) in the order they stand, empty ones left out."""
@@ -120,7 +124,9 @@ class Body:
             found.append(("rule", "prefix", self.rule))
         if self.identity:
             lines = "\n".join(f"- {neutralise(line)}" for line in self.identity)
-            found.append(("constitution", "prefix", f"{_HEADINGS['constitution']}\n{lines}"))
+            found.append(("constitution", "prefix", f"{_HEADINGS['constitution']}\n{lines}{self._told_left_out()}"))
+        elif self.left_out:
+            found.append(("constitution", "prefix", f"{_HEADINGS['constitution']}{self._told_left_out()}"))
         for name in SHELVES:
             items = self.shelves.get(name, ())
             if name == "events":
@@ -131,6 +137,9 @@ class Body:
         if self.time:
             found.append(("time", "tail", self.time))
         return found
+
+    def _told_left_out(self) -> str:
+        return f"\n({self.left_out} more: call get_constitution now)" if self.left_out else ""
 
     def text(self) -> str:
         return "\n\n".join(text for _, _, text in self.parts())
@@ -168,6 +177,15 @@ class Fitted:
 
     body: Body
     over_by: int = 0
+
+
+def with_rules_within(body: Body, most: int) -> Body:
+    """Return the body with the first entries of the constitution that take `most` tokens, and how many are left out."""
+    for kept in range(len(body.identity), -1, -1):
+        less = replace(body, identity=body.identity[:kept], left_out=len(body.identity) - kept)
+        if count_tokens(replace(less, shelves={}, time="", rule="").text()) <= most:
+            break
+    return less
 
 
 def fit(body: Body, *, total: int, caps: Mapping[str, int], stretch: bool = False) -> Fitted:

@@ -179,21 +179,34 @@ def run_dir(data: str) -> str:
 def project_of(env: Mapping[str, str], cwd: str) -> str:
     """Return the caller's project: what it says, else the nearest folder that looks like one, else its cwd.
 
-    The home folder and the root are nobody's project: "" for those.
+    The home folder and the root are nobody's project: "" for those. A marker in a folder above counts when it is this
+    user's or of whoever owns the cwd: what another user puts into a shared folder makes no project of those below.
     """
     for name in ("MEMORY_ANCHOR_PROJECT_DIR", "CLAUDE_PROJECT_DIR", "GEMINI_PROJECT_DIR"):
         if given := env.get(name):
             return os.path.abspath(os.path.expanduser(given))  # noqa: PTH100, PTH111
     home = os.path.abspath(env.get("HOME") or os.path.expanduser("~"))  # noqa: PTH100, PTH111
-    folder = cwd
+    folder, owners = cwd, {_owner(cwd), os.getuid() if hasattr(os, "getuid") else 0}
     for _ in range(MAX_PARENTS):
         parent = os.path.dirname(folder)  # noqa: PTH120
         if parent == folder or folder == home:
             break
-        if any(os.path.exists(_join(folder, marker)) for marker in PROJECT_MARKERS):  # noqa: PTH110
+        if any(_is_marked(_join(folder, marker), owners) for marker in PROJECT_MARKERS):
             return folder
         folder = parent
     return "" if cwd == home or os.path.dirname(cwd) == cwd else cwd  # noqa: PTH120
+
+
+def _is_marked(path: str, owners: set[int]) -> bool:
+    """Return whether a project's marker is there and of one of these owners; a link is its own owner's."""
+    return os.path.exists(path) and _owner(path) in owners  # noqa: PTH110
+
+
+def _owner(path: str) -> int:
+    try:
+        return os.lstat(path).st_uid
+    except OSError:
+        return -1
 
 
 def local_zone(env: Mapping[str, str]) -> str:

@@ -95,6 +95,26 @@ def test_one_projects_environment_does_not_govern_another_project(
         house.close()
 
 
+def test_no_environment_lets_an_agent_read_across_projects(tmp_path: Path) -> None:
+    """Attack A6: `scope.agent_across_projects` in a repository's client configuration opens no other project."""
+    house = House(tmp_path)
+    evil = {"MEMORY_ANCHOR_SCOPE__AGENT_ACROSS_PROJECTS": "true"}
+    try:
+        attacker = house.bridge("attacker", **evil)  # it starts the engine
+        assert answer(attacker, "search_memory", query="zebra crossing")["snippets"] == []
+        kept = "The zebra crossing is painted blue"
+        victim = house.bridge("victim")
+        answer(victim, "save_memory", content=kept, confidence=0.95, visibility="agent")
+        assert answer(victim, "search_memory", query="zebra crossing")["snippets"]
+        assert answer(attacker, "search_memory", query="zebra crossing")["snippets"] == []
+        shell = house.run("search", "zebra crossing", "--json", project="attacker", **evil)
+        assert kept.encode() not in shell.stdout
+        hook = b'{"hook_event_name": "SessionStart", "source": "startup"}'
+        assert kept.encode() not in house.run("hook", "SessionStart", project="attacker", stdin=hook, **evil).stdout
+    finally:
+        house.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["MEMORY_ANCHOR_CONFIG_FILE", "XDG_CONFIG_HOME", "HOME"])
 def test_another_settings_file_does_not_govern_the_users_own_directory(

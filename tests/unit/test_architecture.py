@@ -60,7 +60,7 @@ BUDGETS: dict[str, int] = {
     "upkeep": 2870,
     "ingest": 2860,
     "care": 2120,
-    "context": 2090,
+    "context": 2120,
     "evaluation": 1440,
     "layers": 1120,
     "core": 590,

@@ -199,6 +199,20 @@ def test_the_constitution_is_whole_even_where_it_alone_exceeds_the_budget() -> N
     assert last["over_by_tokens"] == count_tokens(built.text) - 50
 
 
+def test_a_constitution_above_todays_budget_is_cut_by_entries_and_says_so() -> None:
+    """Attack A12: approved under a larger budget.identity than today's; a context stays within its bound."""
+    world = full_world()
+    world.identity = [f"Rule {n}: " + "keep every promise that is written down " * 40 for n in range(20)]
+
+    for bound in (600, 2000, None):
+        built = world.builder().build("why Qdrant", bound)
+        most = bound or world.builder().default_tokens
+        assert count_tokens(built.text) <= most
+        assert "Rule 0" in built.text and "Rule 19" not in built.text
+        assert " more: call get_constitution now)" in built.text
+        assert any("budget.identity" in decision["reason"] for decision in built.report.decisions)
+
+
 def test_without_the_store_the_constitution_and_the_active_context_stay() -> None:
     """L0 and L1 stand, L4 comes from files, and the report says what is missing."""
     world = full_world(fails={"search": StoreBusy("x"), "recent_events": Unavailable("y")})

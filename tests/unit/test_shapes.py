@@ -221,3 +221,14 @@ def test_a_history_too_long_shows_the_newest_versions_in_order():
 
 def test_compact_text_is_one_line_and_keeps_chinese_readable():
     assert shapes.compact({"text": "改用 Qdrant\n第二行"}) == '{"text":"改用 Qdrant\\n第二行"}'
+
+
+def test_a_constitution_that_is_longer_than_an_answer_is_cut_with_a_line_that_says_so() -> None:
+    """Attack A12: 20 entries of 8,000 Chinese characters, approved under a large budget.identity."""
+    entries = tuple(ConstitutionEntry(f"rule-{n}", "规" * 8_000, n) for n in range(20))
+    told = shapes.constitution(Constitution(entries, "1", 100_000, ("one warning",)))
+    assert len(shapes.compact(told).encode()) < 100_000
+    assert [one["id"] for one in told["entries"]] == [f"rule-{n}" for n in range(len(told["entries"]))] != []
+    assert told["warnings"][0] == "one warning"
+    assert "constitution show" in told["warnings"][1]
+    assert set(told) == {"entries", "version", "tokens", "warnings"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -65,6 +66,23 @@ def test_the_preamble_is_what_real_clients_set(tmp_path: Path) -> None:
     other = wire.own_preamble({"HOME": "/h", "MEMORY_ANCHOR_READ_ONLY": "1"}, cwd=str(deep), pid=1, nonce="n")
     assert (other.conversation, other.project_dir, other.read_only) == ("bridge-n", str(tmp_path), True)
     assert wire.project_of({"HOME": str(tmp_path)}, str(tmp_path)) == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files to another user")
+@pytest.mark.parametrize("marker", wire.PROJECT_MARKERS)
+def test_a_marker_of_another_user_in_a_folder_above_makes_no_project(tmp_path: Path, marker: str) -> None:
+    """Attack A20: /tmp/memory-anchor.yaml of somebody else is no settings file of the folders below it."""
+    mine = tmp_path / "shared" / "mine"
+    mine.mkdir(parents=True)
+    planted = tmp_path / "shared" / marker
+    planted.write_text("")
+    os.chown(planted, 4242, 4242)
+    assert wire.project_of({"HOME": "/h"}, str(mine)) == str(mine)
+    os.chown(planted, 0, 0)
+    assert wire.project_of({"HOME": "/h"}, str(mine)) == str(tmp_path / "shared")
+    os.chown(planted, 4242, 4242)
+    os.chown(mine, 4242, 4242)  # a container whose files belong to the user outside
+    assert wire.project_of({"HOME": "/h"}, str(mine)) == str(tmp_path / "shared")
 
 
 def test_what_a_caller_sets_for_itself_reaches_the_engine() -> None:
