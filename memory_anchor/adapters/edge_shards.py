@@ -42,7 +42,7 @@ from memory_anchor.adapters.edge_engine import (
     translated,
     upsert,
 )
-from memory_anchor.adapters.payload import Payload
+from memory_anchor.adapters.payload import Payload, is_as_written, summed
 from memory_anchor.adapters.resident import release_mapped
 from memory_anchor.adapters.vectors import identity_conflict
 from memory_anchor.durability import Durability
@@ -395,9 +395,10 @@ class EdgeCollection:
         steps = [migrations[step] for step in range(self.record.schema_version, version)]
 
         def change(payload: Payload) -> Payload:
+            whole = is_as_written(payload)
             for step in steps:
                 payload = step(payload)
-            return payload
+            return summed(payload) if whole else payload
 
         # The old shard stays as it was: a backup that costs no copy and keeps its holes.
         kept = (*self.record.kept, self.record.shard)

@@ -26,7 +26,15 @@ import numpy as np
 from memory_anchor.adapters.edge_engine import Migration, translated
 from memory_anchor.adapters.edge_shards import MIGRATIONS, EdgeCollection, private_files
 from memory_anchor.adapters.filters import Dialect, translate
-from memory_anchor.adapters.payload import MOVING, from_payload, mark_of, to_payload, usage_payload
+from memory_anchor.adapters.payload import (
+    MOVING,
+    from_payload,
+    is_as_written,
+    mark_of,
+    summed,
+    to_payload,
+    usage_payload,
+)
 from memory_anchor.adapters.sparse_files import keeps_holes
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.durability import Durability
@@ -153,7 +161,7 @@ class EdgeStore:
             }
             if entry.words and entry.words.indices:
                 vectors[WORDS] = edge.SparseVector(list(entry.words.indices), list(entry.words.values))
-            points.append(edge.Point(entry.memory.point_id, vectors, to_payload(entry.memory)))
+            points.append(edge.Point(entry.memory.point_id, vectors, summed(to_payload(entry.memory))))
         target.write(edge.UpdateOperation.upsert_points(points), points=len(points))
 
     def set_vectors(self, collection: str, vectors: Mapping[str, Mapping[str, Matrix]]) -> None:
@@ -303,14 +311,17 @@ class EdgeStore:
     # --- helpers -----------------------------------------------------------------------------------------------------
 
     def _memory(self, record: Any) -> Memory:
-        """Return a record's memory. Raises StoreDamaged: its payload is none, or its text not the one that was hashed.
+        """Return a record's memory. Raises StoreDamaged: its payload is none, or not the one that was written.
 
-        The engine has no checksums: a flipped bit in a text would be told to a model as what was written (8 us each).
+        The engine has no checksums: a flipped bit in a text would be told to a model as what was written, one in an
+        audience told to whom it was kept from. The text's own hash also covers payloads from before there was a sum.
         """
         try:
             memory = from_payload(record.payload)
         except (BadInput, KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._damaged(record) from error
+        if not is_as_written(record.payload):
+            raise self._damaged(record)
         if memory.content_hash and content_hash(memory.content) != memory.content_hash:
             raise self._damaged(record)
         return memory

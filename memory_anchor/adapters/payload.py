@@ -11,6 +11,8 @@ payload went through JSON.
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -69,6 +71,10 @@ _OPTIONAL_TIMES = ("when", "expires_at", "first_recorded_at", "content_at", "cor
 _OPTIONAL_LISTS = ("who", "questions", "disputes")
 
 
+SUM = "sum"
+"""A checksum over the payload as it was stored, for an engine that keeps none; payloads of 0.1.0 have none."""
+UNSUMMED = frozenset({SUM, "usage", "last_at"})
+"""What is set without the rest being written anew."""
 MOVING = ("state", "audience")
 """Fields that a mark is made of."""
 
@@ -143,6 +149,21 @@ def from_payload(payload: Mapping[str, Any]) -> Memory:
         raise BadInput(f"memory record: {_named(error.args[0])}") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise BadInput("memory record: a field has the wrong kind of value; compare one line of an export") from error
+
+
+def summed(payload: Payload) -> Payload:
+    """Return the payload with its checksum."""
+    return {**payload, SUM: _sum(payload)}
+
+
+def is_as_written(payload: Mapping[str, Any]) -> bool:
+    """Return whether a payload is the one that was summed; one without a sum is taken as it is."""
+    return SUM not in payload or payload[SUM] == _sum(payload)
+
+
+def _sum(payload: Mapping[str, Any]) -> int:
+    held = {name: value for name, value in payload.items() if name not in UNSUMMED}
+    return zlib.crc32(json.dumps(held, sort_keys=True).encode())
 
 
 def usage_payload(usage: Usage) -> Payload:

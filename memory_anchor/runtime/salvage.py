@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from memory_anchor.adapters.edge_log import read_log
 from memory_anchor.adapters.edge_reading import read_shard
 from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, ShardMark
-from memory_anchor.adapters.payload import from_payload
+from memory_anchor.adapters.payload import from_payload, is_as_written
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
 from memory_anchor.care import backup
@@ -234,6 +234,8 @@ def _invalid(points: Iterable[tuple[str, tuple[Any, Any]]], schema_version: int)
 def _memory(point: str, payload: Mapping[str, Any], schema_version: int) -> Memory | None:
     """Return the memory of a payload, None when it is none, another's, or its content is not what was written."""
     try:
+        if not is_as_written(payload):
+            return None
         held = dict(payload)
         for step in range(schema_version, CollectionSpec({}).schema_version):
             held = MIGRATIONS[step](held)

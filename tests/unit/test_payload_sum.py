@@ -1,0 +1,104 @@
+"""A field that is not as it was written is never served: every stored payload carries a sum over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor.adapters.edge_store import EdgeStore
+from memory_anchor.adapters.payload import SUM, UNSUMMED, is_as_written, summed, to_payload
+from memory_anchor.errors import StoreDamaged
+from memory_anchor.hashing import content_hash
+from memory_anchor.model import Citation, Layer, Memory, MemoryType, Receipt, Scope, Tag, Usage, Visibility
+from memory_anchor.ports import CollectionSpec, Entry
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.where import Where
+
+FACTS = "verified_fact"
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TEXT = "The ferry leaves at nine"
+
+
+def memory() -> Memory:
+    return Memory(
+        "m1",
+        TEXT,
+        Layer.VERIFIED_FACT,
+        MemoryType.FACT,
+        Scope(project="p", agent="a"),
+        NOON,
+        NOON,
+        key="ferry",
+        tags=(Tag("port", 0.5),),
+        visibility=Visibility.AGENT,
+        importance=1.0,
+        citations=(Citation("file", "a.md"),),
+        questions=("when?",),
+        gap={"why": 1.0, "了": [1, None]},
+        receipts=(Receipt("k", "f", {"id": "m1"}),),
+        author="agent:a",
+        content_hash=content_hash(TEXT),
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EdgeStore]:
+    with DirectoryLock.acquire(tmp_path, role="test") as lock, closing(EdgeStore(tmp_path / "s", lock=lock)) as made:
+        made.open_collection(FACTS, CollectionSpec({}))
+        made.put(FACTS, [Entry(memory())])
+        yield made
+
+
+def altered(store: EdgeStore, change: dict[str, Any]) -> None:
+    import qdrant_edge as edge
+
+    target = store._collections[FACTS]
+    target.write(edge.UpdateOperation.set_payload([memory().point_id], change), points=1)
+
+
+def other(value: Any) -> Any:
+    return value + "x" if isinstance(value, str) else value + 1 if isinstance(value, int | float) else [value]
+
+
+@pytest.mark.parametrize("name", sorted(set(to_payload(memory())) - UNSUMMED))
+def test_a_change_of_any_field_shows(name: str) -> None:
+    """Attack N5: each field that a payload has is under the sum."""
+    held = summed(to_payload(memory()))
+
+    assert is_as_written(held)
+    assert not is_as_written({**held, name: other(held[name])})
+    assert not is_as_written({key: value for key, value in held.items() if key != name})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"audience": "u|default||", "visibility": "user"},
+        {"valid_to": "2027-01-01T00:00:00+00:00"},
+        {"importance": 2.0},
+        {SUM: 1},
+    ],
+)
+def test_the_store_names_the_version_and_serves_nothing(store: EdgeStore, change: dict[str, Any]) -> None:
+    """Attack N5: a field that still decodes but is not the one that was written is damage, read by id or by scan."""
+    altered(store, change)
+
+    for read in (lambda: store.get(FACTS, [memory().point_id]), lambda: store.scan(FACTS, Where())):
+        with pytest.raises(StoreDamaged, match="m1"):
+            read()
+
+
+def test_use_leaves_it_whole(store: EdgeStore) -> None:
+    """Attack N5: what is set without the rest is outside the sum, and the engine gives back what it was given."""
+    store.set_usage(FACTS, {memory().point_id: Usage(3, 1, NOON, (NOON,))})
+    store.flush()
+
+    (entry,) = store.get(FACTS, [memory().point_id])
+
+    assert replace(entry.memory, usage=Usage()) == memory() and entry.memory.usage.count == 3
