@@ -36,7 +36,7 @@ from memory_anchor.upkeep.usage import UsageBuffer
 from memory_anchor.where import Where
 
 NIGHT = day(200)
-KILLS = figure(4, 50)
+KILLS = figure(2, 50)
 
 
 def chat(name, many):
