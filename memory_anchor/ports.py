@@ -265,8 +265,8 @@ class Reranker(Protocol):
 
 
 class AuditLog(Protocol):
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Yield every readable record, oldest first, without verifying it."""
+    def records(self, kinds: str = "") -> Iterator[dict[str, Any]]:
+        """Yield every readable record whose kind begins with `kinds`, oldest first, without verifying it."""
         ...
 
     def append(self, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> str:

@@ -273,11 +273,12 @@ class JsonlAudit:
         with self._lock, self._locked():
             yield
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Yield every readable record, oldest first, without verifying it."""
+    def records(self, kinds: str = "") -> Iterator[dict[str, Any]]:
+        """Yield every readable record whose kind begins with `kinds`, oldest first, without verifying it."""
+        mark = b'"kind":"%s' % kinds.encode()
         for _, raw in self._lines():
-            record = _record(raw)
-            if record is not None and raw.endswith(b"\n"):
+            record = _record(raw) if mark in raw else None
+            if record is not None and str(record["kind"]).startswith(kinds) and raw.endswith(b"\n"):
                 yield record
 
     def first(self, kind: str) -> dict[str, Any] | None:

@@ -136,7 +136,7 @@ class Standing:
 class Archive:
     """The sealed texts of one project: files `NNNNNN.json` in `<home>/approved`, the newest once more in `HEADS`.
 
-    recorded: the numbers of this archive that the audit trail knows; asked only where the head is gone.
+    recorded: the numbers of this archive that the audit trail knows; asked when the files changed.
     """
 
     def __init__(self, home: Path, recorded: Callable[[], Sequence[int]] = tuple) -> None:
@@ -257,6 +257,9 @@ class Archive:
             behind = (
                 f"the head {self.head_path}, which holds the newest approved text, is gone or does not carry the seal"
             )
+        told = last_of(self._recorded(), after=newest.number)
+        if newest.previous and told > newest.number:
+            behind = f"the audit trail tells of approved text {told}, the newest that is left is {newest.number}"
         damaged = [number for number in damaged if number >= newest.number]
         return Standing(newest, True, tuple(damaged), newest is noted and newest != found, behind)
 

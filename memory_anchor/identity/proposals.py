@@ -117,7 +117,7 @@ class Rejected:
     what only says that it was rejected closes none. records: the audit trail, read where a proposal looks open.
     """
 
-    def __init__(self, home: Path, project: str, records: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
+    def __init__(self, home: Path, project: str, records: Callable[[str], Iterable[Mapping[str, Any]]]) -> None:
         self._path = home / REJECTED_FILE
         self._project = project
         self._records = records
@@ -155,7 +155,9 @@ class Rejected:
         return rejected_statement(project=self._project, proposal_id=one["id"], at=one["at"])
 
     def _told(self) -> list[dict[str, str]]:
-        told = (one["what"] for one in self._records() if one["kind"] == REJECTED and "signature" in one["what"])
+        told = (
+            one["what"] for one in self._records(REJECTED) if one["kind"] == REJECTED and "signature" in one["what"]
+        )
         return _entries({**one, "id": one.get("proposal")} for one in told if one.get("archive") == self._project)
 
     def _listed(self) -> list[dict[str, str]]:

@@ -48,6 +48,8 @@ MISSING = "it is missing"
 EMPTY = "it is empty"
 """What a write that was cut short, or a shell's `>`, leaves for a moment."""
 BACKUPS_KEPT = 50
+TOLD = "constitution."
+"""How the kinds of audit records about L0 begin."""
 RESTORE = f"`memory-anchor constitution show --yaml > {FILE_NAME}` brings it back"
 ADOPT = "`memory-anchor constitution adopt` proposes the difference"
 MAKE = "a human runs `memory-anchor init` on a terminal to make one"
@@ -97,9 +99,9 @@ class TextInForce:
         home: Path,
         keys: KeyRing,
         trail: Path,
-        records: Callable[[], Iterable[Mapping[str, Any]]],
+        records: Callable[[str], Iterable[Mapping[str, Any]]],
     ) -> None:
-        """trail: the folder of the approvals' trail. records: the audit trail."""
+        """trail: the folder of the approvals' trail. records: the audit trail, by how a kind begins."""
         self.path = path
         self._trail = trail
         self._records = records
@@ -164,7 +166,9 @@ class TextInForce:
     def is_elsewhere(self, link: Link) -> bool:
         """Return whether the audit trail has the link's proposal take effect in other projects here, not in this."""
         asked = (link.proposal, self.archive().home.name)
-        if asked not in self._known_elsewhere and made_elsewhere(self._records(), proposal=asked[0], archive=asked[1]):
+        if asked not in self._known_elsewhere and made_elsewhere(
+            self._records(TOLD), proposal=asked[0], archive=asked[1]
+        ):
             self._known_elsewhere.add(asked)  # a proposal has one id, so what took effect there never will here
         return asked in self._known_elsewhere
 
@@ -280,7 +284,7 @@ class TextInForce:
         if folder.parent != self._home.parent or name == "..":
             folder = self._home  # a name in the index is a folder's name, and leads nowhere else
         if name not in self._archives:
-            self._archives[name] = Archive(folder, lambda: numbers_of(self._records(), folder.name))
+            self._archives[name] = Archive(folder, lambda: numbers_of(self._records(TOLD), folder.name))
         return self._archives[name]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
@@ -104,6 +105,13 @@ def put_the_older_folder_back(room: Room) -> None:
         shutil.copytree(room.before / folder, room.data / folder)
 
 
+def put_the_older_folder_and_trail_back(room: Room) -> None:
+    put_the_older_folder_back(room)
+    trail = room.root / ".ai" / "proposals" / "approved.yaml"
+    links = yaml.safe_load(trail.read_text(encoding="utf-8"))["links"]
+    trail.write_text(yaml.safe_dump({"links": links[:1]}), encoding="utf-8")
+
+
 def overwrite_newest(room: Room) -> None:
     shutil.copy(sorted((room.home / "approved").glob("*.json"))[0], room.newest)
 
@@ -114,6 +122,7 @@ TAMPERINGS = [
     put_older_head_back,
     forge_head,
     put_the_older_folder_back,
+    put_the_older_folder_and_trail_back,
     overwrite_newest,
 ]
 

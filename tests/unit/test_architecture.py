@@ -56,7 +56,7 @@ BUDGETS: dict[str, int] = {
     "language": 4610,
     "runtime": 3770,
     "recall": 3640,
-    "identity": 3050,
+    "identity": 3065,
     "upkeep": 2870,
     "ingest": 2860,
     "care": 2120,

@@ -137,6 +137,28 @@ def test_reject_adopt_and_trust_take_the_passphrase(run: Run, schema: IdentitySc
     assert [one["name"] for one in run("approvers")[1]["approvers"]] == ["alice"]
 
 
+def test_reject_shows_what_it_closes_and_refuses_another_version(
+    schema: IdentitySchema, run: Run, at_terminal: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack A21: between the look and the passphrase an agent edits the proposal's file."""
+    wish = propose(run, "rule")
+    file = schema.path.parent / ".ai" / "proposals" / f"{wish}.yaml"
+    shown = file.read_text(encoding="utf-8")
+
+    def slow(_: str) -> str:
+        file.write_text(shown.replace('"rule"', '"another rule"'), encoding="utf-8")
+        return PASS
+
+    with monkeypatch.context() as patched:
+        patched.setattr(getpass, "getpass", slow)
+        done = CliRunner().invoke(cli.make_app(lambda: schema), ["reject", wish, "--reason", "no"])
+    assert done.exit_code == 4
+    assert "rule" in done.stdout and "changed while it was being shown" in done.output
+    file.write_text(shown, encoding="utf-8")
+    at_terminal.append(PASS)
+    assert run("reject", wish, "--reason", "no")[1]["status"] == "rejected"
+
+
 def test_the_plain_output_shows_the_difference_before_the_passphrase(
     schema: IdentitySchema, run: Run, at_terminal: list[str]
 ) -> None:
