@@ -32,6 +32,7 @@ from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
 from memory_anchor.durability import Durability, SyncedLock
 from memory_anchor.errors import BadInput, Refused, Unavailable, WrongEmbedder
+from memory_anchor.files import remove_durably, write_whole
 from memory_anchor.foreground import RequestGate
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.identity.identity_schema import IdentitySchema
@@ -373,10 +374,10 @@ class Core:
     def let_jobs_run(self, on: bool) -> None:
         """Run due jobs by itself, or only when one is started by name; remembered over restarts."""
         if on:
-            (self.data_dir / JOBS_OFF).unlink(missing_ok=True)
+            remove_durably(self.data_dir / JOBS_OFF)
             self.scheduler.start(self.clock)
         else:
-            (self.data_dir / JOBS_OFF).touch(mode=0o600)
+            write_whole(self.data_dir / JOBS_OFF, b"")
             self.scheduler.stop()
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from memory_anchor.context.context_reports import owner_of
 from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, NotFound, Refused
+from memory_anchor.files import remove_durably, write_whole
 from memory_anchor.front.callers import actor_from
 from memory_anchor.front.tool_calls import shaped_memory
 from memory_anchor.hashing import stable_hash
@@ -292,9 +293,9 @@ def pause(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     rights.check(Deed.RESUME if off else Deed.PAUSE, anchor.actor.caller)
     flag = core.data_dir / "paused"
     if off:
-        flag.unlink(missing_ok=True)
+        remove_durably(flag)
     else:
-        flag.touch(mode=0o600)
+        write_whole(flag, b"")
     return {"paused": not off}
 
 
