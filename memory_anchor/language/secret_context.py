@@ -22,6 +22,8 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+from memory_anchor.language.randomness import machine_made
+
 Span = tuple[int, int, str]
 """Start, end and kind of one secret."""
 
@@ -33,6 +35,10 @@ RANDOM_CHARS, LABELLED_CHARS = 20, 12
 """Least length of a token without and with a word beside it."""
 CAPITALS_CHARS, CAPITALS_VOWELS, SMALL_VOWELS = 16, 0.3, 0.19
 """A run of letters of one case as long as this with so few vowels is no word: a name has some 0.4."""
+MADE, SURELY_MADE = 0.9, 0.99
+"""Chance from which a value right behind its label, and a token anywhere, is taken for made by a machine."""
+VALUE_WITHIN, GROUPED_CHARS = 24, 27
+"""Characters before a value in which its label stands, and the least length of groups of digits: four of six."""
 ENCODED_MAX = 40
 """Encoded tokens of one text that are decoded."""
 ENCODED_CHARS = 4_000
@@ -47,12 +53,15 @@ _SAYS_CHOSEN = (
     r"|(?<![a-z])(?:-{1,2}[a-z]{0,16}pass|pass|pwd|kennwort|mot de passe|contrase(?:ñ|n)a|senha"
     r"|wachtwoord|пароль)|パスワード|비밀번호|密码|口令|暗号"
 )
+_HELD = "(?:api|app|auth|access|secret|private|master|account|service|client|server|admin|write|signing|encryption)"
+"""Whose key it is, where the two are written as one word."""
 _WORDS = re.compile(
     rf"(?:(?P<password>{_SAYS_CHOSEN})|(?P<private>(?<![a-z])private|私钥)"
     r"|(?P<token>tokens?|bearer|令牌|cookie|(?:web)?hooks?"
-    r"|(?<![a-z])(?:sessions?|sid|otp|totp|2fa|recovery|backup codes?|seed|login|licen[cs]e)|恢复码|备用码|种子|加签)"
-    r"|(?P<api_key>secrets?|credentials?|access_?key|(?<![a-z])(?:(?:api|app|auth|access)[ _-]?)?keys?"
-    r"|(?<![a-z])(?:salt|auth|akid|sk|ak)|密钥|秘钥|凭证|凭据|授权码)"
+    r"|(?<![a-z])(?:sessions?|sid|oauth|otp|totp|2fa|recovery|backup codes?|seed|login|licen[cs]e)|恢复码|备用码|种子"
+    r"|加签)"
+    rf"|(?P<api_key>secrets?|credentials?|access_?key|(?<![a-z])(?:psk|(?:{_HELD}[ _-]?)?keys?)"
+    r"|(?<![a-z])(?:salt|auth|akid|sk|ak)|密钥|秘钥|密匙|钥匙|凭证|凭据|授权码|鉴权)"
     r"|(?P<other>(?<![a-z])(?:commits?|sha\d{0,3}|md5|checksums?|hash(?:es)?|digests?|etag|fingerprint|ids?|uuid|guid|trace"
     r"|span|requests?|build|versions?|integrity|cache|primary|foreign|public|object|image|layer|revision|branch|diff"
     r"|ssh-[a-z0-9]{2,10}|tracking|order|isbn)|摘要|提交|指纹|校验|版本|镜像|编号|会话|工单|回滚|公钥|主键|缓存))(?![a-z])"
@@ -67,6 +76,9 @@ _BEGIN_PUBLIC = re.compile(r"-----begin (?:certificate|public key|[a-z0-9 ]{0,20
 _WORD_RUN = re.compile(r"[A-Z]?[a-z]{3,}")
 WORDY = 0.55
 """Share of words in a token from which it is a name; random base 62 has some 0.25."""
+_VALUE_SIGN = re.compile(r"[\"'`)\]\s]{0,3}(?:[:：=]|=>|is|was|are|是|为|用|写的是|设为)?[\"'`“‘(\s]{0,3}")
+"""What stands between a label and its value."""
+_GROUPS = re.compile(r"\d{4,8}(?:-\d{4,8}){3,9}")
 _SEPARATORS = re.compile(r"[_+/=.~-]")
 
 
@@ -93,8 +105,8 @@ def _is_mixed(token: str) -> bool:
         any(sign.isdigit() for sign in bare)
         and any(sign.islower() for sign in bare)
         and any(sign.isupper() for sign in bare)
-        and changes(token) >= 0.36
         and not is_wordy(token)
+        and (changes(token) >= 0.36 or machine_made(token) >= SURELY_MADE)
     )
 
 
@@ -115,6 +127,17 @@ def _is_single(token: str) -> bool:
     if bare != bare.lower() and bare != bare.upper():
         return False
     return 3 <= digits < len(bare) and changes(token) >= 0.2 and not _PATH.search(token)
+
+
+def _is_made_value(body: str, lowered: str, at: int) -> bool:
+    """Return whether a word for a secret stands right before what is no name: letters alone, groups of digits."""
+    said = lowered[max(0, at - VALUE_WITHIN) : at]
+    words = list(_WORDS.finditer(said))
+    if not words or words[-1].lastgroup == "other" or not _VALUE_SIGN.fullmatch(said, words[-1].end()):
+        return False
+    if _SEPARATORS.sub("", body).isdigit():
+        return len(body) >= GROUPED_CHARS and _GROUPS.fullmatch(body) is not None
+    return max(machine_made(part) for part in (body, _SEPARATORS.split(body)[-1])) >= MADE and not _PATH.search(body)
 
 
 def _label(lowered: str, start: int, end: int) -> str:
@@ -149,7 +172,7 @@ def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
             before = text[max(0, begin - 40) : begin]
             is_hex = bool(_HEX.fullmatch(_SEPARATORS.sub("", body)))
             mixed = not is_hex and _is_mixed(body)
-            if not mixed and not (len(body) >= LABELLED_CHARS and _is_single(body)):
+            if not mixed and not _is_single(body) and not _is_made_value(body, lowered, begin):
                 continue
             in_hook = re.search(r"(?:web)?hooks?/[\w/-]{0,40}$", lowered[max(0, begin - 60) : begin])
             if not in_hook and (_NOT_SECRET_BEFORE.search(before.lower()) or _PATH.search(body)):
@@ -181,6 +204,12 @@ _PIN_WORD = re.compile(
     r"[^\d\n.。:：=@/]{0,40}?(?:\b(?:is|are|lautet|est|es)\b|是|为|[:：=])\s{0,2}[\"'“`]{0,2}(?P<s>\d{4,12})(?!\d|\.\d)"
     r"(?!\s?(?:char|digit|symbol|day|minute|hour|second|time|位|个|天|分|次|字|秒|小时|月))"
 )
+_SIGNED = re.compile(
+    r"(?:(?<![a-z])(?:secret|psk|key)|密钥|秘钥|凭证|凭据)(?![a-z])[^\n.。;；:：=]{0,40}"
+    r"(?:[:：=]|(?<![a-z])is |是|为)\s{0,2}[\"'“`]?"
+    r"(?P<s>[^\s\"'`“”‘’「」<>|，。；：！？、（）()/\u3400-\u9fff]{6,128})"
+)
+"""A value that a person chose, behind a word that is most often said of what machines make."""
 _CHOSEN = re.compile(r"[^\s\"'`“”‘’「」<>|，。；：！？、（）()\u3400-\u9fff]{5,128}")
 _QUOTED_WORDS = re.compile(
     r"(?:pass(?:word|phrase|code)|seed phrase|recovery phrase|mnemonic|密码|口令|助记词)"
@@ -225,6 +254,10 @@ def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> 
         if start - reached >= CHOSEN_CHARS:
             yield from _chosen_before(text, max(reached, start - PASSWORD_WITHIN), start, is_reference)
         reached = end
+    for found in _SIGNED.finditer(lowered):
+        value = text[slice(*found.span("s"))].rstrip(".,;:?*_~")
+        if is_chosen(value) and not is_reference(value) and any(sign in "!@#$%^&*" for sign in value):
+            yield found.start("s"), found.start("s") + len(value), "password"
     if not any(word in lowered for word in _PIN_HINTS):
         return
     for found in _PIN_WORD.finditer(lowered):

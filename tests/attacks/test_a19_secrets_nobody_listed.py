@@ -40,6 +40,14 @@ def test_a_second_unseen_set_is_mostly_found() -> None:
     assert len(left) <= 0.1 * len(cases), sorted(set(left))
 
 
+@pytest.mark.parametrize(("name", "wanted"), [("secrets_dev.tsv", 0.98), ("secrets_blind.tsv", 0.93)])
+def test_providers_chosen_before_the_rules_were_read_are_mostly_found(name: str, wanted: float) -> None:
+    """Attack A19: 60 and 61 kinds, two carriers each. First .942 and .925; the misses of the second were never read."""
+    cases = [case for seed in range(3) for case in planted(FRESH.with_name(name), seed=seed)]
+    left = [case.name for case in cases if case.leaks(redact(case.text).text)]
+    assert len(left) <= (1 - wanted) * len(cases)
+
+
 def test_what_a_memory_is_full_of_stays() -> None:
     """Attack A19: hashes, ids, locks, paths, prose and code: at most 5 of 1,000 touched."""
     lines = look_alikes(1_000, seed=7)
