@@ -40,6 +40,7 @@ def test_no_file_of_the_data_folder_holds_a_secret_that_went_through_a_door(tmp_
         answer(agent, "log_event", content=told, where=SECRET, who=[SECRET])
         answer(agent, "set_active_context", key="token", value={"token": SECRET, "nested": [told]})
         answer(agent, "end_session", summary=told)
+        agent.tool("propose_constitution_change", content=f"Never print it: {told}", reason=told)
         answer(agent, "remember_conversation", messages=[{"role": "user", "content": f"Remember: {told}"}])
         answer(agent, "search_memory", query=told)
         answer(agent, "build_context", task=told)
@@ -79,6 +80,16 @@ def test_no_file_of_the_data_folder_holds_a_secret_that_went_through_a_door(tmp_
         }.items():
             wire.ask(data, kind, wire.Preamble(conversation="c"), timeout_s=20, **more)
         wire.ask(data, "call", wire.Preamble(), timeout_s=20, name="list", arguments={"bogus": told})
+        talk = house.home / "talk.jsonl"
+        talk.write_text(
+            "\n".join(
+                json.dumps({"type": who, "uuid": f"u{n}", "sessionId": "s", "message": {"role": who, "content": words}})
+                for n, (who, words) in enumerate((("user", f"Remember: {told}"), ("assistant", f"Noted: {told}")))
+            )
+        )
+        heard = {"session_id": "s", "transcript_path": str(talk), "cwd": str(house.project("here")), "prompt": told}
+        for event in ("UserPromptSubmit", "PreCompact", "Stop", "SessionEnd"):
+            house.run("hook", event, stdin=json.dumps(heard).encode(), **env)
         payload = {"session_id": "s", "transcript_path": f"/nowhere/{SECRET}", "compact_summary": told, "prompt": told}
         for event in ("SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact", "Stop", "SessionEnd"):
             house.run("hook", event, stdin=json.dumps(payload).encode(), **env)
@@ -92,5 +103,8 @@ def test_no_file_of_the_data_folder_holds_a_secret_that_went_through_a_door(tmp_
         for event in ("PostCompact", "SessionEnd", "PreCompact"):  # nobody serves: these wait on disk
             house.run("hook", event, stdin=json.dumps(payload).encode(), **env)
         assert leaks(house.data) == []
+        proposed = house.project("here") / ".ai" / "proposals"
+        assert any(file.is_file() for file in proposed.rglob("*"))
+        assert leaks(proposed.parent) == []
     finally:
         house.close()
