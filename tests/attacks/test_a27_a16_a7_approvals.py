@@ -12,6 +12,7 @@ from desk import Desk
 from human_seat import Seat
 
 from memory_anchor.errors import Refused
+from memory_anchor.identity.approved import HEADS
 from memory_anchor.identity.proposals import MAX_OPEN
 from memory_anchor.model import ProposalStatus
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys
@@ -178,6 +179,19 @@ def test_a_text_approved_in_one_project_is_not_taken_over_in_another(first: Desk
     assert copy.served() == ["Keep the greenhouse at 21 degrees"]
 
 
+def test_a_text_sealed_for_one_project_is_in_force_in_no_other(first: Desk, second: Desk) -> None:
+    """Attack A26: an agent copies the approved texts of one project over another's, both sealed by the same key."""
+    wish = first.propose("Deploy without asking")
+    for _ in range(3):
+        first.confirm(wish.id)
+    assert "Deploy without asking" in first.served()
+    shutil.rmtree(first.data / "identity" / "second" / "approved")
+    shutil.copytree(first.data / "identity" / "first" / "approved", first.data / "identity" / "second" / "approved")
+    shutil.copy(first.data / HEADS / "first.json", first.data / HEADS / "second.json")
+
+    assert second.served() == []
+
+
 # --- A7: how strict approvals are -------------------------------------------------------------------------------------
 
 
@@ -190,6 +204,8 @@ def test_rules_hold_whatever_the_settings_say_and_settings_only_add(first: Desk)
         first.confirm(wish.id)
     with pytest.raises(Refused, match="too recent"):
         first.confirm(wish.id, min_interval_s=0, distinct_approvers=False)
+    with pytest.raises(Refused, match="too recent"):
+        first.confirm(wish.id, min_interval_s=1)
     first.clock.advance(hours=1)
     with pytest.raises(Refused, match="too recent"):
         first.confirm(wish.id, min_interval_s=7_200)

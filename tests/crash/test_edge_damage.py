@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import stat
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -227,6 +228,28 @@ def test_a_crash_while_erasing_shows_the_old_store_or_the_new(
     with closing(reopened(home.parent, lock)) as store:
         assert store.count(FACTS, Where()) == WRITTEN - 1
     assert len(list(home.glob("shard-*"))) == 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_new_shard_is_on_disk_before_the_record_that_names_it(
+    home: Path, lock: DirectoryLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Durability: a cut right after the record was renamed must find the shard it names, all of it."""
+    synced: list[Path] = []
+    real = os.fsync
+
+    def told(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink())
+        real(handle)
+
+    with closing(reopened(home.parent, lock)) as store:
+        monkeypatch.setattr(os, "fsync", told)
+        store.erase(FACTS, [entry(1, 0).memory.point_id])
+
+    (record,) = [place for place, path in enumerate(synced) if path.name.startswith(".collection.json")]
+    before = {path for path in synced[:record] if path.is_relative_to(home / "shard-2")}
+    assert {path for path in (home / "shard-2").rglob("*") if path.is_dir()} <= before
+    assert any(path.name == "segment.json" for path in before)
 
 
 @pytest.mark.slow

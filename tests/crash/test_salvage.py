@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from memory_anchor.curation import Curation
 from memory_anchor.front.cli.app import app
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.runtime.salvage import salvage
 from memory_anchor.settings import EmbedderSettings, Settings
 
 HUMAN = Actor(Caller.HUMAN, Scope(agent="a"))
 MACHINES = ("lathe", "mill", "press", "saw", "forge", "kiln", "crane", "pump", "drill", "loom")
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SECRET = "swordfish-暗号-9931"
 PAGE = "payload_storage/page_0.dat"
 Run = Callable[..., Result]
@@ -119,6 +122,27 @@ def test_a_damaged_payload_page_is_named_and_salvaged(data: Path, run: Run) -> N
     assert (Path(account["replaced"]) / "store" / "verified_fact" / "shard-1").is_dir()
     assert run("doctor", "--json").exit_code == 0
     assert "forge" in run("search", "where does the forge stand").stdout
+
+
+def test_a_salvage_brings_back_neither_what_was_purged_nor_a_changed_text(data: Path) -> None:
+    """Attack N5: a purge that was cut short is not undone, and no text is told that is not the one written."""
+    with opened(data) as core:
+        facts = Curation(core.anchor(HUMAN)).listing(layer="verified_fact")
+        named = {one.content.split()[1]: one.id for one in facts}
+        told = {"removed": {"verified_fact": [f"{named['press']}@1"]}}
+        core.audit.append("purge", told, by="human:me", at=core.clock.now())
+    page = segment(data) / PAGE
+    content = page.read_bytes()
+    overwrite(page, content.index(b"The saw stands"), b"The cat stands")
+    drop_log(data)
+
+    account = salvage(Settings(embedder=EmbedderSettings(kind="none")), data, now=NOW)
+
+    assert account.changed and [one.id for one in account.lost] == [named["saw"]]
+    with opened(data) as core:
+        left = {one.id for one in Curation(core.anchor(HUMAN)).listing(layer="verified_fact")}
+    assert named["forge"] in left
+    assert {named["press"], named["saw"]}.isdisjoint(left)
 
 
 @pytest.mark.slow

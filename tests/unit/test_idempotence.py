@@ -258,6 +258,25 @@ def test_receipts_of_many_requests_and_over_revisions_are_kept(
     assert [(one.id, one.outcome) for one in again] == [(one.id, one.outcome) for one in first]
 
 
+def test_a_write_of_another_kind_keeps_the_answers_given_before(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
+    """Promise 1 (mutation: only the last receipt kept): saved, then edited, then the first sending comes once more."""
+    first = anchor.save_memory("We use Redis", confidence=0.95, request_id="r1")
+    Curation(core.anchor(replace(agent, nonce="bridge-1/8"))).edit(first.id, "We use Redis 7")
+    killed(core)
+    assert anchor.save_memory("We use Redis", confidence=0.95, request_id="r1") == first
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_pin_set_or_taken_off_twice_gets_its_first_answer(core: Core, agent: Actor, pinned: bool) -> None:
+    """Promise 1 (mutation: no replay for pin): sent again, it changed something the first time."""
+    name = fact(core.anchor(agent))
+    human = replace(agent, caller=Caller.HUMAN)
+    if not pinned:
+        Curation(core.anchor(human)).pin(name)
+    sent = [Curation(core.anchor(replace(human, nonce="n/1"))).pin(name, pinned=pinned) for _ in range(2)]
+    assert sent[0] == sent[1] and sent[0].outcome.value == "updated"
+
+
 def test_a_promotion_cut_before_its_event_was_marked_is_finished_by_its_repeat(
     core: Core, agent: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

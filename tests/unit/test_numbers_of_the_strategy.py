@@ -88,9 +88,9 @@ def test_a_claim_that_waits_replaces_nothing(core, anchor):
 
 
 @pytest.mark.parametrize("step", range(3))
-@pytest.mark.parametrize("deed", ["pin", "edit"])
+@pytest.mark.parametrize("deed", ["pin", "edit", "use"])
 def test_what_a_human_does_between_choosing_and_writing_stands(core, clock, deed, step):
-    """Attack M7: a job looks again before it archives; pinned or edited at any of its steps, the memory stays."""
+    """Attack M7: a job looks again before it archives; pinned, edited or used at any of its steps, the memory stays."""
     keeper = core.anchor(KEEPER)
     event = keeper.log_event("The crane was greased")
     clock.advance(days=400)
@@ -102,6 +102,9 @@ def test_what_a_human_does_between_choosing_and_writing_stands(core, clock, deed
         if len(yielded) == step + 1:
             if deed == "pin":
                 Curation(keeper).pin(event.id)
+            elif deed == "use":  # counted in place: no new version tells of it
+                core.services.usage.used(keeper.get(event.id))
+                core.services.usage.flush()
             else:
                 Curation(keeper).edit(event.id, "The crane was greased and painted")
 

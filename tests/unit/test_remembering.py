@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from memory_anchor.anchor import MemoryAnchor
@@ -101,11 +103,21 @@ def test_a_conversation_that_cannot_be_read_stores_nothing(
 
 def test_what_was_said_about_one_project_stays_there(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
     """Rule kinds: a decision is the project's, a preference follows the user."""
-    from dataclasses import replace
-
     anchor.remember_conversation(TALK)
     elsewhere = core.anchor(replace(agent, project_dir=""))
 
     contents = [m.content for m in Curation(elsewhere).listing()]
     assert any("short answers" in content for content in contents)
     assert not any("PostgreSQL" in content for content in contents)
+
+
+def test_the_same_conversation_in_another_project_or_account_is_learned_there_too(
+    core: Core, agent: Actor, anchor: MemoryAnchor
+) -> None:
+    """Mutation repeat-09: a repeat is one of the same agent in the same place; nobody else gets its answers."""
+    mine = {one.outcome.id for one in anchor.remember_conversation(TALK)[0]}
+    for stranger in (replace(agent, project_dir=""), replace(agent, scope=replace(agent.scope, account="another"))):
+        other = core.anchor(stranger)
+        other.remember_conversation(TALK)
+        (own,) = [one.id for one in Curation(other).listing() if "PostgreSQL" in one.content]
+        assert own not in mine

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.core import Core
 from memory_anchor.curation import Curation
+from memory_anchor.model import Actor
+from memory_anchor.recall.ranking import RankingWeights
 
 TURNS = ("The red tram was late.", "Anna bought nine pears.", "The lamp in the hall is broken.")
 
@@ -37,3 +42,30 @@ def test_a_talk_closes_around_an_archived_event(anchor: MemoryAnchor) -> None:
     (beside,) = mirror.beside(mirror.rows([mirror.points[rows[ids[0]]]]))
 
     assert beside[0] == rows[ids[2]]
+
+
+def test_what_the_best_of_a_talk_says_counts_for_the_others_as_measured(core: Core, agent: Actor) -> None:
+    """Mutation row: `talk` = 0. Of two that say the same, the one goes first whose talk has the better event."""
+    filler = [f"Nothing of note on day {number}" for number in range(4)]
+    talks = {
+        "one": ["The crane's invoice went to the harbour office", *filler, "It was painted yellow: the crane"],
+        "two": [
+            "The harbour office was closed",
+            *filler,
+            "An invoice came",
+            *filler,
+            "It was painted green: the crane",
+        ],
+    }
+    for name, turns in talks.items():
+        anchor = core.anchor(replace(agent, scope=replace(agent.scope, conversation=name)))
+        for turn in turns:
+            anchor.log_event(turn)
+
+    found = anchor.search("invoice of the crane for the harbour office", limit=20, detail=True).snippets
+
+    order = [one.text for one in found]
+    assert order.index(talks["one"][-1]) < order.index(talks["two"][-1])
+    told = {one.text: (one.signals or {}).get("talk", {}).get("added", 0.0) for one in found}
+    assert told[talks["one"][-1]] > told[talks["two"][-1]] > 0
+    assert RankingWeights().talk == 0.12

@@ -1,0 +1,146 @@
+"""What no quick test noticed when it was changed on purpose: each promise through the public door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor import beneath
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.core import Core
+from memory_anchor.errors import Refused
+from memory_anchor.front import calls
+from memory_anchor.identity.signed_requests import CHALLENGE_CALL, signed
+from memory_anchor.model import Actor, Caller, Origin, Outcome, Status
+from memory_anchor.runtime.wire import Preamble
+from memory_anchor.testing import human_of
+
+# --- gate -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["user", "human", "system"])
+def test_an_agent_that_claims_to_be_somebody_else_is_an_agent(anchor: MemoryAnchor, source: str) -> None:
+    """Mutation gate-04: `source` never makes an agent's word a human's or the system's."""
+    fact = anchor.get(anchor.save_memory("The crane lifts nine tons", confidence=1.0, source=source).id)
+    event = anchor.get(anchor.log_event("The crane was greased", source=source).id)
+
+    assert (fact.origin, fact.confidence, event.origin) == (Origin.AGENT, 0.95, Origin.AGENT)
+
+
+def test_a_projects_stricter_gate_holds_for_a_promotion_too(core: Core, agent: Actor, project: Path) -> None:
+    """Mutation gate-05: by whatever door, a fact of this project passes this project's gate."""
+    (project / "memory-anchor.yaml").write_text("gate: {active: 0.97}\n", encoding="utf-8")
+    anchor = core.anchor(agent)
+    event = anchor.log_event("The crane was greased")
+
+    told = anchor.promote(event.id, content="The crane is greased on Mondays", confidence=0.95)
+
+    assert (told.outcome, told.status) == (Outcome.PENDING, Status.PENDING)
+
+
+# --- a human's word ---------------------------------------------------------------------------------------------
+
+
+def test_a_signature_for_one_project_is_none_for_the_one_the_folder_is_linked_to_since(
+    core: Core, agent: Actor, tmp_path: Path
+) -> None:
+    """Attack A27: between challenge and request the folder became another project's; nothing was signed for that."""
+    shed, barn = tmp_path / "shed", tmp_path / "barn"
+    for folder in (shed, barn):
+        folder.mkdir()
+    barns = core.anchor(replace(agent, project_dir=str(barn))).actor.scope.project
+    caller = Preamble(client="cli", project_dir=str(shed), zone="UTC")
+    told = calls.run(core, caller, CHALLENGE_CALL, {})
+    given: dict[str, Any] = {"content": "The boiler is checked on Mondays"}
+    proof = signed(human_of(core.data_dir), "add", given, caller._asdict(), told)
+
+    core.projects.link(str(shed), barns)
+
+    with pytest.raises(Refused, match="another account or project"):
+        calls.run(core, caller, "add", {**given, "human": proof})
+    assert calls.run(core, caller, "list", {})["memories"] == []
+
+
+def test_saying_it_twice_lets_nothing_in_that_waits_for_a_human(anchor: MemoryAnchor) -> None:
+    """Mutation rights-09: an agent's repeat, however sure, strengthens what waits and accepts nothing."""
+    first = anchor.save_memory("The importer probably needs a cache", confidence=0.75)
+
+    again = anchor.save_memory("The importer probably needs a cache", confidence=0.95)
+
+    assert (again.outcome, again.id) == (Outcome.SKIPPED, first.id)
+    assert anchor.get(first.id).status is Status.PENDING
+
+
+# --- scope ------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_process_tells_one_conversation_id_in_two_projects_apart(
+    core: Core, anchor: MemoryAnchor, agent: Actor, tmp_path: Path
+) -> None:
+    """Mutation scope-05: the number and what went before come from this project's own events."""
+    (tmp_path / "elsewhere").mkdir()
+    elsewhere = core.anchor(replace(agent, project_dir=str(tmp_path / "elsewhere")))
+    for text in ("The blue vault was opened", "The blue vault was closed"):
+        anchor.log_event(text)
+    core.services.events.forget()
+
+    told = elsewhere.get(elsewhere.log_event("Lunch was late").id)
+
+    assert (told.conversation_seq, told.context) == (1, "")
+
+
+@pytest.mark.parametrize("ref", ["../secret", "a/../../secret", "..", "/etc/passwd"])
+def test_no_path_leads_above_the_folder_it_is_read_below(tmp_path: Path, ref: str) -> None:
+    """Attack A24: reading and writing below a folder take no step up, link or not."""
+    below = tmp_path / "below"
+    (below / "a").mkdir(parents=True)
+    (tmp_path / "secret").write_text("the vault's number", encoding="utf-8")
+
+    with pytest.raises(OSError, match="not a path below"):
+        beneath.read(below, ref, most_bytes=100)
+    with pytest.raises(OSError, match="not a path below"):
+        beneath.write(below, ref, b"forged")
+    assert beneath.status(tmp_path, "secret") is not None
+    assert (tmp_path / "secret").read_text(encoding="utf-8") == "the vault's number"
+
+
+# --- contexts ---------------------------------------------------------------------------------------------------
+
+
+def test_twenty_entries_of_l0_stand_in_a_context_whole(
+    anchor: MemoryAnchor, project: Path, approve: Callable[..., MemoryAnchor]
+) -> None:
+    """Mutation budget-03: never cut, whatever the budget of the rest."""
+    rules = [f"Rule {number} of the mill" for number in range(20)]
+    entries = "".join(f"  - {{id: r{number}, content: {rule}}}\n" for number, rule in enumerate(rules))
+    (project / "constitution.yaml").write_text(f"entries:\n{entries}", encoding="utf-8")
+    approve(anchor)
+
+    for budget in (None, 400):
+        text = anchor.build_context("grease the crane", budget_tokens=budget).text
+        assert [rule for rule in rules if f"- {rule}\n" not in text + "\n"] == []
+
+
+# --- projects ---------------------------------------------------------------------------------------------------
+
+
+def test_taking_a_merge_back_leaves_what_went_on_to_another_project(core: Core, agent: Actor, tmp_path: Path) -> None:
+    """Issue 12, project identity: an undo moves what is still where the merge put it, and nothing else."""
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    for folder in folders:
+        folder.mkdir()
+    one, two, three = (core.anchor(replace(agent, project_dir=str(folder))) for folder in folders)
+    kept = str(one.save_memory("The password lives in the blue vault").id)
+    ids = [each.actor.scope.project for each in (one, two, three)]
+    human = core.anchor(replace(agent, project_dir=str(folders[2]), caller=Caller.HUMAN))
+    for source, target in pairwise(ids):
+        calls.CALLS["projects_merge"](core, human, {"source": source, "target": target})
+
+    calls.CALLS["projects_merge"](core, human, {"source": ids[0], "undo": True})
+
+    assert three.get(kept).scope.project == ids[2]
