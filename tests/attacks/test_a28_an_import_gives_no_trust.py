@@ -168,6 +168,21 @@ def test_nor_does_saying_so_to_the_engine(ask: Ask, core: Core, anchor: MemoryAn
         assert one["id"] in "".join(records(core))
 
 
+def test_what_was_purged_and_is_brought_in_again_by_an_agent_is_recorded(
+    ask: Ask, core: Core, anchor: MemoryAnchor
+) -> None:
+    """Attack A28: the trail names the version already, from its first life; that says nothing of this one."""
+    known = anchor.get(anchor.save_memory("The importer needs a cache").id)
+    (line,) = [one for one in map(json.loads, exported_by(ask, core).splitlines()) if one["id"] == known.id]
+    line.pop(ALIASES, None)
+    core.services.store.erase("verified_fact", [known.point_id])
+
+    told = calls.CALLS["import_lines"](core, anchor, {"lines": [[1, json.dumps(line)]], "audited": True})
+
+    assert told["added"] == 1, told
+    assert known.id in "".join(records(core))
+
+
 def test_an_import_by_an_agent_names_no_folder_for_a_project(
     ask: Ask, core: Core, agent: Actor, tmp_path: Path
 ) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -11,14 +16,18 @@ from typing import Any
 import pytest
 
 from memory_anchor import beneath
+from memory_anchor.adapters import git
+from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.care import backup
 from memory_anchor.core import Core
-from memory_anchor.errors import Refused
+from memory_anchor.errors import Refused, StoreDamaged
 from memory_anchor.front import calls
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, signed
 from memory_anchor.model import Actor, Caller, Origin, Outcome, Status
+from memory_anchor.runtime.relay import Relay
 from memory_anchor.runtime.wire import Preamble
-from memory_anchor.testing import human_of
+from memory_anchor.testing import ManualClock, human_of
 
 # --- gate -------------------------------------------------------------------------------------------------------
 
@@ -144,3 +153,84 @@ def test_taking_a_merge_back_leaves_what_went_on_to_another_project(core: Core, 
     calls.CALLS["projects_merge"](core, human, {"source": ids[0], "undo": True})
 
     assert three.get(kept).scope.project == ids[2]
+
+
+# --- audit ------------------------------------------------------------------------------------------------------
+
+
+def trail(folder: Path) -> JsonlAudit:
+    return JsonlAudit(folder / "audit.jsonl")
+
+
+def test_a_forged_last_record_is_named_before_and_after_the_next_write(tmp_path: Path, clock: ManualClock) -> None:
+    """Mutations audit-02, audit-03: its own hash made right, and something written behind it."""
+    for number in range(3):
+        trail(tmp_path).append("save", {"number": number}, by="agent:a", at=clock.now())
+    path = tmp_path / "audit.jsonl"
+    *kept, last = path.read_bytes().splitlines(keepends=True)
+    forged = {**json.loads(last), "what": {"number": 9}}
+    del forged["hash"]
+    body = json.dumps(forged, separators=(",", ":")).encode()
+    hashed = hashlib.sha256(body).hexdigest()
+    path.write_bytes(b"".join(kept) + json.dumps({**forged, "hash": hashed}, separators=(",", ":")).encode() + b"\n")
+
+    assert trail(tmp_path).verify() is not None
+    trail(tmp_path).append("save", {"number": 4}, by="agent:a", at=clock.now())
+    assert trail(tmp_path).verify() is not None
+
+
+def test_a_blank_added_to_a_record_is_named(tmp_path: Path, clock: ManualClock) -> None:
+    """Mutation audit-05: the bytes are those that were written, not only what they say."""
+    for number in range(2):
+        trail(tmp_path).append("save", {"number": number}, by="agent:a", at=clock.now())
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'{"n":1,', b'{"n": 1,'))
+
+    broken = trail(tmp_path).verify()
+
+    assert broken is not None and broken.line == 1
+
+
+# --- bridge, Git, backups ---------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_comes_twice_is_told_once() -> None:
+    """Mutation bridge-02: an engine that answered and is asked again by mistake."""
+    relay = Relay()
+    relay.engine_ready()
+    relay.from_client(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}\n')
+    answer = b'{"jsonrpc":"2.0","id":1,"result":{}}\n'
+
+    assert [relay.from_engine(answer), relay.from_engine(answer)] == [answer, None]
+
+
+def test_no_variable_of_git_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation git-02: what a client's configuration sets for Git runs or writes nothing."""
+    subprocess.run(["git", "init", "-q", str(tmp_path / "repo")], check=True)
+    monkeypatch.setenv("GIT_TRACE", str(tmp_path / "traced"))
+    repository = git.found(str(tmp_path / "repo"))
+
+    assert repository is not None
+    git.asked(repository, "rev-list", "--all")
+
+    assert not (tmp_path / "traced").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("files/a", b"another content"), ("files/../../outside", b"content"), ("/tmp/outside", b"content")],
+)
+def test_a_crafted_backup_unpacks_nothing(tmp_path: Path, name: str, said: bytes) -> None:
+    """Mutations backup-01, backup-02: a whole archive whose member is not what it says, or leads elsewhere."""
+    digest = hashlib.sha256(said).hexdigest()
+    manifest = {"format": 1, "collections": {}, "files": {name: [digest, len(b"content")]}}
+    with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as archive:
+        for member, content in (("manifest.json", json.dumps(manifest).encode()), (name, b"content")):
+            about = tarfile.TarInfo(member)
+            about.size = len(content)
+            archive.addfile(about, io.BytesIO(content))
+
+    with pytest.raises(StoreDamaged):
+        backup.unpacked(tmp_path / "b.tar.gz", tmp_path / "new" / "unpacked")
+
+    assert not (tmp_path / "new" / "outside").exists() and not Path("/tmp/outside").exists()
