@@ -243,6 +243,6 @@ def test_an_older_version_never_stands_unseen_for_a_lost_one(data: Path, run: Ru
 
     assert {(one["id"], one["version"]) for one in account["lost"]} == {(saw, 2), (forge, 2)}
     assert sorted(account["reopened"]) == sorted([saw, forge])
-    assert json.loads(run("show", saw, "--json").stdout)["status"] == "pending"
-    assert json.loads(run("show", forge, "--json").stdout)["status"] == "archived"
+    assert json.loads(run("show", saw, "--json").stdout)["memory"]["status"] == "pending"
+    assert json.loads(run("show", forge, "--json").stdout)["memory"]["status"] == "archived"
     assert [one["memory"]["id"] for one in json.loads(run("review", "--list", "--json").stdout)["items"]] == [saw]
