@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from statistics import NormalDist
 from typing import Literal
 
 from memory_anchor.model import USAGE_KEPT, Layer, Memory, MemoryType, Strength
@@ -44,6 +44,8 @@ VIVID = 80.0
 FADING = 40.0
 GREATEST = 100.0
 MAX_PRIORITY = 200.0
+HALF_PRIORITY = 50.0
+"""Priority 50 weighs as much as what does not depend on priority."""
 MERGE_BONUS = 10.0
 """Priority starts as importance * 100 and rises by this with each merge (the write-back RFC, section 2.7)."""
 FAR_AGE_DAYS = 1e9
@@ -69,13 +71,18 @@ DECAY_RATES: Mapping[MemoryType, float] = {
 """Fading a day of each type at importance 0.5. The design gives instruction, preference, workflow and episodic; the
 others are placed by how long such a thing stays true in a code base."""
 
+_NORMAL = NormalDist()
+
 Formula = Literal["act_r", "seed"]
 Decay = Literal["exponential", "linear"]
 
 
 @dataclass(frozen=True, slots=True)
 class ActivationSettings:
-    """How activation is computed; every field is a user setting under `lifecycle.activation`."""
+    """How strength is computed, by the user's settings under `lifecycle`.
+
+    priority_factors: agent -> what the priority of its memories keeps of itself a day without use; 1 if not named.
+    """
 
     formula: Formula = "act_r"
     decay: Decay = "exponential"
@@ -83,6 +90,7 @@ class ActivationSettings:
     rates: Mapping[MemoryType, float] = field(default_factory=lambda: DECAY_RATES)
     noise: float = NOISE_SPREAD
     seed: int = 0
+    priority_factors: Mapping[str, float] = field(default_factory=dict)
     confidence_half_life_days: float = 365.0
     verify_grace_days: float = 90.0
     verify_below: float = 0.7
@@ -156,13 +164,17 @@ def seed_activation(age_days: float, uses: float, *, similarity: float = 0.0, no
     return -0.5 * math.log(age_days + 1) + math.log(uses + 1) + SPREADING_WEIGHT * similarity + noise
 
 
-def seeded_noise(memory_id: str, *, day: int, seed: int = 0, spread: float = NOISE_SPREAD) -> float:
-    """Return Gaussian noise that is the same whenever this memory is looked at on this day.
+def seeded_noise(memory_id: str, *, seed: int = 0, spread: float = NOISE_SPREAD) -> float:
+    """Return Gaussian noise of one memory, the same for all its life.
 
-    It keeps decay from being a fixed death sentence for what is rare and important, and a run repeatable.
+    It keeps decay from being a fixed death sentence for what is rare and important. Rejected: a new draw each night,
+    where the first bad draw decides: 16 days of life became 11.
     """
-    digest = hashlib.blake2b(f"{seed}|{memory_id}|{day}".encode(), digest_size=8).digest()
-    return random.Random(int.from_bytes(digest, "big")).gauss(0.0, spread)
+    if not spread:
+        return 0.0
+    digest = hashlib.blake2b(f"{seed}|{memory_id}".encode(), digest_size=8).digest()
+    # 53 bits, as many as a float holds, so that the share is above 0 and below 1.
+    return spread * _NORMAL.inv_cdf(((int.from_bytes(digest, "big") >> 11) + 0.5) / 2**53)
 
 
 def rate_of_half_life(half_life_days: float) -> float:
@@ -272,6 +284,17 @@ def confidence_now(confidence: float, *, age_days: float, half_life_days: float)
     return confidence * math.pow(0.5, max(0.0, age_days) / half_life_days)
 
 
+def priority_bonus(memory: Memory, now: datetime, settings: ActivationSettings = DEFAULTS) -> float:
+    """Return what strength is multiplied by: 1 for a memory as it was written, more where it was said again.
+
+    Half of a memory's standing is its priority against the one it began with; it decays with the days without use.
+    """
+    factor = settings.priority_factors.get(memory.scope.agent, 1.0)
+    idle = age_days(last_used_at(memory), now)
+    left = decayed_priority(memory.priority, idle_days=idle, factor=factor)
+    return (HALF_PRIORITY + left) / (HALF_PRIORITY + first_priority(memory.importance))
+
+
 def age_days(since: datetime, now: datetime) -> float:
     """Return days from `since` to `now`, never below 0: a clock that went back makes nothing younger than new."""
     return max(0.0, (now - since).total_seconds() / DAY_S)
@@ -296,19 +319,22 @@ def activation_of(memory: Memory, now: datetime, settings: ActivationSettings = 
     return bounded_base_level(ages, count=len(ages) + between, first_age_days=first, decay=settings.act_r_decay)
 
 
-def strength_of(memory: Memory, now: datetime, settings: ActivationSettings = DEFAULTS, *, noise: float = 0.0) -> float:
-    """Return the strength 0 to 100 of a memory at `now`; a pinned one does not fade.
+def strength_of(
+    memory: Memory, now: datetime, settings: ActivationSettings = DEFAULTS, *, with_noise: bool = True
+) -> float:
+    """Return the strength 0 to 100 of a memory at `now`: what is shown, and what decides whether it is forgotten.
 
-    noise: added to the activation, `seeded_noise` when forgetting chooses and 0 when a reader is told.
+    A pinned one does not fade. with_noise: False for an order, which noise would only blur.
     """
     if memory.pinned:
         return GREATEST
+    noise = seeded_noise(memory.id, seed=settings.seed, spread=settings.noise) if with_noise else 0.0
     activation = activation_of(memory, now, settings) + noise
     age = equivalent_age_days(activation, formula=settings.formula, act_r_decay=settings.act_r_decay)
     rate = decay_rate(
         memory.type, importance=memory.importance, half_life_days=memory.half_life_days, rates=settings.rates
     )
-    return strength(age, rate, settings.decay)
+    return min(GREATEST, strength(age, rate, settings.decay) * priority_bonus(memory, now, settings))
 
 
 def confidence_of(memory: Memory, now: datetime, settings: ActivationSettings = DEFAULTS) -> float:

@@ -147,7 +147,7 @@ class Core:
         self.foreground = RequestGate(time.monotonic)
         self.nearness = Nearness(local or embedder, self._wake.set)
         tags = TagNeighbours(lambda: load_state(data_dir / "jobs", TAG_STATE))
-        activation = options.activation(settings.lifecycle)
+        activation = options.activation(settings)
         searcher = Searcher(
             store,
             embedder,
@@ -240,7 +240,12 @@ class Core:
         if finish_purge(self.upkeep, at=clock.now()):
             log.warning("a purge that was cut off was ended; `memory-anchor doctor --audit` tells how")
         lease = StoreLease(store, SystemClock(), runner_id(data_dir / RUNNER_FILE, ids.new))
-        self.scheduler = Scheduler(all_jobs(self), self.upkeep, state_file=data_dir / "jobs.json", lease=lease)
+        self.scheduler = Scheduler(
+            all_jobs(self, {str(job): hours for job, hours in settings.lifecycle.intervals_h.items()}),
+            self.upkeep,
+            state_file=data_dir / "jobs.json",
+            lease=lease,
+        )
         self._rooms: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(ROOMS_KEPT)
         self._rooms_lock = threading.Lock()
 

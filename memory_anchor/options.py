@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from memory_anchor.activation import ActivationSettings, named
+from memory_anchor.activation import DECAY_RATES, ActivationSettings, named, rate_of_half_life
 from memory_anchor.ingest.reconcile import Policy, Resolution
 from memory_anchor.layers.gate import Gate
 from memory_anchor.model import MemoryType
 from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.services import asks_user
-from memory_anchor.settings import AgentLifecycle, LifecycleSettings, RetrievalSettings, Settings
+from memory_anchor.settings import AgentLifecycle, RetrievalSettings, Settings
 from memory_anchor.upkeep.upkeep import AgentRules, LifecycleRules
 
 
@@ -28,9 +28,18 @@ def searching(chosen: RetrievalSettings) -> dict[str, Any]:
     }
 
 
-def activation(chosen: LifecycleSettings) -> ActivationSettings:
+def activation(settings: Settings) -> ActivationSettings:
     """Return how strength is counted in this store."""
-    return replace(named(chosen.activation), confidence_half_life_days=chosen.confidence_half_life_days)
+    chosen = settings.lifecycle
+    own = {MemoryType(kind): rate_of_half_life(days) for kind, days in chosen.half_life_days.items()}
+    factors = {name: agent.lifecycle.decay_factor for name, agent in settings.agents.items()}
+    return replace(
+        named(chosen.activation),
+        confidence_half_life_days=chosen.confidence_half_life_days,
+        rates=dict(DECAY_RATES) | own,
+        noise=chosen.noise,
+        priority_factors={name: factor for name, factor in factors.items() if factor is not None},
+    )
 
 
 def rules(settings: Settings) -> LifecycleRules:
@@ -43,13 +52,14 @@ def rules(settings: Settings) -> LifecycleRules:
         policy=chosen.policy,
         forget_facts=frozenset(MemoryType(name) for name in chosen.forget_facts),
         asks_user=asks_user(settings),
+        recent_days=chosen.recent_days,
         idle_conversation_s=chosen.idle_conversation_s,
         agents={name: _agent_rules(agent.lifecycle) for name, agent in settings.agents.items()},
     )
 
 
 def _agent_rules(chosen: AgentLifecycle) -> AgentRules:
-    return AgentRules(chosen.enabled, chosen.forget_threshold, chosen.decay_factor, chosen.merge_threshold)
+    return AgentRules(chosen.enabled, chosen.forget_threshold, chosen.merge_threshold)
 
 
 def gate(settings: Settings) -> Gate:

@@ -47,6 +47,12 @@ FactType = Literal[
     "decision", "bugfix", "refactor", "preference", "fact", "instruction", "workflow", "project_state", "bookmark"
 ]
 """Types whose memories are reconciled."""
+AnyType = FactType | Literal["event", "discovery", "note", "emotion", "episode", "summary"]
+JobName = Literal[
+    "flush_usage", "finish_supersedes", "renew_words", "embed_pending", "consolidate", "merge_duplicates",
+    "reconsolidate", "rebuild_tags", "mark_to_verify", "expire_events", "forget",
+]  # fmt: skip
+"""Jobs whose interval a user may set."""
 
 
 def _switched(value: Any) -> Any:
@@ -154,6 +160,10 @@ class ConflictSettings(_Group):
 
 
 class LifecycleSettings(_Group):
+    """noise: spread of what each memory's activation differs from the formula by, for all its life; 0: not at all.
+    half_life_days: type -> days in which an unused memory of it loses half its strength. intervals_h: job -> hours
+    between two runs. recent_days: used within them, nothing is forgotten."""
+
     default_ttl_days: int = Field(0, ge=0, le=36_500)
     max_entries: int = Field(20_000, ge=10)
     max_archived_share: float = Field(0.02, gt=0, le=1)
@@ -162,6 +172,10 @@ class LifecycleSettings(_Group):
     activation: Literal["seed", "act_r", "linear"] = "act_r"
     forget_facts: tuple[FactType, ...] = ()
     confidence_half_life_days: float = Field(365.0, gt=0)
+    half_life_days: Mapping[AnyType, Annotated[float, Field(gt=0, le=36_500)]] = Field(default_factory=dict)
+    noise: float = Field(0.25, ge=0, le=2)
+    intervals_h: Mapping[JobName, Annotated[float, Field(gt=0, le=8_760)]] = Field(default_factory=dict)
+    recent_days: float = Field(7.0, ge=0, le=3_650)
     idle_conversation_s: int = Field(1800, ge=1)
 
 

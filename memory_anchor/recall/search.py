@@ -353,7 +353,7 @@ class Searcher(Index):
     def _prior(self, request: SearchRequest, memory: Memory, now: datetime) -> float:
         if not self._priors:
             return 0.0
-        strength = strength_of(memory, now, self._activation) if request.counts_age else GREATEST
+        strength = strength_of(memory, now, self._activation, with_noise=False) if request.counts_age else GREATEST
         return self._weights.prior * prior(memory, counts_use=request.counts_use, strength=strength)
 
     def _seen_through(self, request: SearchRequest) -> dict[str, Any]:

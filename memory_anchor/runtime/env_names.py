@@ -34,7 +34,9 @@ KNOWN: Mapping[str, str] = {
     "conflicts": "policy",
     "conflicts.policy": ANY,
     "lifecycle": "default_ttl_days max_entries max_archived_share forget_below policy activation forget_facts "
-    "confidence_half_life_days idle_conversation_s",
+    "confidence_half_life_days half_life_days noise intervals_h recent_days idle_conversation_s",
+    "lifecycle.half_life_days": ANY,
+    "lifecycle.intervals_h": ANY,
     "backup": "every_h keep",
     "retrieval": "priors conversation fold_duplicates lens weights reranker reranker_path reranker_deadline_s "
     "cache_ttl_s",

@@ -3,7 +3,7 @@
 Two jobs. `expire_events` archives what its writer gave a time to live. `forget` archives what faded, by one of five
 policies (the six-strategy survey "Forgetful but Faithful" without FIFO, which LRU covers):
 
-- priority_decay: strength, weighted by priority that decays a day without access; the weakest first.
+- priority_decay: strength, which priority raises and days without access lower; the weakest first.
 - reflection_summary: only what can be folded: groups of faded events become one digest that cites them.
 - lru: nothing until `max_entries` is passed, then the least recently used. Meant for caches.
 - random_drop: of what is no longer vivid, a seeded share a night.
@@ -11,8 +11,9 @@ policies (the six-strategy survey "Forgetful but Faithful" without FIFO, which L
 
 Who is safe, whatever the policy: pinned, written by a human, instructions, used within the last days, and every L3
 fact that was not extracted unless the user opted its type in. One night archives at most `max_archived_share` of the
-active memories; a peer's consolidation without such a cap ate 26 % of a store in four days. What a killed run archived
-that night counts against the cap of the next, since the versions themselves say who wrote them.
+active memories (three in a small store, so that it can fold too); a peer's consolidation without such a cap ate 26 % of
+a store in four days. What a killed run archived that night counts against the cap of the next, since the versions
+themselves say who wrote them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from memory_anchor.activation import FADING, age_days, decayed_priority, last_used_at, seeded_noise, strength_of
+from memory_anchor.activation import FADING, age_days, last_used_at, strength_of
 from memory_anchor.hashing import content_hash
 from memory_anchor.model import Caller, Layer, Memory, MemoryType, Origin, Status, WriteMode
 from memory_anchor.rights import HUMAN_AUTHOR, Deed, may
@@ -49,9 +50,6 @@ FORGET = "forget"
 EXPIRE = "expire_events"
 FORGET_AUTHOR = "job:forget"
 EXPIRE_AUTHOR = "job:expire_events"
-LEAST_WEIGHT = 0.5
-PRIORITY_OF_WEIGHT = 100.0
-"""Strength counts 0.5 + priority / 100 times: as it is at priority 50, half at 0, 2.5 times at 200."""
 NIGHT = timedelta(hours=20)
 """Runs closer together than this share one cap."""
 FOLD_LEAST = 3
@@ -60,6 +58,7 @@ FOLD_MOST = 20
 FOLDED_TYPES = frozenset(
     {MemoryType.EVENT, MemoryType.EPISODE, MemoryType.NOTE, MemoryType.DISCOVERY, MemoryType.EMOTION}
 )
+FOLDING = ("reflection_summary", "hybrid")
 POLICIES = ("priority_decay", "reflection_summary", "lru", "random_drop", "hybrid")
 
 
@@ -67,14 +66,13 @@ POLICIES = ("priority_decay", "reflection_summary", "lru", "random_drop", "hybri
 class FadingMemory:
     """A memory that forgetting may take: as little of it as choosing needs, since a night looks at every one there is.
 
-    keep: how much it should be kept, 0 and up, noise included. has_faded: below its own threshold. story: what it can
-    be folded with, "" for not at all.
+    strength: as `show` gives it. has_faded: below its own threshold. story: what it can be folded with, "" for not at
+    all.
     """
 
     id: str
     point: str
     collection: str
-    keep: float
     strength: float
     idle_days: float
     has_faded: bool
@@ -130,7 +128,7 @@ def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
         raise ValueError(f"policy {up.rules.policy!r}; allowed are {', '.join(POLICIES)}")
     active = sum(up.store.count(name, live()) for name in COLLECTIONS_KEPT)
     before = _archived_this_night(up, at)
-    cap = max(1, int(up.rules.max_archived_share * (active + before)))
+    cap = max(FOLD_LEAST, int(up.rules.max_archived_share * (active + before)))
     room = max(0, min(cap - before, limits.max_changes))
     choice = choose(list(candidates(up, at, limits)), up, at, active=active, room=room)
     left = choice.victims > len(choice.chosen)
@@ -140,7 +138,7 @@ def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
     goes = (_archived(memory, at, FORGET_AUTHOR, reasons[memory.id]) for memory in memories)
     if limits.dry_run:
         return replace(carry_out(up, FORGET, goes, at=at, limits=limits, action="archive", counts=counts), left=left)
-    groups = _groups(memories) if up.rules.policy in ("hybrid", "reflection_summary") else []
+    groups = _groups(memories) if up.rules.policy in FOLDING else []
     folded = _fold(up, groups, reasons, at=at, limits=limits)
     rest = (change for change in goes if change.revision.new.id not in folded.taken)
     report = carry_out(up, FORGET, rest, at=at, limits=limits, action="archive")
@@ -155,21 +153,17 @@ def _archived(memory: Memory, at: datetime, author: str, reason: str) -> Change:
 
 
 def candidates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Iterable[FadingMemory]:
-    """Yield every memory that forgetting may take, with how much it should be kept."""
-    day = at.toordinal()
+    """Yield every memory that forgetting may take, with its strength."""
     old_enough = Between("recorded_at", below=at - timedelta(days=up.rules.recent_days))
     for collection in COLLECTIONS_KEPT:
         where = live(old_enough, OneOf("pinned", ("no",)))
         for memory in scan(up, collection, where, limits):
             if not may_forget(memory, at, up):
                 continue
-            noise = seeded_noise(memory.id, day=day, seed=up.rules.seed, spread=up.activation.noise)
-            strength = strength_of(memory, at, up.activation, noise=noise)
+            strength = strength_of(memory, at, up.activation)
             idle = age_days(last_used_at(memory), at)
-            priority = decayed_priority(memory.priority, idle_days=idle, factor=up.rules.of(memory).priority_factor)
-            keep = strength * (LEAST_WEIGHT + priority / PRIORITY_OF_WEIGHT)
-            faded = keep < up.rules.of(memory).forget_below
-            yield FadingMemory(memory.id, memory.point_id, collection, keep, strength, idle, faded, _story(memory))
+            faded = strength < up.rules.of(memory).forget_below
+            yield FadingMemory(memory.id, memory.point_id, collection, strength, idle, faded, _story(memory))
 
 
 def choose(found: Sequence[FadingMemory], up: Upkeep, at: datetime, *, active: int, room: int) -> Choice:
@@ -182,10 +176,16 @@ def choose(found: Sequence[FadingMemory], up: Upkeep, at: datetime, *, active: i
     over = min(max(0, active - up.rules.max_entries - len(taken)), len(found) - len(taken))
     order = _longest_unused if up.rules.policy == "lru" else _weakest
     # A sort of them all would hold every other thread up until it is done; this one is done in small steps.
-    chosen = heapq.nsmallest(room, (c for c in found if c.id in taken), key=order)
-    if up.rules.policy == "reflection_summary":  # of a group that the cap cuts too short, nothing goes yet
-        fit = Counter(c.story for c in chosen)
-        chosen = [c for c in chosen if fit[c.story] >= FOLD_LEAST]
+    going = [c for c in found if c.id in taken]
+    together = Counter(c.story for c in going if c.story) if up.rules.policy in FOLDING else Counter()
+    weakest: dict[str, float] = {}
+    for one in going:
+        if together[one.story] >= FOLD_LEAST:
+            weakest[one.story] = min(weakest.get(one.story, one.strength), one.strength)
+    chosen = heapq.nsmallest(room, going, key=lambda c: (weakest.get(c.story, c.strength), c.story, order(c)))
+    # What one digest can keep goes together; of a group that the cap cuts too short, nothing goes yet.
+    fit = Counter(c.story for c in chosen)
+    chosen = [c for c in chosen if c.story not in weakest or fit[c.story] >= FOLD_LEAST]
     chosen += heapq.nsmallest(min(over, room - len(chosen)), (c for c in found if c.id not in taken), key=order)
     return Choice(tuple(chosen), len(taken) + over)
 
@@ -196,7 +196,7 @@ def _taken(found: Sequence[FadingMemory], up: Upkeep, at: datetime) -> set[str]:
         case "lru":
             return set()
         case "random_drop":
-            day, seed, share = at.toordinal(), up.rules.seed, up.rules.drop_share
+            day, seed, share = at.toordinal(), up.activation.seed, up.rules.drop_share
             return {c.id for c in found if c.strength < FADING and _draw(c.id, day, seed) < share}
         case "reflection_summary":
             together = Counter(c.story for c in found if c.has_faded and c.story)
@@ -206,7 +206,7 @@ def _taken(found: Sequence[FadingMemory], up: Upkeep, at: datetime) -> set[str]:
 
 
 def _weakest(candidate: FadingMemory) -> tuple[float, float, str]:
-    return candidate.keep, -candidate.idle_days, candidate.id
+    return candidate.strength, -candidate.idle_days, candidate.id
 
 
 def _longest_unused(candidate: FadingMemory) -> tuple[float, str]:

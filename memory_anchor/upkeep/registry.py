@@ -6,7 +6,8 @@ archives: a conversation is told before its events may fade.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -47,8 +48,11 @@ class Host(Protocol):
     def services(self) -> _Services: ...
 
 
-def all_jobs(host: Host) -> tuple[Job, ...]:
-    """Return the jobs of one process; `host` is asked when they run, not now."""
+def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
+    """Return the jobs of one process; `host` is asked when they run, not now.
+
+    intervals_h: job -> hours between two runs, where the user set them.
+    """
 
     def flush_usage(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         if limits.dry_run:
@@ -72,7 +76,7 @@ def all_jobs(host: Host) -> tuple[Job, ...]:
     def words(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         return renew_words(up, at, limits, on_renewed=host.services.searcher.invalidate)
 
-    return (
+    jobs = (
         Job("flush_usage", "write counted uses of memories", MINUTE, flush_usage),
         Job("finish_supersedes", "end memories whose successor was written and they were not", HOUR, finish_supersedes),
         Job("renew_words", "index words anew after an update that cuts text otherwise", HOUR, words),
@@ -89,4 +93,7 @@ def all_jobs(host: Host) -> tuple[Job, ...]:
         Job("mark_to_verify", "mark facts whose confidence has faded", DAY, mark_to_verify),
         Job("expire_events", "archive events past their time to live", HOUR, expire_events),
         Job("forget", "archive what faded, up to the night's cap", DAY, forget),
+    )
+    return tuple(
+        replace(job, every=timedelta(hours=intervals_h[job.name])) if job.name in intervals_h else job for job in jobs
     )

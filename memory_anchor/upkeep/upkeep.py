@@ -51,7 +51,6 @@ class AgentRules:
 
     tended: bool = True
     forget_below: float | None = None
-    priority_factor: float | None = None
     merge_threshold: float | None = None
 
 
@@ -61,7 +60,6 @@ class MemoryRules:
 
     tended: bool
     forget_below: float
-    priority_factor: float
     merge_threshold: float
 
 
@@ -81,11 +79,9 @@ class LifecycleRules:
     forget_facts: frozenset[MemoryType] = frozenset()
     asks_user: frozenset[MemoryType] = frozenset()
     recent_days: float = 7.0
-    priority_factor: float = 1.0
     drop_share: float = 0.05
     idle_conversation_s: int = 1800
     merge_threshold: float = 0.95
-    seed: int = 0
     agents: Mapping[str, AgentRules] = field(default_factory=dict)
 
     def of(self, memory: Memory) -> MemoryRules:
@@ -94,7 +90,6 @@ class LifecycleRules:
         return MemoryRules(
             own.tended,
             self.forget_below if own.forget_below is None else own.forget_below,
-            self.priority_factor if own.priority_factor is None else own.priority_factor,
             self.merge_threshold if own.merge_threshold is None else own.merge_threshold,
         )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from timekit import a_memory, archived, current, day, put, upkeep
 
+from memory_anchor.activation import ActivationSettings
 from memory_anchor.model import MemoryType, Origin, Scope, Status
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ephemeral_core
@@ -29,8 +31,9 @@ def test_an_agent_that_is_not_tended_keeps_what_faded():
 def test_an_agents_threshold_and_decay_decide_what_of_it_fades():
     """Rule agents.lifecycle: a threshold of its own, and a priority that falls with every unused day."""
     rules = {"strict": AgentRules(forget_below=90.0), "mild": AgentRules(forget_below=0.0)}
-    up = upkeep(max_archived_share=1.0, agents=rules | {"fading": AgentRules(priority_factor=0.8)})
-    half_life = {"half_life_days": 12.0, "priority": 50.0}
+    fades = ActivationSettings(noise=0, priority_factors={"fading": 0.8})
+    up = replace(upkeep(max_archived_share=1.0, agents=rules), activation=fades)
+    half_life = {"half_life_days": 9.0, "priority": 50.0}
     for agent in ("strict", "mild", "fading", "plain"):
         put(up, a_memory(agent, scope=Scope(agent=agent), **half_life))
 
@@ -45,7 +48,7 @@ def test_an_agents_merge_threshold_and_switch_hold_for_its_facts():
     for rules, merges in (
         (AgentRules(), 0),
         (AgentRules(merge_threshold=0.6), 1),
-        (AgentRules(False, None, None, 0.6), 0),
+        (AgentRules(False, None, 0.6), 0),
     ):
         up = upkeep(max_archived_share=1.0, agents={"codex": rules})
         facts = [
@@ -63,5 +66,6 @@ def test_the_settings_of_an_agent_reach_the_jobs(tmp_path: Path):
     own = {"enabled": False, "decay_factor": 0.9, "merge_threshold": 0.97, "forget_threshold": 5}
     core = ephemeral_core(tmp_path, settings=Settings.model_validate({"agents": {"codex": {"lifecycle": own}}}))
 
-    assert core.upkeep.rules.agents == {"codex": AgentRules(False, 5.0, 0.9, 0.97)}
+    assert core.upkeep.rules.agents == {"codex": AgentRules(False, 5.0, 0.97)}
+    assert core.upkeep.activation.priority_factors == {"codex": 0.9}
     assert core.upkeep.rules.of(a_memory("m", scope=CLAUDE)).forget_below == core.settings.lifecycle.forget_below

@@ -69,7 +69,7 @@ BUDGETS: dict[str, int] = {
     "writes": 510,
     "shapes": 430,
     "curation": 350,
-    "activation": 350,
+    "activation": 370,
     "beneath": 330,
     "hooks": 320,
     "rights": 320,

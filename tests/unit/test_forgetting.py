@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import statistics
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timekit import a_memory, archived, current, day, put, statuses, upkeep, used_at
 
+from memory_anchor.activation import strength_of
 from memory_anchor.model import MemoryType, Origin, Scope, Status, Visibility
+from memory_anchor.settings import Settings
+from memory_anchor.testing import ephemeral_core
 from memory_anchor.upkeep.forgetting import FORGET_AUTHOR, POLICIES, expire_events, forget
 from memory_anchor.upkeep.history import versions_of
 from memory_anchor.upkeep.undo import apply, plan_last
@@ -318,9 +326,10 @@ def test_what_a_human_restored_is_not_forgotten_again():
 def test_what_cannot_be_folded_within_the_cap_waits():
     """Rule: reflection-summary archives only what a digest keeps; `max_entries` holds all the same."""
     up = upkeep(policy="reflection_summary", max_archived_share=0.05)
-    put(up, *(a_memory(f"e{i}", scope=Scope(conversation="c")) for i in range(40)))
+    put(up, *(a_memory(f"{c}{i}", scope=Scope(conversation=c)) for c in "ab" for i in range(5)))
     report = forget(up, day(60))
-    assert (archived(up), report.left) == (set(), True)
+    assert (len(archived(up)), report.left, report.counts["digests"]) == (3, True, 1)
+    assert len({name[0] for name in archived(up)}) == 1
 
     roomy = upkeep(policy="reflection_summary", max_archived_share=0.1)
     put(roomy, *(a_memory(f"e{i}", scope=Scope(conversation="c")) for i in range(40)))
@@ -330,4 +339,43 @@ def test_what_cannot_be_folded_within_the_cap_waits():
     full = upkeep(policy="reflection_summary", max_archived_share=0.05, max_entries=10)
     put(full, *(a_memory(f"e{i}", scope=Scope(conversation=f"c{i}")) for i in range(40)))
     forget(full, day(60))
-    assert len(archived(full)) == 2
+    assert len(archived(full)) == 3
+
+
+def test_a_memory_lives_as_long_as_its_shown_strength_says():
+    """Rule forgetting.shown: what `show` gives decides; the median life is what the formula without noise says."""
+    rules = {"max_archived_share": 1.0, "recent_days": 0.0}
+    up = upkeep(**rules, policy="priority_decay")
+    put(up, *(a_memory(f"e{i}") for i in range(400)), embed=False)
+    lives: dict[str, int] = {}
+    for night in range(1, 60):
+        shown = {key: strength_of(memory, day(night), up.activation) for key, memory in current(up).items()}
+        forget(up, day(night))
+        gone = archived(up) - set(lives)
+        lives |= dict.fromkeys(gone, night)
+        assert all(shown[key] < up.rules.forget_below for key in gone)
+        assert all(shown[key] >= up.rules.forget_below for key in set(current(up)) - archived(up))
+
+    calm = replace(up.activation, noise=0.0)
+    told = next(night for night in range(60) if strength_of(a_memory("e"), day(night), calm) < up.rules.forget_below)
+    assert 0.95 <= statistics.median(lives.values()) / told <= 1.05
+
+
+def test_a_small_store_folds_too():
+    """Rule forgetting.fold: the night's cap leaves room for one digest, however few memories there are."""
+    up = upkeep()
+    put(up, *(a_memory(f"e{i}") for i in range(5)))
+
+    assert forget(up, day(90)).counts["digests"] == 1
+
+
+def test_rates_noise_intervals_and_grace_are_settings(tmp_path: Path):
+    """Rule settings.real: what is set is what fades, by how much it varies, and when jobs run."""
+    own = {"half_life_days": {"event": 30}, "noise": 0, "intervals_h": {"forget": 6}, "recent_days": 1}
+    core = ephemeral_core(tmp_path, settings=Settings.model_validate({"lifecycle": own}))
+    activation = core.upkeep.activation
+
+    assert strength_of(a_memory("e"), day(30), activation) == pytest.approx(50)
+    assert activation.rates[MemoryType.EPISODE] == 0.10
+    assert core.scheduler.jobs["forget"].every == timedelta(hours=6)
+    assert core.upkeep.rules.recent_days == 1

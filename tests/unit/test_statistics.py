@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from timekit import a_memory, day, put, upkeep, used_at
 
+from memory_anchor.activation import ActivationSettings
 from memory_anchor.model import MemoryType, Scope, Status, Visibility
 from memory_anchor.upkeep import statistics as stats_module
 from memory_anchor.upkeep.statistics import sparkline, statistics
@@ -26,7 +27,7 @@ def a_store():
 
 def test_counts_by_layer_type_status_strength_and_age_add_up():
     """Rule: counts by layer, type, strength, age; archived memories are counted by status only."""
-    told = statistics(a_store().store, day(60))
+    told = statistics(a_store().store, day(60), activation=ActivationSettings(noise=0))
 
     assert (told.total, told.by_layer) == (5, {"event_log": 4, "verified_fact": 1})
     assert told.by_type == {"event": 4, "instruction": 1}
