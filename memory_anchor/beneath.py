@@ -92,10 +92,11 @@ def walked(root: Path, folder: PurePath | str, *, most: int, depth: int) -> Iter
 def write(root: Path, ref: PurePath | str, content: bytes, *, mode: int = SHARED) -> None:
     """Replace a file below `root`, all of it or not at all, durable on return; missing folders are made.
 
-    An existing file keeps its mode. Raises Refused: the file or a folder above it is a link; nothing was written.
+    An existing file keeps its mode. Raises Refused: the file or a folder above it is a link, or it does not lie below
+    `root`; nothing was written.
     """
     path = root / ref
-    *above, name = _parts(ref)
+    *above, name = _own_parts(root, ref)
     beside = f".{name[:40]}.{os.getpid()}.{threading.get_ident()}.tmp"
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -126,7 +127,7 @@ def write(root: Path, ref: PurePath | str, content: bytes, *, mode: int = SHARED
 
 def make_folder(root: Path, ref: PurePath | str) -> bool:
     """Make a folder below `root` with those above it; return whether it was missing. Raises as `write`."""
-    path, parts = root / ref, _parts(ref)
+    path, parts = root / ref, _own_parts(root, ref)
     try:
         at = _descended(root, parts[:-1], make=True)
         with _closing(at):
@@ -151,6 +152,14 @@ def _parts(ref: PurePath | str) -> list[str]:
     if said.startswith("/") or "\0" in said or ".." in parts or len(parts) > PARTS_MAX or Path(said).drive:
         raise OSError(errno.EINVAL, "it is not a path below its folder", said)
     return parts
+
+
+def _own_parts(root: Path, ref: PurePath | str) -> list[str]:
+    """Return the parts of a path that is written to. Raises Refused: it does not lie below `root`."""
+    with contextlib.suppress(OSError):
+        if parts := _parts(ref):
+            return parts
+    raise Refused(f"{str(ref)!r} is not a path below {root}; nothing was written")
 
 
 def _opened(root: Path, ref: PurePath | str) -> int:

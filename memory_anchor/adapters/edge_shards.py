@@ -365,7 +365,7 @@ class EdgeCollection:
             )
         missing = [version for version in range(stored, spec.schema_version) if version not in migrations]
         if missing:
-            raise StoreDamaged(f"{self.home} has schema {stored}, and no migration leads on from {missing[0]}.")
+            raise too_old(self.home, f"schema {stored}, and no migration leads on from {missing[0]}")
         if conflict := identity_conflict(self.home.name, self.record.embedders, spec.embedders):
             raise conflict
 
@@ -432,8 +432,13 @@ def _read_record(home: Path) -> Record | None:
     path = home / RECORD_FILE
     try:
         words = json.loads(path.read_text("utf-8"))
-        if words["format"] != _FORMAT:
-            raise StoreDamaged(f"{path} has format {words['format']}, this memory-anchor reads {_FORMAT}; upgrade it.")
+        if words["format"] > _FORMAT:
+            raise StoreDamaged(
+                f"{path} has format {words['format']}: it was written by a newer memory-anchor (this one reads "
+                f"{_FORMAT}); upgrade memory-anchor, nothing was changed."
+            )
+        if words["format"] < _FORMAT:
+            raise too_old(home, f"format {words['format']}")
         embedders = {name: EmbedderIdentity(**identity) for name, identity in words["embedders"].items()}
         return Record(words["shard"], int(words["schema_version"]), embedders, tuple(words["kept"]))
     except FileNotFoundError:
@@ -442,6 +447,14 @@ def _read_record(home: Path) -> Record | None:
         raise StoreDamaged(
             f"{path} cannot be read; restore it from a backup, or run `memory-anchor doctor`."
         ) from error
+
+
+def too_old(home: Path, what: str) -> StoreDamaged:
+    """Return the error of a collection that only an older program can read; `doctor` tells the way out."""
+    return StoreDamaged(
+        f"{home} was written by an older memory-anchor ({what}); nothing was changed. Export it with that version and "
+        "import it here."
+    )
 
 
 def _write_record(home: Path, record: Record) -> None:

@@ -13,12 +13,14 @@ its lock and its running engine's socket away, and is two renames with nothing i
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import os
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
@@ -28,8 +30,9 @@ from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
 from memory_anchor.care.purge import readings, texts_in
-from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, StoreDamaged
 from memory_anchor.files import make_folder, make_private, ours, replace_durably, write_whole
+from memory_anchor.identity.approval import KeyRing
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
@@ -261,14 +264,48 @@ def unpack_keys(file: Path, folder: Path) -> None:
     make_private(folder)
     try:
         with tarfile.open(file, mode="r:gz") as archive:
-            wanted = _manifest(archive)["files"]
-            for member in archive:
-                name = member.name.removeprefix("files/")
-                source = archive.extractfile(member) if name in KEY_MEMBERS else None
+            digests = _manifest(archive)["files"]
+            left = {f"files/{name}" for name in KEY_MEMBERS} & digests.keys()
+            while left and (member := archive.next()) is not None:
+                source = archive.extractfile(member) if member.name in left else None
                 if source is not None:
-                    _unpack(source, folder / name, wanted[member.name][0])
+                    left.remove(member.name)
+                    _unpack(source, folder / member.name.removeprefix("files/"), digests[member.name][0])
     except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise StoreDamaged(f"{file} is not a whole backup of memory-anchor ({type(error).__name__})") from error
+
+
+def newest_with_key(data_dir: Path, fingerprint: str) -> str:
+    """Return the newest known backup that holds the human's key of this fingerprint, "" for none."""
+    for one in reversed(known(data_dir)):
+        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(MemoryAnchorError):
+            unpack_keys(Path(one["file"]), Path(folder))
+            if KeyRing(Path(folder) / "identity").fingerprint() == fingerprint:
+                return str(one["file"])
+    return ""
+
+
+def put_key_back(file: Path, data_dir: Path) -> str:
+    """Put a backup's key into its place, and whom it vouched for where that is missing.
+
+    Return where another key that lay there was moved, "" for none. Who asks has checked whose key it is.
+    """
+    aside, moved = data_dir / next_aside(data_dir), ""
+    with tempfile.TemporaryDirectory() as folder:
+        unpack_keys(file, Path(folder))
+        try:
+            for name in KEY_MEMBERS:
+                place, kept = data_dir / name, Path(folder) / name
+                if not kept.is_file() or (os.path.lexists(place) and name != KEY_MEMBERS[0]):
+                    continue
+                if os.path.lexists(place):
+                    make_private(aside)
+                    place.replace(aside / place.name)
+                    moved = str(aside)
+                write_whole(place, kept.read_bytes())
+        except OSError as error:
+            raise ours(error, data_dir) from error
+    return moved
 
 
 def _stays_inside(name: str) -> bool:

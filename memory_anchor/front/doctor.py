@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import shutil
 import stat
 import sys
@@ -34,10 +35,12 @@ from memory_anchor.errors import (
     report,
 )
 from memory_anchor.files import ours
+from memory_anchor.identity.constitution_text import FILE_NAME
 from memory_anchor.runtime import engine, environment, wire
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
+    from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.settings import Settings
 
 PYTHON_LEAST = (3, 11)
@@ -50,9 +53,13 @@ ROOM_FACTOR = 4
 SCRATCH = "knowledge"
 PAGE = 200
 SALVAGE = "memory-anchor doctor --salvage"
+COMMAND = re.compile(r"`(memory-anchor [^`]+)`")
+"""What a sentence tells to run."""
 WORST_FIRST = (6, 5, 4, 2, 1)
 
 FAULTS_TOLD = 5
+PURGED_AT_ONCE = 100
+"""Ids that one call of `purge` takes."""
 State = Literal["ok", "warning", "failed"]
 
 
@@ -74,7 +81,10 @@ def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator
     settings, finding = _settings(env)
     yield finding
     yield from _environment(env, data_dir)
-    yield _directory(data_dir)
+    directory = _directory(data_dir)
+    yield directory
+    if directory.state == "failed":  # whatever else is wrong lies in it
+        return
     yield _room(data_dir, (settings.store.reserve_mb if settings is not None else 64) << 20)
     try:
         serving, answers = engine.status(data_dir), True
@@ -82,6 +92,7 @@ def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator
     except Unavailable as error:
         serving, answers = None, False
         yield failed("engine", error, "memory-anchor engine stop")
+    yield from _unfinished_purge(data_dir, serving is not None)
     if settings is not None:
         if answers:
             yield from _store(settings, data_dir, serving is not None)
@@ -148,9 +159,12 @@ def _environment(env: Mapping[str, str], data_dir: Path) -> Iterator[Check]:
 
 
 def _directory(data_dir: Path) -> Check:
-    if not data_dir.exists():
+    try:
+        found = data_dir.stat()
+    except FileNotFoundError:
         return Check("data directory", "ok", f"{data_dir} is made at the first use")
-    found = data_dir.stat()
+    except OSError as error:
+        return failed("data directory", ours(error, data_dir), f"chmod u+rwx {data_dir.parent}", code=4)
     mode = stat.S_IMODE(found.st_mode)
     if hasattr(os, "getuid") and found.st_uid != os.getuid():
         return Check("data directory", "failed", f"{data_dir} belongs to another user", f"chown -R $USER {data_dir}", 4)
@@ -246,6 +260,7 @@ def probe(core: Core) -> Iterator[Check]:
     waiting = core.services.searcher.unembedded()
     if waiting:
         yield Check("embedding", "warning", f"{waiting} memories wait for their meaning; words find them already")
+    yield from _purge_to_repeat(core)
     yield _tried("write, read, forget", lambda: _use_cases(core), "run it again; if it stays, report it")
     yield _tried("store loop", lambda: _store_loop(core), SALVAGE)
 
@@ -352,6 +367,8 @@ def _fix_of(error: MemoryAnchorError, data_dir: Path) -> str:
     if isinstance(error, StoreDamaged):
         if "newer memory-anchor" in str(error):
             return "upgrade memory-anchor: pip install --upgrade memory-anchor"
+        if "older memory-anchor" in str(error):
+            return _bring_over(data_dir, "with the version that wrote it: ")
         return SALVAGE if str(data_dir / "store") in str(error) else _restore(data_dir)
     if isinstance(error, BadInput):
         return "correct it; `memory-anchor config` shows every setting and its origin"
@@ -368,6 +385,13 @@ def _restore(data_dir: Path) -> str:
 
     there = nightly.listed(data_dir)
     return f"memory-anchor backup restore {there[-1]['file'] if there else 'FILE'} --force"
+
+
+def _bring_over(data_dir: Path, how: str = "") -> str:
+    """Return the commands that take memories out of a data directory and into a new store."""
+    store, aside = data_dir / "store", data_dir / "replaced-store"
+    file = "memories.jsonl"
+    return f"{how}memory-anchor export {file} --versions; then mv {store} {aside}; then memory-anchor import {file}"
 
 
 # --- beside the store ----------------------------------------------------------------------------------------------
@@ -389,6 +413,35 @@ def _backups(data_dir: Path, settings: Settings) -> Check:
     if settings.backup.every_h and age_h > nightly.LATE_FACTOR * settings.backup.every_h:
         return Check("backups", "warning", told, "memory-anchor backup create")
     return Check("backups", "ok", told)
+
+
+def _unfinished_purge(data_dir: Path, serving: bool) -> Iterator[Check]:
+    """Yield what is told of a purge that did not come to its end; whoever opens the store next ends it."""
+    from memory_anchor.care.purge import STATE
+    from memory_anchor.upkeep.upkeep import load_state
+
+    state = load_state(data_dir / "jobs", STATE)
+    if isinstance(state, dict) and "asked" in state:
+        told = f"a purge of {sum(len(ids) for ids in state['asked'].values())} versions did not come to its end; "
+        told += "it is under way, or was cut off" if serving else "whatever opens the store next ends it"
+        fix = "if nobody is purging now: memory-anchor engine stop" if serving else "memory-anchor stats"
+        yield Check("purge", "warning", told, fix)
+
+
+def _purge_to_repeat(core: Core) -> Iterator[Check]:
+    """Yield the purge that was cut off before it erased anything, while what it was asked for is still there."""
+    from memory_anchor.care.purge import PURGE_CUT
+    from memory_anchor.model import point_id
+
+    cut = core.audit.latest(PURGE_CUT) or {"asked": {}}
+    left: dict[str, None] = {}
+    for collection, versions in cut["asked"].items():
+        parts = [version.rpartition("@") for version in versions]
+        points = [point_id(name, int(number)) for name, _, number in parts]
+        left |= dict.fromkeys(entry.memory.id for entry in core.services.store.get(collection, points))
+    if left:
+        told = f"a purge was cut off before it erased anything; {len(left)} memories that it named are still there"
+        yield Check("purge", "warning", told, f"memory-anchor purge {' '.join(list(left)[:PURGED_AT_ONCE])}")
 
 
 def _salvaged(data_dir: Path) -> Iterator[Check]:
@@ -429,9 +482,21 @@ def _human_key(data_dir: Path) -> Check:
     except MemoryAnchorError as error:
         return failed("human key", error)
     if warning:
-        fix = "find out who did it; `memory-anchor backup restore FILE --force` brings a backup's key back"
-        return Check("human key", "failed", warning, fix, 4)
+        return Check("human key", "failed", warning, _fix_of_key(data_dir, fingerprint), 4)
     return Check("human key", "ok", f"fingerprint {fingerprint}" if fingerprint else "none was made yet")
+
+
+def _fix_of_key(data_dir: Path, fingerprint: str) -> str:
+    """Return how a human gets their key back, or what is left to do where no backup has it."""
+    from memory_anchor.care import backup
+
+    if file := backup.newest_with_key(data_dir, fingerprint):
+        return f"memory-anchor backup restore {file} --key"
+    return (
+        f"no known backup holds that key: put a copy of {data_dir / 'identity' / 'approver.json'} back; without one, "
+        f"begin anew: memory-anchor export memories.jsonl; then mv {data_dir} {data_dir}.old; then memory-anchor init; "
+        "then memory-anchor import memories.jsonl --human"
+    )
 
 
 def _approvals() -> Check:
@@ -461,11 +526,34 @@ def _constitution(data_dir: Path) -> Check:
     except OSError as error:
         return failed("constitution", ours(error, Path(error.filename or ".")))
     told = f"{len(served.entries)} entries, {served.tokens} tokens"
-    if not schema.initialised:
-        return Check("constitution", "warning", f"{told}; this project was never initialised", "memory-anchor init")
-    if served.warnings:
-        return Check("constitution", "warning", served.warnings[0], "memory-anchor constitution show")
-    return Check("constitution", "ok", told)
+    if schema.key_warning():  # told, with its cure, as the human key; the text is weighed when that is back
+        return Check("constitution", "warning", f"{told}; nothing can be approved without the human key")
+    if not served.warnings:
+        return Check("constitution", "ok", told)
+    try:
+        schema.first_text()
+    except BadInput as error:
+        return Check("constitution", "warning", str(error), f"mend {schema.path}, then: memory-anchor init")
+    named = COMMAND.search(served.warnings[0])
+    fix = named[1].replace(f"> {FILE_NAME}", f"> {schema.path}") if named else "memory-anchor constitution show"
+    return Check("constitution", "warning", served.warnings[0] + _who_told(schema, data_dir), fix)
+
+
+def _who_told(schema: IdentitySchema, data_dir: Path) -> str:
+    """Return the audit record of the last approved text where no text is in force: it may be made up."""
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.identity.approved import numbers_of
+
+    if not schema.initialised or schema.load().entries:
+        return ""
+    records = JsonlAudit(data_dir / "audit" / "audit.jsonl").records("constitution.")
+    last = max((one for one in records if numbers_of([one], schema.project_id)), key=lambda one: one["n"], default=None)
+    if last is None:
+        return ""
+    return (
+        f"; the last approved text that the audit trail tells of is {last['what']['approved']}: record {last['n']} of "
+        f"{last['at']}, by {last['by']}"
+    )
 
 
 def _operations() -> Iterator[Check]:

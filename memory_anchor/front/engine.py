@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.runtime import engine
 
+USAGE = (
+    "an engine serves the folder of MEMORY_ANCHOR_DATA_DIR until nobody needs it; bridges and commands start it, "
+    "`memory-anchor engine status` shows it and `memory-anchor engine stop` ends it"
+)
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memory_anchor.runtime.lock import DirectoryLock
     from memory_anchor.runtime.service import Backend
 
@@ -23,5 +30,14 @@ def memory(lock: DirectoryLock) -> Backend:
     return backend
 
 
+def main(argv: Sequence[str]) -> int:
+    """Serve and return the exit code; an engine takes no arguments, its environment says all."""
+    if argv:
+        said = "" if argv[0] in ("-h", "--help") else f"{argv[0]!r} is no argument of an engine; it takes none. "
+        print(f"memory-anchor: {said}{USAGE}", file=sys.stderr)
+        return 2 if said else 0
+    return engine.main(memory)
+
+
 if __name__ == "__main__":
-    sys.exit(engine.main(memory))
+    sys.exit(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +224,7 @@ class Archive:
             yield f"the head {self.head_path} carries no known approver's seal"
         newest = max((0, *revisions, head.number if head is not None and sealed else 0))
         newest = max(newest, last_of(self._recorded(), after=newest))
-        there = set(map(int, names))
+        there = set(map(int, names)) | _never_there(revisions)
         for number in islice((one for one in range(1, newest + 1) if one not in there), FAULTS_SHOWN):
             yield f"approved text {number} of {newest} is gone"
         for number, revision in sorted(revisions.items()):
@@ -285,6 +285,15 @@ class Archive:
     def _read(self, name: str) -> SealedRevision | None:
         revision = _revision(self._bytes(self._path(name)))
         return revision if revision is not None and revision.number == int(name) else None
+
+
+def _never_there(revisions: Mapping[int, SealedRevision]) -> set[int]:
+    """Return the numbers between two texts of which the later one was sealed as the next after the earlier.
+
+    A number that somebody made up in the audit trail is passed over like this when a human approves anew.
+    """
+    joined = [(one, two) for one, two in pairwise(sorted(revisions)) if revisions[two].previous == revisions[one].id]
+    return {number for one, two in joined for number in range(one + 1, two)}
 
 
 def numbers_of(records: Iterable[Mapping[str, Any]], archive: str) -> list[int]:

@@ -56,8 +56,9 @@ MAKE = "a human runs `memory-anchor init` on a terminal to make one"
 INIT = "a human runs `memory-anchor init` on a terminal to approve it"
 NOTHING = parse("")
 OLDER = (
-    "no constitution is in force: what is left of the approved texts may be an older one ({why}); run `memory-anchor "
-    f"doctor --audit`, restore a backup, take it with `memory-anchor constitution adopt`, or {INIT} anew"
+    "no constitution is in force: what is left of the approved texts may be an older one ({why}); "
+    f"{INIT} anew, restores a backup, or takes it with `memory-anchor constitution adopt`; `memory-anchor doctor "
+    "--audit` tells more"
 )
 """What is in force before the first approval."""
 GONE = (

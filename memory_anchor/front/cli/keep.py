@@ -53,6 +53,8 @@ def export(
     """Write what you may read as JSON lines, with --human everything; `import` takes them in again."""
     from memory_anchor.care.transfer_files import exported
 
+    if file != "-":
+        _check_target(Path(file).absolute())
     signer = human_signer(human)
     ticker, count = Ticker("exported"), 0
     target = None if file == "-" else Path(file).absolute()
@@ -82,6 +84,14 @@ def export(
         show_json({"file": str(target), "lines": count})
     else:
         quiet(f"{count} lines in {target}")
+
+
+def _check_target(target: Path) -> None:
+    """Raise NotFound or BadInput where no file can be written at this place."""
+    if not target.parent.is_dir():
+        raise NotFound(f"there is no folder {target.parent}; make it first")
+    if target.is_dir() or not target.name:
+        raise BadInput(f"{target} is a folder; allowed is a file to write, or - for standard output")
 
 
 def _opened(beside: Path | None) -> Any:
@@ -230,6 +240,7 @@ def backup_list(json_: Json = False) -> None:
 def backup_restore(
     file: Annotated[Path, typer.Argument(help="What `backup create` wrote.")],
     force: Annotated[bool, typer.Option("--force", help="Move what is there aside and take its place.")] = False,
+    key: Annotated[bool, typer.Option("--key", help="Only put your own key back, which is gone or replaced.")] = False,
     json_: Json = False,
 ) -> None:
     """Make the data directory what it was; what is there is moved aside with --force, never deleted."""
@@ -239,6 +250,9 @@ def backup_restore(
     from memory_anchor.runtime.lock import DirectoryLock
 
     os.umask(0o077)
+    if key:
+        _key_put_back(data_dir(), file.absolute(), json_)
+        return
     home, settings, ticker = data_dir(), settings_of(os.environ), Ticker("restored")
     if force and not backup.is_empty(home):
         _let_the_human_decide(home, file)
@@ -259,6 +273,22 @@ def backup_restore(
     quiet(f"{told['versions']} versions of {told['made_at']}")
     if told["replaced"]:
         quiet(f"what was there lies in {told['replaced']}; delete it when you are sure")
+
+
+def _key_put_back(home: Path, file: Path, as_json: bool) -> None:
+    from memory_anchor.care import backup
+
+    keys = key_ring(home)
+    if not keys.warning():
+        raise Refused("the key of this installation is in its place, or none was made yet; nothing was changed")
+    _let_the_human_decide(home, file)
+    moved = backup.put_key_back(file, home)
+    if as_json:
+        show_json({"fingerprint": keys.fingerprint(), "replaced": moved})
+        return
+    quiet(f"your key {keys.fingerprint()} is back in its place")
+    if moved:
+        quiet(f"the key that lay there is in {moved}; find out whose it is")
 
 
 def _let_the_human_decide(home: Path, file: Path) -> None:
