@@ -1,9 +1,11 @@
 """Consolidation: an ended conversation becomes one story, facts that say the same become one. Nothing is destroyed.
 
-A conversation is ended when it was ended by name or has been silent for half an hour. Its events, in order and within
-one audience, are told as one memory that cites each of them: with a language model as a narrative that keeps causes
-and order, without one (or when it fails) as an ordered digest. Story ids follow from what they tell, so a job killed
-anywhere tells nothing twice; how far it came is a watermark that may be lost. Events stay and fade by themselves.
+A conversation is ended when it was ended by name or has been silent for half an hour. A story stands for its events, in
+order and within one audience, and cites each of them: the summary that the session ended with, else with a language
+model a narrative that keeps causes and order, else an ordered digest. It is written only where it costs a reader less
+than its events, or says a goal that they do not: a list of the same again would make every answer longer. Story ids
+follow from what they tell, so a job killed anywhere tells nothing twice; how far it came may be lost, then what was
+read is read again and adds nothing. Events stay and fade by themselves.
 
 Runs in the engine, never in an agent's call. Source text reaches a model only fenced, as reference material.
 """
@@ -63,6 +65,12 @@ OVERLAP_LEAST = 0.6
 NEIGHBOURS = 8
 MERGES_MAX = 500
 STATE = "consolidation"
+WORTH = 0.8
+"""A story costs at most this share of the tokens of its events."""
+WORTH_WITH_A_GOAL = 1.2
+"""What one that names their goal may cost."""
+READ_KEPT = 2_000
+"""Conversations whose last read turn is remembered."""
 _FACTS, _EVENTS = Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value
 _LEAST_TRUSTED = (Trust.UNTRUSTED, Trust.SEMI_TRUSTED, Trust.AGENT, Trust.TRUSTED)
 _SYSTEM = (
@@ -81,32 +89,42 @@ class Story(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Story:
+    """revised: the session's own summary, which now cites what it stands for; else None and `memory` is new."""
+
     memory: Memory
     tokens_before: int
     tokens_after: int
-    by_model: bool
+    by_model: bool = False
+    revised: Change | None = None
+
+    @property
+    def is_worth_it(self) -> bool:
+        share = WORTH_WITH_A_GOAL if self.by_model and self.memory.key else WORTH
+        return self.tokens_after <= share * self.tokens_before
 
 
 def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
     """Tell every conversation that has ended since the last run, one memory an audience.
 
-    counts: stories, by_model, conversations waiting for their end, and the tokens of the events against those of their
-    stories, which is what a context spends on the same conversation without and with consolidation.
+    counts: stories, by_model, by_summary, parts that no story would have made shorter, conversations waiting for their
+    end, and the tokens of the events against those of their stories, which is what a context spends on the same
+    conversation without and with consolidation.
     """
-    since = _watermark(up, at)
+    since, read = _progress(up, at)
     idle = timedelta(seconds=up.rules.idle_conversation_s)
-    stories: list[_Told] = []
+    stories: list[_Story] = []
     planned: list[Planned] = []
     waiting: list[datetime] = []
-    written = extracted = 0
+    written = extracted = left_as_they_are = 0
     left = False
     for events in _conversations(up, since, at):
         last = events[-1]
         if not (_ended_by_name(events) or at - max(m.recorded_at for m in events) >= idle):
             waiting.append(min(m.recorded_at for m in events))
             continue
-        for part in _parts(up, events):
+        name = "|".join((last.scope.conversation, last.audience, last.scope.user, last.scope.agent))
+        for part in _parts(up, events, read.get(name, "")):
             if limits.should_stop() or written >= limits.max_changes:
                 left = True
                 waiting.append(min(m.recorded_at for m in events))
@@ -116,12 +134,23 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
                 continue
             # Before the story, which marks the part as done: a kill between the two extracts again and adds nothing.
             extracted += up.extract(part) if up.extract is not None else 0
-            told = _tell(up, part, at)
-            if write(up, [], added=[told.memory], kind=CONSOLIDATE, by=AUTHOR, at=at):
-                stories.append(told)
+            story = _tell(up, part, _own_summary(events), at)
+            if not story.is_worth_it:
+                left_as_they_are += 1
+            elif write(
+                up,
+                [story.revised] if story.revised else [],
+                added=[] if story.revised else [story.memory],
+                kind=CONSOLIDATE,
+                by=AUTHOR,
+                at=at,
+            ):
+                stories.append(story)
                 written += 1
+            read[name] = max(m.recorded_at for m in part).isoformat()
     if not limits.dry_run:
-        save_state(up, STATE, {"told_until": min([*waiting, at - idle]).isoformat()})
+        newest = sorted(read.items(), key=lambda item: item[1])[-READ_KEPT:]
+        save_state(up, STATE, {"told_until": min([*waiting, at - idle]).isoformat(), "read": dict(newest)})
     return JobReport(
         CONSOLIDATE,
         at,
@@ -131,21 +160,25 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
         planned=tuple(planned[:PLANNED_SHOWN]),
         counts={
             "stories": written,
-            "by_model": sum(told.by_model for told in stories),
+            "by_model": sum(story.by_model for story in stories),
+            "by_summary": sum(story.revised is not None for story in stories),
+            "left_as_they_are": left_as_they_are,
             "extracted": extracted,
             "waiting": len(waiting),
-            "tokens_without": sum(told.tokens_before for told in stories),
-            "tokens_with": sum(told.tokens_after for told in stories),
+            "tokens_without": sum(story.tokens_before for story in stories),
+            "tokens_with": sum(story.tokens_after for story in stories),
         },
     )
 
 
-def _watermark(up: Upkeep, at: datetime) -> datetime:
+def _progress(up: Upkeep, at: datetime) -> tuple[datetime, dict[str, str]]:
+    """Return from when on conversations are looked at, and of each until which turn it was read."""
     kept = load_state(up.state_dir, STATE)
     try:
-        return min(datetime.fromisoformat(kept["told_until"]), at)
-    except (TypeError, KeyError, ValueError):
-        return at - FIRST_LOOK_BACK
+        since = min(datetime.fromisoformat(kept["told_until"]), at)
+        return since, {str(name): str(until) for name, until in kept.get("read", {}).items()}
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return at - FIRST_LOOK_BACK, {}
 
 
 def _conversations(up: Upkeep, since: datetime, at: datetime) -> list[list[Memory]]:
@@ -173,15 +206,30 @@ def _ended_by_name(events: Sequence[Memory]) -> bool:
     return events[-1].key == SESSION_ENDED
 
 
-def _parts(up: Upkeep, events: Sequence[Memory]) -> list[list[Memory]]:
-    """Return the events that no story tells yet, by topic and in bounded length; too few are left alone."""
+def _own_summary(events: Sequence[Memory]) -> Memory | None:
+    """Return the summary that the session ended with, if it was given one."""
+    last = events[-1]
+    return last if last.key == SESSION_ENDED and last.type is MemoryType.SUMMARY else None
+
+
+def _parts(up: Upkeep, events: Sequence[Memory], read_until: str) -> list[list[Memory]]:
+    """Return the events that no story tells and no run has read yet, in bounded length; too few are left alone.
+
+    By topic, but whole where the session has a summary of its own.
+    """
     stories = up.store.find(
         _EVENTS,
         live(OneOf("author", (AUTHOR,)), OneOf("conversation", (events[0].scope.conversation,))),
         limit=EVENTS_READ,
     )
     told = {c.ref.partition("@")[0] for story in stories for c in story.citations}
-    untold = [m for m in events if m.id not in told and m.type is not MemoryType.SUMMARY]
+    untold = [
+        m
+        for m in events
+        if m.id not in told and m.type is not MemoryType.SUMMARY and m.recorded_at.isoformat() > read_until
+    ]
+    if _own_summary(events) is not None:
+        return [untold] if untold else []
     topics = whole_topics(up.segment(untold) if up.segment is not None and untold else [untold])
     parts = [list(topic[start : start + STORY_MOST]) for topic in topics for start in range(0, len(topic), STORY_MOST)]
     return [part for part in parts if len(part) >= STORY_LEAST]
@@ -198,7 +246,13 @@ def whole_topics(topics: Sequence[Sequence[Memory]]) -> list[list[Memory]]:
     return joined
 
 
-def _tell(up: Upkeep, events: Sequence[Memory], at: datetime) -> _Told:
+def _tell(up: Upkeep, events: Sequence[Memory], summary: Memory | None, at: datetime) -> _Story:
+    before = sum(count_tokens(m.content) for m in events)
+    if summary is not None:
+        reason = f"the session's own summary stands for {len(events)} events"
+        cites = tuple(dict.fromkeys((*summary.citations, *cited(events))))
+        revised = Change(revise(summary, at=at, author=AUTHOR, reason=reason, citations=cites))
+        return _Story(summary, before, count_tokens(summary.content), revised=revised)
     digest = digest_memory(events, at=at, author=AUTHOR)
     story = replace(
         digest,
@@ -207,13 +261,12 @@ def _tell(up: Upkeep, events: Sequence[Memory], at: datetime) -> _Told:
         conversation_seq=None,
         reason=f"tells {len(events)} events of a conversation that ended",
     )
-    before = sum(count_tokens(m.content) for m in events)
     by_model = False
     if up.model is not None:
         try:
             answer, _ = up.model.fill(Story, system=_SYSTEM, prompt=_prompt(events), deadline_s=STORY_DEADLINE_S)
         except Unavailable:
-            pass  # an ordered digest instead; the report's by_model shows it
+            pass  # an ordered digest instead, where it is shorter; the report's by_model shows it
         else:
             text = redact(answer.story.strip()).text
             if text:
@@ -221,7 +274,7 @@ def _tell(up: Upkeep, events: Sequence[Memory], at: datetime) -> _Told:
                 story = replace(
                     story, content=text, content_hash=content_hash(text), key=answer.goal, extractor_model=up.model.name
                 )
-    return _Told(story, before, count_tokens(story.content), by_model)
+    return _Story(story, before, count_tokens(story.content), by_model)
 
 
 def _prompt(events: Sequence[Memory]) -> str:

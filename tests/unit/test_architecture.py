@@ -57,7 +57,7 @@ BUDGETS: dict[str, int] = {
     "runtime": 3770,
     "recall": 3640,
     "identity": 3065,
-    "upkeep": 2870,
+    "upkeep": 2920,
     "ingest": 2860,
     "care": 2144,
     "context": 2120,

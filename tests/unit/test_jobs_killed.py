@@ -44,7 +44,7 @@ def chat(name, many):
     return [
         a_memory(
             f"{name}{i}",
-            f"{name} turn {i}",
+            f"{name} turn {i}. What else was said about it took a while and does not change what happened.",
             scope=Scope(conversation=name),
             recorded_at=t,
             when=t,
