@@ -90,7 +90,7 @@ def test_an_ended_conversation_becomes_a_story_and_its_facts_are_saved_once(core
     """Rule: segment, extract, narrative; another run adds nothing."""
     anchor = door(core, tmp_path, "c1")
     for text in ("Opened the deploy script", "It failed: the disk was full", "Removed old logs", "The deploy passed"):
-        anchor.log_event(text)
+        anchor.log_event(f"{text}. What else was said of it took a while and changes nothing of what happened.")
         clock.advance(minutes=1)
     clock.advance(hours=1)
 
