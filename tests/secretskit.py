@@ -167,6 +167,44 @@ def planted(path: Path = UNSEEN, *, split: str = "", seed: int = 0) -> list[Plan
     return found
 
 
+CROSSED = UNSEEN.with_name("secrets_crossed.tsv")
+CARRIERS_EACH = 3
+"""Carriers in which each kind of `CROSSED` stands, so that every carrier meets every alphabet."""
+_BASE64 = re.compile(r"<64:(.*?<S>.*?)>(?=⟧)", re.S)
+
+
+def crossed(split: str, *, seed: int = 0) -> list[Planted]:
+    """Return the kinds of one half in carriers of that half ("dev", "test"), and what stands whole in the file."""
+    rows = [row.split("\t") for row in CROSSED.read_text("utf-8").splitlines() if not row.startswith("# ")]
+    kinds = [row for row in rows if row[0] == "kind"][split == "test" :: 2]
+    carriers = [text for what, where, text, *_ in rows if what == "carrier" and where == split]
+    found = []
+    for place, (_, provider, variable, template) in enumerate(kinds):
+        for turn in range(CARRIERS_EACH):
+            number = (place * CARRIERS_EACH + turn + seed) % len(carriers)
+            rng = random.Random(f"{seed} {provider} {number}")
+            found.append(_carried(split, number, _lines(carriers[number]), provider, variable, filled(template, rng)))
+    for number, (_, _, text) in enumerate(row for row in rows if row[:2] == ["whole", split]):
+        made = filled(_lines(text), random.Random(f"{seed} {text}"))
+        found.append(_marked(split, f"whole {number}", made))
+    return found
+
+
+def _carried(split: str, number: int, carrier: str, provider: str, variable: str, value: str) -> Planted:
+    half = len(value) // 2
+    text = _BASE64.sub(lambda found: base64.b64encode(found[1].replace("<S>", value).encode()).decode(), carrier)
+    word = re.sub(r"\W", "", provider.lower())
+    parts = {"<S>": value, "<1>": value[:half], "<2>": value[half:], "<P>": provider, "<p>": word, "<E>": variable}
+    for sign, part in parts.items():
+        text = text.replace(sign, part)
+    return _marked(split, f"{provider} in carrier {number}", text)
+
+
+def _marked(split: str, name: str, text: str) -> Planted:
+    secret = text[text.index("⟦") + 1 : text.index("⟧")]
+    return Planted(split, name, "", text.replace("⟦", "").replace("⟧", ""), secret)
+
+
 _CLEAN = r"""
 commit {hex:40} fixes the flaky lock test
 回滚到 {hex:12} 之后恢复正常
