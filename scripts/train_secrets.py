@@ -82,7 +82,7 @@ def main() -> None:
     learned, held = names()
     randoms, fresh = made(RANDOM_COUNT, 2), made(RANDOM_COUNT // 4, 3)
     table = grades(learned)
-    model = randomness.Model(tuple(int(grade, 36) for grade in table), (0.0,) * (randomness.FIGURES + 1))
+    model = randomness.Model(randomness.rows(table), (0.0,) * (randomness.FIGURES + 1))
     rows = np.array([model.figures(token) for token in learned + randoms])
     wanted = np.array([0.0] * len(learned) + [1.0] * len(randoms))
     mean, spread = rows.mean(axis=0), rows.std(axis=0) + 1e-9
@@ -92,7 +92,7 @@ def main() -> None:
         weights -= RATE * scaled.T @ (1 / (1 + np.exp(-scaled @ weights)) - wanted) / len(wanted)
     plain = weights[1:] / spread
     numbers = (float(weights[0] - (plain * mean).sum()), *(float(one) for one in plain))
-    model = randomness.Model(tuple(int(grade, 36) for grade in table), tuple(round(one, 4) for one in numbers))
+    model = randomness.Model(randomness.rows(table), tuple(round(one, 4) for one in numbers))
     shares = {}
     for limit in (0.5, 0.8, 0.9, 0.95, 0.98, 0.99):
         shares[str(limit)] = {

@@ -136,15 +136,14 @@ class Planted:
     secret: str
 
     def leaks(self, redacted: str) -> bool:
-        """Return whether so much of the secret is left that it helps somebody."""
-        solid = re.sub(r"[\s\u200b\u00ad\ufe0f]", "", self.secret)
-        left = re.sub(r"[\s\u200b\u00ad\ufe0f]", "", redacted)
-        length = min(LEFT_CHARS, len(solid))
-        return any(
-            solid[at : at + length] in left
-            for at in range(len(solid) - length + 1)
-            if not solid[at : at + length].startswith("-----")
+        """Return whether so much of the secret is left that it helps; not what is said beside it, too."""
+        solid, left, beside = (
+            re.sub(r"[\s\u200b\u00ad\ufe0f]", "", one)
+            for one in (self.secret, redacted, self.text.replace(self.secret, ""))
         )
+        length = min(LEFT_CHARS, len(solid))
+        windows = {solid[at : at + length] for at in range(len(solid) - length + 1)}
+        return any(one in left for one in windows if not one.startswith("-----") and one not in beside)
 
 
 def _lines(text: str) -> str:
@@ -174,9 +173,12 @@ _BASE64 = re.compile(r"<64:(.*?<S>.*?)>(?=⟧)", re.S)
 
 
 def crossed(split: str, *, seed: int = 0) -> list[Planted]:
-    """Return the kinds of one half in carriers of that half ("dev", "test"), and what stands whole in the file."""
+    """Return the kinds of one half in carriers of that half, and what stands whole in the file.
+
+    split: "dev", "test", or "blind", which has the kinds of "test" and the rest of its own.
+    """
     rows = [row.split("\t") for row in CROSSED.read_text("utf-8").splitlines() if not row.startswith("# ")]
-    kinds = [row for row in rows if row[0] == "kind"][split == "test" :: 2]
+    kinds = [row for row in rows if row[0] == "kind"][split != "dev" :: 2]
     carriers = [text for what, where, text, *_ in rows if what == "carrier" and where == split]
     found = []
     for place, (_, provider, variable, template) in enumerate(kinds):

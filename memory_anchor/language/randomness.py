@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import pairwise
+from itertools import accumulate
+from operator import getitem, ne, sub
 from pathlib import Path
 
 NUMBERS = Path(__file__).with_name("randomness.json")
@@ -26,9 +26,6 @@ FIGURES = 6
 WINDOW = 8
 CHARS_MAX = 64
 """Characters of a token that are read; more say the same."""
-_VOWELS = re.compile("[aeiou]")
-_LETTERS = re.compile("[a-z]")
-_CHANGES = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[a-z0-9])|(?<=[0-9])(?=[A-Za-z])")
 _DIGIT, _OTHER = len(SIGNS) - 2, len(SIGNS) - 1
 _PLACES = bytes(
     SIGNS.index(sign) if (sign := chr(code).lower()) in SIGNS else _DIGIT if sign.isdigit() else _OTHER
@@ -36,35 +33,65 @@ _PLACES = bytes(
 ) + bytes([_OTHER] * 128)
 
 
+_VOWELS = bytes(SIGNS.index(sign) for sign in "aeiou")
+_KINDS = (
+    bytes(
+        ord("d" if (sign := chr(code)).isdigit() else "u" if sign.isupper() else "l")
+        if chr(code).isalnum()
+        else ord("-")
+        for code in range(128)
+    )
+    + b"-" * 128
+)
+"""Of each sign whether it is a digit, a capital, a small letter or none of them."""
+_IS_SIGN = bytes(code != ord("-") for code in range(256))
+
+
 def signs(token: str) -> bytes:
     """Return the class of each sign of a token."""
     return token[:CHARS_MAX].encode("latin-1", "replace").translate(_PLACES)
+
+
+def rows(grades: str) -> tuple[bytes, ...]:
+    """Return the grades of pairs of signs, a row for each first sign, from one sign of base 36 a pair."""
+    size = len(SIGNS)
+    return tuple(bytes(int(grade, 36) for grade in grades[at : at + size]) for at in range(0, size * size, size))
+
+
+def classes(token: str) -> bytes:
+    """Return of each sign whether it is a small letter (l), a capital (u), a digit (d) or none of them (-)."""
+    return token.encode("latin-1", "replace").translate(_KINDS)
+
+
+def changes(token: str) -> int:
+    """Return how often a letter or digit stands beside one of another class: capital, small letter, digit."""
+    kinds = classes(token)
+    signs = kinds.translate(_IS_SIGN)
+    return int(sum(map(ne, kinds, kinds[1:])) - sum(map(ne, signs, signs[1:])))
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
     """The trained numbers: the grades of pairs of signs, by rows, and the weights, the constant first."""
 
-    grades: tuple[int, ...]
+    grades: tuple[bytes, ...]
     weights: tuple[float, ...]
 
     def figures(self, token: str) -> tuple[float, ...]:
         """Return the six figures of a token that has at least two characters."""
-        places, size, grades = signs(token), len(SIGNS), self.grades
-        surprise = [grades[one * size + other] for one, other in pairwise(places)]
-        wide = min(WINDOW, len(surprise))
-        least = window = sum(surprise[:wide])
-        for gone, come in zip(surprise, surprise[wide:], strict=False):
-            window += come - gone
-            least = min(least, window)
         cut = token[:CHARS_MAX]
-        small = cut.lower()
+        places = signs(cut)
+        upto = [0, *accumulate(map(getitem, map(self.grades.__getitem__, places), places[1:]))]
+        pairs = len(cut) - 1
+        wide = min(WINDOW, pairs)
+        digits = places.count(_DIGIT)
+        letters = len(cut) - digits - places.count(_OTHER)
         return (
-            sum(surprise) / len(surprise) / GRADES_A_BIT,
-            least / wide / GRADES_A_BIT,
-            len(_CHANGES.findall(cut)) / (len(cut) - 1),
-            places.count(_DIGIT) / len(cut),
-            len(_VOWELS.findall(small)) / max(1, len(_LETTERS.findall(small))),
+            upto[-1] / pairs / GRADES_A_BIT,
+            min(map(sub, upto[wide:], upto)) / wide / GRADES_A_BIT,
+            changes(cut) / pairs,
+            digits / len(cut),
+            (len(cut) - len(places.translate(None, _VOWELS))) / max(1, letters),
             math.log2(len(cut)),
         )
 
@@ -82,7 +109,7 @@ class Model:
 def trained() -> Model:
     """Return the model as it ships, read once."""
     numbers = json.loads(NUMBERS.read_text("utf-8"))
-    return Model(tuple(int(grade, 36) for grade in numbers["grades"]), tuple(numbers["weights"]))
+    return Model(rows(numbers["grades"]), tuple(numbers["weights"]))
 
 
 @lru_cache(maxsize=8)  # one token is asked about up to three times in a row

@@ -119,7 +119,8 @@ def _key_blocks(text: str) -> list[Span]:
         closing = _PEM_END.search(text, match.end())
         body = _PEM_BODY.match(text, match.end())
         end = closing.end() if closing else (body.end() if body else match.end())
-        spans.append((match.start(), end, "private_key"))
+        if end > match.end():  # a heading alone stands in code that looks for keys
+            spans.append((match.start(), end, "private_key"))
     return spans
 
 

@@ -19,26 +19,36 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from operator import ne
 
-from memory_anchor.language.randomness import machine_made
+from memory_anchor.language.randomness import classes, machine_made
 
 Span = tuple[int, int, str]
 """Start, end and kind of one secret."""
 
 BEFORE, AFTER = 72, 40
 """Characters before and behind a token in which a word may say what it is."""
+OTHER_BEHIND = 8
+"""Characters behind a token in which a word may say that it is no secret: " is the commit"."""
 PASSWORD_WITHIN, CHOSEN_CHARS = 90, 6
 """Characters behind a word for a password in which its value stands, and the least a value has."""
 RANDOM_CHARS, LABELLED_CHARS = 20, 12
 """Least length of a token without and with a word beside it."""
 CAPITALS_CHARS, CAPITALS_VOWELS, SMALL_VOWELS = 16, 0.3, 0.19
 """A run of letters of one case as long as this with so few vowels is no word: a name has some 0.4."""
-MADE, SURELY_MADE = 0.9, 0.99
-"""Chance from which a value right behind its label, and a token anywhere, is taken for made by a machine."""
+LIKELY_MADE, MADE, SURELY_MADE = 0.5, 0.9, 0.99
+"""Chance from which a token that also changes class often, a value behind its label, and any token is a machine's."""
+MIXED_CHANGES, LONG_CHANGES, PART_CHARS = 0.36, 0.28, 16
+"""Changes of class in a mixed token, in one that is taken for made, and the least length of a part judged alone."""
+LONG_CHARS = 32
+"""From here on random signs hold words by chance, and the model knows better."""
 VALUE_WITHIN, GROUPED_CHARS = 24, 27
 """Characters before a value in which its label stands, and the least length of groups of digits: four of six."""
+GLUED_CHARS = 80
+"""Characters before a secret in which pieces may be glued to it."""
 ENCODED_MAX = 40
 """Encoded tokens of one text that are decoded."""
 ENCODED_CHARS = 4_000
@@ -57,33 +67,31 @@ _HELD = "(?:api|app|auth|access|secret|private|master|account|service|client|ser
 """Whose key it is, where the two are written as one word."""
 _WORDS = re.compile(
     rf"(?:(?P<password>{_SAYS_CHOSEN})|(?P<private>(?<![a-z])private|私钥)"
-    r"|(?P<token>tokens?|bearer|令牌|cookie|(?:web)?hooks?"
-    r"|(?<![a-z])(?:sessions?|sid|oauth|otp|totp|2fa|recovery|backup codes?|seed|login|licen[cs]e)|恢复码|备用码|种子"
-    r"|加签)"
+    r"|(?P<token>tokens?|bearer|令牌|cookie|webhooks?|authorization"
+    r"|(?<![a-z])(?:sessions?|sid|oauth|otp|totp|2fa|recovery|backup codes?|seed|login)|恢复码|备用码|种子|加签|激活码)"
     rf"|(?P<api_key>secrets?|credentials?|access_?key|(?<![a-z])(?:psk|(?:{_HELD}[ _-]?)?keys?)"
     r"|(?<![a-z])(?:salt|auth|akid|sk|ak)|密钥|秘钥|密匙|钥匙|凭证|凭据|授权码|鉴权)"
-    r"|(?P<other>(?<![a-z])(?:commits?|sha\d{0,3}|md5|checksums?|hash(?:es)?|digests?|etag|fingerprint|ids?|uuid|guid|trace"
+    r"|(?P<other>(?<![a-z])(?:commits?|sha\d{0,3}(?:sum)?|md5(?:sum)?|checksums?|hash(?:es)?|digests?|etag|fingerprint|ids?|uuid|guid|trace"
     r"|span|requests?|build|versions?|integrity|cache|primary|foreign|public|object|image|layer|revision|branch|diff"
-    r"|ssh-[a-z0-9]{2,10}|tracking|order|isbn)|摘要|提交|指纹|校验|版本|镜像|编号|会话|工单|回滚|公钥|主键|缓存))(?![a-z])"
+    r"|ssh-[a-z0-9]{2,10}|tracking|order|isbn)|摘要|提交|指纹|校验|版本|镜像|编号|会话|工单|回滚|公钥|主键|缓存))(?!(?<=[a-z0-9])[a-z])"
 )
 """What a word says of a token near by, in the name of its group."""
 _NOT_SECRET_BEFORE = re.compile(
-    r"(?:sha\d{1,3}[-:]|h1:|base64,|md5[-:]|ssh-[a-z0-9]{2,12} |ecdsa-[a-z0-9-]{2,20} |fingerprint\W{1,4}|[@/#]|v="
-    r"|\[redacted:[a-z_]{0,20})$"
+    r"(?:sha\d{1,3}[-:]|h1:|base64,|md5[-:]|ssh-[a-z0-9]{2,12} |ecdsa-[a-z0-9-]{2,20} |fingerprint\W{1,4}|[@#]|v="
+    r"|(?<![\s\"'`])/|\[redacted:[a-z_]{0,20})$"
 )
 _NOT_SECRET_BODY = re.compile(r"AAAA[A-Z]3Nza|AAAAE2Vj|iVBORw0KGgo|R0lGOD|/9j/|MII[A-D][a-zA-Z]{1,2}C|Bearer$")
 _BEGIN_PUBLIC = re.compile(r"-----begin (?:certificate|public key|[a-z0-9 ]{0,20}public key|certificate request)")
 _WORD_RUN = re.compile(r"[A-Z]?[a-z]{3,}")
 WORDY = 0.55
 """Share of words in a token from which it is a name; random base 62 has some 0.25."""
-_VALUE_SIGN = re.compile(r"[\"'`)\]\s]{0,3}(?:[:：=]|=>|is|was|are|是|为|用|写的是|设为)?[\"'`“‘(\s]{0,3}")
+_VALUE_SIGN = re.compile(
+    r"[\"'`)\]\s]{0,3}(?:(?:</?[a-z]{1,8}>){1,4}|[:：=]|=>|is|was|are|是|为|用|写的是|设为)?[\"'`“‘(\s]{0,3}"
+)
 """What stands between a label and its value."""
 _GROUPS = re.compile(r"\d{4,8}(?:-\d{4,8}){3,9}")
+_DIGIT = re.compile("[0-9]")
 _SEPARATORS = re.compile(r"[_+/=.~-]")
-
-
-def _classes(text: str) -> str:
-    return "".join("d" if sign.isdigit() else "u" if sign.isupper() else "l" for sign in text)
 
 
 def changes(token: str) -> float:
@@ -94,20 +102,28 @@ def changes(token: str) -> float:
     >>> changes("getUserName") < 0.4 < changes("aB3dE5fG7hI9jK1l")
     True
     """
-    kinds = _classes(_SEPARATORS.sub("", token))
-    return sum(one != other for one, other in pairwise(kinds)) / max(1, len(kinds) - 1)
+    kinds = classes(token).replace(b"-", b"")
+    return float(sum(map(ne, kinds, kinds[1:])) / max(1, len(kinds) - 1))
 
 
 def _is_mixed(token: str) -> bool:
-    """Return whether a token is of capitals, small letters and digits in no order."""
-    bare = _SEPARATORS.sub("", token)
-    return (
-        any(sign.isdigit() for sign in bare)
-        and any(sign.islower() for sign in bare)
-        and any(sign.isupper() for sign in bare)
-        and not is_wordy(token)
-        and (changes(token) >= 0.36 or machine_made(token) >= SURELY_MADE)
-    )
+    """Return whether a token, or a long part of it, is of capitals, small letters and digits in no order."""
+    small = token.lower()
+    if token in (small, token.upper()) or not _DIGIT.search(token) or in_order(token):
+        return False
+    if (len(token) < LONG_CHARS and is_wordy(token)) or (made := machine_made(token)) < LIKELY_MADE:
+        return False
+    least = 0.0 if made >= SURELY_MADE else LONG_CHANGES if made >= MADE else MIXED_CHANGES
+    if changes(token) >= least and not (made < SURELY_MADE and is_wordy(token)):
+        return True
+    parts = _SEPARATORS.split(token)
+    return len(parts) > 1 and any(len(part) >= PART_CHARS and _is_mixed(part) for part in parts)
+
+
+def in_order(token: str) -> bool:
+    """Return whether a token is a table of characters: the beginning or the end of the alphabet stands in it."""
+    small = token.lower()
+    return "abcdefgh" in small or "stuvwxyz" in small
 
 
 def is_wordy(token: str) -> bool:
@@ -129,63 +145,127 @@ def _is_single(token: str) -> bool:
     return 3 <= digits < len(bare) and changes(token) >= 0.2 and not _PATH.search(token)
 
 
-def _is_made_value(body: str, lowered: str, at: int) -> bool:
+class _Labels:
+    """The words of a text that say what stands near by; looked for once, when first asked."""
+
+    def __init__(self, lowered: str) -> None:
+        self.lowered = lowered
+        self.found: list[re.Match[str]] | None = None
+        self.ends: list[int] = []
+
+    def before(self, at: int, within: int) -> re.Match[str] | None:
+        """Return the last word that stands whole in so many characters before a place."""
+        if self.found is None:
+            self.found = list(_WORDS.finditer(self.lowered))
+            self.ends = [found.end() for found in self.found]
+        index = bisect_right(self.ends, at) - 1
+        return self.found[index] if index >= 0 and self.found[index].start() >= at - within else None
+
+    def nearest(self, start: int, end: int) -> str:
+        """Return what the nearest word says a token is: a kind, "other", or "" where none is near."""
+        word = self.before(start, BEFORE)
+        if word and self.lowered.find("\n\n", word.end(), start) < 0:
+            return word.lastgroup or ""
+        index = bisect_left(self.ends, end + 1)
+        clause = _CLAUSE.match(self.lowered, end, end + AFTER)
+        behind = next((found for found in (self.found or ())[index : index + 2] if found.start() >= end), None)
+        if behind is None or clause is None or behind.end() > clause.end():
+            return ""
+        return "" if behind.lastgroup == "other" and behind.start() - end > OTHER_BEHIND else behind.lastgroup or ""
+
+
+def _is_made_value(body: str, labels: _Labels, at: int) -> bool:
     """Return whether a word for a secret stands right before what is no name: letters alone, groups of digits."""
-    said = lowered[max(0, at - VALUE_WITHIN) : at]
-    words = list(_WORDS.finditer(said))
-    if not words or words[-1].lastgroup == "other" or not _VALUE_SIGN.fullmatch(said, words[-1].end()):
+    word = labels.before(at, VALUE_WITHIN)
+    if word is None or word.lastgroup == "other" or not _VALUE_SIGN.fullmatch(labels.lowered, word.end(), at):
         return False
     if _SEPARATORS.sub("", body).isdigit():
         return len(body) >= GROUPED_CHARS and _GROUPS.fullmatch(body) is not None
-    return max(machine_made(part) for part in (body, _SEPARATORS.split(body)[-1])) >= MADE and not _PATH.search(body)
+    last = _SEPARATORS.split(body)[-1]
+    parts = (body, last) if len(last) >= LABELLED_CHARS else (body,)
+    return max(map(machine_made, parts)) >= MADE and not _PATH.search(body) and not in_order(body)
 
 
-def _label(lowered: str, start: int, end: int) -> str:
-    """Return what the nearest word says a token is: a kind, "other", or "" where none is near."""
-    before = lowered[max(0, start - BEFORE) : start].rpartition("\n\n")[2]
-    nearest = ""
-    for found in _WORDS.finditer(before):
-        nearest = found.lastgroup or ""
-    if nearest:
-        return nearest
-    behind = re.match(r"[^\n.。;；]*", lowered[end : end + AFTER])
-    found_behind = _WORDS.search(behind.group()) if behind else None
-    return (found_behind.lastgroup or "") if found_behind else ""
+_IN_USE = re.compile(
+    r"(?:(?<![a-z])(?:use[ds]?|using|with|remember|type|enter|paste|try)|用的?是?|带上|输入?|填入?|换成|改成)[:：]?\s{0,2}[`\"'“(]{0,2}$"
+)
+"""What people say of a value that they work with; of a commit or an id they say it, too, so more must speak for it."""
+_SERVICE = re.compile(
+    r"account|api|client|environment|endpoint|service|staging|production|账号|接口|平台|环境|后台|服务"
+)
+_GIVEN = re.compile(
+    r"(?i:client|connect|login|authenticate|configure|init)\w{0,12}\(\s?[\"']$"
+    r"|(?:^|[\s\[\"'])(?:value|[A-Z][A-Z0-9_]{2,60})[\"'\]]{0,2}\s?[:=]\s?[\"']?$"
+)
+"""A constructor, or a constant or variable of the environment, that takes a random value, whatever its name."""
+_GIVES = frozenset("\"'=: ")
+_DIGEST_CHARS = frozenset({40, 64})
 
 
+def _is_in_use(body: str, text: str, lowered: str, at: int) -> bool:
+    """Return whether a random token without a label is given to a client, or said to be used with a service."""
+    given = text[at - 1 : at] in _GIVES and len(body) >= PART_CHARS
+    if given and _GIVEN.search(text, max(0, at - BEFORE), at):
+        return True
+    if len(body) < RANDOM_CHARS or not _IN_USE.search(lowered, max(0, at - VALUE_WITHIN), at):
+        return False
+    return (
+        len(body) not in _DIGEST_CHARS
+        or _SERVICE.search(lowered, max(0, at - BEFORE), at + len(body) + AFTER) is not None
+    )
+
+
+_CLAUSE = re.compile(r"[^\n.。;；]*+")
 _KINDS = {"password": "password", "private": "private_key", "token": "token", "api_key": "api_key"}
 
 
 def _random_tokens(text: str, lowered: str) -> Iterator[Span]:
+    hooks, blocks, labels, reached = "hook" in lowered, "-----begin" in lowered, _Labels(lowered), 0
     for found in _TOKEN.finditer(text):
-        token = found.group().rstrip(".-=~/") if found.group()[-1] in ".-~/" else found.group()
-        start, end = found.start(), found.start() + len(token)
-        parts = [(start, token)]
+        token, begin = found.group().rstrip(".-=~/") if found.group()[-1] in ".-~/" else found.group(), found.start()
+        end = begin + len(token)
+        body = token
         if "=" in token.rstrip("="):  # name=value
-            name, _, value = token.rpartition("=") if not token.endswith("=") else token.partition("=")
-            parts = [(start + len(name) + 1, value)]
-        for begin, body in parts:
-            if len(body) < LABELLED_CHARS or _NOT_SECRET_BODY.search(body):
-                continue
-            if text[begin + len(body) : begin + len(body) + 1] == "(":
-                continue  # a call
-            before = text[max(0, begin - 40) : begin]
-            is_hex = bool(_HEX.fullmatch(_SEPARATORS.sub("", body)))
-            mixed = not is_hex and _is_mixed(body)
-            if not mixed and not _is_single(body) and not _is_made_value(body, lowered, begin):
-                continue
-            in_hook = re.search(r"(?:web)?hooks?/[\w/-]{0,40}$", lowered[max(0, begin - 60) : begin])
-            if not in_hook and (_NOT_SECRET_BEFORE.search(before.lower()) or _PATH.search(body)):
-                continue
-            if _in_public_block(lowered, begin):
-                continue
-            label = "token" if in_hook else _label(lowered, begin, end)
-            vendors = _VENDORS.match(body) is not None
-            if label == "other" or (not label and not (vendors or (mixed and len(body) >= RANDOM_CHARS))):
-                continue
-            if label == "password" and len(body) < 8:
-                continue
-            yield begin, begin + len(body), _KINDS.get(label, "token")
+            body = token.rpartition("=")[2] if not token.endswith("=") else token.partition("=")[2]
+            begin = end - len(body)
+        if begin < reached or len(body) < LABELLED_CHARS or text.startswith("(", end) or _NOT_SECRET_BODY.search(body):
+            continue
+        mixed = not _HEX.fullmatch(_SEPARATORS.sub("", body)) and _is_mixed(body)
+        if not mixed and not _is_single(body) and not _is_made_value(body, labels, begin):
+            continue
+        in_hook = hooks and _IN_HOOK.search(lowered, max(0, begin - 60), begin) is not None
+        if not in_hook and (_NOT_SECRET_BEFORE.search(lowered, max(0, begin - 40), begin) or _PATH.search(body)):
+            continue
+        if blocks and _in_public_block(lowered, begin):
+            continue
+        label = "token" if in_hook else labels.nearest(begin, end)
+        if label == "other" or (label == "password" and len(body) < 8):
+            continue
+        if (
+            label
+            or (mixed and len(body) >= RANDOM_CHARS)
+            or _VENDORS.match(body)
+            or _is_in_use(body, text, lowered, begin)
+        ):
+            begin, reached = _with_glued(text, begin, end)
+            yield begin, reached, _KINDS.get(label, "token")
+
+
+_IN_HOOK = re.compile(r"hooks?/[\w/-]{0,40}\Z")
+_GLUE = ":!$|."
+_GLUED_BEFORE = re.compile(r"(?:[A-Za-z0-9+/=_-]{6,80}[:!$|.]{1,3}){1,8}\Z")
+_GLUED_BEHIND = re.compile(r"[:!$|.]{1,3}[A-Za-z0-9+/=_-]{6,400}")
+
+
+def _with_glued(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the place of a secret with the random pieces that stand glued to it: `id:key`, `salt$hash`."""
+    glued = text[start - 1 : start] in _GLUE
+    begun = _GLUED_BEFORE.search(text, max(0, start - GLUED_CHARS), start) if glued else None
+    if begun and machine_made(text[begun.start() : start].rstrip(_GLUE)) >= LIKELY_MADE:
+        start = begun.start()
+    while (behind := _GLUED_BEHIND.match(text, end)) and machine_made(behind.group().lstrip(_GLUE)) >= MADE:
+        end = behind.end()
+    return start, end
 
 
 def _in_public_block(lowered: str, at: int) -> bool:
@@ -196,11 +276,13 @@ def _in_public_block(lowered: str, at: int) -> bool:
 # --- passwords, and other values that people choose ------------------------------------------------------------------
 
 _PASSWORD_WORD = re.compile(
-    rf"(?:{_SAYS_CHOSEN}|(?<![a-z])(?:network)?(?:credentials?|log ?in as|recovery codes?|backup codes?)"
+    rf"(?:{_SAYS_CHOSEN}|(?<![a-z])(?:network)?(?:credentials?|log ?in as|recovery codes?|backup codes?|wi-?fi"
+    r"|identified (?:by|with)|(?:convertto-)?securestring)"
     r"|恢复码|备用码|凭据)(?![a-z])"
 )
 _PIN_WORD = re.compile(
-    r"(?:(?<![a-z])(?:pin|pass(?:code|word|wort)|codes?)(?![a-z])|密码|口令|恢复码|备用码)"
+    r"(?:(?<![a-z])(?:pin|puk|pass(?:code|word|wort)|(?:access|door|gate|entry|alarm|unlock|safe|security|verification|recovery"
+    r"|backup|invite|lock|zip) codes?)(?![a-z])|密码|口令|恢复码|备用码|验证码)"
     r"[^\d\n.。:：=@/]{0,40}?(?:\b(?:is|are|lautet|est|es)\b|是|为|[:：=])\s{0,2}[\"'“`]{0,2}(?P<s>\d{4,12})(?!\d|\.\d)"
     r"(?!\s?(?:char|digit|symbol|day|minute|hour|second|time|位|个|天|分|次|字|秒|小时|月))"
 )
@@ -215,15 +297,56 @@ _QUOTED_WORDS = re.compile(
     r"(?:pass(?:word|phrase|code)|seed phrase|recovery phrase|mnemonic|密码|口令|助记词)"
     r"[^\n\"“'.]{0,30}(?:\bis\b|\bwas\b|[:=]|是|为)\s{0,2}[\"“'`](?P<s>[^\"”'`\n]{12,120})[\"”'`]"
 )
-_PIN_HINTS = ("phrase", "mnemonic", "助记词", "pin", "pass", "code", "密码", "口令", "恢复码", "备用码")
+_PIN_HINTS = (
+    "phrase",
+    "mnemonic",
+    "助记词",
+    "pin",
+    "puk",
+    "pass",
+    "code",
+    "密码",
+    "口令",
+    "恢复码",
+    "备用码",
+    "验证码",
+)
 _STOP = re.compile(r"\n\n|\ufffc")
 """An empty line, or what was redacted: a word for a password says nothing of what stands beyond."""
 _UNIT = re.compile(
-    r"\d{1,6}(?:[a-z]{1,8}|%|x)|v?\d{1,4}(?:[.:-]\d{1,6}){1,5}\w{0,6}|[a-z]{1,20}-?\d{1,3}|\d{1,2}(?:st|nd|rd|th)", re.I
+    r"U\+[0-9A-F]{4,6}|\d{1,12}(?:\.\d{1,6})?[a-z]{1,8}/[a-z]{1,8}|\d{1,6}(?:[a-z]{1,8}|%|x)|v?\d{1,4}(?:[.:-]\d{1,6}){1,5}\w{0,6}|[a-z]{1,20}-?\d{1,3}|\d{1,2}(?:st|nd|rd|th)",
+    re.I,
 )
 _NAMES_ONLY = re.compile(r"[A-Za-z_][A-Za-z_]*|[A-Z][A-Z0-9_]{2,60}|[a-z]{2,20}(?:[-_/.][a-z0-9]{1,20}){1,8}|\W+")
 _CODE = re.compile(
-    r"[$<{(*%\[]|\.{3}|--|https?:|[\w.]{1,80}[\[(]|[A-Za-z_]{2,40}=|/[A-Za-z]|~/|0x|#|@|[\w.-]{1,60}@[\w-]{1,60}\.\w|redacted"
+    r"[$<{(*%\[^\\]|\.{3}|--|https?:|[\w.]{1,80}[\[(]|[A-Za-z_]{2,40}=|/[A-Za-z]|~/|0x|#|@|[\w.-]{1,60}@[\w-]{1,60}\.\w|redacted"
+)
+
+
+_COMPOSED = re.compile(
+    r"(?:(?<![a-z])(?:users?|log(?:ged)? ?in|sign in|accounts?|try)(?![a-z])|账号|帐号|用户|登录|登陆|用)[^\n。]{0,40}?"
+    r"(?:[,，/:]|(?<![a-z])with|\s(?=[a-z]{3,20}[!$%^&*])|(?<=\w)%)\s{0,2}(?P<s>[A-Za-z]{3,20}[!@#$%^&*]{1,3}\d{2,8}[A-Za-z!?]{0,4})(?![\w.-])",
+    re.I,
+)
+"""A word, a sign and digits, as people make passwords up, behind a name to log in with."""
+_WITH_SIGN = re.compile(r"[!@#$%^&*]\d\d")
+_ASKED = ("question", "maiden name", "密保", "安全问题")
+_TOLD_WORD = re.compile(
+    r"(?:pass(?:word|phrase|code)\s(?:is|was)\s(?P<en>[a-z]{5,30})(?=[.!]?(?:\n|$)|\. [A-Z])"
+    r"|(?:密码|口令)(?:还?是|为|：|:)\s{0,2}(?P<zh>[a-z]{5,30})"
+    r"(?=[，。,.!！]|\s?$|\s(?!加密|编码|哈希|存|格式|类型|算法)[\u4e00-\u9fff]))"
+)
+"""A plain word that a sentence ends with, or that stands among Chinese ones."""
+_NO_WORD = re.compile(
+    r".{2,}(?:ed|able|ible|ing|ary|al|ous|ory|ive|ful|less)|wrong|weak|strong|empty|short|secure|insecure|random|unique"
+    r"|unknown|valid|invalid|simple|correct|incorrect|always|never|there|fine|known|sh?own|hidden|given|again|gone|plain"
+    r"|bcrypt|scrypt|argon|base|utf|null|none|undefined|string|stale|unset|similar|different|permanent|relevant|transparent|redundant|later|first|token|secret"
+)
+_ANSWER = re.compile(
+    r"(?:security question|secret question|maiden name|密保|安全问题)[^\n.。:：]{0,50}"
+    r"(?:(?<![a-z])is\s|[:：=]|是|为)\s{0,2}"
+    r"(?P<s>[A-Za-z]{3,30}|[\u4e00-\u9fff]{2,12})(?=[.。,，\s]|$)",
+    re.I,
 )
 
 
@@ -233,7 +356,7 @@ def is_chosen(value: str) -> bool:
     >>> [is_chosen(one) for one in ("Tiger!2024", "hunter2x9", "argon2id", "v2.3.1", "DB_PASSWORD", "12")]
     [True, True, False, False, False, False]
     """
-    bare = value.strip(".,;:!?*_~")
+    bare = value.strip(".,;:!?*_~]")
     if len(bare) < CHOSEN_CHARS or _UNIT.fullmatch(bare) or _NAMES_ONLY.fullmatch(bare) or _CODE.match(bare):
         return False
     letters = any(sign.isalpha() for sign in bare)
@@ -248,6 +371,8 @@ def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> 
     labels = [found.span() for found in _PASSWORD_WORD.finditer(lowered)]
     reached = 0
     for (start, end), (following, _) in pairwise([*labels, (len(lowered), 0)]):
+        if lowered.startswith("pass\n", start):  # the statement
+            continue
         last = min(end + PASSWORD_WITHIN, following)
         if last - end >= CHOSEN_CHARS:
             yield from _first_chosen(text, end, end + len(_STOP.split(lowered[end:last], maxsplit=1)[0]), is_reference)
@@ -258,8 +383,16 @@ def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> 
         value = text[slice(*found.span("s"))].rstrip(".,;:?*_~")
         if is_chosen(value) and not is_reference(value) and any(sign in "!@#$%^&*" for sign in value):
             yield found.start("s"), found.start("s") + len(value), "password"
+    for found in _COMPOSED.finditer(text) if _WITH_SIGN.search(lowered) else ():
+        yield *found.span("s"), "password"
+    for found in _ANSWER.finditer(text) if any(word in lowered for word in _ASKED) else ():
+        yield *found.span("s"), "password"
     if not any(word in lowered for word in _PIN_HINTS):
         return
+    for found in _TOLD_WORD.finditer(text):
+        name = "en" if found["en"] else "zh"
+        if not _NO_WORD.match(found[name]) and not is_reference(found[name]):
+            yield *found.span(name), "password"
     for found in _PIN_WORD.finditer(lowered):
         yield *found.span("s"), "password"
     for found in _QUOTED_WORDS.finditer(lowered):
@@ -303,6 +436,11 @@ _PLACES: tuple[tuple[str, str, re.Pattern[str]], ...] = (
             r"(?P<s>[A-Za-z0-9_.~+/=-]{16,400})",
             re.I,
         ),
+    ),
+    (
+        "password",
+        "-",
+        re.compile(r"(?<![\w-])-[wpP][ =]?[\"']?(?P<s>(?=[^\s\"']{0,40}\d)[A-Za-z][^\s\"'=:/.-]{7,80})(?=[\s\"']|$)"),
     ),
     ("token", "@", re.compile(r"https?://(?P<s>[0-9a-f]{32})(?::[0-9a-f]{32})?@")),
     (

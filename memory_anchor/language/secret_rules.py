@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from memory_anchor.language.secret_context import Span, is_wordy
+from memory_anchor.language.randomness import machine_made
+from memory_anchor.language.secret_context import LIKELY_MADE, Span, in_order, is_wordy
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +148,7 @@ def _is_keyed(match: re.Match[str]) -> bool:
     letters = sum(character.isalpha() for character in value)
     if len(value) < 12:
         return digits >= 2 and letters >= 2
-    if re.fullmatch(r"[a-z]{2,20}(?:[-_/][a-z0-9]{1,20}){1,8}", value) and digits <= 4:
-        return False  # a slug such as user-session-v2
-    return letters >= 2 and (digits >= 1 or (value.lower() != value and value.upper() != value and len(value) >= 20))
+    return letters >= 2 and machine_made(value) >= LIKELY_MADE and not in_order(value)
 
 
 def _is_sk(match: re.Match[str]) -> bool:
@@ -339,13 +338,20 @@ _PUBLISHED: tuple[Rule, ...] = (
     ),
 )
 
+_HASHES = Rule(
+    "password",
+    re.compile(r"\$(?:[1567y]|2[abxy]|argon2(?:i|d|id))\$[^\s\"':,;]{8,400}"),
+    ("$1$", "$2", "$5$", "$6$", "$7$", "$y$", "$argon2"),
+)
+"""A password as crypt(3) writes it: it can be tried at home."""
+
 _SEPARATOR = (
     r"(?:\s{0,3}[\"'`]?\s{0,3}(?:=>|->|:=|==|=|:|,)\s{0,3}|\s{1,3}(?:is|was)\s{1,3}:?"
     r"|\s{0,2}(?:是|为|改成|改为|换成)\s{0,2}:?\s{0,2})"
 )
 _OPEN, _CLOSED = r"[\"'`“‘「]?(?P<s>(?![:=\"'`\[])", r"(?<![.,;:?'\"`)\]}>]))"
 _VALUE = rf"{_OPEN}[\x21-\x7e]{{3,2000}}{_CLOSED}"
-_NEXT = r"\s{0,2}(?=[\"'`“]?[A-Za-z0-9+/_-]{16})"
+_NEXT = r"\s{0,2}(?=[\"'`“]?[A-Za-z0-9+/][A-Za-z0-9+/_-]{15})"
 _PW_STARTS = re.compile(r"pass|pwd|(?<![a-z])pw|密码|口令|暗号")
 _PW_WORD = r"(?:password|passwd|passphrase|passcode|pwd|pass(?=[=:])|pw(?=\s?[=:])|密码|口令|暗号)"
 _KEY_STARTS = re.compile(
@@ -525,4 +531,4 @@ _PEOPLE: tuple[Rule, ...] = (
     ),
 )
 
-RULES: tuple[Rule, ...] = _PUBLISHED + _WORDED + _PEOPLE
+RULES: tuple[Rule, ...] = (*_PUBLISHED, _HASHES, *_WORDED, *_PEOPLE)

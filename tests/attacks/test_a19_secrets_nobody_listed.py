@@ -17,7 +17,7 @@ from memory_anchor.runtime import cleanlog, spool, wire
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from secretskit import FRESH, look_alikes, planted
+from secretskit import FRESH, crossed, look_alikes, planted
 
 WANTED = {"tune": 0.98, "held": 0.95}
 """Over three seeds; misses of `held` were never read, but its score was watched: .605, .919 at first, .961."""
@@ -46,6 +46,35 @@ def test_providers_chosen_before_the_rules_were_read_are_mostly_found(name: str,
     cases = [case for seed in range(3) for case in planted(FRESH.with_name(name), seed=seed)]
     left = [case.name for case in cases if case.leaks(redact(case.text).text)]
     assert len(left) <= (1 - wanted) * len(cases)
+
+
+@pytest.mark.parametrize(("half", "wanted"), [("dev", 0.95), ("test", 0.9)])
+def test_kinds_of_public_documents_in_carriers_of_their_own_are_mostly_found(half: str, wanted: float) -> None:
+    """Attack A19: 58 kinds and 20 carriers a half, and 30 texts of what people choose. First .837 and .855."""
+    cases = [case for seed in range(2) for case in crossed(half, seed=seed)]
+    assert sum(case.leaks(redact(case.text).text) for case in cases) <= (1 - wanted) * len(cases)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from cryptography import Ed448PrivateKey, Ed25519PublicKey",
+        "def public_key(self) -> X448PublicKey: ...",
+        'KEY_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"',
+        '"token-counting-2024-11-01", "thinking-token-count-2026-05-13"',
+        'await send({"type": "websocket.close", "code": 1000})',
+        "try:\n    pass\nelse:\n    # 0=black, 7=light-grey, 15=white",
+        "License: BSD-3-Clause-Open-MPI",
+        'model="Qdrant/Unicom-ViT-B-16", license="apache-2.0"',
+        'START = b"-----BEGIN OPENSSH PRIVATE KEY-----"',
+        "from optimum import ORTModelForSpeechSeq2Seq  # tokens are counted later",
+        "The password is stored. 密码是 bcrypt 加密的",
+        "price was 20%, issue acme/app#1234, user jane agreed",
+    ],
+)
+def test_what_was_taken_for_a_secret_in_real_code_stays(text: str) -> None:
+    """Attack A19: names in camel case, alphabets, dates, codes and statements, read off installed packages."""
+    assert redact(text).text == text
 
 
 def test_what_a_memory_is_full_of_stays() -> None:

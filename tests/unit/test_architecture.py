@@ -53,7 +53,7 @@ RANK = {name: rank for rank, names in enumerate(RANKS) for name in names} | dict
 BUDGETS: dict[str, int] = {
     "front": 7058,
     "adapters": 5860,
-    "language": 4730,
+    "language": 4899,
     "runtime": 3770,
     "recall": 3640,
     "identity": 3065,
