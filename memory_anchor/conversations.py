@@ -6,10 +6,13 @@ normal mode and say so where a model was asked for.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from functools import partial
 
 from memory_anchor import inputs
 from memory_anchor.errors import BadInput
+from memory_anchor.hashing import stable_hash
 from memory_anchor.ingest.messages import conversation
 from memory_anchor.ingest.prompts import Style
 from memory_anchor.ingest.remembering import KNOWN_MAX, Extract, Extracted, Remembered, extract_through
@@ -36,13 +39,15 @@ class Conversations(Writes):
         self.check_writable()
         for layer in STORED_LAYERS:
             self.check_usage(layer, Origin.EXTRACTED, Visibility.AGENT)
-        found, write_mode, notes = self.found_in(messages, mode=mode, only=only)
+        asked = stable_hash("learn", json.dumps([messages, mode, only], sort_keys=True, default=str))
+        known = self._known_first(asked)
+        found, write_mode, notes = self.found_in(messages, mode=mode, only=only, known=known)
         return self.services.rememberer.store(self.actor, found, gate=self.room.gate, mode=write_mode), notes
 
     def found_in(
-        self, messages: object, *, mode: object = None, only: object = None
+        self, messages: object, *, mode: object = None, only: object = None, known: Sequence[Memory] | None = None
     ) -> tuple[Extracted, WriteMode, list[str]]:
-        """Return what `remember_conversation` would store; nothing is written."""
+        """Return what `remember_conversation` would store; nothing is written. known: None for what is known now."""
         turns = conversation(messages)
         if only is not None and only != "user_facts":
             raise BadInput(f"only is {str(only)[:40]!r}; allowed is user_facts")
@@ -63,9 +68,18 @@ class Conversations(Writes):
         elif write_mode in (WriteMode.FIRST_PERSON, WriteMode.GHOSTWRITER):
             notes.append(f"no language model is configured, so rules extracted in factual mode, not {write_mode.value}")
             write_mode = WriteMode.FACTUAL
-        known = self._known_here()
-        found = self.services.rememberer.find(turns, known, user_facts_only=only is not None, extract=extract)
+        before = self._known_here() if known is None else known
+        found = self.services.rememberer.find(turns, before, user_facts_only=only is not None, extract=extract)
         return found, write_mode, [*notes, *found.notes]
+
+    def _known_first(self, asked: str) -> list[Memory]:
+        """Return what was known when this request came first: of what it stored itself it would find nothing new."""
+        nonce, now = self.actor.nonce, self._known_here()
+        ids = self.services.answers.first(lambda: [one.point_id for one in now], asked, self.actor.scope.account, nonce)
+        if ids == [one.point_id for one in now]:
+            return now
+        held = {e.memory.point_id: e.memory for e in self.services.store.get(Layer.VERIFIED_FACT.value, ids)}
+        return [held[one] for one in ids if one in held]
 
     def _known_here(self) -> list[Memory]:
         """Return the newest live facts this caller reads: what an extraction need not say again."""

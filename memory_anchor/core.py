@@ -68,6 +68,7 @@ from memory_anchor.recall.embedding import awaited_text
 from memory_anchor.recall.guarded import Circuit
 from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.search import Searcher
+from memory_anchor.repeats import FOLDER, FirstAnswers
 from memory_anchor.services import Project, Services
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.upkeep.disagreements import RecalledTogether
@@ -224,6 +225,7 @@ class Core:
             activation=activation,
             tags=tags,
             recalled=recalled,
+            answers=FirstAnswers(data_dir / FOLDER),
             project_note=self.projects.note,
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: options.gate(settings))

@@ -196,8 +196,8 @@ def read_bounded(path: Path, *, most_bytes: int) -> bytes | None:
     return content
 
 
-def write_whole(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
-    """Replace `path` by `content`, all of it or not at all, durable on return.
+def write_whole(path: Path, content: bytes, *, mode: int = PRIVATE, durable: bool = True) -> None:
+    """Replace `path` by `content`, all of it or not at all, durable on return unless a kill is all it must outlive.
 
     An existing file keeps its mode unless `mode` is private. A symbolic link is replaced, never followed.
     """
@@ -213,12 +213,14 @@ def write_whole(path: Path, content: bytes, *, mode: int = PRIVATE) -> None:
                 file.flush()
                 if kept is not None:
                     beside.chmod(kept)
-                sync_handle(file.fileno())
+                if durable:
+                    sync_handle(file.fileno())
             beside.replace(path)
         except OSError:
             beside.unlink(missing_ok=True)
             raise
-        sync_folder(path.parent)
+        if durable:
+            sync_folder(path.parent)
     except OSError as error:
         raise ours(error, path) from error
 

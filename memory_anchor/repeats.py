@@ -1,37 +1,53 @@
-"""First answers of this process: a request that is sent again while its first is at work waits, and gets its answer.
+"""First answers: a request sent again, while its first is at work or after a kill, has one effect and that answer.
 
-What a write stores carries its own answer in the same batch (`Receipt`), which outlives a kill. This is for the rest:
-answers that store nothing (L1, "it is pinned already"), and the moment between two sendings of one request. Bounded in
-number and size; what has left is answered anew, from receipts where there are any.
+What one write stores carries its own answer in the same batch (`Receipt`), which outlives a kill. This is for the rest.
+In memory: answers that store nothing ("it is pinned already"), and the moment between two sendings of one request. On
+disk, a file a request: what a deed of many writes began from (`noted`), so that it goes on where it was cut off and
+tells what it would have told, and the answer of such a deed (`lasting`). Not synced: who would ask again is a process
+of this machine, which a power cut ends too. Bounded in number and size; what has left is answered anew.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import threading
 from collections.abc import Callable
-from typing import TypeVar, cast
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from cachetools import LRUCache
 
+from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.files import read_bounded, write_whole
+from memory_anchor.hashing import stable_hash
+
 A = TypeVar("A")
+FOLDER = "requests"
 ANSWERS_KEPT = 2_000
 ANSWER_CHARS_MAX = 32_000
 """Longer answers are not kept: they tell much and change nothing that receipts do not hold."""
+FILES_KEPT = 256
+FILES_BEYOND = 64
+"""How many files more there may be before the oldest are removed together."""
+FILE_BYTES_MAX = 1_000_000
 
 
 class FirstAnswers:
-    """Thread-safe; other requests never wait for one another."""
+    """Thread-safe; other requests never wait for one another. folder: where it lasts, None for memory alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
         self._lock = threading.Lock()
         self._kept: LRUCache[str, tuple[str, object]] = LRUCache(ANSWERS_KEPT)
         self._turns: dict[str, tuple[threading.RLock, int]] = {}
 
-    def once(self, key: str, fingerprint: str, work: Callable[[], A]) -> A:
+    def once(self, key: str, fingerprint: str, work: Callable[[], A], *, lasting: bool = False) -> A:
         """Return the answer of `work`, or the first one that this request got.
 
         key: names the request, "" for one that cannot be recognised again. fingerprint: what was asked; the same key
-        for something else is another request. Raises what `work` raises; a failure is no answer.
+        for something else is another request. lasting: also after a kill; the answer is JSON. Raises what `work`
+        raises; a failure is no answer.
         """
         if not key:
             return work()
@@ -44,10 +60,15 @@ class FirstAnswers:
                     held = self._kept.get(key)
                 if held is not None and held[0] == fingerprint:
                     return cast(A, held[1])
-                answer = work()
+                name = stable_hash("answer", key, fingerprint)
+                first = self._read(name) if lasting else None
+                answer = work() if first is None else cast(A, first)
                 if len(str(answer)) <= ANSWER_CHARS_MAX:
                     with self._lock:
                         self._kept[key] = (fingerprint, answer)
+                    if lasting and first is None:
+                        with contextlib.suppress(MemoryAnchorError):  # it is done; a full disk takes nothing back
+                            self._write(name, answer)
                 return answer
         finally:
             with self._lock:
@@ -56,3 +77,40 @@ class FirstAnswers:
                     del self._turns[key]
                 else:
                     self._turns[key] = (turn, waiting - 1)
+
+    def noted(self, *parts: str) -> Any:
+        """Return what an earlier sending of this request noted, None for none. parts: name the request, nonce last."""
+        return self._read(stable_hash("noted", *parts)) if parts[-1] else None
+
+    def note(self, value: Any, *parts: str) -> None:
+        """Keep what a request starts from, JSON, before it writes anything. Raises ours: it cannot be written."""
+        if parts[-1]:
+            self._write(stable_hash("noted", *parts), value)
+
+    def first(self, make: Callable[[], A], *parts: str) -> A:
+        """Return what the first sending of this request noted; the first one notes what `make` returns, JSON."""
+        before = self.noted(*parts)
+        if before is not None:
+            return cast(A, before)
+        made = make()
+        self.note(made, *parts)
+        return made
+
+    def _read(self, name: str) -> Any:
+        if self._folder is None:
+            return None
+        try:
+            found = read_bounded(self._folder / name, most_bytes=FILE_BYTES_MAX)
+            return None if found is None else json.loads(found)
+        except (OSError, ValueError, RecursionError):
+            return None
+
+    def _write(self, name: str, value: object) -> None:
+        if self._folder is None:
+            return
+        write_whole(self._folder / name, json.dumps(value, ensure_ascii=False).encode(), durable=False)
+        with contextlib.suppress(OSError):
+            files = list(self._folder.iterdir())
+            if len(files) > FILES_KEPT + FILES_BEYOND:
+                for file in sorted(files, key=lambda one: one.stat().st_mtime_ns)[:-FILES_KEPT]:
+                    file.unlink(missing_ok=True)

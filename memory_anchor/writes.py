@@ -14,7 +14,7 @@ from typing import Any
 
 from memory_anchor import inputs, rights
 from memory_anchor.errors import BadInput, Refused, VersionConflict
-from memory_anchor.hashing import content_hash
+from memory_anchor.hashing import content_hash, stable_hash
 from memory_anchor.ingest.writing import FactDraft
 from memory_anchor.language import safety
 from memory_anchor.layers.active_context import DEFAULT_TTL_S, SESSION_TTL_S, VALUE_BYTES_MAX
@@ -102,7 +102,13 @@ class Writes:
         seconds = inputs.integer("ttl_s", ttl_s, least=1, most=SESSION_TTL_S)
         given = json.loads(inputs.json_value("value", value, most_bytes=VALUE_BYTES_MAX))
         encoded = json.dumps(safety.cleaned_value(given, name), ensure_ascii=False, separators=(",", ":"))
-        return self.services.active.set(self.actor.scope, name, encoded, ttl_s=seconds)
+        active, scope = self.services.active, self.actor.scope
+        request = (stable_hash("set_active", name, encoded, str(seconds)), scope.account, self.actor.nonce)
+        until = datetime.fromisoformat(
+            self.services.answers.first(lambda: active.end_of(seconds).isoformat(), *request)
+        )
+        active.set(scope, name, encoded, expires_at=until)
+        return until
 
     def end_session(self, summary: object = None) -> list[WriteOutcome]:
         """Turn L1 and the summary into one L2 event; nothing in mind and no summary means nothing to write."""

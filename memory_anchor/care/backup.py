@@ -23,6 +23,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from memory_anchor.identity.approval import KeyRing
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
+from memory_anchor.repeats import FOLDER as REQUESTS
 from memory_anchor.runtime.wire import VERSION
 from memory_anchor.upkeep.leases import RUNNER_FILE
 from memory_anchor.where import Where
@@ -49,7 +51,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 KNOWN_FILE = "backups.json"
 REPLACED, STAGING = "replaced-", "restore-"
-STAYS = frozenset({"store.lock", "run", "logs", "handshakes", "backups", RUNNER_FILE, KNOWN_FILE, JOURNAL})
+STAYS = frozenset({"store.lock", "run", "logs", "handshakes", "backups", REQUESTS, RUNNER_FILE, KNOWN_FILE, JOURNAL})
 """Entries of a data directory that are the machine's and no part of a backup; the store comes as its memories."""
 CHUNK = 1_000
 """Versions a member: one chunk is what a restore holds in memory."""
@@ -72,10 +74,7 @@ def create(core: Core, target: Path) -> Json:
     Raises DiskFull, Refused: it cannot be written, or something is there already; nothing is left of it then.
     """
     now = core.clock.now()
-    if target.is_dir():
-        target = _free_name(target, f"memory-anchor-{now:%Y%m%dT%H%M%SZ}")
-    elif os.path.lexists(target):
-        raise Refused(f"{target} is there already; a backup is a new file: name another, or a folder")
+    target = free_place(target, now)
     parts = target.with_name(f".{target.name}.{os.getpid()}.parts")
     try:
         make_folder(target.parent)
@@ -100,6 +99,25 @@ def create(core: Core, target: Path) -> Json:
         raise ours(error, target) from error
     finally:
         shutil.rmtree(parts, ignore_errors=True)
+
+
+def free_place(target: Path, now: datetime) -> Path:
+    """Return the file that a backup to `target` makes. Raises Refused: something is there already."""
+    if target.is_dir():
+        return _free_name(target, f"memory-anchor-{now:%Y%m%dT%H%M%SZ}")
+    if os.path.lexists(target):
+        raise Refused(f"{target} is there already; a backup is a new file: name another, or a folder")
+    return target
+
+
+def made(file: Path) -> Json:
+    """Return what `create` returned for this backup."""
+    try:
+        with tarfile.open(file, mode="r:gz") as archive:
+            versions = sum(held["versions"] for held in _manifest(archive)["collections"].values())
+    except (OSError, tarfile.TarError, KeyError, ValueError) as error:
+        raise Refused(f"{file} is there already and is no backup of ours; name another file") from error
+    return {"file": str(file), "bytes": file.stat().st_size, "versions": versions}
 
 
 def _free_name(folder: Path, name: str) -> Path:

@@ -35,6 +35,7 @@ from memory_anchor.language.indexing import conversation_context, searched_words
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
 from memory_anchor.ports import Entry
+from memory_anchor.repeats import FOLDER as REQUESTS
 from memory_anchor.rights import Deed, check, stamp
 from memory_anchor.upkeep.digest import opening
 from memory_anchor.upkeep.upkeep import Upkeep, drop_state, load_state, save_state
@@ -214,6 +215,7 @@ def beside_store(data_dir: Path) -> tuple[Holder, ...]:
         ("spool", "*"),
         ("contexts", "*"),
         ("jobs", "*"),
+        (REQUESTS, "*"),
         ("evaluations", "run-*.json"),
         ("imported/proposals", "*/*.yaml"),
     ):

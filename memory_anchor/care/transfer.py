@@ -110,10 +110,10 @@ class LineError:
 
 @dataclass(slots=True)
 class Merged:
-    """What one batch came to. added: versions written; skipped: there already."""
+    """What one batch came to. added: versions written; skipped: there already, by their version ids."""
 
     added: list[Memory] = field(default_factory=list)
-    skipped: int = 0
+    skipped: list[str] = field(default_factory=list)
     errors: list[LineError] = field(default_factory=list)
 
 
@@ -190,7 +190,7 @@ def merge(
             if wrong:
                 done.errors.append(LineError(line, f"line {line}: {wrong}"))
             elif memory.version in of_same_id:
-                done.skipped += 1
+                done.skipped.append(memory.version_id)
             elif wrong := refused(memory, of_same_id[max(of_same_id)] if of_same_id else None):
                 done.errors.append(LineError(line, f"line {line}: {wrong}"))
             else:
@@ -201,6 +201,13 @@ def merge(
         done.added = [entry.memory for entry in written if entry.memory.point_id in fresh]
     on_write(written)
     return done
+
+
+def stored_already(store: MemoryStore, versions: Iterable[Memory]) -> list[str]:
+    """Return the version ids of those that are stored, sorted."""
+    wanted = {memory.point_id: memory for memory in versions}
+    found = [e.memory.version_id for name in COLLECTIONS for e in store.get(name, list(wanted)) if wanted]
+    return sorted(found)
 
 
 def _write(

@@ -39,6 +39,8 @@ Call = Callable[[Core, MemoryAnchor, Json], Json]
 CALLS: dict[str, Call] = {}
 ANSWERED_FIRST = frozenset({"add", "context", "events", "history", "list", "log", "search", "show"})
 """Calls that somebody waits for; the others are work themselves."""
+LASTING = {"extract": "apply", "undo": "apply", "import_lines": "", "jobs_run": "", "backup_create": ""}
+"""Writes whose first answer is kept beside the store, being of many memories or none -> what makes them a write."""
 MOVES_CLOCK = frozenset({"jobs_run", "show", "search", "why_not", "history", "list", "stats"})
 
 
@@ -75,7 +77,8 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any])
 
     asked = stable_hash(name, json.dumps(arguments, sort_keys=True, default=str))
     key = stable_hash("call", actor.scope.account, actor.nonce) if actor.nonce else ""
-    return core.services.answers.once(key, asked, work)
+    lasting = name in LASTING and bool(given.get(LASTING[name], not LASTING[name]))
+    return core.services.answers.once(key, asked, work, lasting=lasting)
 
 
 def _asked(use_case: Callable[..., T], given: Mapping[str, Any]) -> T:
@@ -318,6 +321,9 @@ def undo(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
         raise BadInput("undo names nothing; allowed are `last`, --conversation ID, or --agent NAME --since ISO")
     if given.get("apply"):
         anchor.check_writable()
+        request = (stable_hash("undo", json.dumps(given, sort_keys=True)), reader.account, anchor.actor.nonce)
+        noted = core.services.answers.first(lambda: undoing.noted(plan), *request)
+        plan = undoing.as_noted(core.upkeep, noted, plan)
         undoing.apply(core.upkeep, plan, at=core.clock.now(), author=anchor.author, written_in=reader.conversation)
     return {
         "what": plan.what,

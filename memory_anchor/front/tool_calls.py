@@ -20,6 +20,8 @@ from memory_anchor.model import Memory
 from memory_anchor.shapes import Json
 
 WRITING = frozenset(spec.name for spec in TOOLS if spec.writes)
+LASTING = frozenset({"remember_conversation"})
+"""Writes whose answer is of many memories, and is kept beside the store; the others' lies with what they wrote."""
 Tool = Callable[[MemoryAnchor, Arguments], Json]
 
 
@@ -140,4 +142,5 @@ def run(anchor: MemoryAnchor, name: str, given: Mapping[str, Any]) -> str:
         return work()
     # Over the request as it came: a resent one gets its first answer, also one that stored nothing to find it by.
     asked = stable_hash(name, json.dumps(given, sort_keys=True, default=str))
-    return anchor.services.answers.once(stable_hash("tool", actor.scope.account, actor.nonce), asked, work)
+    key = stable_hash("tool", actor.scope.account, actor.nonce)
+    return anchor.services.answers.once(key, asked, work, lasting=name in LASTING)

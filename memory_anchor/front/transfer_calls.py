@@ -6,6 +6,8 @@ what a connection carries. What is not in the store (audit, proposals) is read a
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -133,15 +135,22 @@ def import_lines(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
         except MemoryAnchorError as error:
             said = str(error)
             errors.append(transfer.LineError(number, said if said.startswith("line ") else f"line {number}: {said}"))
+    store, asked = core.services.store, stable_hash(IMPORT, json.dumps(lines))
+    there = core.services.answers.first(
+        lambda: transfer.stored_already(store, [one for _, one in versions]),
+        *(asked, anchor.actor.scope.account, anchor.actor.nonce),
+    )
     done = transfer.merge(
-        core.services.store,
+        store,
         core.services.records.lock,
         versions,
         recording=partial(_recording, core, anchor, audited=bool(given.get("audited"))),
         on_write=core.upkeep.on_write,
         refused=partial(rights.import_refusal, caller, reads=audiences(anchor.actor.scope)),
     )
-    told["added"], told["skipped"] = len(done.added), told["skipped"] + done.skipped
+    skipped = [one for one in done.skipped if one in there]  # what this very request stored before a kill was added
+    told["added"] = len(done.added) + len(done.skipped) - len(skipped)
+    told["skipped"] += len(skipped)
     failed = sorted([*errors, *done.errors], key=lambda error: error.line)
     return {**told, "errors": [{"line": error.line, "message": error.message} for error in failed]}
 
@@ -290,7 +299,13 @@ def backup_create(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Write a backup to the absolute path `file`, a file or a folder; writers wait while memories are read."""
     from memory_anchor.care import backup
 
-    return backup.create(core, Path(inputs.text("file", given.get("file"), most=PATH_MAX)))
+    target = Path(inputs.text("file", given.get("file"), most=PATH_MAX))
+    request = (stable_hash("backup", str(target)), anchor.actor.scope.account, anchor.actor.nonce)
+    if (begun := core.services.answers.noted(*request)) is not None and os.path.lexists(begun):
+        return backup.made(Path(begun))
+    target = backup.free_place(target, core.clock.now())
+    core.services.answers.note(str(target), *request)
+    return backup.create(core, target)
 
 
 @call

@@ -45,11 +45,14 @@ class ActiveContext:
         self._lock = threading.Lock()
         self._of: dict[tuple[str, str, str, str], tuple[Scope, TTLCache[str, _Value]]] = {}
 
-    def set(self, scope: Scope, key: str, encoded: str, *, ttl_s: int) -> datetime:
-        """Store one JSON text for `ttl_s` seconds; return when it expires. Raises BadInput: too many keys or bytes."""
+    def end_of(self, ttl_s: int) -> datetime:
+        """Return when a value expires that is set now."""
+        return self._clock.now() + timedelta(seconds=min(ttl_s, SESSION_TTL_S))
+
+    def set(self, scope: Scope, key: str, encoded: str, *, expires_at: datetime) -> None:
+        """Store one JSON text until then. Raises BadInput: too many keys or bytes."""
         self._make_room(scope)
         now = self._clock.now()
-        expires_at = now + timedelta(seconds=min(ttl_s, SESSION_TTL_S))
         with self._lock:
             values = self._of.setdefault(_name(scope), (scope, self._new_cache()))[1]
             self._drop_expired(values, now)
@@ -59,7 +62,6 @@ class ActiveContext:
             if size + len(encoded.encode()) > CONVERSATION_BYTES_MAX:
                 raise BadInput(f"active context would hold over {CONVERSATION_BYTES_MAX} bytes; shorten a value")
             values[key] = _Value(encoded, expires_at)
-        return expires_at
 
     def values(self, scope: Scope) -> dict[str, tuple[Any, datetime]]:
         """Return key -> (value, expires_at) of everything alive in this conversation."""

@@ -14,12 +14,16 @@ somebody took back, they do not decide again (`history.undone_between`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
+from memory_anchor.errors import NotFound
 from memory_anchor.model import Memory, Origin, Scope, Status, audiences
 from memory_anchor.rights import HUMAN_AUTHOR, pinned_by_a_human
 from memory_anchor.upkeep.history import UNDO_REASON, parse_version_id, took_back, versions_of, words_of
+from memory_anchor.upkeep.history import version as version_named
 from memory_anchor.upkeep.upkeep import COLLECTIONS_KEPT, Change, Planned, Upkeep, batches, write
 from memory_anchor.versions import meaning_of, revise, same_meaning, written_by
 from memory_anchor.where import AnyOf, Between, Condition, OneOf, Where
@@ -128,11 +132,33 @@ def plan_agent(up: Upkeep, name: str, since: datetime, reader: Scope, *, human: 
     )
 
 
+def noted(plan: UndoPlan) -> list[Any]:
+    """Return a plan as JSON: names of versions, no texts."""
+    steps = [[one.current.version_id, one.target.version_id if one.target else "", one.deed] for one in plan.steps]
+    return [plan.what, steps, [[one.id, one.changed_by, one.reason] for one in plan.left], plan.cut]
+
+
+def as_noted(up: Upkeep, note: Sequence[Any], plan: UndoPlan) -> UndoPlan:
+    """Return the plan that was noted; `plan` itself when that is the one. What was erased since is left out."""
+    if list(note) == noted(plan):
+        return plan
+    what, steps, left, cut = note
+    found: list[UndoStep] = []
+    for current, target, deed in steps:
+        with suppress(NotFound):
+            back = version_named(up.store, target, None) if target else None
+            found.append(UndoStep(version_named(up.store, current, None), back, deed))
+    return UndoPlan(what, tuple(found), tuple(LeftAlone(*one) for one in left), cut)
+
+
 def apply(up: Upkeep, plan: UndoPlan, *, at: datetime, author: str, written_in: str = "") -> list[Memory]:
     """Write the compensating versions; return them. What changed between plan and now is left as it is."""
     reason = f"{UNDO_REASON}{plan.what}"
     deeds: dict[str, list[Change]] = {}
+    gone = {step.deed or step.current.id for step in plan.steps if not step.current.is_current}
     for step in plan.steps:
+        if (step.deed or step.current.id) in gone:  # a plan of before a kill, carried out in part
+            continue
         given_back = meaning_of(step.target) if step.target is not None else {"status": Status.ARCHIVED}
         revision = revise(step.current, at=at, author=author, reason=reason, written_in=written_in, **given_back)
         deeds.setdefault(step.deed, []).append(Change(revision, source=step.target))

@@ -187,7 +187,8 @@ def test_a_key_is_found_by_the_name_it_was_set_with(anchor: MemoryAnchor) -> Non
 def test_a_value_that_cannot_be_read_costs_no_other(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
     """Rule L1.robust: it is told as its text; readers and the session's end go on."""
     anchor.set_active("topic", "search")
-    core.services.active.set(core.anchor(agent).actor.scope, "torn", '{"a":', ttl_s=60)
+    active = core.services.active
+    active.set(core.anchor(agent).actor.scope, "torn", '{"a":', expires_at=active.end_of(60))
 
     assert {key: value for key, (value, _) in anchor.active().items()} == {"topic": "search", "torn": '{"a":'}
     (ended,) = anchor.end_session()
