@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from memory_anchor.identity import approval
 from memory_anchor.identity.approval import REQUIRED_CONFIRMATIONS, Signer
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, ephemeral_core, human_of
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 settings.register_profile("unhurried", deadline=None)  # the first example loads a tokenizer, 300 ms on a busy machine
 settings.load_profile("unhurried")

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from doors import House, answer
 
 from memory_anchor.runtime import environment, launch

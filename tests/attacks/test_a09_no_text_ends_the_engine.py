@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import resource
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from doors import House, answer
 
 from memory_anchor.anchor import MemoryAnchor

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 import os
 import resource
-import sys
 import time
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from doors import House, answer
 
 from memory_anchor.errors import BadInput, NotFound

@@ -8,7 +8,6 @@ import re
 import resource
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -17,9 +16,6 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from doors import COMMAND, House
 
 from memory_anchor.front import http_limits

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import queue
 import re
-import sys
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -19,9 +18,6 @@ from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from doors import COMMAND, House, answer
 
 from memory_anchor.anchor import MemoryAnchor

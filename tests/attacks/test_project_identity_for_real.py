@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from human_seat import Seat
 
 from memory_anchor.testing import PASSPHRASE

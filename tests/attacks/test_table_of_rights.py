@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from human_seat import Engine, Seat
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 from agent import Agent
+from human_seat import Engine, Seat
 
 from memory_anchor.front.cli import link
 from memory_anchor.hashing import content_hash

@@ -37,7 +37,6 @@ from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.where import Where
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
 import powercut
 from agent import Agent

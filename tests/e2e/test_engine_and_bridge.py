@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from conftest import Lab, until
+from labs import Lab, until
 
 from memory_anchor.runtime import engine, spool, wire
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 from agent import Agent
-from conftest import until
+from labs import until
 
 from memory_anchor.evaluation.approved import approve_in
 from memory_anchor.runtime import engine, handshake, wire

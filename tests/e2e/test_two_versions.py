@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from agent import Agent
-from conftest import until
+from labs import until
 
 import memory_anchor
 from memory_anchor.runtime import engine, wire

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 import tomllib
 from pathlib import Path
@@ -141,6 +142,54 @@ def test_an_older_entry_of_ours_is_replaced_and_not_doubled(env: dict[str, str])
     assert len(json.loads(hooks.read_text())["hooks"]["PreCompact"]) == 1
     uninstall("codex", env=env)
     assert "memory" not in hooks.read_text() + toml.read_text()
+
+
+COMMANDS = {
+    "script": ("/opt/my tools/memory-anchor",),
+    "script on Windows": (r"C:\Program Files\Python\Scripts\memory-anchor.exe",),
+    "module": ("/usr/bin/python3", "-P", "-m", "memory_anchor"),
+    "module on Windows": (r"C:\Program Files\Python\python.exe", "-P", "-m", "memory_anchor"),
+}
+
+
+@pytest.mark.parametrize("how", COMMANDS)
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("client", ["claude-code", "codex"])
+def test_out_again_whatever_command_started_us(
+    client: str, recorded: bool, how: str, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule install.exact: also `python -P -m memory_anchor hook`, quoted as Windows does, and without our record."""
+    files = put(env, client)
+    monkeypatch.setattr("memory_anchor.front.clients.install.own_command", lambda _: COMMANDS[how])
+    if "Windows" in how:
+        monkeypatch.setattr("memory_anchor.front.clients.places.sys.platform", "win32")
+    install(client, env=env)
+    install(client, env=env)
+    hooks = next(file for file in files if "hooks" in file.read_text())
+    assert len(json.loads(hooks.read_text())["hooks"]["SessionStart"]) == 2
+    if not recorded:
+        shutil.rmtree(Path(env["MEMORY_ANCHOR_DATA_DIR"]))
+
+    monkeypatch.setattr("memory_anchor.front.clients.install.own_command", lambda _: ("/elsewhere/memory-anchor",))
+    uninstall(client, env=env)
+
+    for file, text in files.items():
+        load = tomllib.loads if file.suffix == ".toml" else json.loads
+        assert file.read_text() == text if recorded else load(file.read_text()) == load(text)
+
+
+@pytest.mark.parametrize(
+    "command", ["echo memory-anchor hooked", "my-hook # about the memory-anchor hook", "x hook Stop"]
+)
+def test_hooks_of_others_stay(command: str, env: dict[str, str]) -> None:
+    """Rule install.careful: what only speaks of us is the user's."""
+    (hooks,) = [file for file in put(env, "codex") if file.suffix == ".json"]
+    text = json.dumps({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}})
+    hooks.write_text(text)
+    install("codex", env=env)
+    shutil.rmtree(Path(env["MEMORY_ANCHOR_DATA_DIR"]))
+    uninstall("codex", env=env)
+    assert json.loads(hooks.read_text()) == json.loads(text)
 
 
 def test_a_dry_run_shows_the_change_and_touches_nothing(env: dict[str, str], tmp_path: Path) -> None:

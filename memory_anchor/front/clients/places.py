@@ -1,12 +1,13 @@
 """Where each client keeps its MCP configuration and hooks, and what we put there. Pure: paths and values, no I/O.
 
 One table of `Part`s a client and scope: a file, its format, and the keys that are ours. Whatever else a file holds is
-the user's and stays. Hook commands are recognised by `memory-anchor hook` in them, so an older entry of ours is
+the user's and stays. Hook commands are recognised by what they run (`OUR_HOOK`), so an older entry of ours is
 replaced rather than doubled.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -22,7 +23,8 @@ CODEX_NAME = "memory_anchor"
 CLIENTS = ("claude-code", "codex", "gemini", "cursor", "vscode", "json")
 SCOPES = ("user", "project")
 START_TIMEOUT_S = 30
-HOOK_MARK = f"{NAME} hook "
+OUR_HOOK = re.compile(rf"(?:\b{NAME}(?:\.exe)?|-m memory_anchor) hook [A-Z]")
+"""What every command of our hooks holds once its quotes are gone, whichever installation wrote it."""
 HOOK_TIMEOUT_S = {
     "SessionStart": 15,
     "UserPromptSubmit": 5,
@@ -123,10 +125,7 @@ def is_our_hook(group: object) -> bool:
     if not isinstance(inner, list) or not inner:
         return False
     commands = [str(one.get("command", "")) if isinstance(one, dict) else "" for one in inner]
-    return all(
-        HOOK_MARK in command.replace('"', "").replace("'", "") or "-m memory_anchor hook " in command
-        for command in commands
-    )
+    return all(OUR_HOOK.search(command.replace('"', "").replace("'", "")) for command in commands)
 
 
 def _vscode_user(home: Path, env: Mapping[str, str]) -> Path:

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agent import Agent
+
 from memory_anchor.runtime import engine, launch, wire
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "e2e"))
-
-from agent import Agent  # noqa: E402
 
 COMMAND = [sys.executable, "-m", "memory_anchor"]
 FOREIGN = ("MEMORY_ANCHOR", "CLAUDE", "CODEX", "GEMINI", "XDG_")
