@@ -52,12 +52,16 @@ class ProjectPlace:
 
 @dataclass(slots=True)
 class Known:
-    """One project. likely: another project that this one may be, "" for none. told: whether somebody was told so."""
+    """One project. likely: another project that this one may be, "" for none. told: whether somebody was told so.
+
+    asked: whether a human was, on a terminal.
+    """
 
     aliases: list[str] = field(default_factory=list)
     likely: str = ""
     why: str = ""
     told: bool = False
+    asked: bool = False
 
     def of_kind(self, kind: str) -> list[str]:
         return [alias.removeprefix(kind) for alias in self.aliases if alias.startswith(kind)]
@@ -138,6 +142,24 @@ class Projects:
                 return ""
             mine.told = True
             return _asks(mine)
+
+    def to_ask(self, folder: str, *, on_terminal: bool) -> tuple[str, str]:
+        """Return (the project that this known folder may be, the line that says so), each once; else ("", "").
+
+        on_terminal: a human is asked, whoever was told before.
+        """
+        if not any(known.likely and not (known.asked if on_terminal else known.told) for known in self._known.values()):
+            return "", ""
+        place = place_of(Path(folder))
+        mine = self._owner(*place.of_kind(PATH), *place.of_kind(SHARED_GIT))
+        if mine is None or not on_terminal:
+            return "", self.note(mine or "")
+        with self._changing():
+            known = self._known.get(mine, Known())
+            if not known.likely or known.asked:
+                return "", ""
+            known.asked = known.told = True
+            return known.likely, _asks(known)
 
     def link(self, folder: str, project_id: str, *, moved: bool = False) -> str:
         """Make a folder part of a known project; return the id that it had.
@@ -297,6 +319,7 @@ class Projects:
                     str(likely.get(name, {}).get("project", "")),
                     str(likely.get(name, {}).get("why", "")),
                     bool(likely.get(name, {}).get("told", False)),
+                    bool(likely.get(name, {}).get("asked", False)),
                 )
                 for name, aliases in stored["projects"].items()
             }
@@ -319,7 +342,7 @@ class Projects:
 
     def _json(self) -> bytes:
         likely = {
-            name: {"project": known.likely, "why": known.why, "told": known.told}
+            name: {"project": known.likely, "why": known.why, "told": known.told, "asked": known.asked}
             for name, known in self._known.items()
             if known.likely
         }

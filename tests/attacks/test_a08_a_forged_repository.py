@@ -226,3 +226,24 @@ def test_linking_to_no_project_names_those_there_are(tmp_path: Path) -> None:
 def test_a_remote_that_is_no_name_is_no_alias(url: str) -> None:
     """Attack A8: what is told to people and models holds no sentence of a stranger."""
     assert normalised_remote(url) is None
+
+
+@pytest.mark.parametrize("told_before", [False, True])
+def test_a_human_is_asked_once_whoever_was_told_before(
+    told_before: bool, tmp_path: Path, victim: Path, core: Core, agent: Actor
+) -> None:
+    """Attack A8: what an agent was told on its search takes no question away from the human at a terminal."""
+    owner = at(core, agent, victim).actor.scope.project
+    folder = str(forged(tmp_path, victim, "remote"))
+    copy = at(core, agent, Path(folder))
+    if told_before:
+        copy.search("anything")
+    projects = Projects(core.data_dir / "projects.json", str)
+
+    said = projects.to_ask(folder, on_terminal=False)
+    asked = [projects.to_ask(folder, on_terminal=True) for _ in range(2)]
+
+    assert bool(said[1]) is not told_before
+    assert [project for project, _ in asked] == [owner, ""]
+    assert f"projects link {owner}" in asked[0][1]
+    assert projects.to_ask(str(victim), on_terminal=True) == ("", "")

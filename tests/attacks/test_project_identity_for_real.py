@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,40 @@ def test_an_export_is_visible_in_a_fresh_folder_of_another_machine(tmp_path: Pat
     answer = json.loads(done.stdout)
     assert (answer["added"], [place["here"] for place in answer["went"]]) == (3, [True]), done.stderr
     assert second.shell("search", "which vault is blue").stdout.count("vault") >= 3
+
+
+def test_a_folder_that_claims_a_known_project_is_asked_about_once_on_a_terminal(tmp_path: Path) -> None:
+    """Attack A8: a forged remote links nothing by itself; a pipe is told once, a human asked once, and may say yes."""
+    seat = Seat(tmp_path)
+    seat.init()
+    seat.shell("add", "The password lives in the blue vault.")
+    _repository(seat.project, "first")
+    (listed,) = json.loads(seat.shell("projects", "list", "--json").stdout)["projects"]
+    copies = [tmp_path / "no", tmp_path / "yes"]
+    for folder in copies:
+        folder.mkdir()
+        _repository(folder, "evil")
+
+    seat.project = copies[0]
+    told = [seat.shell("list", "--json") for _ in range(2)]
+    assert [f"projects link {listed['id']}" in one.stderr for one in told] == [True, False]
+    assert [json.loads(one.stdout) for one in told] == [{"memories": []}] * 2
+    code, screen = seat.human("list", answers=[("Link this folder to it now?", "n", True)])
+    assert (code, "may be project" in screen) == (0, True), screen
+    code, screen = seat.human("list")
+    assert (code, "may be project" in screen) == (0, False), screen
+    assert "vault" not in seat.shell("search", "where is the password").stdout
+
+    seat.project = copies[1]
+    code, screen = seat.human("list", answers=[("Link this folder to it now?", "y", True), *TYPED])
+    assert (code, f"is project {listed['id']}" in screen) == (0, True), screen
+    assert "vault" in seat.shell("search", "where is the password").stdout
+
+
+def _repository(folder: Path, said: str) -> None:
+    for words in (
+        ["init", "-q"],
+        ["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "--allow-empty", "-m", said],
+        ["remote", "add", "origin", "git@example.org:team/app.git"],
+    ):
+        subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.context.sections import SHELVES, Body, Recalled, Trust, fit
+from memory_anchor.context.sections import SHELVES, Body, Recalled, Trust, _shed, fit
 from memory_anchor.core import Core
 from memory_anchor.hooks import RECALLED_TOKENS_MAX, RULES_TOKENS_MAX, Hooks
 from memory_anchor.language.tokens import count_tokens, estimate_tokens
@@ -36,6 +36,17 @@ def test_a_small_budget_holds_and_keeps_the_event_that_answers(anchor: MemoryAnc
         assert count_tokens(built.text) <= budget
         assert len(O200K.encode(built.text)) <= budget
         assert "release 7 " in built.text
+
+
+def test_as_many_texts_go_as_it_takes() -> None:
+    """Law (N7, mutation): where headings and seams count more than was foreseen, one text less may not be enough."""
+    texts = tuple(
+        Recalled.of(f"Decision number {at}", id=f"m{at}", source="s", trust=Trust.AGENT, more="m") for at in range(6)
+    )
+    body = Body((), {"facts": texts})
+    kept = replace(body, shelves={"facts": texts[:2]})
+
+    assert _shed(body, count_tokens(kept.text())) == kept
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

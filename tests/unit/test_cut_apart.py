@@ -98,11 +98,12 @@ def test_an_ordinary_start_adds_no_record(home: Home) -> None:
 
 @dataclass
 class Failing:
+    error: Exception = Unavailable("the spool cannot be read.")  # noqa: RUF009 - never changed
     name: str = "spool"
 
     def erase(self, matches: Callable[[str], bool]) -> int:
         del matches
-        raise Unavailable("the spool cannot be read; nothing was changed.")
+        raise self.error
 
 
 def remains(home: Home) -> bool:
@@ -111,13 +112,14 @@ def remains(home: Home) -> bool:
     return any(SECRET in purge.all_text(m) for m in found)
 
 
-def test_a_holder_that_cannot_be_read_stops_no_purge_and_is_named(home: Home) -> None:
+@pytest.mark.parametrize("error", [Unavailable("the spool cannot be read."), OSError(5, "Input/output error")])
+def test_a_holder_that_cannot_be_read_stops_no_purge_and_is_named(home: Home, error: Exception) -> None:
     """Findings, mutations: a holder that raises leaves its record, and nothing of the text in the store."""
     core = home.start()
     told = core.anchor(ACTOR).save_memory(SECRET)
     kinds = {"caller": Caller.HUMAN, "at": core.clock.now(), "by": "human:me"}
 
-    done = purge.purge_ids(core.upkeep, [str(told.id)], holders=[Failing()], **kinds)
+    done = purge.purge_ids(core.upkeep, [str(told.id)], holders=[Failing(error)], **kinds)
 
     assert (done.failed, done.clean, remains(home)) == (("spool",), False, False)
     assert [what.get("failed") for what in home.records(purge.PURGE)] == [["spool"]]

@@ -16,6 +16,7 @@ from memory_anchor.activation import strength_of
 from memory_anchor.model import MemoryType, Origin, Scope, Status, Visibility
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ephemeral_core
+from memory_anchor.upkeep import forgetting
 from memory_anchor.upkeep.forgetting import FORGET_AUTHOR, POLICIES, expire_events, forget
 from memory_anchor.upkeep.history import versions_of
 from memory_anchor.upkeep.undo import apply, plan_last
@@ -229,6 +230,23 @@ def test_a_memory_used_while_the_job_was_thinking_is_written_with_its_use():
     write(up, [Change(step)], kind="x", by="job:x", at=day(60))
 
     assert current(up)["e1"].usage.count == 1
+
+
+def test_a_memory_recalled_while_the_job_was_thinking_stays(monkeypatch: pytest.MonkeyPatch):
+    """Rule: what became safe between choosing and archiving is not archived."""
+    up = upkeep(**ALL)
+    put(up, a_memory("e1"), a_memory("e2"))
+    point, chosen = current(up)["e1"].point_id, forgetting.choose
+
+    def recalled_meanwhile(*given, **more):
+        choice = chosen(*given, **more)
+        up.store.set_usage("event_log", {point: used_at(59)})
+        return choice
+
+    monkeypatch.setattr(forgetting, "choose", recalled_meanwhile)
+    forget(up, day(60))
+
+    assert archived(up) == {"e2"}
 
 
 def test_a_memory_changed_while_the_job_was_thinking_is_left_alone():

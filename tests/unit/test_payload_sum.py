@@ -18,6 +18,7 @@ from memory_anchor.hashing import content_hash
 from memory_anchor.model import Citation, Layer, Memory, MemoryType, Receipt, Scope, Tag, Usage, Visibility
 from memory_anchor.ports import CollectionSpec, Entry
 from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.runtime.salvage import _memory
 from memory_anchor.where import Where
 
 FACTS = "verified_fact"
@@ -64,6 +65,15 @@ def altered(store: EdgeStore, change: dict[str, Any]) -> None:
 
 def other(value: Any) -> Any:
     return value + "x" if isinstance(value, str) else value + 1 if isinstance(value, int | float) else [value]
+
+
+def test_a_salvage_takes_no_text_that_is_not_the_one_that_was_written() -> None:
+    """Attack N5 (mutation): versions of 0.1.0 carry no sum; their text is held against its hash."""
+    held = {name: value for name, value in to_payload(memory()).items() if name != SUM}
+    version = CollectionSpec({}).schema_version
+
+    assert _memory(memory().point_id, held, version) == memory()
+    assert _memory(memory().point_id, {**held, "content": "The ferry leaves at ten"}, version) is None
 
 
 @pytest.mark.parametrize("name", sorted(set(to_payload(memory())) - UNSUMMED))

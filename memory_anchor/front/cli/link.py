@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CHALLENGE_CALL = "human_challenge"
 CALL_TIMEOUT_S = 600.0
 CLIENT = "cli"
+_CALLED: set[str] = set()
 _NONCE: ContextVar[str] = ContextVar("memory_anchor_call_nonce", default="")
 
 
@@ -63,12 +64,18 @@ def check_writable() -> None:
     check_may_write(read_only=bool(caller.read_only) or here.read_only, paused=paused)
 
 
+def used() -> bool:
+    """Return whether this process made a call, but for those about projects, which say for themselves what may be."""
+    return bool(_CALLED) and not any(name.startswith("projects_") for name in _CALLED)
+
+
 def call(name: str, /, *, human: Signer | None = None, **arguments: Any) -> dict[str, Any]:
     """Return the answer of one call. human: who signs it; without one it is an agent's.
 
     Raises our errors, whoever ran it; BadInput: a wrong setting.
     """
     env_names.check(os.environ)
+    _CALLED.add(name)
     _NONCE.set(os.urandom(8).hex())
     given = {key: value for key, value in arguments.items() if value is not None}
     answer = _through_engine(name, given, human)

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, report
-from memory_anchor.front.cli.link import Failed
+from memory_anchor.front.cli.link import Failed, used
 from memory_anchor.runtime.wire import Misread
 from memory_anchor.terminal import visible, visible_json, visible_lines
 
@@ -57,7 +57,12 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return command(*args, **kwargs)
+            done = command(*args, **kwargs)
+            if used():
+                from memory_anchor.front.cli.claim import ask_once
+
+                ask_once()
+            return done
         except MemoryAnchorError as error:
             fail(error)
         except Misread as error:

@@ -70,7 +70,7 @@ def link(
       `memory-anchor projects link`
       `memory-anchor projects link 01JK8Q2M3N4P5 --folder ../app`
     """
-    _linked(project or _likely(), folder, moved=False, as_json=json_)
+    linked(project or _likely(), folder, moved=False, as_json=json_)
 
 
 @guarded
@@ -86,7 +86,7 @@ def move(
       `memory-anchor projects move 01JK8Q2M3N4P5`
       `memory-anchor projects move 01JK8Q2M3N4P5 --folder ~/work/app`
     """
-    _linked(project, folder, moved=True, as_json=json_)
+    linked(project, folder, moved=True, as_json=json_)
 
 
 @guarded
@@ -125,7 +125,7 @@ def _likely() -> str:
     return str(here["may_be"])
 
 
-def _linked(project: str, folder: Path | None, *, moved: bool, as_json: bool) -> None:
+def linked(project: str, folder: Path | None, *, moved: bool, as_json: bool) -> None:
     where = str(folder.absolute()) if folder is not None else None
     answer = call("projects_link", project=project, folder=where, moved=moved or None, human=ask_human())
     if as_json:
