@@ -20,6 +20,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.language.safety import cleaned
 from memory_anchor.model import HISTORY, Actor, Constitution, Layer, Memory, OperationPassage, SearchAnswer
 from memory_anchor.recall.freshness_order import standing
+from memory_anchor.recall.relevance import weak_shown
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.routing import asks_how, with_identity, with_operations
 from memory_anchor.services import Project, Services
@@ -103,7 +104,7 @@ class MemoryAnchor(Conversations):
         include_pending: object = False,
         detail: object = False,
     ) -> SearchAnswer:
-        """Return what answers the query, best first; nothing relevant is an empty answer."""
+        """Return what answers the query, strong ones first; what is weak is marked (`recall/relevance.py`)."""
         request = self.search_request(
             query,
             layers=layers,
@@ -155,7 +156,7 @@ class MemoryAnchor(Conversations):
             raise BadInput(f"since {since!r} is after until {until!r}; allowed is since before until")
         # From now on is what is believed now: the plain search, with all its evidence.
         then = inputs.instant("as_of", as_of, zone=zone, now=now) if as_of is not None else None
-        own = self.own.retrieval
+        own, most = self.own.retrieval, inputs.limit(limit, most=SEARCH_LIMIT_MAX)
         return SearchRequest(
             query=inputs.text("query", query, most=inputs.QUERY_MAX),
             layers=tuple(inputs.layer(one, "layers") for one in inputs.strings("layers", layers, most=5, each=40)),
@@ -164,7 +165,8 @@ class MemoryAnchor(Conversations):
             since=start,
             until=end,
             as_of=then if then is not None and then < now else None,
-            limit=inputs.limit(limit, most=SEARCH_LIMIT_MAX),
+            limit=most,
+            weak=weak_shown(most),
             include_pending=inputs.flag("include_pending", include_pending),
             detail=inputs.flag("detail", detail),
             topic=self._topic(),

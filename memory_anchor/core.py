@@ -491,7 +491,8 @@ class Core:
         """Return a builder that reads as this caller, in this caller's zone."""
 
         def search(query: str, layers: Sequence[Layer], limit: int) -> SearchAnswer:
-            return anchor.search(query, layers=[layer.value for layer in layers], limit=limit)
+            answer = anchor.search(query, layers=[layer.value for layer in layers], limit=limit)
+            return replace(answer, snippets=tuple(one for one in answer.snippets if not one.weak))
 
         def recent(limit: int) -> Sequence[RetrievedSnippet]:
             told = partial(

@@ -43,10 +43,6 @@ ACTIVE_TOKENS = 300
 PROMPT_FACTS = 3
 PROMPT_TOKENS = 600
 FACT_TOKENS = 250
-MEANING_FLOOR = 0.40
-"""Centred cosine (0 is unrelated); a search shows from 0.30 on."""
-WORDS_FLOOR = 0.50
-"""Share of the prompt's IDF mass that the fact holds; a search shows from 0.34 on."""
 MIN_PROMPT_CHARS = 8
 ESTIMATE_OF_COUNT = 0.9
 """Tokens are estimated (within 10 %) with that margin: counting exactly loads a tokeniser of 0.8 s and 130 MB."""
@@ -157,9 +153,9 @@ class Hooks:
         asked = strip_fenced(prompt).replace("\0", " ").strip()[: inputs.QUERY_MAX]
         if len(asked.encode()) < MIN_PROMPT_CHARS or asked.startswith("/"):
             return ""
-        found = anchor.search(asked, layers=[Layer.VERIFIED_FACT.value], limit=PROMPT_FACTS * 2, detail=True)
+        found = anchor.search(asked, layers=[Layer.VERIFIED_FACT.value], limit=PROMPT_FACTS * 2)
         told = self._told_to(anchor)
-        facts = [one for one in found.snippets if clears(one) and one.id not in told][:PROMPT_FACTS]
+        facts = [one for one in found.snippets if not one.weak and one.id not in told][:PROMPT_FACTS]
         blocks = _within(PROMPT_TOKENS, (_fact_block(one) for one in facts))
         if not blocks:
             return ""
@@ -236,18 +232,6 @@ def store_summary(anchor: MemoryAnchor, summary: str) -> None:
         place = f" {number}/{len(parts)}" if len(parts) > 1 else ""
         request = f"{anchor.actor.nonce}/{number}" if anchor.actor.nonce else None
         anchor.log_event(part, type="summary", key=f"compaction summary{place}", request_id=request)
-
-
-def clears(snippet: RetrievedSnippet) -> bool:
-    """Return whether a fact may be told unasked: near in meaning, or sharing enough of the prompt's rare words."""
-    signals = snippet.signals or {}
-    return _score(signals, "dense") >= MEANING_FLOOR or _score(signals, "words") >= WORDS_FLOOR
-
-
-def _score(signals: Mapping[str, Any], name: str) -> float:
-    part = signals.get(name)
-    score = part.get("score") if isinstance(part, Mapping) else None
-    return float(score) if isinstance(score, int | float) else 0.0
 
 
 def _active_blocks(anchor: MemoryAnchor) -> list[str]:

@@ -431,7 +431,11 @@ Strength = Literal["vivid", "fading", "faded"]
 
 @dataclass(frozen=True, slots=True)
 class RetrievedSnippet:
-    """One answer of a search: the memory's content whole, its place in the ranking and where it comes from."""
+    """One answer of a search: the memory's content whole, its place in the ranking and where it comes from.
+
+    relevance: 0 to 1, the share of such snippets that were right; None where nothing was asked. weak: it lies below
+    `relevance.STRONG`, and stands there because nothing better does.
+    """
 
     id: str
     text: str
@@ -444,6 +448,8 @@ class RetrievedSnippet:
     strength: Strength = "vivid"
     citations: tuple[Citation, ...] = ()
     signals: Mapping[str, Any] | None = None
+    relevance: float | None = None
+    weak: bool = False
 
 
 @dataclass(frozen=True, slots=True)

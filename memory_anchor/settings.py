@@ -68,8 +68,7 @@ Switch = Annotated[bool, BeforeValidator(_switched)]
 
 Weight = Literal[
     "dense", "words", "next", "near", "answers", "conversation", "talk", "name", "asks", "when", "number", "said",
-    "time", "tags", "layer", "prior", "rerank", "dense_gate", "words_gate", "both_gate", "dense_floor", "words_floor",
-    "known_person",
+    "time", "tags", "layer", "prior", "rerank",
 ]  # fmt: skip
 """Names in `retrieval.weights`; `retrieval.ranking` says what each counts."""
 

@@ -213,7 +213,7 @@ def events(values: Sequence[Memory], *, reader: Scope) -> Json:
 
 
 def search_answer(value: SearchAnswer, *, reader: Scope) -> Json:
-    """Return {snippets, conflicts?, notes?}: best first, [] when nothing is relevant."""
+    """Return {snippets, conflicts?, notes?}: strong ones first; `weak` marks what may be beside the point."""
     shaped: Json = {"snippets": [snippet(one, reader=reader) for one in value.snippets]}
     if value.conflicts:
         shaped["conflicts"] = [list(pair) for pair in value.conflicts]
@@ -246,6 +246,10 @@ def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
     if value.citations:
         shown = (sources or value.citations)[:CITATIONS_SHOWN]
         shaped["citations"] = [_cited(one, value, reader) for one in shown]
+    if value.relevance is not None:
+        shaped["relevance"] = value.relevance
+    if value.weak:
+        shaped["weak"] = True
     if value.signals is not None:
         shaped["signals"] = dict(value.signals)
     return shaped

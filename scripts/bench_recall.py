@@ -201,7 +201,7 @@ def measured(
     rows = []
     for query in case.queries:
         started = time.perf_counter()
-        answer = searcher.search(Actor(), SearchRequest(query.text, limit=DEPTH, layers=layers))
+        answer = searcher.search(Actor(), SearchRequest(query.text, limit=DEPTH, weak=DEPTH, layers=layers))
         spent.append(time.perf_counter() - started)
         ranked = [snippet.id for snippet in answer.snippets]
         row = {f"R@{k}": len(query.gold & set(ranked[:k])) / len(query.gold) for k in (1, 5, 10, 20)}

@@ -4,8 +4,8 @@
 
 The bundled sets (`scripts/data/relevance_*.yaml`, our own) hold memories in Chinese and English and queries of six
 kinds: question, statement, keyword, error, command, mixed; a query without gold has no answer in its store. Printed for
-each set and kind: the share of the gold among the first five, the share of queries that got nothing though something
-answers them, and, where nothing does, the share of queries that got something. `--reminding` takes files of the shape
+each set and kind: the share of the gold among the first five and ten, the share of it that is strong, and, where
+nothing answers, the share of queries with a strong snippet. `--reminding` takes files of the shape
 {memories: [{id, date, text}], queries: [{text, gold}]}, whose queries are what somebody just said.
 """
 
@@ -25,6 +25,7 @@ import yaml
 from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
 
 from memory_anchor.model import Actor
+from memory_anchor.recall.relevance import weak_shown
 from memory_anchor.recall.search import Searcher, SearchRequest
 from memory_anchor.testing import ManualClock
 
@@ -68,17 +69,18 @@ def measured(case: Case, asked: list[Asked], embedder: CachedEmbedder) -> dict[s
     with tempfile.TemporaryDirectory() as folder:
         store = open_store("dict", folder, embedder)
         searcher = Searcher(store, embedder, clock, cache_ttl_s=0)
-        fill(store, searcher, case, now=clock.now(), without="sessions")
-        for one in asked:
-            answer = searcher.search(Actor(), SearchRequest(one.text, limit=DEPTH))
+        fill(store, searcher, case, now=clock.now(), without="conversation")
+        for query in asked:
+            gold = query.gold
+            answer = searcher.search(Actor(), SearchRequest(query.text, limit=DEPTH, weak=weak_shown(DEPTH)))
             found = [snippet.id for snippet in answer.snippets]
             row: dict[str, float]
-            if one.gold:
-                row = {f"R@{k}": len(one.gold & set(found[:k])) / len(one.gold) for k in (FIRST, DEPTH)}
-                row["empty"] = float(not found)
+            if gold:
+                row = {f"R@{k}": len(gold & set(found[:k])) / len(gold) for k in (FIRST, DEPTH)}
+                row["strong"] = sum(one.id in gold and not one.weak for one in answer.snippets) / len(gold)
             else:
-                row = {"answered though nothing is stored": float(bool(found))}
-            for kind in (one.kind, "all"):
+                row = {"strong though nothing answers": float(any(not one.weak for one in answer.snippets))}
+            for kind in (query.kind, "all"):
                 rows[kind].append(row)
         store.close()
     figures: dict[str, dict[str, float]] = {}

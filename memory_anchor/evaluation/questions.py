@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ UNANSWERABLE = "no answer"
 """The category of questions to which nothing is the right answer."""
 DATA = Path(__file__).parent / "data"
 LEARNED_AT = time(9, 0, tzinfo=UTC)
+SERIES_STEP = timedelta(days=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,73 @@ def bundled() -> Case:
     )
     check(case)
     return case
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What happens again and again. ask: whether the newest or the oldest is meant, and the question."""
+
+    id: str
+    part: str
+    type: MemoryType
+    text: str
+    values: tuple[str, ...]
+    ask: tuple[tuple[str, str], ...]
+
+    @property
+    def language(self) -> str:
+        return self.id[:2]
+
+    def memories(self, versions: int, *, before: datetime) -> tuple[Material, ...]:
+        """Return the first `versions` values as memories, oldest first, the newest a day before `before`."""
+        last = before - timedelta(days=1)
+        return tuple(
+            Material(
+                f"{self.id}-{place}",
+                self.text.format(value),
+                last - SERIES_STEP * (versions - 1 - place),
+                self.type,
+            )
+            for place, value in enumerate(self.values[:versions])
+        )
+
+
+@cache
+def series() -> tuple[Series, ...]:
+    """Return our own series, twenty of them with two questions each."""
+    return tuple(
+        Series(
+            one["id"],
+            one["part"],
+            MemoryType(one["type"]),
+            one["text"],
+            tuple(map(str, one["values"])),
+            tuple((end, ask) for end, ask in one["ask"]),
+        )
+        for one in _yaml("recency.yaml")
+    )
+
+
+@cache
+def repeated(versions: int) -> Case:
+    """Return a case of all series, each told so often beside the bundled memories."""
+    case = bundled()
+    told = {one: one.memories(versions, before=case.now) for one in series()}
+    asked = [
+        Question(
+            id=f"{one.id}-{place}",
+            text=ask,
+            gold=frozenset({told[one][-1 if end == "newest" else 0].name}),
+            category=end,
+            language=one.language,
+        )
+        for one in told
+        for place, (end, ask) in enumerate(one.ask, 1)
+    ]
+    every = sorted((*case.memories, *(memory for group in told.values() for memory in group)), key=lambda m: m.on)
+    made = Case(f"newest of {versions}", tuple(every), tuple(asked), case.now)
+    check(made)
+    return made
 
 
 def check(case: Case) -> None:

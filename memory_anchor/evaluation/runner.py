@@ -244,7 +244,8 @@ def _ask(reader: MemoryAnchor, question: Question, names: Mapping[str, tuple[str
     shown = reader.search(question.text, limit=SHOWN)
     tokens = count_tokens(shapes.compact(shapes.search_answer(shown, reader=reader.actor.scope)))
     own = sum(count_tokens(one.text) for one in shown.snippets)
-    return Answered(question, ranked_names(answer.snippets, names), ms, tokens, max(0, tokens - own))
+    counted = [one for one in answer.snippets if question.answerable or not one.weak]
+    return Answered(question, ranked_names(counted, names), ms, tokens, max(0, tokens - own))
 
 
 def ranked_names(snippets: Sequence[RetrievedSnippet], names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

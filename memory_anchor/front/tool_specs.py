@@ -90,8 +90,8 @@ TOOLS: tuple[ToolSpec, ...] = (
     ),
     ToolSpec(
         "search_memory",
-        "Search long-term memory in any language, before you decide, fix or ask what may be known. Empty: nothing "
-        "relevant.",
+        "Search long-term memory in any language, before you decide, fix or ask what may be known. weak: may be "
+        "beside the point.",
         {
             "query": _text(),
             "layers": _texts("event_log, verified_fact"),

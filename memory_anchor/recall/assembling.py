@@ -23,6 +23,7 @@ from memory_anchor.model import (
     Scope,
     Status,
 )
+from memory_anchor.recall.relevance import STRONG
 
 FOLD_COSINE = 0.95
 """Centred cosine from which two memories may be one snippet; one text said twice has 1."""
@@ -39,13 +40,17 @@ _FULL_USE = 20
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One memory in the order of an answer. score: fused, higher is better. place: position among the candidates."""
+    """One memory in the order of an answer. score: fused, higher is better. place: position among the candidates.
+
+    relevance: how likely it is right, 0 to 1.
+    """
 
     memory: Memory
     score: float
     place: int
     signals: Mapping[str, Any] = field(default_factory=dict)
     siblings: tuple[Memory, ...] = ()
+    relevance: float = 1.0
 
 
 def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST) -> float:
@@ -131,6 +136,8 @@ def snippet(
         strength=strength_word(strength_of(memory, now, activation)),
         citations=(*cited, *(_own_citation(sibling) for sibling in ranked.siblings)),
         signals=dict(ranked.signals) if detail else None,
+        relevance=round(ranked.relevance, 2),
+        weak=ranked.relevance < STRONG,
     )
 
 

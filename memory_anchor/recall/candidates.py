@@ -34,13 +34,16 @@ if TYPE_CHECKING:
     from memory_anchor.ports import Matrix, MemoryStore
     from memory_anchor.recall.inquiry import Inquiry
     from memory_anchor.recall.mirror import Mirror, WordScores
-    from memory_anchor.recall.request import SearchRequest
     from memory_anchor.where import Where
 
 CANDIDATES = 80
 """Hits a channel and a collection: 64, 120, 200 and 400 measured the same (docs/retrieval.md)."""
 QUOTED = 1000
 """Hits by words for a query that quotes: its phrase may stand in one of many memories with the same words."""
+OF_A_KIND = 400
+"""Hits where the newest of a kind is asked for: it may be the last of many that say almost the same."""
+JUST_WRITTEN = 40
+"""Memories of a layer without a vector yet, the newest first, that are candidates whatever their words."""
 LISTED_MAX = 2_000
 """Memories of a period that are looked through for different ones."""
 WRITTEN_HERE = ("edge", "dict")
@@ -58,9 +61,12 @@ def held(mirror: Mirror, inquiry: Inquiry, words: WordScores) -> NDArray[np.int6
     readers = readers_of(inquiry.actor)
     groups = [mirror.readable_in(layer.value, readers) for layer in request.searched()]
     found = [group[words.scores[group] > 0] for group in groups]
-    found = [rows[least(-words.scores[rows], _depth(request))] for rows in found]
+    found = [rows[least(-words.scores[rows], _depth(inquiry))] for rows in found]
     if question.row is not None:
-        found.append(mirror.nearest(question.row, question.script, groups, limit=CANDIDATES, using=question.using))
+        found += [mirror.newest_without_row(group, limit=JUST_WRITTEN, using=question.using) for group in groups]
+        found.append(
+            mirror.nearest(question.row, question.script, groups, limit=_breadth(inquiry), using=question.using)
+        )
     return np.unique(np.concatenate(found))
 
 
@@ -81,9 +87,9 @@ def asked(store: MemoryStore, inquiry: Inquiry, row: Matrix | None) -> dict[str,
                 hits = [Hit(one.point_id, 0.0) for one in _newest(store, name, where, newest, inquiry.request.limit)]
             else:
                 if row is not None:
-                    hits += store.nearest(name, row, where, limit=CANDIDATES, using=inquiry.question.using)
+                    hits += store.nearest(name, row, where, limit=_breadth(inquiry), using=inquiry.question.using)
                 if words.indices:
-                    hits += store.matching(name, words, where, limit=_depth(request))
+                    hits += store.matching(name, words, where, limit=_depth(inquiry))
         except MemoryAnchorError as error:
             inquiry.notes[f"{name} was skipped: {error}"] = True
             continue
@@ -107,6 +113,11 @@ def _newest(store: MemoryStore, name: str, where: Where, by: str, wanted: int) -
         depth *= 5
 
 
-def _depth(request: SearchRequest) -> int:
-    """Return how many hits by words are asked for."""
-    return QUOTED if phrases(request.query) else CANDIDATES
+def _depth(inquiry: Inquiry) -> int:
+    """Return how many hits by words a collection is asked for."""
+    return QUOTED if phrases(inquiry.request.query) else _breadth(inquiry)
+
+
+def _breadth(inquiry: Inquiry) -> int:
+    """Return how many hits by meaning a collection is asked for."""
+    return CANDIDATES if inquiry.question.end is None else OF_A_KIND

@@ -30,7 +30,7 @@ from memory_anchor.language.terms import normal
 from memory_anchor.model import FOUND_STATES, Memory, Tag
 from memory_anchor.ports import DENSE, Entry, Mark, SparseVector
 from memory_anchor.recall.centring import Centring, script_of
-from memory_anchor.recall.vector_rows import VectorRows
+from memory_anchor.recall.vector_rows import VectorRows, least
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -427,6 +427,11 @@ class Mirror:
             return np.zeros((len(rows), len(rows)), dtype=np.float32)
         return held.alike(rows, self._script[rows])
 
+    def newest_without_row(self, rows: NDArray[np.int64], *, limit: int, using: str = DENSE) -> NDArray[np.int64]:
+        """Return the newest of these rows that have no vector of this embedder yet."""
+        waiting = rows[~self._rows_of[using].embedded(rows)]
+        return waiting[least(-self._happened[waiting], limit)]
+
     def without_row(self, using: str = DENSE) -> int:
         """Return how many live rows have no vector of this embedder."""
         return self._rows_of[using].lacking(self._live[: len(self)])
@@ -483,6 +488,10 @@ class Mirror:
     def shapes(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return (n, 4): asks, tells a time, tells a number (0 or 1) and the log of how much is said."""
         return self._shape[rows]
+
+    def scripts(self, rows: NDArray[np.int64]) -> NDArray[np.int8]:
+        """Return 1 for each row that is in Chinese, else 0."""
+        return self._script[rows]
 
     def tags(self, rows: NDArray[np.int64]) -> list[tuple[Tag, ...]]:
         """Return the tags of each row."""

@@ -1,4 +1,4 @@
-"""Ranking as arithmetic on plain arrays: fusion, conversation evidence, floors. No store, no clock, no memory.
+"""Ranking as arithmetic on plain arrays: fusion, conversation evidence. No store, no clock, no memory.
 
 Scores are fused, not ranks: reciprocal rank fusion of the same two channels scored below BM25 alone, because it throws
 away how much better the best hit is (docs/retrieval.md). Every array is aligned with one list of candidates; every
@@ -41,9 +41,6 @@ class RankingWeights:
     with those. layer: a rule or a choice is asked for and the memory is a fact, or what happened and it is an event.
     prior: the most that importance, use and checking may add.
     rerank: what a reranker's best score adds, where one is set.
-    dense_gate, words_gate: unless the best candidate reaches one of them, or both in part (shares of them that add up
-    to both_gate), nothing is relevant. dense_floor, words_floor: what each further one must reach. known_person: share
-    by which all four are lowered for an event of the person whom the query names: of somebody known, more can be asked.
     """
 
     dense: float = 0.5
@@ -63,12 +60,6 @@ class RankingWeights:
     layer: float = 0.05
     prior: float = 0.03
     rerank: float = 0.5
-    dense_gate: float = 0.24
-    words_gate: float = 0.4
-    both_gate: float = 1.4
-    dense_floor: float = 0.15
-    words_floor: float = 0.25
-    known_person: float = 0.25
 
     @classmethod
     def of(cls, chosen: Mapping[str, float]) -> RankingWeights:
@@ -101,29 +92,6 @@ def stretched(cosines: Scores) -> Scores:
     if not cosines.size or np.isnan(cosines).all():
         return np.zeros_like(cosines)
     return scaled(cosines, low=LEAST_COSINE, high=max(float(np.nanmax(cosines)), LEAST_COSINE + LEAST_SPAN))
-
-
-def relevant(
-    dense: Scores, share: Scores, weights: RankingWeights, *, named: Scores | None = None
-) -> NDArray[np.bool_]:
-    """Return which candidates are relevant by themselves; none when even the best stays below the gate.
-
-    dense: centred cosine, NaN when not embedded. share: part of the query's IDF mass in the candidate. named: above 0
-    where the person whom the query names took part.
-    """
-    meant = np.asarray(np.nan_to_num(dense, nan=-1.0), dtype=np.float32)
-    if named is not None:
-        eased = np.where(named > 0, np.float32(1 - weights.known_person), np.float32(1)).astype(np.float32)
-        meant, share = meant / eased, share / eased
-    passed = (meant >= weights.dense_gate) | (share >= weights.words_gate)
-    passed |= _parts(meant, weights.dense_gate) + _parts(share, weights.words_gate) >= weights.both_gate
-    if not passed.any():
-        return np.zeros(len(meant), dtype=bool)
-    return np.asarray((meant >= weights.dense_floor) | (share >= weights.words_floor))
-
-
-def _parts(values: Scores, gate: float) -> Scores:
-    return np.asarray(values / max(gate, SPAN_EPSILON), dtype=np.float32)
 
 
 def coverage(known_idf: float, all_idf: float) -> float:

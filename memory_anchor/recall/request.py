@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from memory_anchor.model import FOUND_STATES, Actor, Layer, Memory, Status
 from memory_anchor.model import audiences as audiences_of
+from memory_anchor.recall.relevance import WEAK_SHOWN
 from memory_anchor.versions import has_expired, was_found
 from memory_anchor.where import AnyOf, Between, Condition, OneOf, StartsWith, Where
 
@@ -26,7 +27,8 @@ class SearchRequest:
 
     since, until: half-open, on an event's `when` and a fact's `recorded_at`. as_of: what a search found at that
     instant: believed then (`recorded_at`, `recorded_to`) and neither archived, superseded nor expired.
-    where: prefix of an event's place. who: any of these people. limit: 1 to 50. topic: the conversation's L1 topic.
+    where: prefix of an event's place. who: any of these people. limit: 1 to 50. weak: how many weak snippets may join.
+    topic: the conversation's L1 topic.
     counts_use, counts_age: whether how often a memory was used, and how far it faded, count among the priors.
     """
 
@@ -38,6 +40,7 @@ class SearchRequest:
     until: datetime | None = None
     as_of: datetime | None = None
     limit: int = 5
+    weak: int = WEAK_SHOWN
     include_pending: bool = False
     detail: bool = False
     where: str | None = None

@@ -1,8 +1,8 @@
 """Candidates to scores: every signal of one search as aligned arrays, and their sum.
 
 Signals: meaning (centred cosine), words (BM25 times the query's coverage), and, only where events belong to a
-conversation, the events beside, the whole conversation's words and the named person. Relevance is judged apart from
-order: a candidate that neither means nor says enough of the query is left out, however well it ranks.
+conversation, the events beside, the whole conversation's words and the named person. How likely a candidate is right is
+judged apart from order (`relevance`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from memory_anchor.language.bounded import bounded
 from memory_anchor.language.shape import wants_number, wants_time
 from memory_anchor.language.terms import is_compound, normal, term_id, terms
 from memory_anchor.ports import DENSE
-from memory_anchor.recall import ranking
+from memory_anchor.recall import ranking, relevance
 from memory_anchor.recall.cooccurrence import affinity
+from memory_anchor.recall.relevance import Evidence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from memory_anchor.language.recency import End
     from memory_anchor.language.timewords import TimeWords
     from memory_anchor.model import Layer
     from memory_anchor.ports import Matrix
@@ -32,6 +34,16 @@ if TYPE_CHECKING:
 
 BESIDE = 60
 """How many of the best candidates bring the events next to them along."""
+KINDRED = 60
+"""How many of the best candidates may be of one kind, where the newest of it is asked for."""
+SAME_KIND = 0.5
+"""Centred cosine with the best candidate from which another is of its kind (0.55: may be the same fact)."""
+KIND_SHARE = 0.5
+"""Share of the best score that one of its kind must have."""
+KIND_WORDS = 0.7
+"""Share of the query's words in the best one that one of its kind must hold: another service's load test is none."""
+KIND_STEP = 0.1
+"""Between two of a kind: more than priors move."""
 MIN_NAME_CHARS = 2
 FIRST_OF_SEVERAL = 0.6
 _TOGETHER = bounded(r"\s*(?:,|、|&|\+|and|or|和|与|跟|同)\s*")
@@ -42,7 +54,7 @@ class PreparedQuery:
     """A query made ready: its script, distinct terms and normalised text, and its raw row once it is embedded.
 
     using: the named vector that the row may be compared with. tags: how much it wants each tag, 0 to 1. leans: the
-    layer it points at.
+    layer it points at. end: whether the newest or the oldest of what it names is meant.
     """
 
     text: str
@@ -54,6 +66,7 @@ class PreparedQuery:
     using: str = DENSE
     tags: Mapping[str, float] = field(default_factory=dict)
     leans: Layer | None = None
+    end: End | None = None
 
     @classmethod
     def of(cls, text: str, *, script: int, project: str) -> PreparedQuery:
@@ -63,7 +76,7 @@ class PreparedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Aligned arrays, one place a candidate; `total` is what orders, `relevant` what may be shown.
+    """Aligned arrays, one place a candidate; `total` is what orders, `relevance` how likely each is right.
 
     mirror: whose rows they are. dense: centred cosine, NaN when not embedded. share: part of the query's IDF mass the
     memory holds, 0 to about 2.
@@ -75,8 +88,8 @@ class Scored:
     dense: Scores
     share: Scores
     parts: dict[str, Scores]
-    relevant: NDArray[np.bool_]
-    coverage: float
+    relevance: Scores
+    seen: Evidence
 
 
 def score(
@@ -116,12 +129,10 @@ def score(
     }
     base = np.asarray(parts["dense"] + parts["words"], dtype=np.float32)
     shapes = mirror.shapes(rows)
-    named: Scores | None = None
     if readers is not None:
         links = _links(mirror, rows)
-        named = _named(mirror, question.text, rows)
         parts |= _conversation_parts(mirror, rows, base, links, shapes, weights)
-        parts["name"] = np.float32(weights.name) * named
+        parts["name"] = np.float32(weights.name) * _named(mirror, question.text, rows)
         talks = np.append(ranking.scaled(words.conversations, low=0.0), np.float32(0))
         parts["conversation"] = np.float32(weights.conversation * covered) * talks[mirror.conversations(rows)]
         parts["alone"] = _alone(base, mirror.conversations(rows), weights, covered)
@@ -139,10 +150,36 @@ def score(
     if question.leans is not None:
         parts["layer"] = np.float32(weights.layer) * mirror.within(rows, question.leans.value).astype(np.float32)
     total = np.asarray(sum(parts.values()), dtype=np.float32)
-    relevant = ranking.relevant(dense, share, weights, named=named)
-    if readers is not None:
-        relevant |= np.append(relevant, False)[links[:, :2]].any(axis=1)
-    return Scored(mirror, rows, total, dense, share, parts, relevant, covered)
+    seen = Evidence(
+        dense,
+        share,
+        total - total.max(initial=0.0),
+        mirror.scripts(rows) == question.script,
+        coverage=covered,
+        terms=len(question.terms),
+        asks=relevance.asks(question.text),
+    )
+    return Scored(mirror, rows, total, dense, share, parts, relevance.judged(seen), seen)
+
+
+def of_one_kind(scored: Scored, end: End, alike: NDArray[np.float32], chosen: NDArray[np.int64]) -> Scored:
+    """Return the same candidates with the best one's kind before all others, the newest (or oldest) of it first.
+
+    "The last deploy" is the newest of what the query names: subject first, then time. chosen: places of the best
+    candidates, the best first. alike: (n, n) centred cosines among these.
+    """
+    best = float(scored.total[chosen[0]])
+    near = alike[0] >= SAME_KIND
+    near[0] = True
+    near &= scored.total[chosen] >= KIND_SHARE * best
+    kind = chosen[near & (scored.share[chosen] >= KIND_WORDS * scored.share[chosen[0]])]
+    happened = scored.mirror.happened(scored.rows[kind])
+    order = kind[np.argsort(-happened if end == "newest" else happened, kind="stable")]
+    total, judged = scored.total.copy(), scored.relevance.copy()
+    total[order] = best + KIND_STEP * np.arange(len(order), 0, -1, dtype=np.float32)
+    judged[order[0]] = judged[kind].max()
+    parts = scored.parts | {"recency": total - scored.total}
+    return replace(scored, total=total, relevance=judged, parts=parts)
 
 
 def listed(scored: Scored, *, events: NDArray[np.bool_]) -> Scored:
@@ -155,7 +192,7 @@ def listed(scored: Scored, *, events: NDArray[np.bool_]) -> Scored:
     newest = np.argsort(np.argsort(scored.mirror.happened(scored.rows), kind="stable"), kind="stable")
     total = (events + (newest + 1) / max(count, 1)).astype(np.float32)
     parts = {"listed": total}
-    return replace(scored, total=total, parts=parts, relevant=np.ones(count, dtype=bool))
+    return replace(scored, total=total, parts=parts, relevance=np.ones(count, dtype=np.float32))
 
 
 def _dense(mirror: Mirror, question: PreparedQuery, rows: NDArray[np.int64]) -> Scores:
@@ -235,7 +272,10 @@ def signals(scored: Scored, places: Sequence[int], weights: RankingWeights) -> d
     measured: dict[str, Scores] = {"dense": scored.dense, "words": scored.share}
     told: dict[int, dict[str, Any]] = {}
     for place in places:
-        told[place] = {"coverage": round(scored.coverage, 3)}
+        told[place] = {
+            "coverage": round(scored.seen.coverage, 3),
+            "relevance": round(float(scored.relevance[place]), 3),
+        }
         for name, values in scored.parts.items():
             part: dict[str, Any] = {"rank": int(ranks[name][place]), "added": round(float(values[place]), 4)}
             if name in measured:

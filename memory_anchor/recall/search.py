@@ -3,7 +3,7 @@
 Each layer's collection gives its nearest and its matching versions with every filter pushed down; the events beside the
 best of them join; `scoring` ranks them all together; only the memories that are returned are decoded, and each is
 checked once more against the request. Going on without something (no embedder, a layer that fails, events not yet
-embedded) is said in `notes`. Nothing relevant is an empty answer.
+embedded) is said in `notes`. What is weak comes behind what is strong, in a number that the request bounds.
 
 Rejected: asking the engine to fuse (ranks only, and each engine its own way), and keeping decoded memories between
 searches (their usage and state move, and decoding the few that are shown costs under a millisecond).
@@ -12,7 +12,7 @@ searches (their usage and state move, and decoding the few that are shown costs 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,6 +22,7 @@ import numpy as np
 
 from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
 from memory_anchor.language.indexing import phrase_text
+from memory_anchor.language.recency import end_asked
 from memory_anchor.language.terms import holds, normal, phrases, terms
 from memory_anchor.language.timewords import TimeWords
 from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status
@@ -45,6 +46,7 @@ from memory_anchor.recall.inquiry import (
 from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
 from memory_anchor.recall.ranking import RankingWeights
+from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.request import SearchRequest, admits, refusal, where_of
 from memory_anchor.recall.reranking import DEADLINE_S, reranked
 from memory_anchor.recall.routing import leans_to
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
 SMALL_PERIOD = timedelta(days=2)
 SMALL_PERIOD_HOLDS = 10
 """A period so short, with so little in it, is told where nothing in it resembles the question."""
+ABOVE_ALL = 100.0
+"""More than any score: what is strong comes before what is weak."""
 SPARE = 4
 """Memories read beyond the limit, for priors, folding and the last check."""
 ASKS_ABOUT_PHRASE = 2
@@ -126,7 +130,7 @@ class Searcher(Index):
     # --- searching -------------------------------------------------------------------------------------------------
 
     def search(self, actor: Actor, request: SearchRequest) -> SearchAnswer:
-        """Return the best snippets for an already validated request, best first; empty when nothing is relevant."""
+        """Return the best snippets for an already validated request, strong ones first, best first."""
         now = self._clock.now()
         key = (actor.scope, actor.zone, request)
         with self._lock:
@@ -165,13 +169,7 @@ class Searcher(Index):
         asked = self._inquiry(actor, request, now, notes)
         period, using = asked.period, asked.question.using
         if period is not None and period.is_hard:
-            found = self._ranked(asked.within(period))
-            if not found and period.rest:
-                found = self._elsewhere(asked)
-                if found:
-                    notes[elsewhere(period)] = False
-                else:
-                    found = self._lying_in(asked, period)
+            found = self._inside(asked, period)
         elif period is not None and not period.rest:
             found = self._then(asked, period)
         else:
@@ -203,21 +201,26 @@ class Searcher(Index):
         told = [one for one in about if one.memory.id not in shown and tells_of(one.memory, period)]
         return [*found, *told][:limit] or about
 
-    def _lying_in(self, asked: Inquiry, period: TimeWords) -> list[Ranked]:
-        """Return what lies in a small period of which nothing resembles the question, [] for a larger one.
+    def _inside(self, asked: Inquiry, period: TimeWords) -> list[Ranked]:
+        """Return what lies in a period that filters; where nothing there is strong, what is strong outside joins.
 
-        "Why did we roll back on Thursday" may be answered by what that day holds, in words that are not the question's.
+        Of a small period all is shown then: "why did we roll back on Thursday" may be answered by what that day holds,
+        in words that are not the question's.
         """
-        if period.end - period.start > SMALL_PERIOD:
-            return []
-        whole = replace(asked.within(period), period=replace(period, is_hard=True, rest=False))
-        whole = replace(whole, request=replace(whole.request, limit=SMALL_PERIOD_HOLDS + 1))
-        found = self._ranked(whole)
-        if len(found) > SMALL_PERIOD_HOLDS:
-            return []
-        if found:
+        limit = asked.request.limit
+        found = self._ranked(asked.within(period))
+        if not period.rest or any(one.relevance >= STRONG for one in found):
+            return found
+        if found and period.end - period.start <= SMALL_PERIOD:
+            every = replace(asked, request=replace(asked.request, weak=limit, limit=min(limit, SMALL_PERIOD_HOLDS)))
+            found = self._ranked(every.within(period))
             asked.notes[nothing_like_it(period)] = False
-        return found[: asked.request.limit]
+        shown = {one.memory.id for one in found}
+        others = [one for one in self._elsewhere(asked) if one.memory.id not in shown]
+        strong = [one for one in others if one.relevance >= STRONG]
+        if strong or not found:
+            asked.notes[elsewhere(period)] = False
+        return [*found, *strong][:limit] if found else others
 
     def _elsewhere(self, asked: Inquiry) -> list[Ranked]:
         """Return what is found whatever the time; a text may use the very words that name it ("last summer")."""
@@ -232,7 +235,9 @@ class Searcher(Index):
         self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, period: TimeWords | None
     ) -> Inquiry:
         """Return what is asked about this period; what is looked for is embedded here."""
+        end = None if period is not None and period.is_hard else end_asked(request.query).end
         text = words_of(request, period)
+        text = end_asked(text).rest if end else text
         question = PreparedQuery.of(
             text, script=script_of(text), project=f"{actor.scope.account}|{actor.scope.project}"
         )
@@ -241,7 +246,7 @@ class Searcher(Index):
             notes[meant.note] = bool(self._meaning.embedders)  # without any, words alone are all there is
         wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
         leans = None if request.layers else leans_to(text)
-        question = replace(question, row=meant.row, using=meant.using, tags=wanted, leans=leans)
+        question = replace(question, row=meant.row, using=meant.using, tags=wanted, leans=leans, end=end)
         return Inquiry(actor, request, question, now, period, notes)
 
     def _ranked(self, asked: Inquiry) -> list[Ranked]:
@@ -250,11 +255,12 @@ class Searcher(Index):
         if scored is None or not len(found):
             return []
         request = asked.request
+        if asked.question.end is not None and not asked.lists:
+            scored = self._newest_of_a_kind(asked, scored)
         if asked.lists:
             scored = scoring.listed(scored, events=scored.mirror.within(scored.rows, Layer.EVENT_LOG.value))
         ties = -scored.mirror.happened(scored.rows).astype(np.int64)
-        order = ranking.best_first(scored.total, ties)
-        order = order[scored.relevant[order]]
+        order = ranking.best_first(scored.total + (scored.relevance >= STRONG) * ABOVE_ALL, ties)
         if phrases(request.query):
             ranked = self._arranged(self._quoted(asked, scored, order), scored, asked.question)
         else:
@@ -265,7 +271,7 @@ class Searcher(Index):
             )
             if note:
                 asked.notes[note] = True
-        return self._with_disputed(asked, ranked)
+        return self._with_disputed(asked, _weak_cut(ranked, asked.request.weak))
 
     def _scored(self, asked: Inquiry, also: Memory | None = None) -> tuple[Scored | None, NDArray[np.int64]]:
         """Return the scores of what is found by meaning or by words, every filter applied, and the rows found.
@@ -297,6 +303,14 @@ class Searcher(Index):
         scored = scoring.score(mirror, asked.question, rows, words, weights=weights, readers=readers, period=period)
         return scored, found
 
+    def _newest_of_a_kind(self, asked: Inquiry, scored: Scored) -> Scored:
+        assert asked.question.end is not None  # noqa: S101 - the caller looked
+        ties = -scored.mirror.happened(scored.rows).astype(np.int64)
+        chosen = ranking.best_first(scored.total, ties)[: scoring.KINDRED]
+        with self._lock:
+            alike = scored.mirror.alike(scored.rows[chosen], using=asked.question.using)
+        return scoring.of_one_kind(scored, asked.question.end, alike, chosen)
+
     def _aimed(self, asked: Inquiry) -> Matrix:
         """Return the query row less its mean: the engine's raw cosine then orders almost as the centred one does."""
         question = asked.question
@@ -312,7 +326,7 @@ class Searcher(Index):
         page = asked.request.limit + SPARE
         while len(order) and len(kept) < asked.request.limit:
             read += self._read(asked, scored, order[:page])
-            kept = self._arranged(sorted(read, key=lambda one: -one.score), scored, asked.question)
+            kept = self._arranged(sorted(read, key=_strong_first), scored, asked.question)
             order, page = order[page:], 2 * page
         return kept
 
@@ -330,8 +344,9 @@ class Searcher(Index):
                 continue
             bonus = self._prior(request, memory, asked.now)
             told = {**signals[place], "prior": round(bonus, 4), **self._seen_through(request)} if request.detail else {}
-            ranked.append(Ranked(memory, float(scored.total[place]) + bonus, place, told))
-        return sorted(ranked, key=lambda one: (-one.score, one.memory.id))
+            relevance = float(scored.relevance[place])
+            ranked.append(Ranked(memory, float(scored.total[place]) + bonus, place, told, relevance=relevance))
+        return sorted(ranked, key=_strong_first)
 
     def _quoted(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
         """Return those that hold every quoted phrase, read page by page until there are some.
@@ -372,30 +387,40 @@ class Searcher(Index):
         return folded(ranked, alike)
 
     def _with_disputed(self, asked: Inquiry, ranked: list[Ranked]) -> list[Ranked]:
-        """Return the first `limit`, the other side of each disputed one right behind it; the last ones make room."""
-        limit = asked.request.limit
-        shown = {one.memory.id for one in ranked[:limit]}
-        sides: list[list[Ranked]] = []
-        for one in ranked[:limit]:
-            others = self._other_sides(asked, one, shown)
-            shown.update(other.memory.id for other in others)
-            sides.append([one, *others])
-        while sum(map(len, sides)) > limit and len(sides) > 1:
-            alone = [place for place, side in enumerate(sides) if len(side) == 1]
-            sides.pop(alone[-1] if alone else -1)
-        answer = [each for side in sides for each in side]
-        if len(answer) > limit:
-            asked.notes[f"{answer[0].memory.id} is disputed; a higher limit shows the other side too."] = False
+        """Return the first `limit`, the other side of each disputed one right behind it.
+
+        What comes after a pair makes room for it, what comes before never: a side that has no room is named in a note.
+        """
+        limit, known = asked.request.limit, {one.memory.id: one for one in ranked}
+        answer: list[Ranked] = []
+        shown: set[str] = set()
+        for one in ranked:
+            if len(answer) >= limit:
+                break
+            if one.memory.id in shown:
+                continue
+            shown.add(one.memory.id)
+            sides = [one, *self._other_sides(asked, one, known, shown)]
+            shown.update(side.memory.id for side in sides)
+            if len(answer) + len(sides) > limit:
+                asked.notes[f"{one.memory.id} is disputed; a higher limit shows the other side too."] = False
+            answer += sides
         return answer[:limit]
 
-    def _other_sides(self, asked: Inquiry, one: Ranked, shown: set[str]) -> list[Ranked]:
-        missing = [other for other in one.memory.disputes if other not in shown]
-        if one.memory.status is not Status.DISPUTED or not missing:
+    def _other_sides(
+        self, asked: Inquiry, one: Ranked, known: Mapping[str, Ranked], shown: Collection[str]
+    ) -> list[Ranked]:
+        """Return what disputes a memory and was not shown yet, from the ranking or the store."""
+        wanted = [other for other in one.memory.disputes if other not in shown]
+        if one.memory.status is not Status.DISPUTED or not wanted:
             return []
-        where = where_of(asked.actor, asked.request, one.memory.layer).and_(OneOf("id", tuple(missing)))
-        others = self._store.find(one.memory.layer.value, where, limit=len(missing))
-        allowed = partial(admits, asked.actor, asked.request, now=asked.now)
-        return [Ranked(other, one.score, one.place) for other in others if allowed(other)]
+        sides = [known[other] for other in wanted if other in known]
+        if missing := tuple(other for other in wanted if other not in known):
+            where = where_of(asked.actor, asked.request, one.memory.layer).and_(OneOf("id", missing))
+            others = self._store.find(one.memory.layer.value, where, limit=len(missing))
+            allowed = partial(admits, asked.actor, asked.request, now=asked.now)
+            sides += [replace(one, memory=other, siblings=()) for other in others if allowed(other)]
+        return sides
 
     def why_not(self, actor: Actor, request: SearchRequest, memory: Memory) -> dict[str, Any]:
         """Return why this memory does or does not answer the request.
@@ -437,7 +462,7 @@ class Searcher(Index):
         elif own not in found:
             reason = f"neither meaning nor words bring it among the first {candidates.CANDIDATES}"
         else:
-            reason = "it is not relevant enough in meaning or in words"
+            reason = f"it is weak, and no more than {request.weak} weak ones are shown"
         rank = rank or 1 + int((scored.total > scored.total[place]).sum())
         return {"found": False, "reason": reason, "rank": rank, "signals": signals}
 
@@ -483,13 +508,24 @@ class Searcher(Index):
             return mirror.alike(mirror.rows([memory.point_id for memory in memories]), using=using)
 
 
+def _strong_first(one: Ranked) -> tuple[bool, float, str]:
+    return one.relevance < STRONG, -one.score, one.memory.id
+
+
+def _weak_cut(ranked: list[Ranked], most: int) -> list[Ranked]:
+    """Return the strong ones and at most so many weak ones behind them."""
+    weak = [one for one in ranked if one.relevance < STRONG]
+    return [one for one in ranked if one.relevance >= STRONG] + weak[:most]
+
+
 def _quoting(ranked: list[Ranked], query: str, wanted: Sequence[str]) -> list[Ranked]:
     """Return those that hold every quoted phrase.
 
     When the query asks something about the phrase ("what did Anna learn from "Dune"?"), those whose context holds it
     follow: the answer seldom repeats the title it is about.
     """
-    own = [one for one in ranked if all(holds(phrase_text(one.memory), phrase) for phrase in wanted)]
+    quoting = (one for one in ranked if all(holds(phrase_text(one.memory), phrase) for phrase in wanted))
+    own = [replace(one, relevance=max(one.relevance, STRONG)) for one in quoting]
     if not _asks_about(query, wanted):
         return own
     shown = {one.memory.id for one in own}

@@ -130,7 +130,8 @@ def test_a_store_that_others_write_to_is_asked_every_time() -> None:
     near = room.add(TOPICS[0])
     entry = room.searcher.entry_of(replace(near, id="elsewhere", content=TOPICS[1]), embed=True)
     room.store.put(near.layer.value, [entry])
-    assert [one.id for one in room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets] == ["elsewhere"]
+    found = room.searcher.search(MINE, SearchRequest(TOPICS[1])).snippets
+    assert [one.id for one in found if not one.weak] == ["elsewhere"]
     assert room.store.queries == 2
 
 

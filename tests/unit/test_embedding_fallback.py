@@ -183,9 +183,9 @@ def test_without_a_bundled_model_words_alone_serve(tmp_path: Path) -> None:
 
     assert told.outcome is Outcome.ADDED
     assert house.vectors(told.id) == {}
-    assert house.anchor.search(ASKED).snippets == ()
+    assert all(one.weak for one in house.anchor.search(ASKED).snippets)
     by_words = house.anchor.search("car workshop")
-    assert [one.id for one in by_words.snippets] == [told.id]
+    assert by_words.snippets[0].id == told.id
     assert by_words.notes[0] == f"Searched by words only: {GONE}"
 
     house.api.away = None

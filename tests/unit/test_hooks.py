@@ -16,9 +16,9 @@ from memory_anchor.core import Core
 from memory_anchor.curation import Curation
 from memory_anchor.errors import NotFound, Refused
 from memory_anchor.front.clients import hooks as process
-from memory_anchor.hooks import COLD_START, KEEP, Hooks, clears
+from memory_anchor.hooks import COLD_START, KEEP, Hooks
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.model import Actor, Layer, RetrievedSnippet, Scope
+from memory_anchor.model import Actor, Scope
 from memory_anchor.runtime import spool
 from memory_anchor.testing import ephemeral_core
 
@@ -99,16 +99,6 @@ def test_a_prompt_brings_up_a_fact_that_bears_on_it_and_only_once(core: Core) ->
     assert "6543" in hooks.answer(anchor(core), "UserPromptSubmit", prompt)
     for silent in ("write a haiku about rivers please", "ok", "", "/clear", "\0\0\0"):
         assert hooks.answer(anchor(core, "c3"), "UserPromptSubmit", {"prompt": silent}) == ""
-
-
-@pytest.mark.parametrize(
-    ("dense", "words", "told"), [(0.9, 0.0, True), (0.1, 0.9, True), (0.35, 0.4, False), (None, 0.1, False)]
-)
-def test_a_fused_score_clears_nothing(dense: float | None, words: float, told: bool) -> None:
-    """Rule hook.prompt: the floors are on meaning and on words; the fused score is relative and says nothing."""
-    signals = {"dense": {"score": dense}, "words": {"score": words}}
-    snippet = RetrievedSnippet("id", "text", 0.99, Layer.VERIFIED_FACT, "fact", None, signals=signals)
-    assert clears(snippet) is told
 
 
 def test_a_compaction_is_told_what_to_keep_and_its_summary_becomes_an_event(core: Core) -> None:

@@ -1,4 +1,4 @@
-"""Fusion and floors as arithmetic (strategy 5: meaning and words together)."""
+"""Fusion as arithmetic (strategy 5: meaning and words together)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from memory_anchor.recall.ranking import (
     coverage,
     from_neighbours,
     inverse_frequency,
-    relevant,
     scaled,
     stretched,
 )
@@ -68,34 +67,6 @@ def test_the_best_of_a_talk_counts_for_all_of_it() -> None:
     """Rule conversation.talk: outside any conversation (-1) nothing is added."""
     groups = np.asarray([0, 0, -1, 1], dtype=np.int32)
     assert best_of_group(floats(0.2, 0.9, 0.8, 0.1), groups).tolist() == pytest.approx([0.9, 0.9, 0.0, 0.1])
-
-
-def test_nothing_is_relevant_unless_the_best_reaches_the_gate() -> None:
-    """Rule search.floor: nothing relevant is an empty answer, not the least bad ones."""
-    weights = RankingWeights()
-    below, at = weights.dense_gate - 0.02, weights.dense_gate
-    none = floats(0.0, 0.0)
-    assert not relevant(floats(below, below), none, weights).any()
-    assert relevant(floats(at, weights.dense_floor), none, weights).all()
-    assert relevant(floats(at, weights.dense_floor - 0.01), none, weights).tolist() == [True, False]
-    assert relevant(floats(np.nan, np.nan), floats(weights.words_gate, 0.0), weights).tolist() == [True, False]
-
-
-def test_part_of_the_meaning_and_part_of_the_words_open_the_gate_together() -> None:
-    """Rule search.floor: neither alone, but a good share of both."""
-    weights = RankingWeights()
-    meant, said = floats(0.8 * weights.dense_gate), floats(0.8 * weights.words_gate)
-    assert relevant(meant, said, weights).all()
-    assert not relevant(meant, floats(0.5 * weights.words_gate), weights).any()
-
-
-def test_of_a_person_who_is_known_less_is_asked() -> None:
-    """Rule search.floor: the gate is lower for events of the person whom the query names."""
-    weights = RankingWeights()
-    meant = floats(0.9 * weights.dense_gate, 0.9 * weights.dense_gate)
-    none = floats(0.0, 0.0)
-    assert not relevant(meant, none, weights, named=none).any()
-    assert relevant(meant, none, weights, named=floats(1.0, 0.0)).any()
 
 
 def test_equal_scores_keep_one_order() -> None:

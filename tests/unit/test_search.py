@@ -40,11 +40,12 @@ def test_words_meaning_and_identifiers_find_a_fact(bench: Bench) -> None:
     assert bench.ask("长期记忆放在哪里")[0] == chinese.id
 
 
-def test_nothing_relevant_is_an_empty_answer(bench: Bench) -> None:
-    """Rule search.floor: not the five least bad."""
+def test_what_answers_nothing_is_never_strong(bench: Bench) -> None:
+    """Rule search.floor: not the five least bad, and those that are shown say that they are weak."""
     for content in ("The parser rejects trailing commas", "Deploys need an approval", "The office is in Berlin"):
         bench.fact(content)
-    assert bench.ask("favourite whale documentary") == []
+    found = bench.searcher.search(ACTOR, SearchRequest("favourite whale documentary")).snippets
+    assert all(one.weak for one in found)
 
 
 def test_an_event_is_found_by_words_before_it_is_embedded(bench: Bench) -> None:
@@ -254,7 +255,7 @@ def test_why_not_names_the_reason(bench: Bench) -> None:
     shown = bench.fact("the cache holds 512 queries")
     hidden = bench.fact("the cache holds secrets", status=Status.ARCHIVED)
     far = bench.fact("whales sing at night")
-    request = SearchRequest("cache queries")
+    request = SearchRequest("cache queries", weak=0)
     assert bench.searcher.why_not(ACTOR, request, shown)["found"]
     assert "archived" in bench.searcher.why_not(ACTOR, request, hidden)["reason"]
     assert not bench.searcher.why_not(ACTOR, request, far)["found"]
@@ -273,7 +274,7 @@ def test_why_not_agrees_with_the_search(bench: Bench) -> None:
     assert bench.searcher.why_not(ACTOR, asked, new)["found"]
 
     first, second = bench.fact("the port is 8443"), bench.fact("the port is 8443")
-    asked = SearchRequest("which port")
+    asked = SearchRequest("which port", weak=0)
     [shown] = bench.searcher.search(ACTOR, asked).snippets
     hidden = second if shown.id == first.id else first
     told = bench.searcher.why_not(ACTOR, asked, hidden)

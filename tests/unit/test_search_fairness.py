@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 from searching import ACTOR, Bench
 
-from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.search import Searcher
 
@@ -75,7 +74,7 @@ def test_an_event_told_many_times_leaves_room_for_others(bench: Bench) -> None:
 
 def test_an_event_told_every_day_for_a_year_leaves_room_for_others() -> None:
     """Rule search.diversity: however often it was told, one text never takes every candidate."""
-    bench = Bench(cache_ttl_s=0, weights=RankingWeights(words_floor=0.01))
+    bench = Bench(cache_ttl_s=0)
     bench.searcher.warm()
     event = bench.event("the tests failed because the disk was full", when=bench.clock.now() - timedelta(days=400))
     for number in range(365):

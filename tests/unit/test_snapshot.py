@@ -143,7 +143,7 @@ def _few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(searcher: Searcher, query: str) -> list[tuple[str, float]]:
-    answer = searcher.search(ME, SearchRequest(query, limit=20))
+    answer = searcher.search(ME, SearchRequest(query, limit=20, weak=0))
     return [(found.id, found.score) for found in answer.snippets]
 
 

@@ -1,0 +1,126 @@
+"""How likely each candidate is to be right, 0 to 1: a small logistic model over what a search measures anyway.
+
+Order is one thing, relevance another: an answer always holds the best there is, and says of each snippet how often such
+snippets were right. The model reads the candidate's own evidence (cosine, share of the query's rarity), how far it
+stands above the background and below the best, and what kind of query it is; no text and no store is in it. What has
+no vector is judged by words alone. The numbers (1 KB) stand in `relevance.json`; `scripts/train_relevance.py` makes
+them and docs/retrieval.md has their calibration. Rejected: gates on single figures (fitted to questions, they left six
+of ten statements without any answer) and a bar for a whole answer (one strong memory says nothing about the next).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memory_anchor.language.bounded import bounded
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Scores = NDArray[np.float32]
+
+NUMBERS = Path(__file__).with_name("relevance.json")
+STRONG = 0.5
+"""From here on a snippet is more likely right than not; what lies below is `weak`."""
+WEAK_SHOWN = 3
+"""Weak snippets that join the strong ones, unless more than `PLAIN_LIMIT` are asked for."""
+PLAIN_LIMIT = 5
+BACKGROUND = slice(10, 40)
+"""By falling cosine, the candidates that stand for what has nothing to do with the query."""
+FEW = 10.0
+"""Of so many background candidates the usual level (`USUAL`) counts as much as their own."""
+USUAL = 0.05
+SHARE_MAX = 1.2
+_ASKS = bounded(
+    r"[?？]\s*$|^\W*(?:what|who|whom|whose|when|where|which|how|why|can|could|do|does|did|is|are|was|were|should|may|will)\b"
+    r"|什么|怎么|怎样|如何|哪|谁|吗|呢|多少|几[个次点天]|多[久大长]|为何|是否|能不能|可不可以|有没有",
+    re.IGNORECASE,
+)
+
+
+def asks(query: str) -> bool:
+    """Return whether a query is put as a question."""
+    return bool(_ASKS.search(query))
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is measured of the candidates of one query, aligned.
+
+    cosines: centred, NaN where there is no vector. shares: part of the query's IDF mass that each holds. lean: its
+    score less the best one's, from all that orders an answer. same_script: it is in the query's language. coverage:
+    part of the IDF mass that is known at all. terms: distinct terms of the query.
+    """
+
+    cosines: Scores
+    shares: Scores
+    lean: Scores
+    same_script: NDArray[np.bool_]
+    coverage: float
+    terms: int
+    asks: bool
+
+
+def figures(seen: Evidence) -> tuple[Scores, Scores]:
+    """Return (n, 15) figures where there is a vector and (n, 8) of words alone, each with a constant first."""
+    count = len(seen.cosines)
+    near = np.nan_to_num(seen.cosines, nan=0.0)
+    share = np.minimum(seen.shares, SHARE_MAX)
+    known = np.sort(seen.cosines[~np.isnan(seen.cosines)])[::-1]
+    behind = known[BACKGROUND]
+    level = (float(behind.sum()) + FEW * USUAL) / (len(behind) + FEW)
+    best, most = float(near.max(initial=0.0)), float(share.max(initial=0.0))
+    few = 1.0 / max(seen.terms, 1)
+    same = seen.same_script.astype(np.float32)
+
+    def whole(value: float) -> Scores:
+        return np.full(count, value, dtype=np.float32)
+
+    by_words = (
+        whole(1),
+        share,
+        share - most,
+        seen.lean,
+        whole(seen.coverage),
+        share * few,
+        whole(few),
+        whole(seen.asks),
+    )
+    both = (
+        *by_words,
+        near,
+        near - level,
+        near - best,
+        near * share,
+        same * near,
+        near * float(seen.asks),
+        same,
+    )
+    return np.stack(both, axis=1).astype(np.float32), np.stack(by_words, axis=1).astype(np.float32)
+
+
+@cache
+def _numbers() -> tuple[Scores, Scores]:
+    stored = json.loads(NUMBERS.read_text(encoding="utf-8"))
+    return np.asarray(stored["both"], dtype=np.float32), np.asarray(stored["words"], dtype=np.float32)
+
+
+def judged(seen: Evidence) -> Scores:
+    """Return how likely each candidate is right, 0 to 1."""
+    if not len(seen.cosines):
+        return np.zeros(0, dtype=np.float32)
+    (with_vector, by_words), (both, words) = figures(seen), _numbers()
+    logit = np.where(np.isnan(seen.cosines), by_words @ words, with_vector @ both)
+    return np.asarray(1 / (1 + np.exp(-np.clip(logit, -30, 30))), dtype=np.float32)
+
+
+def weak_shown(limit: int) -> int:
+    """Return how many weak snippets an answer of this limit may hold."""
+    return WEAK_SHOWN if limit <= PLAIN_LIMIT else limit

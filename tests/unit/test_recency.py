@@ -1,0 +1,71 @@
+"""The newest of what a query names comes first (issue 15: recency)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from searching import ACTOR, Bench
+
+from memory_anchor.evaluation import questions
+from memory_anchor.language.recency import end_asked
+from memory_anchor.recall.request import SearchRequest
+
+
+@pytest.mark.parametrize(("end", "query"), [pair for one in questions.series() for pair in one.ask])
+def test_the_end_that_a_question_asks_for_is_read(end: str, query: str) -> None:
+    """Rule search.recency: forty questions of our own, Chinese and English."""
+    assert end_asked(query).end == end
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "what did we do last week",
+        "what failed in the last 3 days",
+        "was there an alert last Saturday",
+        "最近7天做了什么",
+        "上周的会议",
+        "what is my last name",
+        "first of all, run the tests",
+        "what should I do first?",
+        'who wrote "the last deploy"',
+        "which port does the gateway use",
+        "缓存多久过期",
+    ],
+)
+def test_a_period_or_a_name_asks_for_no_end(query: str) -> None:
+    """Rule search.recency: what is a time of its own, a name or a quotation is none."""
+    assert end_asked(query) == (None, query)
+
+
+@pytest.mark.parametrize("versions", [3, 10])
+@pytest.mark.parametrize("end", ["newest", "oldest"])
+def test_subject_first_then_time(versions: int, end: str) -> None:
+    """Rule search.recency: the newest deploy of the service asked for, whatever else is newer."""
+    bench = Bench(cache_ttl_s=0)
+    now = bench.clock.now()
+    told = [
+        bench.event(f"deployed order service v{number} to production", when=now - timedelta(days=40 - number))
+        for number in range(versions)
+    ]
+    for number in range(20):
+        bench.event(f"lunch note {number} about the garden", when=now - timedelta(hours=number))
+    query = {"newest": "what was the last deploy of the order service", "oldest": "the first deploy of order service"}
+
+    found = bench.searcher.search(ACTOR, SearchRequest(query[end])).snippets
+
+    assert found[0].id == (told[-1] if end == "newest" else told[0]).id
+
+
+def test_what_was_just_written_is_found_by_any_words() -> None:
+    """Rule search.deferred: a memory without its row yet is a candidate, though it shares no word with the query."""
+    bench = Bench(cache_ttl_s=0)
+    for number in range(12):
+        bench.event(f"note {number} about lunch")
+    bench.searcher.warm()
+    told = [bench.event(f"rotated key {number}", embed=False) for number in range(6)]
+
+    found = bench.ask("newest credentials", limit=20, weak=20)
+
+    assert {one.id for one in told} <= set(found)

@@ -1,0 +1,79 @@
+"""How likely a snippet is right, and what an answer does with it (issue 15: relevance, calibrated)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from searching import ACTOR, Bench
+
+from memory_anchor.recall.relevance import STRONG, WEAK_SHOWN, Evidence, asks, judged, weak_shown
+from memory_anchor.recall.request import SearchRequest
+
+
+def evidence(cosine: float = 0.0, share: float = 0.0, *, others: int = 20, **more: object) -> Evidence:
+    """Return one candidate with this much evidence before others that have none."""
+    cosines = np.asarray([cosine, *[0.03] * others], dtype=np.float32)
+    shares = np.asarray([share, *[0.0] * others], dtype=np.float32)
+    lean = np.asarray([0.0, *[-0.5] * others], dtype=np.float32)
+    seen = Evidence(cosines, shares, lean, np.ones(others + 1, dtype=bool), coverage=0.9, terms=6, asks=True)
+    return replace(seen, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seen", "strong"),
+    [
+        (evidence(cosine=0.6, share=0.7), True),
+        (evidence(cosine=0.6, share=0.7, others=0), True),
+        (evidence(cosine=0.1, share=0.05), False),
+        (evidence(cosine=0.1, share=0.05, others=0), False),
+        (evidence(cosine=float("nan"), share=0.9), True),
+        (evidence(cosine=float("nan"), share=0.1), False),
+    ],
+)
+def test_evidence_decides_what_is_strong(seen: Evidence, strong: bool) -> None:
+    """Rule search.relevance: by meaning and words, by words alone without a vector, in a store of one memory too."""
+    assert (judged(seen)[0] >= STRONG) == strong
+
+
+def test_more_evidence_is_never_less_relevant() -> None:
+    """Rule search.relevance: whatever was learned, a nearer memory that says more of the query is more likely right."""
+    grid = [float(judged(evidence(cosine=c, share=c))[0]) for c in np.linspace(0.0, 1.0, 11)]
+    assert grid == sorted(grid)
+    assert all(0 <= chance <= 1 for chance in grid)
+
+
+@pytest.mark.parametrize("query", ["who leads payments", "为什么换库", "can we ship on Friday?", "缓存多久过期"])
+def test_a_question_is_known_for_one(query: str) -> None:
+    assert asks(query)
+    assert not asks("I merged it and will release tonight.")
+    assert not asks("昨天的对账没有跑出来。")
+
+
+def test_an_answer_holds_the_best_there_is_and_says_that_it_is_weak() -> None:
+    """Rule search.relevance: what nothing answers gets three weak snippets, as many as asked for beyond five."""
+    bench = Bench(cache_ttl_s=0)
+    for number in range(12):
+        bench.fact(f"note {number}: the lease of flat {number} ends in May")
+    plain = bench.searcher.search(ACTOR, SearchRequest("how do I prune an apple tree")).snippets
+    many = bench.searcher.search(
+        ACTOR, SearchRequest("how do I prune an apple tree", limit=10, weak=weak_shown(10))
+    ).snippets
+    assert len(plain) == WEAK_SHOWN
+    assert len(many) == 10
+    for found in (plain, many):
+        assert all(one.weak and one.relevance is not None and one.relevance < STRONG for one in found)
+
+
+def test_strong_ones_come_first_and_carry_no_mark() -> None:
+    """Rule search.relevance: a snippet below the point is marked, one above is not, and stands before it."""
+    bench = Bench(cache_ttl_s=0)
+    right = bench.fact("Messages that fail five times go to the dead letter queue")
+    for number in range(12):
+        bench.fact(f"note {number}: the lease of flat {number} ends in May")
+    found = bench.searcher.search(ACTOR, SearchRequest("where do messages go that fail five times")).snippets
+    assert found[0].id == right.id
+    assert not found[0].weak
+    assert [one.weak for one in found] == sorted(one.weak for one in found)
+    assert len(found) == 1 + WEAK_SHOWN
