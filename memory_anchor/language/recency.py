@@ -33,18 +33,18 @@ _OLDEST = bounded(
 _QUOTED = re.compile(r'["“「『《`][^"”」』》`\n]{1,200}["”」』》`]')
 
 
-class Asked(NamedTuple):
+class EndAsked(NamedTuple):
     """end: which of several is meant, None where all are alike. rest: the query without the words that say so."""
 
     end: End | None
     rest: str
 
 
-def end_asked(query: str) -> Asked:
+def end_asked(query: str) -> EndAsked:
     """Return which end of the time line a query asks for.
 
     >>> end_asked("what was the last deploy")
-    Asked(end='newest', rest='what was the deploy')
+    EndAsked(end='newest', rest='what was the deploy')
     >>> end_asked("what did we do last week").end
     """
     read = _QUOTED.sub(lambda quoted: "\0" * len(quoted[0]), query)
@@ -56,5 +56,5 @@ def end_asked(query: str) -> Asked:
                 kept += query[at : match.start()]
                 at = match.end()
             rest = " ".join((kept + query[at:]).split())
-            return Asked(end, rest.replace(" ?", "?") if re.search(r"\w", rest) else query)
-    return Asked(None, query)
+            return EndAsked(end, rest.replace(" ?", "?") if re.search(r"\w", rest) else query)
+    return EndAsked(None, query)

@@ -72,8 +72,7 @@ def search(
     for snippet in answer["snippets"]:
         when = str(snippet.get("when", ""))[:16].replace("T", " ")
         status = "" if snippet.get("status", "active") == "active" else f" [yellow]{shown(snippet['status'])}[/]"
-        status += " [dim](weak)[/]" if snippet.get("weak") else ""
-        about = f"{snippet['layer']} {snippet['type']} {when}"
+        about = f"{snippet['layer']} {snippet['type']} {when}{' (weak)' * snippet.get('weak', False)}"
         out.print(f"[cyan]{snippet['id']}[/] {snippet['score']:.3f} [dim]{shown(about)}[/]{status}")
         out.print(f"  {shown(clipped(snippet['text'], 1000))}")
         for name, value in (snippet.get("signals") or {}).items():
