@@ -36,6 +36,8 @@ BOOKKEEPING = frozenset(
 
 MEANING = tuple(field.name for field in fields(Memory) if field.name not in BOOKKEEPING)
 """Fields that a revision may change and that undo gives back."""
+RAISED_IN_PLACE = "priority"
+"""A repeat raises it as it counts a use, without a version, so it alone makes no two versions differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def meaning_of(memory: Memory) -> dict[str, Any]:
 
 def same_meaning(one: Memory, other: Memory) -> bool:
     """Return whether two versions say the same, whoever wrote them and whenever."""
-    return all(getattr(one, name) == getattr(other, name) for name in MEANING)
+    return all(getattr(one, name) == getattr(other, name) for name in MEANING if name != RAISED_IN_PLACE)
 
 
 def changed_fields(older: Memory, newer: Memory) -> dict[str, tuple[Any, Any]]:

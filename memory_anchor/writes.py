@@ -20,6 +20,7 @@ from memory_anchor.language import safety
 from memory_anchor.layers.active_context import DEFAULT_TTL_S, SESSION_TTL_S, VALUE_BYTES_MAX
 from memory_anchor.layers.collection_usage import check_writer
 from memory_anchor.layers.event_log import EventDraft
+from memory_anchor.layers.gate import UNCLAIMED
 from memory_anchor.layers.records import Request, author_of, request_of, with_receipt
 from memory_anchor.model import (
     LAYER_OF_TYPE,
@@ -199,7 +200,7 @@ class Writes:
         layer: object = None,
         tags: object = None,
         importance: object = 0.5,
-        confidence: object = 0.9,
+        confidence: object = None,
         visibility: object = None,
         files: object = None,
         replaces: object = None,
@@ -214,7 +215,7 @@ class Writes:
             raise Refused("layer is identity_schema, which only humans change; call propose_constitution_change")
         if home not in STORED_LAYERS:
             raise BadInput(f"layer is {home.value!r}; allowed are event_log and verified_fact ({HOME_OF[home]})")
-        claim = inputs.number("confidence", confidence, least=0, most=1)
+        claimed = inputs.number("confidence", confidence, least=0, most=1) if confidence is not None else None
         if home is Layer.EVENT_LOG:
             if replaces is not None:
                 raise BadInput("replaces is given for an event; allowed is only for facts")
@@ -233,6 +234,7 @@ class Writes:
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
         origin, write_mode = self._source(source)
+        claim, doubt = self.room.gate.assessed(safe.text) if claimed is None else (claimed, "")
         draft = FactDraft(
             content=safe.text,
             type=kind,
@@ -240,6 +242,7 @@ class Writes:
             tags=inputs.tags(tags),
             importance=inputs.number("importance", importance, least=0, most=1),
             confidence=claim,
+            doubt=doubt,
             visibility=self._visibility(visibility),
             citations=self._cited(files),
             replaces=inputs.text("replaces", replaces, most=inputs.NAME_MAX, required=False) or None,
@@ -253,14 +256,14 @@ class Writes:
         )
 
     def promote(
-        self, event_id: object, *, content: object = None, confidence: object = 0.9, request_id: object = None
+        self, event_id: object, *, content: object = None, confidence: object = None, request_id: object = None
     ) -> WriteOutcome:
         """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
         self.check_writable()
         name = inputs.text("event_id", event_id, most=inputs.NAME_MAX)
-        claim = inputs.number("confidence", confidence, least=0, most=1)
+        claimed = inputs.number("confidence", confidence, least=0, most=1) if confidence is not None else None
         text, kinds = self.made_safe(inputs.content(content), "content") if content is not None else ("", ())
-        asked = {"event_id": name, "content": text, "confidence": claim}
+        asked = {"event_id": name, "content": text, "confidence": UNCLAIMED if claimed is None else claimed}
         request = self._request(request_id, "promote_to_fact", asked)
         done = self.services.records.replayed(request)
         event = self.services.records.read(name, self.actor.scope)
@@ -277,6 +280,7 @@ class Writes:
                 f"event {name} was promoted before",
                 target_id=name,
             )
+        claim, doubt = self.room.gate.assessed(text or event.content) if claimed is None else (claimed, "")
         draft = FactDraft(
             content=text or event.content,
             type=MemoryType.FACT,
@@ -284,6 +288,7 @@ class Writes:
             tags=event.tags,
             importance=event.importance,
             confidence=claim,
+            doubt=doubt,
             visibility=event.visibility,
             citations=(
                 Citation("event", event.id, title=event.key or None, scope=event.scope, observed_at=event.when),

@@ -211,8 +211,10 @@ def _as_new(core: Core, anchor: MemoryAnchor, number: int, record: Json) -> Writ
         return core.services.events.log(anchor.actor, EventDraft(text, when, where=where, who=who, **shared), request)
     if layer is not Layer.VERIFIED_FACT:
         raise BadInput(f"line {number}: layer is {layer.value}; allowed are event_log and verified_fact")
-    claim = inputs.number("confidence", given.get("confidence", 0.9), least=0, most=1)
-    draft = FactDraft(text, confidence=claim, **shared)
+    claim, doubt = anchor.room.gate.assessed(text)
+    if "confidence" in given:
+        claim, doubt = inputs.number("confidence", given["confidence"], least=0, most=1), ""
+    draft = FactDraft(text, confidence=claim, doubt=doubt, **shared)
     return core.services.facts.save(anchor.actor, draft, request, gate=anchor.room.gate)
 
 

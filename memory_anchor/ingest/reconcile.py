@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from memory_anchor.hashing import content_hash
-from memory_anchor.language.slots import Contrast, Reading, contrast, read
+from memory_anchor.language.coverage import contains, covers, words
+from memory_anchor.language.slots import Contrast, contrast, read
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Similar
 
@@ -26,10 +27,9 @@ NEIGHBOURS_READ = 10
 """Neighbours compared word by word; further ones are less similar than these."""
 SAID_AGAIN = 0.5
 """Words shared from which a change marker alone, without a visible contradiction, is a change of that statement."""
-FULLER = 1.3
-"""How much longer a wording with a number or a name of its own must be to say more than a paraphrase does."""
-COVERED = 0.6
-"""Share of the old statement's terms that a fuller wording must hold to stand in its place."""
+JOINED_CHARS = 600
+"""Two wordings of one thing stand together up to this length; longer ones stay two memories."""
+ENDS = (".", "。", "!", "！", "?", "？", ";", "；", "…")
 
 
 class Resolution(StrEnum):
@@ -172,16 +172,20 @@ def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: P
         return Decision(Outcome.ADDED, reason="an event is kept beside every other")
     nearest = sorted(neighbours, key=lambda pair: -pair[1])[:NEIGHBOURS_READ]
     similar = similar_to(nearest, floor=policy.thresholds.related)
-    for memory, cosine in nearest:
+    for memory, _ in nearest:
         if content_hash(memory.content) == content_hash(new.content):
-            return Decision(
-                Outcome.SKIPPED, memory, "the same text is stored already", None, similar, Relation.DUPLICATE
-            )
+            reason = "the same text is stored already"
+            return Decision(Outcome.SKIPPED, memory, reason, None, similar, Relation.DUPLICATE)
+        if covers(memory.content, new.content):
+            return repeat(new, memory, similar)
+    for memory, cosine in nearest:
         kind, changed = relation(memory.content, new.content, cosine, thresholds=policy.thresholds)
+        if contains(new.content, memory.content) and not (kind is Relation.CONFLICT and changed):
+            return repeat(new, memory, similar)
         if kind is Relation.CONFLICT:
             return _contradiction(new, memory, changed=changed, policy=policy, similar=similar)
         if kind is Relation.DUPLICATE:
-            return _repeat(new, memory, similar)
+            return repeat(new, memory, similar)
     kind = Relation.RELATED if similar else Relation.UNRELATED
     reason = "related memories exist, none in the same slot" if similar else "nothing similar is stored"
     return Decision(Outcome.ADDED, None, reason, None, similar, kind)
@@ -230,21 +234,28 @@ def outranked(new: Memory, old: Memory) -> str:
     return ""
 
 
-def _repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
-    """Return what becomes of the same thing in other words: skipped, unless it carries more than the stored one."""
-    before, after = read(old.content), read(new.content)
-    longer = len(after.tokens) >= FULLER * len(before.tokens)
-    adds = longer and bool(after.numbers - before.numbers or after.names - before.names)
-    if not adds:
+def repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
+    """Return what becomes of what is taken for the same thing in other words; not a word of either is lost.
+
+    Skipped only where the stored text provably holds the new one. Else the fuller text stands; where neither holds the
+    other both do, one after the other, as long as that is short.
+    """
+    if covers(old.content, new.content):
         return Decision(Outcome.SKIPPED, old, "this memory says the same", None, similar, Relation.DUPLICATE)
-    if _covers(after, before) and not outranked(new, old):
+    both = joined(old.content, new.content)
+    if outranked(new, old) or len(both) > JOINED_CHARS:
+        reason = "much like a stored memory, with details of its own"
+        return Decision(Outcome.ADDED, None, reason, None, similar, Relation.RELATED)
+    if contains(new.content, old.content) or words(old.content) <= words(new.content):
         reason = "the new wording says what this memory says, and more"
         return Decision(Outcome.UPDATED, old, reason, new.content, similar, Relation.DUPLICATE)
-    return Decision(
-        Outcome.ADDED, None, "much like a stored memory, with details of its own", None, similar, Relation.RELATED
-    )
+    reason = "this memory says the same in other words; both wordings stand"
+    return Decision(Outcome.UPDATED, old, reason, both, similar, Relation.DUPLICATE)
 
 
-def _covers(after: Reading, before: Reading) -> bool:
-    held = len(after.content & before.content) / (len(before.content) or 1)
-    return before.numbers <= after.numbers and before.names <= after.names and held >= COVERED
+def joined(old: str, new: str) -> str:
+    """Return two texts one after the other."""
+    first = old.rstrip()
+    if first[-1:] not in ENDS:
+        first += "。" if is_chinese(first) else "."
+    return first + ("" if first.endswith("。") else " ") + new.strip()

@@ -21,6 +21,7 @@ from memory_anchor.ingest.reconcile import (
     Resolution,
     decide,
     outranked,
+    repeat,
     similar_to,
 )
 from memory_anchor.language.safety import fence, instruction_like, redact
@@ -83,7 +84,11 @@ def _fault(answer: ReconcileAnswer, new: Memory, shown: Sequence[tuple[Memory, f
         return "merges into text that gives orders"
     old, fresh, both = read(shown[answer.target - 1][0].content), read(new.content), read(merged)
     wanted = old.content | fresh.content
-    if not fresh.numbers <= both.numbers or len(wanted & both.content) < MERGED_KEEPS * len(wanted):
+    if (
+        not fresh.numbers | old.numbers <= both.numbers
+        or not fresh.names | old.names <= both.names
+        or len(wanted & both.content) < MERGED_KEEPS * len(wanted)
+    ):
         return "merges into a text that loses part of what was said"
     return ""
 
@@ -108,7 +113,7 @@ def _carried_out(
         return Decision(Outcome.ADDED, None, reason, None, similar, Relation.RELATED, by)
     old = shown[answer.target - 1][0]
     if answer.operation == "NOOP":
-        return Decision(Outcome.SKIPPED, old, reason, None, similar, Relation.DUPLICATE, by)
+        return replace(repeat(new, old, similar), by=by)
     guarded = outranked(new, old)
     if guarded:
         return Decision(Outcome.NEEDS_REVIEW, old, guarded, None, similar, Relation.CONFLICT, by)

@@ -52,6 +52,8 @@ class FactDraft:
     tags: tuple[Tag, ...] = ()
     importance: float = 0.5
     confidence: float = 0.9
+    doubt: str = ""
+    """The word for which the gate assessed it lower; "" where the confidence was claimed."""
     visibility: Visibility = Visibility.PROJECT
     citations: tuple[Citation, ...] = ()
     replaces: str | None = None
@@ -110,6 +112,7 @@ class FactWriter:
             caller=actor.caller,
             visibility=draft.visibility,
             quoted=draft.quoted,
+            doubt=draft.doubt,
         )
         if verdict.status is None:
             return WriteOutcome(
@@ -167,6 +170,7 @@ class FactWriter:
         """Count a repeat as one more use of what is known; another origin also raises its confidence."""
         at = self._records.clock.now()
         confidence = gate.corroborated(known.confidence, known.origin, draft.confidence, draft.origin)
+        priority = merged_priority(known.priority)
         status = known.status
         if status is Status.PENDING and may(Deed.ACCEPT, actor.caller):
             status = Status.ACTIVE
@@ -180,7 +184,7 @@ class FactWriter:
         )
         receipt = Receipt(request.key, request.fingerprint, outcome_to(outcome)) if request else None
         if confidence == known.confidence and status is known.status:
-            self._records.touch(known, at=at, receipt=receipt)
+            self._records.touch(known, at=at, receipt=receipt, priority=priority)
             return outcome
         step = revise(
             known,
@@ -189,6 +193,7 @@ class FactWriter:
             reason="corroborated by another origin",
             written_in=actor.scope.conversation,
             confidence=confidence,
+            priority=priority,
             corroborated_at=at,
             status=status,
         )
@@ -204,8 +209,8 @@ class FactWriter:
     def _carry_out(self, write: _Write, decision: Decision) -> WriteOutcome:
         memory, target, outcome = write.entry.memory, decision.target, decision.outcome
         similar = tuple(decision.similar[:SIMILAR_SHOWN])
-        if target is not None and memory.status is Status.PENDING and outcome in (Outcome.SUPERSEDED, Outcome.UPDATED):
-            # What itself waits for a human cannot displace what stands.
+        if target is not None and memory.status is Status.PENDING and outcome is not Outcome.SKIPPED:
+            # What itself waits for a human can neither displace nor dispute what stands.
             return self._add(write, Outcome.PENDING, similar, target_id=target.id)
         match outcome:
             case Outcome.SKIPPED if target is not None and decision.relation is Relation.CONFLICT:

@@ -104,14 +104,14 @@ def _stemmer() -> Any:
 
 
 @lru_cache(maxsize=_STEM_CACHE)
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
     return str(_stemmer().stemWord(BASE_FORMS.get(word, word))) if word.isalpha() and word.isascii() else word
 
 
 def _word(raw: str) -> Iterator[str]:
     lower = _POSSESSIVE.sub("", raw.lower())
     if lower and lower not in STOP_WORDS:
-        yield _stem(lower)
+        yield stem(lower)
 
 
 def _parts(raw: str) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """The confidence gate of L3: a claim counts only as far as its origin carries.
 
 A model's own confidence is not evidence. The claim is capped by who makes it, and only somebody else saying the same
-raises what is stored. Thresholds follow the strategy document, section 2 (L3): >= 0.9 active, 0.7 to 0.9 pending,
-below rejected. The gate acts when writing; confidence that decays later never archives anything.
+raises what is stored. Where nobody claims anything, the words decide: a statement that doubts itself starts below the
+threshold, half way to what is turned away. Thresholds follow the strategy document, section 2 (L3): >= 0.9 active, 0.7
+to 0.9 pending, below rejected. The gate acts when writing; confidence that decays later never archives anything.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from memory_anchor.activation import first_priority
+from memory_anchor.language.hedging import hedge
 from memory_anchor.model import TRUST_OF_ORIGIN, Caller, Layer, Memory, Origin, Status, Trust, Usage, Visibility
 from memory_anchor.rights import Deed, refusal
 
@@ -22,6 +24,10 @@ CAPS: Mapping[str, float] = {
     "document": 0.69,
     "system": 1.0,
 }
+
+
+UNCLAIMED = 0.9
+"""The confidence of a plain statement that came without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +50,26 @@ class Gate:
         name = "extracted_quoted" if origin is Origin.EXTRACTED and quoted else origin.value
         return self.caps[name]
 
+    def assessed(self, text: str) -> tuple[float, str]:
+        """Return the claim of a text that came without one, and the word by which it doubts itself ("" for none)."""
+        doubt = hedge(text)
+        return (round((self.active + self.pending) / 2, 3), doubt) if doubt else (UNCLAIMED, "")
+
     def judge(
-        self, claim: float, *, origin: Origin, caller: Caller, visibility: Visibility, quoted: bool = False
+        self,
+        claim: float,
+        *,
+        origin: Origin,
+        caller: Caller,
+        visibility: Visibility,
+        quoted: bool = False,
+        doubt: str = "",
     ) -> Verdict:
-        """Return what becomes of a claim of `claim` (0 to 1)."""
+        """Return what becomes of a claim of `claim` (0 to 1). doubt: the word that `assessed` found, for the reason."""
         cap = self.cap(origin, quoted=quoted)
         confidence = min(claim, cap)
         capped = f" (claimed {claim:g}, capped at {cap:g} for {origin.value})" if claim > cap else ""
+        capped += f' (assessed: it says "{doubt}")' if doubt else ""
         if confidence < self.pending:
             return Verdict(
                 None, confidence, f"confidence {confidence:g}{capped} is below {self.pending:g}, so nothing was stored"

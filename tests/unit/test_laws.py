@@ -92,9 +92,10 @@ def everything(core: Core, anchor: MemoryAnchor) -> dict[str, Any]:
 
 
 def view(core: Core) -> dict[str, Any]:
-    """What stands: every memory that is not archived, by what it says."""
+    """What stands: every memory that is not archived, by what it says; a repeat raises priority as it counts a use."""
     standing = everything(core, door(core, "reader")).values()
-    return {memory.id: meaning_of(memory) for memory in standing if memory.status is not Status.ARCHIVED}
+    said = {memory.id: meaning_of(memory) for memory in standing if memory.status is not Status.ARCHIVED}
+    return {name: {**memory, "priority": None} for name, memory in said.items()}
 
 
 @FEW

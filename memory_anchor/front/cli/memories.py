@@ -108,7 +108,7 @@ def add(
     layer: Annotated[str | None, typer.Option()] = None,
     tag: Annotated[Many, typer.Option()] = None,
     importance: Annotated[float, typer.Option(help="0 to 1.")] = 0.5,
-    confidence: Annotated[float, typer.Option(help="0 to 1.")] = 0.9,
+    confidence: Annotated[float | None, typer.Option(help="0 to 1; default: by its words.")] = None,
     visibility: Annotated[str | None, typer.Option()] = None,
     file: Annotated[Many, typer.Option(help="path or path:10-20; repeatable.")] = None,
     replaces: Annotated[str | None, typer.Option(metavar="ID")] = None,

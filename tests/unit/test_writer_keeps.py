@@ -1,0 +1,161 @@
+"""The writer throws away nothing: `skipped` needs a proof, and what doubts itself waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory_anchor.anchor import MemoryAnchor
+from memory_anchor.core import Core
+from memory_anchor.curation import Curation
+from memory_anchor.language.coverage import contains, covers, words
+from memory_anchor.language.hedging import hedge
+from memory_anchor.model import Outcome, Status
+
+DATA = Path(__file__).parent.parent.parent / "scripts" / "data"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("The limit is 100 a minute and 5 a key.", "The limit is 100 a minute."),
+        ("Use pnpm, never npm.", "Use pnpm."),
+        ("Ana is the product owner.", "The product owner is Ana."),
+        ("安娜是产品负责人。", "产品负责人是安娜。"),
+        ("Anna has a cat. Anna has a dog.", "Anna has a dog."),
+        ("用户对花生过敏，严重时需要用肾上腺素笔。", "用户对花生过敏。"),
+    ],
+)
+def test_what_runs_through_a_stored_text_is_nothing_new(old: str, new: str) -> None:
+    """Rule: skipped where words, numbers, names and denials are covered."""
+    assert covers(old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Never use tabs.", "Use tabs."),
+        ("Use tabs.", "Never use tabs."),
+        ("User likes dogs and hates cats.", "User likes cats."),
+        ("用户喜欢狗，讨厌猫。", "用户喜欢猫。"),
+        ("Anna reports to Tom.", "Tom reports to Anna."),
+        ("小王管小李。", "小李管小王。"),
+        ("User prefers tabs over spaces.", "User prefers spaces over tabs."),
+        ("The limit is 100.", "The limit is 1000."),
+        ("It is -5 outside.", "It is 5 outside."),
+        ("Values must be >= 3.", "Values must be <= 3."),
+        ("User used to work at Bosch.", "User work at Bosch."),
+        ("如果下雨，用户坐地铁。", "用户坐地铁。"),
+        ("The API accepts XML no longer.", "The API accepts XML."),
+        ("Anna is allergic to peanuts.", "Anna is allergic to peanuts; give her the pen at once."),
+        ("用户不喝咖啡。", "用户喝咖啡。"),
+        ("It is written in C.", "It is written in C++."),
+    ],
+)
+def test_what_is_not_proven_to_be_covered_is_kept(old: str, new: str) -> None:
+    """Rule: a denial, an order of words, a sign, a condition or one more word is something new."""
+    assert not covers(old, new)
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_a_covered_text_has_no_word_of_its_own(old: str, new: str) -> None:
+    """Rule: whatever the texts, `covers` never holds where a word is missing."""
+    if covers(old, new):
+        assert words(new) <= words(old)
+    if contains(new, old):
+        assert words(old) <= words(new)
+
+
+def _pairs(kind: str) -> list[tuple[str, str]]:
+    lines = (DATA / "writer_pairs.tsv").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("\t") for line in lines if not line.startswith("#")]
+    return [(first, second) for _, name, first, second in rows if name == kind]
+
+
+@pytest.mark.parametrize(("first", "second"), _pairs("enrich")[::4])
+def test_an_enrichment_is_kept(anchor: MemoryAnchor, first: str, second: str) -> None:
+    """Rule: what says all of a known fact and more is never answered with "nothing new"."""
+    known = anchor.save_memory(first)
+
+    told = anchor.save_memory(second)
+
+    assert told.outcome in (Outcome.UPDATED, Outcome.ADDED)
+    assert second in [memory.content for memory in Curation(anchor).listing()]
+    assert first in [version.content for version in anchor.history(str(known.id))]
+
+
+def test_two_wordings_of_one_thing_both_stand(anchor: MemoryAnchor) -> None:
+    """Rule: a repeat in other words loses no word of either, and said once more it is nothing new."""
+    first = anchor.save_memory("The deploy key is rotated every 60 days.")
+    second = "Every 60 days the key for the deploy is rotated."
+
+    told = anchor.save_memory(second)
+    again = anchor.save_memory(second)
+
+    if told.outcome is Outcome.UPDATED:
+        (memory,) = Curation(anchor).listing()
+        assert words(second) | words("The deploy key is rotated every 60 days.") <= words(memory.content)
+        assert (again.outcome, again.id) == (Outcome.SKIPPED, first.id)
+    else:
+        assert told.outcome is Outcome.ADDED
+
+
+def test_an_exact_repeat_raises_priority_by_ten_up_to_two_hundred(anchor: MemoryAnchor, core: Core) -> None:
+    """Rule: repeats raise priority by 10, bounded at 200."""
+    first = anchor.save_memory("Tabs, not spaces")
+    for _ in range(2):
+        anchor.save_memory("Tabs, not spaces")
+    assert core.services.records.read(str(first.id), None).priority == 70
+
+    for _ in range(20):
+        anchor.save_memory("Tabs, not spaces")
+    assert core.services.records.read(str(first.id), None).priority == 200
+
+
+def _hedges() -> list[tuple[str, str]]:
+    lines = (DATA / "writer_hedges.tsv").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("\t") for line in lines if line.startswith("dev")]
+    return [(kind, text) for _, kind, text in rows]
+
+
+@pytest.mark.parametrize(("kind", "text"), _hedges())
+def test_a_hedge_is_told_from_a_plain_statement(kind: str, text: str) -> None:
+    """Rule assess: a word of doubt or a question, outside of quotes, code and names."""
+    assert bool(hedge(text)) is (kind == "hedge")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("Maybe the port is 8080", "Maybe"), ("端口可能是8080", "可能"), ("Is the port 8080?", "?")],
+)
+def test_a_fact_that_doubts_itself_waits_and_the_reason_says_why(anchor: MemoryAnchor, text: str, word: str) -> None:
+    """Rule assess: without a confidence it starts below the threshold; with one the claim counts."""
+    told = anchor.save_memory(text)
+
+    assert (told.outcome, told.status) == (Outcome.PENDING, Status.PENDING)
+    assert f'"{word}"' in told.reason
+    assert anchor.save_memory(f"{text} indeed", confidence=0.95).outcome is not Outcome.PENDING
+    assert anchor.save_memory("The mailer listens on 25").status is Status.ACTIVE
+
+
+def test_a_promoted_event_that_hedges_waits_too(anchor: MemoryAnchor) -> None:
+    """Rule assess: promotion passes the same gate."""
+    event = anchor.log_event("I think the leak comes from the image loader")
+
+    told = anchor.promote(event.id)
+
+    assert told.outcome is Outcome.PENDING
+    assert "I think" in told.reason
+
+
+def test_what_waits_disputes_nothing(anchor: MemoryAnchor) -> None:
+    """Rule: a guess that contradicts a fact is named beside it and leaves it undisputed."""
+    known = anchor.save_memory("The default timeout of the client is 30 seconds")
+
+    told = anchor.save_memory("Maybe the default timeout of the client is 60 seconds")
+
+    assert (told.outcome, told.target_id) == (Outcome.PENDING, known.id)
+    assert anchor.get(known.id).status is Status.ACTIVE
