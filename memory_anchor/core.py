@@ -6,6 +6,7 @@ adapter stands behind which port is `app`'s business.
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import threading
 import time
@@ -62,6 +63,7 @@ from memory_anchor.model import (
     point_id,
 )
 from memory_anchor.ports import Clock, Embedder, Entry, LanguageModel, MemoryStore, Reranker, Snapshot
+from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.assembling import Ranked, snippet
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.embedding import awaited_text
@@ -102,6 +104,13 @@ PRELOADED = "memory"
 """Embedded to load the model."""
 STOP_WAIT_S = 10.0
 NAME_SHOWN = 80
+
+
+def _release() -> str:
+    try:
+        return importlib.metadata.version("memory-anchor")
+    except importlib.metadata.PackageNotFoundError:  # run from its source
+        return ""
 
 
 class Core:
@@ -146,7 +155,8 @@ class Core:
         self._challenges = Challenges(new_token)
         self._circuit = Circuit(time.monotonic)
         self.foreground = RequestGate(time.monotonic)
-        self.nearness = Nearness(local or embedder, self._wake.set)
+        self.quarantine = Quarantine(data_dir, release=_release(), run=ids.new())
+        self.nearness = Nearness(local or embedder, self._wake.set, self.quarantine)
         tags = TagNeighbours(lambda: load_state(data_dir / "jobs", TAG_STATE))
         activation = options.activation(settings)
         searcher = Searcher(
@@ -160,6 +170,7 @@ class Core:
             tags=tags,
             stand_aside=self.foreground.let_pass,
             snapshot=snapshot,
+            quarantine=self.quarantine,
             **options.searching(settings.retrieval),
         )
         records = Records(
@@ -305,7 +316,7 @@ class Core:
                     min_interval_s=settings.constitution.min_interval_s,
                     distinct_approvers=settings.constitution.distinct_approvers,
                 ),
-                operations=OperationalKnowledge(Path(root) if root else None, self.nearness.of),
+                operations=OperationalKnowledge(Path(root) if root else None, self.nearness.of, self.quarantine),
                 sources=FreshnessChecker(WorkingTree(Path(root))) if root else None,
             )
             self._rooms[(project_id, root)] = (stamp, room)
@@ -406,6 +417,7 @@ class Core:
         self.services.searcher.keep()
         self.services.store.flush()
         self.services.store.close()
+        self.quarantine.close()
 
     def forget_tags(self) -> None:
         """Forget which tags occur together until the job counts them anew: tags of what was erased must not stay."""

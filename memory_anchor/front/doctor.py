@@ -21,6 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from memory_anchor import quarantine
 from memory_anchor.adapters.system import SystemClock
 from memory_anchor.errors import (
     TABLE,
@@ -104,7 +105,8 @@ def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator
     yield _human_key(data_dir)
     if settings is not None:  # what they rest on is told above, and no backup mends a setting
         yield _constitution(data_dir)
-    yield from _operations()
+    yield from (Check("set aside", "warning", told, fix) for told, fix in quarantine.findings(data_dir))
+    yield from _operations(data_dir)
     yield from _clients(env)
 
 
@@ -556,14 +558,15 @@ def _who_told(schema: IdentitySchema, data_dir: Path) -> str:
     )
 
 
-def _operations() -> Iterator[Check]:
+def _operations(data_dir: Path) -> Iterator[Check]:
     """Yield each file of `.ai/operations` that is left out, or that all of them are read."""
     from memory_anchor.adapters.projects import place_of
     from memory_anchor.front.cli.link import preamble
     from memory_anchor.layers.operational_knowledge import FOLDER, OperationalKnowledge
 
     here = preamble().project_dir
-    operations = OperationalKnowledge(Path(place_of(Path(here)).root) if here else None)
+    left = quarantine.Quarantine(known=quarantine.record_of(data_dir))
+    operations = OperationalKnowledge(Path(place_of(Path(here)).root) if here else None, quarantine=left)
     left_out = operations.problems()
     for problem in left_out:
         yield Check("operations", "warning", problem, "mend that file, or take it out of the folder")

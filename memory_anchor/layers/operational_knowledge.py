@@ -25,6 +25,7 @@ from memory_anchor.beneath import Seen
 from memory_anchor.errors import NotFound
 from memory_anchor.language.terms import is_chinese, terms
 from memory_anchor.model import OperationPassage
+from memory_anchor.quarantine import DEATHS, Quarantine
 
 FOLDER = PurePosixPath(".ai/operations")
 SUFFIXES = frozenset({".md", ".markdown", ".yaml", ".yml", ".json", ".txt"})
@@ -103,7 +104,10 @@ class _File:
 
 
 class OperationalKnowledge:
-    def __init__(self, project_dir: Path | None, meaning: TextEmbedder | None = None) -> None:
+    def __init__(
+        self, project_dir: Path | None, meaning: TextEmbedder | None = None, quarantine: Quarantine | None = None
+    ) -> None:
+        self._quarantine = quarantine or Quarantine()
         self._root = project_dir
         self._meaning = meaning
         self._lock = threading.Lock()
@@ -202,8 +206,7 @@ class OperationalKnowledge:
             wrong.append(f"{FOLDER} holds more than {NAMES_MAX} names; the others are left out")
         return [seen for seen in found if seen.wrong or PurePosixPath(seen.ref).suffix.lower() in SUFFIXES]
 
-    @staticmethod
-    def _read(root: Path, seen: Seen) -> _File:
+    def _read(self, root: Path, seen: Seen) -> _File:
         try:
             content = beneath.read(root, seen.ref, most_bytes=FILE_BYTES_MAX)
         except OSError as error:
@@ -216,7 +219,10 @@ class OperationalKnowledge:
             return _File(seen, wrong=f"byte {error.start} is not UTF-8; save it as UTF-8")
         if "\0" in text:
             return _File(seen, wrong="it is binary")
-        return _File(seen, text, tuple(_cut(seen.ref, text)))
+        if self._quarantine.is_aside(text):
+            return _File(seen, wrong=f"the engine ended {DEATHS} times while it read it")
+        with self._quarantine.reading({ascii(seen.ref)[1:-1]: text}):
+            return _File(seen, text, tuple(_cut(seen.ref, text)))
 
 
 def _misfit(seen: Seen, files: int, room: int) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.model import FOUND_STATES, Memory, Status
 from memory_anchor.ports import DENSE
+from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.embedding import document_rows
 from memory_anchor.recall.request import SEARCHED
 from memory_anchor.where import HasVector, OneOf, Where
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 BATCH = 8
 """Memories embedded between two writes to the store."""
+
+
+def named(memory: Memory) -> str:
+    """Return what a memory is called where it is set aside."""
+    return f"memory {memory.id}"
 
 
 class EmbeddingQueue:
@@ -34,7 +40,9 @@ class EmbeddingQueue:
         on_rows: Callable[[Mapping[str, Matrix]], None],
         *,
         using: str = DENSE,
+        quarantine: Quarantine | None = None,
     ) -> None:
+        self._quarantine = quarantine or Quarantine()
         self._store, self._embedder, self._on_rows, self._using = store, embedder, on_rows, using
         self._waiting: deque[tuple[str, str]] = deque()
         self._lock = threading.Lock()
@@ -62,9 +70,10 @@ class EmbeddingQueue:
             batch = self._batch(taken, min(BATCH, limit - done))
             if not batch:
                 break
-            for collection, memories in batch.items():
+            for collection, memories in batch:
                 try:
-                    rows = document_rows(by or self._embedder, memories, whole=True)
+                    with self._quarantine.reading({named(memory): memory.content for memory in memories}, step="embed"):
+                        rows = document_rows(by or self._embedder, memories, whole=True)
                 except MemoryAnchorError:
                     self._waiting.extendleft(reversed(taken))
                     raise
@@ -78,18 +87,18 @@ class EmbeddingQueue:
         with self._lock:
             return [self._waiting.popleft() for _ in range(min(size, len(self._waiting)))]
 
-    def _batch(self, taken: list[tuple[str, str]], size: int) -> dict[str, list[Memory]]:
-        batch: dict[str, list[Memory]] = {}
+    def _batch(self, taken: list[tuple[str, str]], size: int) -> list[tuple[str, list[Memory]]]:
+        batch: list[tuple[str, list[Memory]]] = []
         for layer in SEARCHED:
             if taken:
                 points = [point for collection, point in taken if collection == layer.value]
                 found = [entry.memory for entry in self._store.get(layer.value, points)]
             else:
+                most = size + self._quarantine.aside()  # those keep being found
                 found = self._store.find(
-                    layer.value, self._without_row(), limit=size, order_by="recorded_at", descending=True
+                    layer.value, self._without_row(), limit=most, order_by="recorded_at", descending=True
                 )
-            if found:
-                batch[layer.value] = found
+            batch += [(layer.value, group) for group in self._quarantine.apart(found, lambda memory: memory.content)]
         return batch
 
     def _without_row(self) -> Where:

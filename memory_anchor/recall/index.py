@@ -17,8 +17,9 @@ import numpy as np
 from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.model import FOUND_STATES, Memory, Status
-from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry
-from memory_anchor.recall.backlog import EmbeddingQueue
+from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
+from memory_anchor.quarantine import Quarantine
+from memory_anchor.recall.backlog import EmbeddingQueue, named
 from memory_anchor.recall.embedding import awaited_text, is_long
 from memory_anchor.recall.mirror import Mirror
 from memory_anchor.recall.request import SEARCHED
@@ -44,6 +45,10 @@ CURRENT = Where(all_of=(OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.va
 """What the mirror holds."""
 
 
+def _content(entry: Entry) -> str:
+    return entry.memory.content
+
+
 class Index:
     """Thread-safe; embedding and the store run outside its lock. snapshot: where the mirror lies between processes."""
 
@@ -53,8 +58,10 @@ class Index:
         meaning: QueryEmbedder,
         stand_aside: Callable[[], None],
         snapshot: Snapshot | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self._store, self._meaning, self._stand_aside = store, meaning, stand_aside
+        self._quarantine = quarantine or Quarantine()
         self._snapshot = snapshot
         self._mirror = Mirror(meaning.identities)
         self._lock = threading.RLock()
@@ -64,7 +71,7 @@ class Index:
         self._written_meanwhile: set[str] | None = None
         self._counted: dict[str, tuple[int, int]] = {}
         self._backlogs = {
-            name: EmbeddingQueue(store, one, partial(self._embedded, name), using=name)
+            name: EmbeddingQueue(store, one, partial(self._embedded, name), using=name, quarantine=self._quarantine)
             for name, one in meaning.embedders.items()
         }
 
@@ -75,15 +82,19 @@ class Index:
 
         embed: wait for a row, as facts do; a text of more than `AWAITED_TOKENS` gets it behind all the same.
         """
-        own = embedded_text(memory)
-        found = self._meaning.written(own) if embed and awaited_text(own) == own else None
-        return Entry(memory, dict([found]) if found else {}, searched_words(memory))
+        if self._quarantine.is_aside(memory.content):  # stored all the same, and read by its id alone
+            self._quarantine.rename(memory.content, named(memory))
+            return Entry(memory, {}, SparseVector((), ()))
+        with self._quarantine.reading({named(memory): memory.content}):
+            own = embedded_text(memory)
+            found = self._meaning.written(own) if embed and awaited_text(own) == own else None
+            return Entry(memory, dict([found]) if found else {}, searched_words(memory))
 
     def note_written(self, written: Memory | Entry) -> None:
         """Take a stored version into account at once: cached answers go, words count, a missing row is queued."""
         entry = written if isinstance(written, Entry) else Entry(written)
         memory, collection = entry.memory, entry.memory.layer.value
-        if collection not in (layer.value for layer in SEARCHED):
+        if collection not in (layer.value for layer in SEARCHED) or self._quarantine.is_aside(memory.content):
             return
         with self._lock:
             self._generation += 1
@@ -146,7 +157,10 @@ class Index:
             if self._mirror.era != era:
                 return False
             newer = self._written_meanwhile or set()
-            self._mirror.add_all({p: e for p, e in entries.items() if p not in newer}, collection)
+            fresh = [entry for point, entry in entries.items() if point not in newer]
+            for group in self._quarantine.apart(fresh, _content):
+                with self._quarantine.reading({named(entry.memory): _content(entry) for entry in group}):
+                    self._mirror.add_all({entry.memory.point_id: entry for entry in group}, collection)
             self._mirror.sign()
         return True
 
@@ -300,6 +314,7 @@ class Index:
         for layer in SEARCHED if missing else ():
             wanted = [point for point in missing if points[point] == layer.value]
             entries = self._store.get(layer.value, wanted, with_vectors=True)
-            with self._lock:
-                mirror.add_all({entry.memory.point_id: entry for entry in entries}, layer.value)
+            for group in self._quarantine.apart(entries, _content):
+                with self._quarantine.reading({named(entry.memory): _content(entry) for entry in group}), self._lock:
+                    mirror.add_all({entry.memory.point_id: entry for entry in group}, layer.value)
         return mirror

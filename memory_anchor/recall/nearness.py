@@ -16,6 +16,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from memory_anchor.errors import Unavailable
+from memory_anchor.quarantine import Quarantine, text_key
 from memory_anchor.recall.centring import Centring, script_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ WAITING_MAX = 2_000
 class Nearness:
     """Thread-safe. on_waiting: called when texts wait to be embedded. embedder None: everything is far."""
 
-    def __init__(self, embedder: Embedder | None, on_waiting: Callable[[], None]) -> None:
+    def __init__(
+        self, embedder: Embedder | None, on_waiting: Callable[[], None], quarantine: Quarantine | None = None
+    ) -> None:
+        self._quarantine = quarantine or Quarantine()
         self._embedder = embedder
         self._on_waiting = on_waiting
         self._centring = Centring(embedder.identity) if embedder else None
@@ -83,8 +87,11 @@ class Nearness:
 
     def _embed(self, texts: Sequence[str]) -> dict[str, Matrix]:
         """Return each text's row, made now and kept. Raises Unavailable."""
-        rows = self.rows(texts)
-        made = {} if rows is None else dict(zip(texts, rows, strict=True))
+        made: dict[str, Matrix] = {}
+        for group in self._quarantine.apart(texts, str):
+            with self._quarantine.reading({f"a passage of {text_key(text)[:8]}": text for text in group}):
+                rows = self.rows(group)
+            made |= {} if rows is None else dict(zip(group, rows, strict=True))
         with self._lock:
             self._rows.update(made)
             for text in made:

@@ -28,6 +28,7 @@ from memory_anchor.language.timewords import TimeWords
 from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
+from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall import candidates, ranking, scoring
 from memory_anchor.recall.assembling import Ranked, folded, prior, snippet
 from memory_anchor.recall.centring import script_of
@@ -116,9 +117,10 @@ class Searcher(Index):
         tags: TagNeighbours | None = None,
         stand_aside: Callable[[], None] = lambda: None,
         snapshot: Snapshot | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         self._tags = tags or TagNeighbours()
-        super().__init__(store, QueryEmbedder(embedder, local=local, prompt=prompt), stand_aside, snapshot)
+        super().__init__(store, QueryEmbedder(embedder, local=local, prompt=prompt), stand_aside, snapshot, quarantine)
         self._clock = clock
         self._lens, self._reranker, self._rerank_deadline_s = lens, reranker, rerank_deadline_s
         self._weights, self._activation = weights or RankingWeights(), activation

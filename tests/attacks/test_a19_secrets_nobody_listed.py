@@ -40,7 +40,7 @@ def test_a_second_unseen_set_is_mostly_found() -> None:
     assert len(left) <= 0.1 * len(cases), sorted(set(left))
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("secrets_dev.tsv", 0.98), ("secrets_blind.tsv", 0.93)])
+@pytest.mark.parametrize(("name", "wanted"), [("secrets_dev.tsv", 0.98), ("secrets_blind.tsv", 0.94)])
 def test_providers_chosen_before_the_rules_were_read_are_mostly_found(name: str, wanted: float) -> None:
     """Attack A19: 60 and 61 kinds, two carriers each. First .942 and .925; the misses of the second were never read."""
     cases = [case for seed in range(3) for case in planted(FRESH.with_name(name), seed=seed)]
@@ -48,9 +48,9 @@ def test_providers_chosen_before_the_rules_were_read_are_mostly_found(name: str,
     assert len(left) <= (1 - wanted) * len(cases)
 
 
-@pytest.mark.parametrize(("half", "wanted"), [("dev", 0.95), ("test", 0.9)])
+@pytest.mark.parametrize(("half", "wanted"), [("dev", 0.95), ("test", 0.95), ("blind", 0.95)])
 def test_kinds_of_public_documents_in_carriers_of_their_own_are_mostly_found(half: str, wanted: float) -> None:
-    """Attack A19: 58 kinds and 20 carriers a half, and 30 texts of what people choose. First .837 and .855."""
+    """Attack A19: 58 kinds and 20 carriers a half, and 30 texts of what people choose. First .845, .858, .926."""
     cases = [case for seed in range(2) for case in crossed(half, seed=seed)]
     assert sum(case.leaks(redact(case.text).text) for case in cases) <= (1 - wanted) * len(cases)
 

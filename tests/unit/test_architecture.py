@@ -15,7 +15,17 @@ LINES_MAX = 600
 BASE = frozenset(
     {
         *("model", "where", "ports", "errors", "versions", "files", "settings", "activation", "hashing"),
-        *("beneath", "bounded_yaml", "repeats", "durability", "foreground", "switches", "terminal", "rights"),
+        *(
+            "beneath",
+            "bounded_yaml",
+            "repeats",
+            "durability",
+            "foreground",
+            "switches",
+            "terminal",
+            "rights",
+            "quarantine",
+        ),
     }
 )
 """The last group: imports nothing of ours but itself."""
@@ -55,7 +65,7 @@ BUDGETS: dict[str, int] = {
     "adapters": 5885,
     "language": 5159,
     "runtime": 3770,
-    "recall": 3835,
+    "recall": 3858,
     "identity": 3065,
     "upkeep": 2937,
     "ingest": 2872,
@@ -63,7 +73,7 @@ BUDGETS: dict[str, int] = {
     "context": 2120,
     "evaluation": 1500,
     "layers": 1134,
-    "core": 590,
+    "core": 597,
     "model": 560,
     "settings": 520,
     "writes": 510,
@@ -82,6 +92,7 @@ BUDGETS: dict[str, int] = {
     "durability": 190,
     "testing": 170,
     "observation": 160,
+    "quarantine": 200,
     "versions": 150,
     "where": 120,
     "terminal": 100,

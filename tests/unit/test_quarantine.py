@@ -1,0 +1,95 @@
+"""Texts over which a process died are set aside (attack A9): the counting, without a process that dies."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.quarantine import FOLDER, MARKER, RECORD, Quarantine, Suspect, record_of, text_key
+
+COST_S = 0.001
+
+
+def died(folder: Path, *texts: str, name: str = "1-1") -> None:
+    """Leave what a process leaves that dies while it reads these texts."""
+    (folder / FOLDER).mkdir(exist_ok=True)
+    marked = {"step": "", "texts": {text_key(text): f"memory {text}" for text in texts}}
+    (folder / FOLDER / f"{name}{MARKER}").write_text(json.dumps(marked))
+
+
+def test_a_text_that_was_alone_at_two_deaths_is_aside(tmp_path: Path) -> None:
+    """Attack A9: one death is none's fault; the second sets it aside, by a name that tells nothing of it."""
+    died(tmp_path, "poison")
+    assert not Quarantine(tmp_path).is_aside("poison")
+    died(tmp_path, "poison", name="2-1")
+    assert Quarantine(tmp_path).is_aside("poison")
+    assert list(record_of(tmp_path).values()) == [Suspect("memory poison", 2, "")]
+    assert list((tmp_path / FOLDER).iterdir()) == [tmp_path / FOLDER / RECORD]
+
+
+def test_of_a_batch_nothing_is_aside_before_it_was_alone(tmp_path: Path) -> None:
+    """Attack A9: after a death in a batch each is taken alone; the other seven come through and are free."""
+    for number in range(3):
+        died(tmp_path, "a", "b", "poison", name=str(number))
+    quarantine = Quarantine(tmp_path)
+    assert quarantine.aside() == 0
+    assert quarantine.apart(["a", "fine", "b", "poison"], str) == [["fine"], ["a"], ["b"], ["poison"]]
+    for text in ("a", "b"):
+        with quarantine.reading({text: text}):
+            pass
+    died(tmp_path, "poison", name="next")
+    after = Quarantine(tmp_path)
+    assert after.apart(["a", "b", "poison"], str) == [["a", "b"]]
+
+
+def test_another_step_clears_nobody(tmp_path: Path) -> None:
+    """Attack A9: what kills when it is embedded is read without harm before, at every start."""
+    died(tmp_path, "poison")
+    with (quarantine := Quarantine(tmp_path)).reading({"poison": "poison"}, step="embed"):
+        pass
+    assert record_of(tmp_path) and quarantine.apart(["fine", "poison"], str) == [["fine"], ["poison"]]
+
+
+def test_an_error_an_orderly_end_and_a_cut_marker_are_no_death(tmp_path: Path) -> None:
+    """Attack A9: only a process that is gone leaves its marker."""
+    quarantine = Quarantine(tmp_path)
+    with pytest.raises(ValueError, match="told"), quarantine.reading({"x": "text"}):
+        raise ValueError("told")
+    left = quarantine.reading({"x": "text"})
+    left.__enter__()
+    quarantine.close()
+    (tmp_path / FOLDER / f"cut{MARKER}").write_text('{"ab')
+    assert Quarantine(tmp_path).apart(["text"], str) == [["text"]]
+    assert record_of(tmp_path) == {}
+
+
+def test_a_marker_is_counted_once_also_where_the_count_is_cut_off(tmp_path: Path) -> None:
+    """Attack A9: the record names the markers that it counts; a kill before they go counts none twice."""
+    died(tmp_path, "poison")
+    Quarantine(tmp_path)
+    died(tmp_path, "poison")  # as if the marker had been left lying
+    assert not Quarantine(tmp_path).is_aside("poison")
+
+
+def test_a_new_release_and_a_removed_record_give_another_chance(tmp_path: Path) -> None:
+    """Attack A9: what `doctor` names as the cure, and an upgrade."""
+    for number in range(2):
+        died(tmp_path, "poison", name=str(number))
+    assert Quarantine(tmp_path, release="1").is_aside("poison")
+    assert not Quarantine(tmp_path, release="2").is_aside("poison")
+
+
+def test_marking_costs_less_than_a_millisecond_and_no_folder_costs_nothing(tmp_path: Path) -> None:
+    """Attack A9: CPU time of one save's marker; without a data folder no file is made."""
+    quarantine = Quarantine(tmp_path)
+    begun = time.process_time()
+    for _ in range(100):
+        with quarantine.reading({"m": "text " * 1_000}):
+            pass
+    assert (time.process_time() - begun) / 100 < COST_S
+    with Quarantine().reading({"m": "text"}):
+        pass
+    assert list((tmp_path / FOLDER).iterdir()) == []
