@@ -76,8 +76,8 @@ def main(version: str, folder: Path) -> None:
             "MEMORY_ANCHOR_PROJECT_DIR": str(root / "project"),
             "MEMORY_ANCHOR_SCOPE__PROJECT": PROJECT,
         }
-        ids = _filled(root)
-        told = _told(ids)
+        ids, resent = _filled(root)
+        told = _told(ids) | {"resent": resent}
         archive = folder.absolute() / f"{version}.tar.xz"
         beside = ["--exclude=data/run", "--exclude=data/logs", "--exclude=*.lock"]
         pack = ["tar", "--sparse", "--format=gnu", *beside, "-cf", "-", "-C", str(root), "data", "project"]
@@ -87,9 +87,8 @@ def main(version: str, folder: Path) -> None:
         print(archive.stat().st_size, "bytes")
 
 
-def _filled(root: Path) -> dict[str, list[str]]:
+def _filled(root: Path) -> tuple[dict[str, list[str]], list[dict[str, Any]]]:
     from memory_anchor.app import build_core, settings_of
-    from memory_anchor.curation import Curation
     from memory_anchor.model import Actor, Caller, MemoryType, ProposalAction, Scope
     from memory_anchor.runtime.lock import DirectoryLock
 
@@ -133,14 +132,79 @@ def _filled(root: Path) -> dict[str, list[str]]:
         door.save_memory("Perhaps the tower is 31 metres high", confidence=0.75)
         events = [door.log_event(text, request_id=f"event-{at}").id for at, text in enumerate(EVENTS)]
         door.log_event("A boat passed", ttl_days=3650)
-        Curation(keeper).edit(facts[0], "The lamp of the lighthouse turns once in 15 seconds")
+        keeper.edit(facts[0], "The lamp of the lighthouse turns once in 15 seconds")
         keeper.forget(facts[9])
         door.promote(events[2], content="The lamp stands at the east wall")
         door.set_active("task", "change the bulb")
         core.services.searcher.embed_pending(100)
         core.end_conversation(agent)
         core.services.searcher.embed_pending(100)
-    return {"facts": facts, "events": events, "proposals": [proposal.id, waiting.id]}
+        ids = {
+            "facts": [str(one) for one in facts],
+            "events": [str(one) for one in events],
+            "proposals": [proposal.id, waiting.id],
+        }
+        resent = [answered(core, call) for call in _calls(ids)]
+        core.services.searcher.embed_pending(100)
+    return ids, resent
+
+
+def _calls(ids: dict[str, list[str]]) -> list[dict[str, Any]]:
+    """Return calls as a client sends them, each to be sent again to a later version, which must know it again."""
+    fact, event = ids["facts"], ids["events"]
+    cited = {"files": [".ai/operations/lamp.md:1-3"], "tags": ["lamp", "灯塔"], "key": "The lens"}
+    tools: list[tuple[str, dict[str, Any]]] = [
+        (
+            "save_memory",
+            {"content": "The lens is cleaned every Friday", "type": "workflow", "importance": 0.8, **cited},
+        ),
+        ("save_memory", {"content": "主灯的镜片由 Bob 负责", "visibility": "agent", "confidence": 0.92}),
+        ("save_memory", {"content": "The pier is 80 metres long", "replaces": fact[4], "request_id": "pier-1"}),
+        ("save_memory", {"content": "A ship hooted twice", "type": "note", "request_id": "note-1"}),
+        ("log_event", {"content": "The keeper fell ill", "when": "2026-01-02", "where": "tower", "who": ["Bob"]}),
+        ("log_event", {"content": "夜里下了大雨", "when": "2026-01-03T04:05:06+08:00", "ttl_days": 9000, **cited}),
+        ("log_event", {"content": "The boat came back", "source": "user", "request_id": "boat-1"}),
+        ("promote_to_fact", {"event_id": event[3], "content": "主数据库在二号机房"}),
+        ("set_active_context", {"key": "task", "value": {"lamp": 1}}),
+        ("end_session", {"summary": "Changed the bulb, the horn is open"}),
+        ("forget_memory", {"id": event[6], "reason": "it is long ago"}),
+        ("forget_memory", {"id": event[7]}),
+    ]
+    commands: list[tuple[str, dict[str, Any]]] = [
+        ("add", {"content": "The flag is taken down at dusk", "type": "instruction", "tags": ["flag"]}),
+        ("edit", {"id": fact[1], "content": "灯塔的主灯使用 110 伏电源"}),
+        ("judge", {"id": fact[2], "epistemic": "verified", "shown_by": "https://example.org/runs/7"}),
+        ("pin", {"id": fact[5]}),
+        ("unpin", {"id": fact[5]}),
+        ("forget", {"id": fact[7], "reason": "moved"}),
+        ("restore", {"id": fact[7]}),
+    ]
+    named = [("tool", *one) for one in tools] + [("command", *one) for one in commands]
+    return [
+        {"door": door, "name": name, "arguments": given, "nonce": f"sent-{at}", "conversation": "talk-2"}
+        for at, (door, name, given) in enumerate(named)
+    ]
+
+
+def answered(core: Any, call: dict[str, Any], project_dir: str = "") -> dict[str, Any]:
+    """Return the call with the answer that this version gives."""
+    from memory_anchor.front import calls, tool_calls, tool_specs
+    from memory_anchor.front.callers import actor_from
+    from memory_anchor.runtime.wire import Preamble
+
+    caller = Preamble(
+        client="claude-code",
+        conversation=call["conversation"],
+        project_dir=project_dir or os.environ["MEMORY_ANCHOR_PROJECT_DIR"],
+        zone="Asia/Shanghai",
+        nonce=call["nonce"],
+    )
+    if call["door"] == "command":
+        return {**call, "answer": calls.run(core, caller, call["name"], call["arguments"])}
+    anchor = core.anchor(actor_from(caller, request_id=7))
+    every = tool_specs.callable_tools(read_only=False, available=tool_calls.CALLS)
+    asked = tool_specs.resolve(call["name"], call["arguments"], every)
+    return {**call, "answer": json.loads(tool_calls.run(anchor, *asked))}
 
 
 def _told(ids: dict[str, list[str]]) -> dict[str, Any]:

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tarfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from memory_anchor.app import build_core, settings_of
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.setup import identity
+from memory_anchor.runtime.lock import DirectoryLock
 
 STORES = Path(__file__).resolve().parents[1] / "stores"
+sys.path.insert(0, str(STORES))
+
+from make_store import answered  # noqa: E402 - a script beside the stores
+
 RELEASES = sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz"))
 PASSPHRASE = "lighthouse keeper 37 灯塔"
 MAX_BYTES = 1_000_000
@@ -91,6 +99,23 @@ def test_what_humans_approved_in_each_release_is_still_in_force(told: dict[str, 
     assert waiting == [told["ids"]["proposals"][1]]
 
 
+def test_a_request_that_a_release_answered_gets_that_answer_again(told: dict[str, Any], tmp_path: Path) -> None:
+    """Attack N4: each is known again by what was asked, whatever has become of it since; nothing new is stored."""
+    if not told.get("resent"):
+        pytest.skip("this release kept no list of what was asked")
+    before = memories()
+    data = tmp_path / "data"
+    with (
+        DirectoryLock.acquire(data, role="test") as lock,
+        closing(build_core(settings_of(os.environ), data_dir=data, lock=lock)) as core,
+    ):
+        for call in told["resent"]:
+            if call["name"] != "set_active_context":  # L1 did not outlive that process
+                assert answered(core, call) == call, call["name"]
+
+    assert {(one["id"], one["version"]) for one in memories()} == {(one["id"], one["version"]) for one in before}
+
+
 @pytest.mark.slow
 def test_after_reindex_and_backup_it_is_still_the_same(told: dict[str, Any], tmp_path: Path) -> None:
     """Attack N4: what rewrites a store of a release changes nothing of it."""
@@ -102,5 +127,6 @@ def test_after_reindex_and_backup_it_is_still_the_same(told: dict[str, Any], tmp
         assert json.loads(run("search", query, "--json").stdout)["snippets"][0]["id"] == ids[0]
     for line in told["lines"]:
         if line.get("version") == 2:
-            assert len(json.loads(run("history", line["id"], "--json").stdout)["versions"]) == 2
+            versions = sum(other["id"] == line["id"] for other in told["lines"])
+            assert len(json.loads(run("history", line["id"], "--json").stdout)["versions"]) == versions
     assert run("doctor", "--audit", "--json").exit_code == 0
