@@ -10,49 +10,47 @@ import json
 from collections.abc import Sequence
 from functools import partial
 
-from memory_anchor import inputs
-from memory_anchor.errors import BadInput
 from memory_anchor.hashing import stable_hash
 from memory_anchor.ingest.messages import conversation
 from memory_anchor.ingest.prompts import Style
 from memory_anchor.ingest.remembering import KNOWN_MAX, Extract, Extracted, Remembered, extract_through
 from memory_anchor.language.perspective import Perspective
 from memory_anchor.model import FOUND_STATES, Layer, Memory, Origin, Status, Visibility, WriteMode, audiences
+from memory_anchor.requests import RememberConversation
 from memory_anchor.settings import AgentSettings
 from memory_anchor.where import OneOf, Where
 from memory_anchor.writes import STORED_LAYERS, Writes
 
 
-class Conversations(Writes):
+class Conversations:
+    def __init__(self, writes: Writes) -> None:
+        self._writes = writes
+        self.services, self.room, self.actor = writes.services, writes.room, writes.actor
+
     @property
     def own(self) -> AgentSettings:
         """What the settings say about this agent."""
         return self.room.settings.agents.get(self.actor.scope.agent, AgentSettings())
 
-    def remember_conversation(
-        self, messages: object, *, mode: object = None, only: object = None
-    ) -> tuple[list[Remembered], list[str]]:
+    def remember(self, asked: RememberConversation) -> tuple[list[Remembered], list[str]]:
         """Store what is worth keeping of a conversation; return what became of each part, and notes.
 
-        mode: first-person, ghostwriter or factual (the settings of this agent when left out). only: "user_facts".
+        mode: the settings' of this agent when left out.
         """
-        self.check_writable()
+        self._writes.check_writable()
         for layer in STORED_LAYERS:
-            self.check_usage(layer, Origin.EXTRACTED, Visibility.AGENT)
-        asked = stable_hash("learn", json.dumps([messages, mode, only], sort_keys=True, default=str))
-        known = self._known_first(asked)
-        found, write_mode, notes = self.found_in(messages, mode=mode, only=only, known=known)
+            self._writes.check_usage(layer, Origin.EXTRACTED, Visibility.AGENT)
+        known = self._known_first(stable_hash("learn", json.dumps(asked.asked(), sort_keys=True, default=str)))
+        found, write_mode, notes = self.found_in(asked, known)
         return self.services.rememberer.store(self.actor, found, gate=self.room.gate, mode=write_mode), notes
 
     def found_in(
-        self, messages: object, *, mode: object = None, only: object = None, known: Sequence[Memory] | None = None
+        self, asked: RememberConversation, known: Sequence[Memory] | None = None
     ) -> tuple[Extracted, WriteMode, list[str]]:
-        """Return what `remember_conversation` would store; nothing is written. known: None for what is known now."""
-        turns = conversation(messages)
-        if only is not None and only != "user_facts":
-            raise BadInput(f"only is {str(only)[:40]!r}; allowed is user_facts")
+        """Return what `remember` would store; nothing is written. known: None for what is known now."""
+        turns = conversation(asked.messages)
         own = self.own.extraction
-        write_mode = inputs.choice("mode", mode if mode is not None else own.mode, WriteMode)
+        write_mode = asked.mode or WriteMode(own.mode)
         style = Style(write_mode, Perspective(own.perspective), own.prompt_template)
         extract: Extract | None = None
         notes = []
@@ -69,7 +67,7 @@ class Conversations(Writes):
             notes.append(f"no language model is configured, so rules extracted in factual mode, not {write_mode.value}")
             write_mode = WriteMode.FACTUAL
         before = self._known_here() if known is None else known
-        found = self.services.rememberer.find(turns, before, user_facts_only=only is not None, extract=extract)
+        found = self.services.rememberer.find(turns, before, user_facts_only=asked.only is not None, extract=extract)
         return found, write_mode, [*notes, *found.notes]
 
     def _known_first(self, asked: str) -> list[Memory]:

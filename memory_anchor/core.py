@@ -25,7 +25,6 @@ from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.adapters.working_tree import WorkingTree
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.care.merging import Merges
 from memory_anchor.care.purge import finish_purge
 from memory_anchor.context.assembly import AssembledContext, PromptAssembler
@@ -48,6 +47,7 @@ from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventDraft, EventLog
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import RECORD_COLLECTIONS, Records, audit_record
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import (
     COLLECTIONS,
     FOUND_STATES,
@@ -351,7 +351,7 @@ class Core:
                 now=now,
             )
         except Refused:
-            self.audit.append("human.refused", {"call": call[:NAME_SHOWN]}, by=anchor.author, at=now)
+            self.audit.append("human.refused", {"call": call[:NAME_SHOWN]}, by=anchor.writes.author, at=now)
             raise
         return replace(actor, caller=Caller.HUMAN)
 
@@ -503,7 +503,7 @@ class Core:
         """Return a builder that reads as this caller, in this caller's zone."""
 
         def search(query: str, layers: Sequence[Layer], limit: int) -> SearchAnswer:
-            answer = anchor.search(query, layers=[layer.value for layer in layers], limit=limit)
+            answer: SearchAnswer = anchor.search(query, layers=layers, limit=limit)
             return replace(answer, snippets=tuple(one for one in answer.snippets if not one.weak))
 
         def recent(limit: int) -> Sequence[RetrievedSnippet]:

@@ -6,14 +6,13 @@ run as an agent, and what waits for a human is refused. Approving is therefore o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from memory_anchor import inputs, rights
 from memory_anchor.activation import merged_priority
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import BadInput
 from memory_anchor.hashing import content_hash
 from memory_anchor.layers.records import newest_first, with_receipt
@@ -31,14 +30,20 @@ from memory_anchor.model import (
     audiences,
 )
 from memory_anchor.recall.freshness_order import marked
+from memory_anchor.requests import (
+    AcceptPending,
+    EditMemory,
+    JudgeMemory,
+    ListMemories,
+    RejectPending,
+    ResolveConflict,
+)
 from memory_anchor.rights import Deed
 from memory_anchor.versions import Revision, expired_by, revise
 from memory_anchor.where import Condition, OneOf, Where
+from memory_anchor.writes import Writes
 
-LIST_LIMIT_MAX = 1_000
-RESOLUTIONS = ("keep_new", "keep_old", "merge")
 LIVE = FOUND_STATES | {Status.PENDING.value}
-SEEN_MAX, STAMP_MAX = 50, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,57 +56,40 @@ class ReviewItem:
 
 
 class Curation:
-    def __init__(self, anchor: MemoryAnchor) -> None:
-        self._anchor = anchor
-        self._records = anchor.services.records
+    def __init__(self, writes: Writes) -> None:
+        self._writes = writes
+        self._records = writes.services.records
 
-    def listing(
-        self,
-        *,
-        layer: object = None,
-        type: object = None,
-        status: object = None,
-        tag: object = None,
-        limit: object = 50,
-    ) -> list[Memory]:
+    def listing(self, asked: ListMemories) -> list[Memory]:
         """Return readable memories, newest first; without a status everything but archived and superseded ones."""
-        states = (
-            (inputs.choice("status", status, Status).value,)
-            if status is not None
-            else (Status.ACTIVE.value, Status.DISPUTED.value, Status.PENDING.value)
-        )
-        most = inputs.limit(limit, most=LIST_LIMIT_MAX)
+        live = (Status.ACTIVE.value, Status.DISPUTED.value, Status.PENDING.value)
+        states = (asked.status.value,) if asked.status is not None else live
         conditions: list[Condition] = [
-            OneOf("audience", tuple(sorted(audiences(self._anchor.actor.scope)))),
+            OneOf("audience", tuple(sorted(audiences(self._writes.actor.scope)))),
             OneOf("state", states),
         ]
-        if type is not None:
-            conditions.append(OneOf("type", (inputs.memory_type(type).value,)))
-        if tag is not None:
-            conditions.append(OneOf("tag", (inputs.text("tag", tag, most=inputs.TAG_MAX),)))
-        wanted = (inputs.layer(layer),) if layer is not None else (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
-        gone = (expired_by(self._anchor.services.clock.now()),) if set(states) <= LIVE else ()
+        if asked.type is not None:
+            conditions.append(OneOf("type", (asked.type.value,)))
+        if asked.tag is not None:
+            conditions.append(OneOf("tag", (asked.tag,)))
+        wanted = (asked.layer,) if asked.layer is not None else (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
+        gone = (expired_by(self._writes.services.clock.now()),) if set(states) <= LIVE else ()
         found: list[Memory] = []
         for one in wanted:
             if one.value not in (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value):
                 raise BadInput(f"layer is {one.value!r}; allowed are event_log and verified_fact")
             found += self._records.store.find(
-                one.value, Where(tuple(conditions), gone), limit=most, order_by="recorded_at", descending=True
+                one.value, Where(tuple(conditions), gone), limit=asked.limit, order_by="recorded_at", descending=True
             )
-        return newest_first(found)[:most]
+        return newest_first(found)[: asked.limit]
 
-    def edit(self, memory_id: object, content: object, *, expected_version: object = None) -> WriteOutcome:
+    def edit(self, asked: EditMemory) -> WriteOutcome:
         """Write a new version with another text; the old one stays in its history."""
-        self._anchor.check_writable()
-        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
-        text, kinds = self._anchor.made_safe(inputs.content(content), "content")
-        version = (
-            inputs.integer("expected_version", expected_version, least=1, most=1_000_000)
-            if expected_version is not None
-            else None
-        )
-        request = self._anchor.request("edit", id=name, content=text, version=version)
-        if (done := self._anchor.replayed(request)) is not None:
+        self._writes.check_writable()
+        name = asked.id
+        text, kinds = self._writes.made_safe(asked.content, "content")
+        request = self._writes.request("edit", id=name, content=text, version=asked.expected_version)
+        if (done := self._writes.replayed(request)) is not None:
             return done
         current = self._changeable(name, Deed.EDIT)
         if current.content == text:
@@ -109,32 +97,32 @@ class Curation:
         changes: dict[str, Any] = {"content": text}
         if self._is_human:
             changes.update(origin=Origin.HUMAN, confidence=1.0)
-        return self._anchor.change(
+        return self._writes.change(
             name,
             reason="edited",
             kind="edit",
             outcome=Outcome.UPDATED,
             request=request,
             redactions=kinds,
-            expected_version=version,
+            expected_version=asked.expected_version,
             **changes,
         )
 
-    def judge(self, memory_id: object, epistemic: object, shown_by: object = None) -> WriteOutcome:
+    def judge(self, asked: JudgeMemory) -> WriteOutcome:
         """Say how far a memory holds: hypothesis, verified or refuted; a refuted idea stays findable as a warning.
 
         shown_by: the command or link that showed it, needed for verified and refuted; a link becomes a citation.
         """
-        self._anchor.check_writable()
-        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
-        judged = inputs.choice("epistemic", epistemic, Epistemic)
-        said = inputs.text("shown_by", shown_by, most=inputs.REASON_MAX, required=judged is not Epistemic.HYPOTHESIS)
-        evidence = self._anchor.made_safe(said, "shown_by")[0] if said else ""
-        request = self._anchor.request("judge", id=name, epistemic=judged.value, shown_by=evidence)
-        if (done := self._anchor.replayed(request)) is not None:
+        self._writes.check_writable()
+        name, judged = asked.id, asked.epistemic
+        if not asked.shown_by and judged is not Epistemic.HYPOTHESIS:
+            raise BadInput(f"shown_by is empty; allowed is text of 1 to {inputs.REASON_MAX} characters")
+        evidence = self._writes.made_safe(asked.shown_by, "shown_by")[0] if asked.shown_by else ""
+        request = self._writes.request("judge", id=name, epistemic=judged.value, shown_by=evidence)
+        if (done := self._writes.replayed(request)) is not None:
             return done
         current = self._changeable(name, Deed.JUDGE)
-        at = self._anchor.services.clock.now()
+        at = self._writes.services.clock.now()
         changes: dict[str, Any] = {"epistemic": judged, "tags": marked(current.tags, judged)}
         if evidence.startswith(("https://", "http://")):
             cited = Citation("url", evidence, title=judged.value, observed_at=at)
@@ -142,53 +130,51 @@ class Curation:
         if judged is Epistemic.VERIFIED:
             changes["corroborated_at"] = at
         reason = f"{judged.value}: {evidence}" if evidence else judged.value
-        return self._anchor.change(
+        return self._writes.change(
             name, reason=reason, kind="judge", outcome=Outcome.UPDATED, request=request, **changes
         )
 
-    def pin(self, memory_id: object, *, pinned: bool = True) -> WriteOutcome:
+    def pin(self, name: str, *, pinned: bool) -> WriteOutcome:
         """Pin a memory, so that no job forgets it, or let it go again."""
-        self._anchor.check_writable()
-        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
+        self._writes.check_writable()
         word = "pinned" if pinned else "unpinned"
-        request = self._anchor.request(word, id=name)
+        request = self._writes.request(word, id=name)
         with self._records.lock:
-            if (done := self._anchor.replayed(request)) is not None:
+            if (done := self._writes.replayed(request)) is not None:
                 return done
             current = self._changeable(name, Deed.PIN if pinned else Deed.UNPIN)
             # A human's pin over an agent's is written: from then on it is a human's.
             same = current.pinned is pinned and not (pinned and self._is_human and not self._pinned_by_a_human(current))
             if same:
                 return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, f"it is {word} already")
-            return self._anchor.change(
+            return self._writes.change(
                 name, reason=word, kind=word, outcome=Outcome.UPDATED, request=request, pinned=pinned
             )
 
-    def restore(self, memory_id: object) -> WriteOutcome:
+    def restore(self, name: str) -> WriteOutcome:
         """Bring an archived memory back into every search; a superseded one must be settled instead."""
-        self._anchor.check_writable()
-        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
-        request = self._anchor.request("restore", id=name)
-        if (done := self._anchor.replayed(request)) is not None:
+        self._writes.check_writable()
+        request = self._writes.request("restore", id=name)
+        if (done := self._writes.replayed(request)) is not None:
             return done
-        current = self._records.read(name, self._anchor.actor.scope)
+        current = self._records.read(name, self._writes.actor.scope)
         if current.status is not Status.ARCHIVED:
             raise BadInput(f"{name} is {current.status.value}; allowed is an archived memory")
-        rights.check(Deed.RESTORE, self._anchor.actor.caller, [current])
+        rights.check(Deed.RESTORE, self._writes.actor.caller, [current])
+        versions = self._records.versions(name, self._writes.actor.scope)
         before = next(
-            (m for m in reversed(self._anchor.history(name)) if m.state == HISTORY and m.status is not Status.ARCHIVED),
+            (m for m in reversed(versions) if m.state == HISTORY and m.status is not Status.ARCHIVED),
             None,
         )
         status = before.status if before is not None else Status.ACTIVE
-        return self._anchor.change(
+        return self._writes.change(
             name, reason="restored", kind="restore", outcome=Outcome.UPDATED, request=request, status=status
         )
 
-    def inbox(self, *, limit: object = 50) -> list[ReviewItem]:
+    def inbox(self, most: int) -> list[ReviewItem]:
         """Return what waits for a decision: pending memories, then contradictions, oldest first."""
-        most = inputs.limit(limit, most=LIST_LIMIT_MAX)
-        waiting = self.listing(status=Status.PENDING.value, limit=most)
-        disputed = self.listing(status=Status.DISPUTED.value, layer=Layer.VERIFIED_FACT.value, limit=most)
+        waiting = self.listing(ListMemories.of(status=Status.PENDING, limit=most))
+        disputed = self.listing(ListMemories.of(status=Status.DISPUTED, layer=Layer.VERIFIED_FACT, limit=most))
         by_id = {m.id: m for m in disputed}
         items = [ReviewItem(m) for m in reversed(waiting)]
         for memory in reversed(disputed):
@@ -197,60 +183,57 @@ class Curation:
                 items.append(ReviewItem(memory, against, self._waits_for_user(memory, against)))
         return items[:most]
 
-    def sides(self, memory_id: object) -> list[Memory]:
+    def sides(self, name: str) -> list[Memory]:
         """Return what a decision on this memory is about: itself, then what it stands against."""
-        one = self._records.read(inputs.text("id", memory_id, most=inputs.NAME_MAX), self._anchor.actor.scope)
+        one = self._records.read(name, self._writes.actor.scope)
         return [one, *self._opponents(one)]
 
     def _opponents(self, memory: Memory) -> list[Memory]:
-        others = [self._records.read(other, self._anchor.actor.scope) for other in memory.disputes]
+        others = [self._records.read(other, self._writes.actor.scope) for other in memory.disputes]
         return [one for one in others if one.status is Status.DISPUTED]
 
-    def accept(self, memory_id: object, *, seen: object = None, content: object = None) -> WriteOutcome:
+    def accept(self, asked: AcceptPending) -> WriteOutcome:
         """Let a pending memory in (humans only), with another text when `content` is given.
 
         seen: the stamp (`rights.stamp`) of the version that was shown. Raises Refused: it changed since.
         """
         changes: dict[str, Any] = {"status": Status.ACTIVE}
         kinds: tuple[str, ...] = ()
-        if content is not None:
-            text, kinds = self._anchor.made_safe(inputs.content(content), "content")
+        if asked.content is not None:
+            text, kinds = self._writes.made_safe(asked.content, "content")
             changes |= {"content": text, "origin": Origin.HUMAN, "confidence": 1.0}
-        reason = "accepted in review" if content is None else "edited and accepted in review"
-        done = self._decide(memory_id, Deed.ACCEPT, seen, Outcome.UPDATED, reason, **changes)
+        reason = "accepted in review" if asked.content is None else "edited and accepted in review"
+        done = self._decide(asked, Deed.ACCEPT, Outcome.UPDATED, reason, **changes)
         return replace(done, redactions=kinds)
 
-    def reject(self, memory_id: object, *, seen: object = None) -> WriteOutcome:
+    def reject(self, asked: RejectPending) -> WriteOutcome:
         """Archive a pending memory (humans only). seen: as in `accept`."""
-        reason = "rejected in review"
-        return self._decide(memory_id, Deed.REJECT, seen, Outcome.ARCHIVED, reason, status=Status.ARCHIVED)
+        return self._decide(asked, Deed.REJECT, Outcome.ARCHIVED, "rejected in review", status=Status.ARCHIVED)
 
-    def settle(self, memory_id: object, resolution: object, *, seen: object = None) -> WriteOutcome:
+    def settle(self, asked: ResolveConflict) -> WriteOutcome:
         """End a contradiction: keep_new, keep_old or merge.
 
         seen: of a human's decision, the stamps of every side that was shown. Raises Refused: it waits for the user, or
         a side changed since.
         """
-        self._anchor.check_writable()
-        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
-        if resolution not in RESOLUTIONS:
-            raise BadInput(f"resolution is {str(resolution)[:40]!r}; allowed are {', '.join(RESOLUTIONS)}")
+        self._writes.check_writable()
+        name, resolution = asked.id, asked.resolution
         records = self._records
-        request = self._anchor.request("settle", id=name, resolution=str(resolution))
+        request = self._writes.request("settle", id=name, resolution=resolution)
         with records.lock:
             if (done := records.replayed(request)) is not None:
                 return done
-            one = records.read(name, self._anchor.actor.scope)
+            one = records.read(name, self._writes.actor.scope)
             if one.status is not Status.DISPUTED or not one.disputes:
                 raise BadInput(f"{name} is {one.status.value}; allowed is a memory of an open contradiction")
             others = self._opponents(one)
             deed = Deed.MERGE if resolution == "merge" else Deed.SETTLE
-            caller = self._anchor.actor.caller
-            rights.check(deed, caller, [one, *others], asks_user=self._anchor.room.asks_user)
+            caller = self._writes.actor.caller
+            rights.check(deed, caller, [one, *others], asks_user=self._writes.room.asks_user)
             if self._is_human:
-                rights.check_seen(_stamps(seen), [one, *others])
+                rights.check_seen(asked.seen, [one, *others])
             new, *old = sorted([one, *others], key=_age, reverse=True)
-            steps = self._resolved(new, old, str(resolution))
+            steps = self._resolved(new, old, resolution)
             winner = next(s.new for s in steps if s.new.status is Status.ACTIVE)
             outcome = Outcome.UPDATED if resolution == "merge" else Outcome.SUPERSEDED
             loser = next((s.new.id for s in steps if s.new.status is Status.SUPERSEDED), None)
@@ -261,8 +244,8 @@ class Curation:
         return answer
 
     def _resolved(self, new: Memory, old: list[Memory], resolution: str) -> list[Revision]:
-        at = self._anchor.services.clock.now()
-        author = self._anchor.author
+        at = self._writes.services.clock.now()
+        author = self._writes.author
 
         def step(memory: Memory, **changes: Any) -> Revision:
             return revise(memory, at=at, author=author, reason=f"settled: {resolution}", disputes=(), **changes)
@@ -291,29 +274,29 @@ class Curation:
         ]
 
     def _decide(
-        self, memory_id: object, deed: Deed, seen: object, outcome: Outcome, reason: str, **changes: Any
+        self, asked: AcceptPending | RejectPending, deed: Deed, outcome: Outcome, reason: str, **changes: Any
     ) -> WriteOutcome:
-        self._anchor.check_writable()
-        rights.check(deed, self._anchor.actor.caller)
-        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
-        request = self._anchor.request("review", id=name, decision=reason, content=changes.get("content"))
+        self._writes.check_writable()
+        rights.check(deed, self._writes.actor.caller)
+        name = asked.id
+        request = self._writes.request("review", id=name, decision=reason, content=changes.get("content"))
         with self._records.lock:
-            if (done := self._anchor.replayed(request)) is not None:
+            if (done := self._writes.replayed(request)) is not None:
                 return done
-            current = self._records.read(name, self._anchor.actor.scope)
+            current = self._records.read(name, self._writes.actor.scope)
             if current.status is not Status.PENDING:
                 raise BadInput(f"{name} is {current.status.value}; allowed is a pending memory")
-            rights.check_seen(_stamps(seen), [current])
-            return self._anchor.change(name, reason=reason, kind="review", outcome=outcome, request=request, **changes)
+            rights.check_seen(asked.seen, [current])
+            return self._writes.change(name, reason=reason, kind="review", outcome=outcome, request=request, **changes)
 
     def _waits_for_user(self, memory: Memory, against: Sequence[Memory]) -> bool:
-        return rights.waits_for_user((memory, *against), self._anchor.room.asks_user)
+        return rights.waits_for_user((memory, *against), self._writes.room.asks_user)
 
     def _changeable(self, name: str, deed: Deed) -> Memory:
         """Return the current version. Raises Refused: this caller may not do this to it."""
-        current = self._records.read(name, self._anchor.actor.scope)
+        current = self._records.read(name, self._writes.actor.scope)
         versions = self._records.newest_versions(current) if deed is Deed.UNPIN else ()
-        rights.check(deed, self._anchor.actor.caller, [current], versions=versions)
+        rights.check(deed, self._writes.actor.caller, [current], versions=versions)
         return current
 
     def _pinned_by_a_human(self, memory: Memory) -> bool:
@@ -321,11 +304,7 @@ class Curation:
 
     @property
     def _is_human(self) -> bool:
-        return rights.is_human(self._anchor.actor.caller)
-
-
-def _stamps(seen: object) -> Collection[str]:
-    return inputs.strings("seen", seen, most=SEEN_MAX, each=STAMP_MAX)
+        return rights.is_human(self._writes.actor.caller)
 
 
 def _age(memory: Memory) -> tuple[datetime, str]:

@@ -19,14 +19,13 @@ from typing import Any
 from cachetools import LRUCache
 
 from memory_anchor import inputs
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.context.context import trust_of
-from memory_anchor.curation import Curation
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
 from memory_anchor.ingest.transcripts import read_transcript
 from memory_anchor.language.persons import worded
 from memory_anchor.language.safety import FENCE_RULE, fence, neutralise, strip_fenced
 from memory_anchor.language.tokens import estimate_tokens
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, RetrievedSnippet, Trust, WriteMode
 
 COLD_START = "memory_anchor_cold_start"
@@ -138,7 +137,7 @@ class Hooks:
         """
         chosen = anchor.own.extraction
         asks = anchor.own.enabled and chosen.mode == "first-person" and chosen.trigger != "manual"
-        if not asks or payload.get("stop_hook_active") or not anchor.may_write:
+        if not asks or payload.get("stop_hook_active") or not anchor.writes.may_write:
             return ""
         again = chosen.min_turns if chosen.trigger == "per-turn" else max(chosen.min_turns, ASKED_AGAIN_AFTER)
         with self._lock:
@@ -244,7 +243,7 @@ def _active_blocks(anchor: MemoryAnchor) -> list[str]:
 
 def _recent_blocks(anchor: MemoryAnchor) -> Iterable[str]:
     """Yield what happened and what was learned last, newest first."""
-    facts = Curation(anchor).listing(layer=Layer.VERIFIED_FACT.value, status="active", limit=RECENT_FACTS)
+    facts = anchor.listing(layer=Layer.VERIFIED_FACT.value, status="active", limit=RECENT_FACTS)
     recent = [*anchor.search_events(limit=RECENT_EVENTS), *facts]
     for memory in sorted(recent, key=lambda one: one.happened_at, reverse=True):
         text = _short(worded(memory, anchor.actor.scope), memory.id, EVENT_TOKENS)

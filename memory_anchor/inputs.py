@@ -261,10 +261,10 @@ def _deeper(value: object, levels: int) -> bool:
 _FILE = re.compile(r"^(?P<path>.+?)(?::(?P<start>\d{1,7})(?:-(?P<end>\d{1,7}))?)?$")
 
 
-def files(value: object, *, observed_at: datetime) -> tuple[Citation, ...]:
-    """Return file citations, as they may be stored, from `path` or `path:10-20`."""
+def files(named: Iterable[str], *, observed_at: datetime) -> tuple[Citation, ...]:
+    """Return file citations from `path` or `path:10-20`."""
     cited = []
-    for one in all_stored("files", value, most=FILES_MAX, each=FILE_MAX):
+    for one in named:
         match = _FILE.match(one)
         path = match["path"] if match else one
         start = int(match["start"]) if match and match["start"] else None

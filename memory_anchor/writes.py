@@ -1,7 +1,7 @@
-"""The use cases that write: checked, made safe, idempotent. `MemoryAnchor` adds those that read.
+"""The use cases that write: allowed, made safe, idempotent.
 
-Every method takes raw values from a front end, refuses what a caller may not do, strips private parts and secrets, and
-hands a checked draft to the layer it belongs to. A repeated request gets its first answer.
+Every method takes a checked request, refuses what a caller may not do, strips private parts and secrets, and hands a
+draft to the layer it belongs to. A repeated request gets its first answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from memory_anchor.errors import BadInput, Refused, VersionConflict
 from memory_anchor.hashing import content_hash, stable_hash
 from memory_anchor.ingest.writing import FactDraft
 from memory_anchor.language import safety
-from memory_anchor.layers.active_context import DEFAULT_TTL_S, SESSION_TTL_S, VALUE_BYTES_MAX
 from memory_anchor.layers.collection_usage import check_writer
 from memory_anchor.layers.event_log import EventDraft
 from memory_anchor.layers.gate import UNCLAIMED
@@ -39,6 +38,16 @@ from memory_anchor.model import (
     Visibility,
     WriteMode,
     WriteOutcome,
+)
+from memory_anchor.requests import (
+    EndSession,
+    ForgetMemory,
+    LogEvent,
+    PromoteToFact,
+    ProposeChange,
+    SaveMemory,
+    SetActiveContext,
+    WriteRequest,
 )
 from memory_anchor.rights import Deed
 from memory_anchor.services import Project, Services
@@ -65,59 +74,47 @@ class Writes:
 
     # --- L0 and L1 ------------------------------------------------------------------------------------------
 
-    def propose(
-        self,
-        content: object,
-        reason: object,
-        *,
-        action: object = "add",
-        entry_id: object = None,
-        from_id: object = None,
-    ) -> Proposal:
+    def propose(self, request: ProposeChange) -> Proposal:
         """File a wish to change L0; only humans can make it effective."""
         self.check_writable()
-        kind = inputs.choice("action", action, ProposalAction)
-        if kind is ProposalAction.ADOPT:
+        if request.action is ProposalAction.ADOPT:
             raise BadInput("action is 'adopt'; allowed are add, replace, remove")
-        text = inputs.text("content", content, most=inputs.CONTENT_MAX, required=kind is not ProposalAction.REMOVE)
-        source = inputs.text("from_id", from_id, most=inputs.NAME_MAX, required=False) or None
-        if source:
-            fact = self.services.records.read(source, self.actor.scope)
+        if not request.content and request.action is not ProposalAction.REMOVE:
+            raise BadInput(f"content is empty; allowed is text of 1 to {inputs.CONTENT_MAX} characters")
+        if request.from_id:
+            fact = self.services.records.read(request.from_id, self.actor.scope)
             if fact.layer is not Layer.VERIFIED_FACT:
                 raise BadInput(
-                    f"from_id {source!r} is in {fact.layer.value}; allowed is a fact (promote the event first)"
+                    f"from_id {request.from_id!r} is in {fact.layer.value}; allowed is a fact (promote the event first)"
                 )
         return self.room.identity.propose(
-            content=text,
-            reason=inputs.text("reason", reason, most=inputs.REASON_MAX),
-            action=kind,
-            entry_id=inputs.text("entry_id", entry_id, most=inputs.NAME_MAX, required=False) or None,
-            from_id=source,
+            content=request.content,
+            reason=request.reason,
+            action=request.action,
+            entry_id=request.entry_id or None,
+            from_id=request.from_id or None,
             by=author_of(self.actor),
         )
 
-    def set_active(self, key: object, value: object, *, ttl_s: object = DEFAULT_TTL_S) -> datetime:
+    def set_active(self, request: SetActiveContext) -> datetime:
         """Keep one JSON value in mind for this conversation; return when it expires."""
         self.check_writable()
-        name = self.made_safe(inputs.text("key", key, most=inputs.KEY_MAX), "key")[0]
-        seconds = inputs.integer("ttl_s", ttl_s, least=1, most=SESSION_TTL_S)
-        given = json.loads(inputs.json_value("value", value, most_bytes=VALUE_BYTES_MAX))
-        encoded = json.dumps(safety.cleaned_value(given, name), ensure_ascii=False, separators=(",", ":"))
+        name = self.made_safe(request.key, "key")[0]
+        encoded = json.dumps(safety.cleaned_value(request.value, name), ensure_ascii=False, separators=(",", ":"))
         active, scope = self.services.active, self.actor.scope
-        request = (stable_hash("set_active", name, encoded, str(seconds)), scope.account, self.actor.nonce)
+        recognised = (stable_hash("set_active", name, encoded, str(request.ttl_s)), scope.account, self.actor.nonce)
         until = datetime.fromisoformat(
-            self.services.answers.first(lambda: active.end_of(seconds).isoformat(), *request)
+            self.services.answers.first(lambda: active.end_of(request.ttl_s).isoformat(), *recognised)
         )
         active.set(scope, name, encoded, expires_at=until)
         return until
 
-    def end_session(self, summary: object = None) -> list[WriteOutcome]:
+    def end_session(self, asked: EndSession) -> list[WriteOutcome]:
         """Turn L1 and the summary into one L2 event; nothing in mind and no summary means nothing to write."""
         self.check_writable()
-        told = inputs.text("summary", summary, most=inputs.CONTENT_MAX, required=False)
-        clean, kinds = self.made_safe(told, "summary") if told else ("", ())
-        request = self._request("", "end_session", {"summary": clean})
-        if (done := self.services.records.replayed(request)) is not None:
+        clean, kinds = self.made_safe(asked.summary, "summary") if asked.summary else ("", ())
+        request = self.request("end_session", summary=clean)
+        if (done := self.replayed(request)) is not None:
             return [done]  # what came into mind since then stays there
         with self.services.active.taking(self.actor.scope) as values:
             content = session_text(clean, values)
@@ -138,137 +135,96 @@ class Writes:
 
     # --- L2 -------------------------------------------------------------------------------------------------
 
-    def log_event(
-        self,
-        content: object,
-        *,
-        when: object = None,
-        where: object = None,
-        who: object = None,
-        ttl_days: object = None,
-        type: object = MemoryType.EVENT.value,
-        key: object = None,
-        tags: object = None,
-        files: object = None,
-        importance: object = 0.5,
-        visibility: object = None,
-        source: object = None,
-        request_id: object = None,
-    ) -> WriteOutcome:
-        """Store what happened; by words at once, by meaning as soon as it is embedded."""
+    def log_event(self, asked: LogEvent, *, origin: Origin | None = None) -> WriteOutcome:
+        """Store what happened; by words at once, by meaning as soon as it is embedded. origin: instead of a claim."""
         self.check_writable()
         now = self.services.clock.now()
-        safe = inputs.public("content", inputs.content(content))
+        safe = inputs.public("content", asked.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.EVENT_LOG, safe.kinds)
-        days = inputs.ttl_days(ttl_days)
-        if ttl_days is None and self.services.settings.lifecycle.default_ttl_days:
-            days = self.services.settings.lifecycle.default_ttl_days
-        kind = inputs.memory_type(type)
-        origin, write_mode = self._source(source)
+        days = self.services.settings.lifecycle.default_ttl_days if asked.ttl_days is None else asked.ttl_days
+        claimed, write_mode = self._source(asked.source)
         draft = EventDraft(
             content=safe.text,
-            when=inputs.instant("when", when, zone=self.actor.zone, now=now) if when is not None else now,
-            type=kind,
-            key=inputs.stored("key", key, most=inputs.KEY_MAX),
-            where=inputs.stored("where", where, most=inputs.NAME_MAX) or None,
-            who=inputs.all_stored("who", who, most=inputs.PEOPLE_MAX, each=inputs.NAME_MAX),
-            ttl_days=days,
-            tags=inputs.tags(tags),
-            citations=self._cited(files),
-            importance=inputs.number("importance", importance, least=0, most=1),
-            visibility=self._visibility(visibility),
-            origin=origin,
+            when=asked.when.begins(self.actor.zone) if asked.when is not None else now,
+            type=asked.type,
+            key=asked.key,
+            where=asked.where or None,
+            who=asked.who,
+            ttl_days=days or None,
+            tags=asked.tags,
+            citations=self._cited(asked.files),
+            importance=asked.importance,
+            visibility=self._visibility(asked.visibility),
+            origin=origin or claimed,
             write_mode=write_mode,
             redactions=safe.kinds,
         )
         self.check_usage(Layer.EVENT_LOG, draft.origin, draft.visibility)
-        return self.services.events.log(
-            self.actor,
-            draft,
-            self._request(request_id, "log_event", _asked(draft, None if when is None else draft.when)),
-        )
+        resolved = {
+            "confidence": draft.confidence,
+            "when": draft.when if asked.when is not None else None,
+            "where": draft.where,
+            "ttl_days": draft.ttl_days,
+        }
+        return self.services.events.log(self.actor, draft, self._request("log_event", asked, draft, resolved))
 
     # --- L3 ------------------------------------------------------------------------------------------------------
 
-    def save_memory(
-        self,
-        content: object,
-        *,
-        key: object = None,
-        type: object = MemoryType.FACT.value,
-        layer: object = None,
-        tags: object = None,
-        importance: object = 0.5,
-        confidence: object = None,
-        visibility: object = None,
-        files: object = None,
-        replaces: object = None,
-        source: object = None,
-        request_id: object = None,
-    ) -> WriteOutcome:
-        """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled."""
+    def save_memory(self, asked: SaveMemory, *, origin: Origin | None = None) -> WriteOutcome:
+        """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled.
+
+        origin: instead of a claim.
+        """
         self.check_writable()
-        kind = inputs.memory_type(type)
-        home = inputs.layer(layer) if layer is not None else LAYER_OF_TYPE[kind]
+        home = asked.layer or LAYER_OF_TYPE[asked.type]
         if home is Layer.IDENTITY_SCHEMA:
             raise Refused("layer is identity_schema, which only humans change; call propose_constitution_change")
         if home not in STORED_LAYERS:
             raise BadInput(f"layer is {home.value!r}; allowed are event_log and verified_fact ({HOME_OF[home]})")
-        claimed = inputs.number("confidence", confidence, least=0, most=1) if confidence is not None else None
         if home is Layer.EVENT_LOG:
-            if replaces is not None:
+            if asked.replaces:
                 raise BadInput("replaces is given for an event; allowed is only for facts")
-            return self.log_event(
-                content,
-                type=kind.value,
-                key=key,
-                tags=tags,
-                files=files,
-                importance=importance,
-                visibility=visibility,
-                source=source,
-                request_id=request_id,
-            )
-        safe = inputs.public("content", inputs.content(content))
+            return self.log_event(LogEvent.like(asked), origin=origin)
+        safe = inputs.public("content", asked.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
-        origin, write_mode = self._source(source)
-        claim, doubt = self.room.gate.assessed(safe.text) if claimed is None else (claimed, "")
+        claim, doubt = self._claim(asked.confidence, safe.text)
+        claimed, write_mode = self._source(asked.source)
         draft = FactDraft(
             content=safe.text,
-            type=kind,
-            key=inputs.stored("key", key, most=inputs.KEY_MAX),
-            tags=inputs.tags(tags),
-            importance=inputs.number("importance", importance, least=0, most=1),
+            type=asked.type,
+            key=asked.key,
+            tags=asked.tags,
+            importance=asked.importance,
             confidence=claim,
             doubt=doubt,
-            visibility=self._visibility(visibility),
-            citations=self._cited(files),
-            replaces=inputs.text("replaces", replaces, most=inputs.NAME_MAX, required=False) or None,
-            origin=origin,
+            visibility=self._visibility(asked.visibility),
+            citations=self._cited(asked.files),
+            replaces=asked.replaces or None,
+            origin=origin or claimed,
             write_mode=write_mode,
             redactions=safe.kinds,
         )
         self.check_usage(Layer.VERIFIED_FACT, draft.origin, draft.visibility)
-        return self.services.facts.save(
-            self.actor, draft, self._request(request_id, "save_memory", _asked(draft, None)), gate=self.room.gate
+        request = self._request(
+            "save_memory",
+            asked,
+            draft,
+            {"replaces": draft.replaces, "confidence": UNCLAIMED if asked.confidence is None else asked.confidence},
         )
+        return self.services.facts.save(self.actor, draft, request, gate=self.room.gate)
 
-    def promote(
-        self, event_id: object, *, content: object = None, confidence: object = None, request_id: object = None
-    ) -> WriteOutcome:
+    def promote(self, asked: PromoteToFact) -> WriteOutcome:
         """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
         self.check_writable()
-        name = inputs.text("event_id", event_id, most=inputs.NAME_MAX)
-        claimed = inputs.number("confidence", confidence, least=0, most=1) if confidence is not None else None
-        text, kinds = self.made_safe(inputs.content(content), "content") if content is not None else ("", ())
-        asked = {"event_id": name, "content": text, "confidence": UNCLAIMED if claimed is None else claimed}
-        request = self._request(request_id, "promote_to_fact", asked)
-        done = self.services.records.replayed(request)
-        event = self.services.records.read(name, self.actor.scope)
+        text, kinds = self.made_safe(asked.content, "content") if asked.content is not None else ("", ())
+        recognised = asked.asked(content=text, confidence=UNCLAIMED if asked.confidence is None else asked.confidence)
+        request = request_of(self.actor, asked.request_id, "promote_to_fact", recognised)
+        done = self.replayed(request)
+        event = self.services.records.read(asked.event_id, self.actor.scope)
         if event.layer is not Layer.EVENT_LOG:
-            raise BadInput(f"event_id {name!r} is in {event.layer.value}; allowed is an event of event_log")
+            raise BadInput(f"event_id {asked.event_id!r} is in {event.layer.value}; allowed is an event of event_log")
         if done is not None:
             return self._promoted(event, done)
         if event.promoted_to:
@@ -277,10 +233,10 @@ class Writes:
                 event.promoted_to,
                 Layer.VERIFIED_FACT,
                 Status.ACTIVE,
-                f"event {name} was promoted before",
-                target_id=name,
+                f"event {asked.event_id} was promoted before",
+                target_id=asked.event_id,
             )
-        claim, doubt = self.room.gate.assessed(text or event.content) if claimed is None else (claimed, "")
+        claim, doubt = self._claim(asked.confidence, text or event.content)
         draft = FactDraft(
             content=text or event.content,
             type=MemoryType.FACT,
@@ -323,27 +279,26 @@ class Writes:
             records.commit([entry], closed=[step.closed], kind="promote", by=step.new.author)
         self.services.usage.used(event)
 
-    def _cited(self, files: object) -> tuple[Citation, ...]:
+    def _cited(self, files: tuple[str, ...]) -> tuple[Citation, ...]:
         """Return the files a write names, each with a hash of its lines as they stand now."""
         citations = inputs.files(files, observed_at=self.services.clock.now())
         return citations if self.room.sources is None else self.room.sources.sealed(citations)
 
     # --- changing what is there ------------------------------------------------------------------------------
 
-    def forget(self, memory_id: object, reason: object = None) -> WriteOutcome:
+    def forget(self, asked: ForgetMemory) -> WriteOutcome:
         """Archive a memory: out of every search, restorable, nothing erased."""
         self.check_writable()
-        why = inputs.stored("reason", reason, most=inputs.REASON_MAX) or "asked to forget"
-        name = inputs.text("id", memory_id, most=inputs.NAME_MAX)
-        request = self.request("forget", id=name, reason=why)
+        why = asked.reason or "asked to forget"
+        request = self.request("forget", id=asked.id, reason=why)
         if (done := self.replayed(request)) is not None:
             return done
-        current = self.services.records.read(name, self.actor.scope)
+        current = self.services.records.read(asked.id, self.actor.scope)
         if current.status is Status.ARCHIVED:
-            return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, "it is archived already")
+            return WriteOutcome(Outcome.SKIPPED, asked.id, current.layer, current.status, "it is archived already")
         rights.check(Deed.FORGET, self.actor.caller, [current])
         return self.change(
-            name, reason=why, kind="forget", outcome=Outcome.ARCHIVED, request=request, status=Status.ARCHIVED
+            asked.id, reason=why, kind="forget", outcome=Outcome.ARCHIVED, request=request, status=Status.ARCHIVED
         )
 
     def change(
@@ -423,7 +378,11 @@ class Writes:
         safe = inputs.telling(what, text)
         return safe.text, safe.kinds
 
-    def _source(self, source: object) -> tuple[Origin, WriteMode]:
+    def _claim(self, confidence: float | None, text: str) -> tuple[float, str]:
+        """Return how sure a write is, and the word by which it doubts itself: as it says, else by its words."""
+        return self.room.gate.assessed(text) if confidence is None else (confidence, "")
+
+    def _source(self, source: str | None) -> tuple[Origin, WriteMode]:
         """Return who is behind a write and how it came about; a claim to be human counts only for a human caller.
 
         source: an origin, or a write mode of the write-back RFC; both are called so.
@@ -432,29 +391,32 @@ class Writes:
         if source is None:
             return own, WriteMode.TOOL_CALL
         if source in tuple(WriteMode):
-            return own, WriteMode(str(source))
+            return own, WriteMode(source)
         claimed = inputs.choice("source", source, Origin, ORIGIN_ALIASES)
         return (claimed if claimed in (own, Origin.DOCUMENT, Origin.EXTRACTED) else own), WriteMode.TOOL_CALL
 
-    def _visibility(self, value: object) -> Visibility:
-        if value is None:
+    def _visibility(self, chosen: Visibility | None) -> Visibility:
+        if chosen is None:
             return Visibility.AGENT if self.actor.scope.collection else Visibility.PROJECT
-        chosen = inputs.choice("visibility", value, Visibility)
         if chosen is Visibility.CONVERSATION and not self.actor.scope.conversation:
             raise BadInput("visibility is conversation and this call belongs to none; allowed are the wider ones")
         return chosen
 
     def request(self, tool: str, **asked: Any) -> Request | None:
         """Return how this call is recognised again: over what was asked, never over a state that the call changes."""
-        return self._request("", tool, asked)
+        return request_of(self.actor, "", tool, asked)
 
     def replayed(self, request: Request | None) -> WriteOutcome | None:
         """Return the first answer to this request, to be looked for before any check of what it has changed."""
         return self.services.records.replayed(request)
 
-    def _request(self, request_id: object, tool: str, asked: Mapping[str, Any]) -> Request | None:
-        name = inputs.text("request_id", request_id, most=inputs.REQUEST_ID_MAX, required=False)
-        return request_of(self.actor, name, tool, asked)
+    def _request(
+        self, tool: str, asked: WriteRequest, draft: FactDraft | EventDraft, resolved: dict[str, Any]
+    ) -> Request | None:
+        """Return how a repeat of this write is recognised; the clock's part is left out."""
+        files = [(cited.ref, cited.locator.line_start, cited.locator.line_end) for cited in draft.citations]
+        whole = asked.asked(content=draft.content, visibility=draft.visibility.value, files=files, **resolved)
+        return request_of(self.actor, asked.request_id, tool, whole)
 
 
 def check_may_write(*, read_only: bool, paused: bool) -> None:
@@ -468,24 +430,6 @@ def check_may_write(*, read_only: bool, paused: bool) -> None:
 def _nothing_left(layer: Layer, kinds: tuple[str, ...]) -> WriteOutcome:
     """Return the answer to a write of which only placeholders would be left."""
     return WriteOutcome(Outcome.REJECTED, None, layer, None, f"content {inputs.only_kinds(kinds)}", redactions=kinds)
-
-
-def _asked(draft: FactDraft | EventDraft, when: datetime | None) -> dict[str, Any]:
-    """Return what a repeat of this write must ask again; the clock's part is left out."""
-    asked: dict[str, Any] = {
-        "content": draft.content,
-        "type": draft.type.value,
-        "key": draft.key,
-        "tags": [(tag.name, tag.weight) for tag in draft.tags],
-        "visibility": draft.visibility.value,
-        "files": [(c.ref, c.locator.line_start, c.locator.line_end) for c in draft.citations],
-        "confidence": draft.confidence,
-    }
-    if isinstance(draft, EventDraft):
-        asked.update(when=when, where=draft.where, who=draft.who, ttl_days=draft.ttl_days)
-    else:
-        asked.update(replaces=draft.replaces)
-    return asked
 
 
 def session_text(summary: str, values: Mapping[str, Any]) -> str:

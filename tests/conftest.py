@@ -13,13 +13,13 @@ import pytest
 from hypothesis import settings
 from typer.testing import CliRunner, Result
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.front import calls
 from memory_anchor.front.cli import link, passphrase
 from memory_anchor.front.cli.app import app
 from memory_anchor.identity import approval
 from memory_anchor.identity.approval import REQUIRED_CONFIRMATIONS, Signer
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, ephemeral_core, human_of
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memory_anchor import inputs
-from memory_anchor.context.context import TASK_MAX, ContextBuilder, Decision, Gathered, estimated
+from memory_anchor.context.context import ContextBuilder, Decision, Gathered, estimated
 from memory_anchor.context.profiles import Shown, narrow, read_tools
 from memory_anchor.context.pruning import PrunePolicy, Saving, Strategy, prune_results, shrink_history
 from memory_anchor.context.sections import RETRIEVED, Body
@@ -22,6 +22,7 @@ from memory_anchor.context.transcript import Transcript, last_user_text, read
 from memory_anchor.errors import BadInput
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Citation, ContextCostReport, Section
+from memory_anchor.requests import TASK_MAX
 
 WINDOW_MAX = 100_000_000
 LARGE_SHARE = 0.25

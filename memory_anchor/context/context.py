@@ -46,9 +46,8 @@ from memory_anchor.model import (
     Trust,
 )
 from memory_anchor.recall.guarded import Circuit, Returned, side_by_side
+from memory_anchor.requests import BUDGET_MAX, TASK_MAX
 
-TASK_MAX = 8_000
-BUDGET_MAX = 200_000
 DEADLINE_S = 2.0
 """For search, recent events and operations together; a cold engine answers in about as long."""
 SEARCH_LIMIT = 40

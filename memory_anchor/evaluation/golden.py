@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor import inputs, shapes
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation.questions import Question
 from memory_anchor.evaluation.runner import ASKED_DEPTH, SHOWN, Answered, ranked_names
 from memory_anchor.files import exclusive, make_private, read_bounded, write_whole
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.tokens import count_tokens
+from memory_anchor.memory import MemoryAnchor
 
 FILE = "golden.jsonl"
 CATEGORY = "golden"

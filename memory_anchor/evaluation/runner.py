@@ -20,13 +20,13 @@ from typing import Any
 
 from memory_anchor import shapes
 from memory_anchor.adapters.system import ManualClock
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.evaluation import metrics
 from memory_anchor.evaluation.approved import approve
 from memory_anchor.evaluation.questions import Case, Material, Question
 from memory_anchor.language.tokens import count_tokens
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Layer, RetrievedSnippet, Scope
 from memory_anchor.ports import Embedder, MemoryStore
 from memory_anchor.runtime.lock import DirectoryLock

@@ -7,7 +7,6 @@ JSON. `human` (see `layers.signed_requests`) makes a call human after it was ver
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -18,16 +17,15 @@ from typing import Any, TypeVar
 
 from memory_anchor import inputs, rights, shapes
 from memory_anchor.adapters.system import moved
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.context.context_reports import owner_of
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.files import remove_durably, write_whole
 from memory_anchor.front.callers import actor_from
-from memory_anchor.front.tool_calls import shaped_memory
+from memory_anchor.front.table import ROWS
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Citation
 from memory_anchor.rights import Deed
 from memory_anchor.runtime.wire import Preamble
@@ -51,11 +49,11 @@ def call(function: Call) -> Call:
 
 def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any]) -> Json:
     """Return the answer of one call. Raises our errors; BadInput: no such call."""
-    function = CALLS.get(name)
+    row = ROWS.get(name)
     if name == CHALLENGE_CALL:
         return dict(core.challenge(actor_from(preamble, agent=core.settings.scope.agent)))
-    if function is None:
-        raise BadInput(f"no call {name!r}; there are {', '.join(sorted(CALLS))}")
+    if row is None and name not in CALLS:
+        raise BadInput(f"no call {name!r}; there are {', '.join(sorted({*CALLS, *ROWS}))}")
     given = dict(arguments)
     actor = actor_from(preamble, agent=core.settings.scope.agent)
     if "passphrase" in given:
@@ -73,21 +71,15 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any])
 
     def work() -> Json:
         with moved(at), core.foreground if name in ANSWERED_FIRST else nullcontext():
-            return function(core, core.anchor(actor), given)
+            anchor = core.anchor(actor)
+            if row is not None:
+                return row.answer(anchor, row.request.read(given, name))
+            return CALLS[name](core, anchor, given)
 
     asked = stable_hash(name, json.dumps(arguments, sort_keys=True, default=str))
     key = stable_hash("call", actor.scope.account, actor.nonce) if actor.nonce else ""
     lasting = name in LASTING and bool(given.get(LASTING[name], not LASTING[name]))
     return core.services.answers.once(key, asked, work, lasting=lasting)
-
-
-def _asked(use_case: Callable[..., T], given: Mapping[str, Any]) -> T:
-    """Return what a use case answers. Raises BadInput: an argument that it does not have, or lacks."""
-    try:
-        inspect.signature(use_case).bind(**given)
-    except TypeError as error:
-        raise BadInput(f"{use_case.__name__} {str(error)[:NAMES_SHOWN]}") from None
-    return use_case(**given)
 
 
 def _moved_to(core: Core, name: str, given: Json) -> datetime | None:
@@ -106,11 +98,6 @@ def _moved_to(core: Core, name: str, given: Json) -> datetime | None:
 
 
 @call
-def search(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.search_answer(_asked(anchor.search, given), reader=anchor.actor.scope)
-
-
-@call
 def ask_golden(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Ask golden questions of this very store; see `evaluation.golden`."""
     from memory_anchor.evaluation.golden import ask
@@ -119,174 +106,18 @@ def ask_golden(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
-def list_(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    found = _asked(Curation(anchor).listing, given)
-    return {"memories": [shaped_memory(anchor, m) for m in found]}
-
-
-@call
-def show(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    """Return one memory: as it is, as it was believed at `as_of`, or one version of it (`ID@2`)."""
-    from memory_anchor.upkeep import history as past
-
-    name, reader = inputs.text("id", given.get("id"), most=inputs.NAME_MAX), anchor.actor.scope
-    then = given.get("as_of")
-    if then is not None:
-        instant = inputs.instant("as_of", then, zone=anchor.actor.zone, now=core.clock.now())
-        return {"memory": shaped_memory(anchor, past.as_of(core.services.store, name, instant, reader))}
-    if past.parse_version_id(name) is not None:
-        return {"memory": shaped_memory(anchor, past.version(core.services.store, name, reader))}
-    return {"memory": shaped_memory(anchor, anchor.get(name))}
-
-
-@call
-def history(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    """Return every version of a memory and what changed; with `story` those of the memories it took the place of."""
-    from memory_anchor.upkeep.history import history as steps_of
-    from memory_anchor.upkeep.history import trajectory
-
-    versions = anchor.history(given.get("id"))
-    steps = steps_of(versions)
-    if given.get("story"):
-        steps = trajectory(core.services.store, versions[0].id, anchor.actor.scope)
-    return {
-        "versions": [shaped_memory(anchor, m) for m in versions],
-        "steps": [json.loads(json.dumps(asdict(step), default=str)) for step in steps],
-    }
-
-
-@call
-def events(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.events(_asked(anchor.search_events, given), reader=anchor.actor.scope)
-
-
-@call
 def stats(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     return core.stats(anchor.actor.scope)
-
-
-@call
-def constitution(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.constitution(anchor.constitution())
-
-
-@call
-def operations(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.operations(_asked(anchor.find_operations, given))
-
-
-@call
-def context(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.built_context(_asked(anchor.build_context, given), reader=anchor.actor.scope)
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
 @call
-def add(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(_asked(anchor.save_memory, given))
-
-
-@call
-def log(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(_asked(anchor.log_event, given))
-
-
-@call
-def promote(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(_asked(anchor.promote, given))
-
-
-@call
 def extract(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Store what is worth keeping of a conversation, or only show it."""
-    wanted = {name: given[name] for name in ("mode", "only") if given.get(name) is not None}
-    if given.get("apply"):
-        done, notes = anchor.remember_conversation(given.get("messages"), **wanted)
-        return shapes.remembered(done, notes)
-    found, mode, notes = anchor.found_in(given.get("messages"), **wanted)
-    candidates = [
-        {
-            "key": one.key,
-            "content": one.content,
-            "type": one.type.value,
-            "about": one.about,
-            "importance": one.importance,
-            "confidence": one.confidence,
-            "message": one.seq,
-        }
-        for one in found.candidates
-    ]
-    return {"candidates": candidates, "episodes": len(found.episodes), "mode": mode.value, "notes": notes}
-
-
-@call
-def edit(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(
-        Curation(anchor).edit(given.get("id"), given.get("content"), expected_version=given.get("expected_version"))
-    )
-
-
-@call
-def judge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(Curation(anchor).judge(given.get("id"), given.get("epistemic"), given.get("shown_by")))
-
-
-@call
-def pin(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(Curation(anchor).pin(given.get("id")))
-
-
-@call
-def unpin(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(Curation(anchor).pin(given.get("id"), pinned=False))
-
-
-@call
-def forget(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(anchor.forget(given.get("id"), given.get("reason")))
-
-
-@call
-def restore(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(Curation(anchor).restore(given.get("id")))
-
-
-@call
-def inbox(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return {
-        "items": [
-            {
-                "memory": shaped_memory(anchor, item.memory),
-                "against": [shaped_memory(anchor, m) for m in item.against],
-                "needs_human": item.needs_human,
-            }
-            for item in _asked(Curation(anchor).inbox, given)
-        ]
-    }
-
-
-@call
-def sides(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    """Return what a decision is about: the memory, then what it stands against."""
-    return {"memories": [shaped_memory(anchor, memory) for memory in Curation(anchor).sides(given.get("id"))]}
-
-
-@call
-def accept(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    done = Curation(anchor).accept(given.get("id"), seen=given.get("seen"), content=given.get("content"))
-    return shapes.outcome(done)
-
-
-@call
-def reject(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(Curation(anchor).reject(given.get("id"), seen=given.get("seen")))
-
-
-@call
-def settle(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    return shapes.outcome(Curation(anchor).settle(given.get("id"), given.get("resolution"), seen=given.get("seen")))
+    row = ROWS["remember" if given.pop("apply", False) else "found_in"]
+    return row.answer(anchor, row.request.read(given, "extract"))
 
 
 @call
@@ -320,11 +151,12 @@ def undo(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     else:
         raise BadInput("undo names nothing; allowed are `last`, --conversation ID, or --agent NAME --since ISO")
     if given.get("apply"):
-        anchor.check_writable()
+        anchor.writes.check_writable()
         request = (stable_hash("undo", json.dumps(given, sort_keys=True)), reader.account, anchor.actor.nonce)
         noted = core.services.answers.first(lambda: undoing.noted(plan), *request)
         plan = undoing.as_noted(core.upkeep, noted, plan)
-        undoing.apply(core.upkeep, plan, at=core.clock.now(), author=anchor.author, written_in=reader.conversation)
+        author = anchor.writes.author
+        undoing.apply(core.upkeep, plan, at=core.clock.now(), author=author, written_in=reader.conversation)
     return {
         "what": plan.what,
         "applied": bool(given.get("apply")),
@@ -346,7 +178,7 @@ def purge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     kinds: Json = {
         "caller": anchor.actor.caller,
         "at": core.clock.now(),
-        "by": anchor.author,
+        "by": anchor.writes.author,
         "holders": (
             left,
             purging.InMind(core.services.active),
@@ -420,12 +252,6 @@ def jobs_switch(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Keep the engine from running jobs by itself, or let it again; remembered over restarts."""
     core.let_jobs_run(bool(given.get("on")))
     return {"running": bool(given.get("on"))}
-
-
-@call
-def why_not(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    found = anchor.why_not(given.get("id"), given.get("query"))
-    return {"id": given.get("id"), "query": given.get("query"), "reasons": [found["reason"]], **found}
 
 
 @call

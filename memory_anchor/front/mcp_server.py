@@ -37,8 +37,8 @@ from memory_anchor.settings import Profile
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
-    from memory_anchor.anchor import MemoryAnchor
     from memory_anchor.core import Core
+    from memory_anchor.memory import MemoryAnchor
 
     Context = ServerRequestContext["ClientConnection", Any]
 
@@ -142,8 +142,8 @@ class _Front:
 
     def _call(self, actor: Actor, name: str, given: Mapping[str, Any] | None) -> mcp_types.CallToolResult:
         try:
-            tool, arguments = tool_specs.resolve(name, given, self._tools)
-            return _result(tool_calls.run(self._core.anchor(actor), tool, arguments))
+            tool, request = tool_specs.resolve(name, given, self._tools)
+            return _result(tool_calls.run(self._core.anchor(actor), tool, request))
         except MemoryAnchorError as error:
             return _result(str(error), code=report(error).code)
         except Exception as bug:

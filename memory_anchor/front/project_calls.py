@@ -7,11 +7,11 @@ from typing import Any
 
 from memory_anchor import inputs, rights
 from memory_anchor.adapters.projects import DEFAULT, PATH, REMOTE, ROOT
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.care.merging import MOVED, Merges
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.front.calls import Json, call
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import HISTORY
 from memory_anchor.rights import Deed
 from memory_anchor.where import OneOf, Where
@@ -69,7 +69,7 @@ def projects_link(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 def projects_merge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Move every memory of one project to another, or with `undo` those that a merge moved back."""
     rights.check(Deed.MERGE_PROJECTS, anchor.actor.caller)
-    anchor.check_writable()
+    anchor.writes.check_writable()
     merges = Merges(core.data_dir, core.services.store, core.services.records.lock)
     source = inputs.project_id(given.get("source"))
     if given.get("undo"):
@@ -106,4 +106,4 @@ def _count(core: Core, project: str) -> int:
 
 
 def _recorded(core: Core, anchor: MemoryAnchor, kind: str, what: dict[str, Any]) -> None:
-    core.audit.append(kind, what, by=anchor.author, at=core.clock.now())
+    core.audit.append(kind, what, by=anchor.writes.author, at=core.clock.now())

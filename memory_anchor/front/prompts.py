@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from memory_anchor import inputs, shapes
-from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.context.context import TASK_MAX
-from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput
 from memory_anchor.language.safety import FENCE_RULE, fence
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Memory, Trust
+from memory_anchor.requests import TASK_MAX
 
 RESUME_TASK = "what was done last, what is open, what was decided"
 RECENT_EVENTS = 10
@@ -91,7 +90,7 @@ def _handoff(anchor: MemoryAnchor, audience: str | None) -> str:
 
 
 def _review(anchor: MemoryAnchor) -> str:
-    waiting = Curation(anchor).inbox(limit=REVIEWED_MAX)
+    waiting = anchor.inbox(limit=REVIEWED_MAX)
     if not waiting:
         return "No memory of this project waits for review and none contradicts another. Tell the user so."
     lines = [

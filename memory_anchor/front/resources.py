@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from memory_anchor import shapes
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import NotFound
-from memory_anchor.front import tool_calls
+from memory_anchor.front.table import ROWS
+from memory_anchor.memory import MemoryAnchor
 
 SCHEME = "memory://"
 JSON = "application/json"
@@ -70,13 +70,18 @@ def read(anchor: MemoryAnchor, uri: str, *, stats: Callable[[], Mapping[str, Any
         kind = ""
     match kind, unquote(name):
         case "constitution", "":
-            return Content(shapes.compact(tool_calls.get_constitution(anchor, {})), JSON)
+            return Content(_compact(anchor, "constitution"), JSON)
         case "active-context", "":
-            return Content(shapes.compact(tool_calls.get_active_context(anchor, {})), JSON)
+            return Content(_compact(anchor, "active"), JSON)
         case "stats", "":
             return Content(shapes.compact(stats()), JSON)
         case "memories", found if found:
-            return Content(shapes.compact(tool_calls.get_memory(anchor, {"id": found})), JSON)
+            return Content(_compact(anchor, "get", id=found), JSON)
         case "operations", found if found:
             return Content(shapes.shortened_text(anchor.room.operations.read(found).text, found), MARKDOWN)
     raise NotFound(f"no resource {uri[:120]!r}; there are {', '.join(one.uri for one in ADDRESSES)}")
+
+
+def _compact(anchor: MemoryAnchor, name: str, **fields: str) -> str:
+    row = ROWS[name]
+    return shapes.compact(row.answer(anchor, row.request.of(**fields)))

@@ -1,24 +1,23 @@
-"""The tools an agent sees: names, arguments, descriptions, profiles, aliases. No behaviour.
+"""The tools an agent sees: names, descriptions, profiles, aliases. No behaviour, and no argument: requests have them.
 
-Schemas are written by hand: generated ones cost a third more tokens in titles and null unions, and some clients drop
-defaults and limits, so those stand in words. The whole standard list stays under `STANDARD_TOKENS_MAX`, which a test
-counts. Values are checked by the use cases, in one sentence; only argument names are checked here.
+The whole standard list stays under `STANDARD_TOKENS_MAX`, which a test counts; `fields.tool_schema` keeps it small.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from memory_anchor.errors import BadInput
+from memory_anchor.fields import BaseRequest, Schema, tool_schema
+from memory_anchor.front.table import ROWS
 from memory_anchor.settings import Profile
 
 STANDARD_TOKENS_MAX = 1_500
 """o200k tokens of names, descriptions and schemas in the standard profile."""
 
 Arguments = dict[str, Any]
-Schema = dict[str, Any]
 Shelf = Literal["minimal", "standard", "full"]
 _SHELVES: Mapping[Profile, tuple[Shelf, ...]] = {
     "minimal": ("minimal",),
@@ -26,28 +25,6 @@ _SHELVES: Mapping[Profile, tuple[Shelf, ...]] = {
     "full": ("minimal", "standard", "full"),
     "compat": ("minimal", "standard", "full"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
-    """One tool. shelf: the smallest profile that lists it. replay_safe: repeating the call changes nothing more.
-    accepts: arguments understood on a call and not listed, to save tokens."""
-
-    name: str
-    description: str
-    arguments: Mapping[str, Schema]
-    required: tuple[str, ...] = ()
-    shelf: Shelf = "standard"
-    writes: bool = False
-    destructive: bool = False
-    replay_safe: bool = True
-    accepts: tuple[str, ...] = ()
-
-    def schema(self) -> Schema:
-        made: Schema = {"type": "object", "properties": dict(self.arguments)}
-        if self.required:
-            made["required"] = list(self.required)
-        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,197 +37,123 @@ class Alias:
     spread: str = ""
 
 
-def _text(told: str = "") -> Schema:
-    return {"type": "string", "description": told} if told else {"type": "string"}
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """One tool. row: what it does, in `table.ROWS`. shelf: the smallest profile that lists it. replay_safe: repeating
+    the call changes nothing more. alias: the older name it goes by."""
 
+    name: str
+    description: str
+    row: str
+    shelf: Shelf = "standard"
+    writes: bool = False
+    destructive: bool = False
+    replay_safe: bool = True
+    alias: Alias | None = None
 
-def _number(told: str) -> Schema:
-    return {"type": "number", "description": told}
+    @property
+    def request(self) -> type[BaseRequest]:
+        return ROWS[self.row].request
 
-
-def _whole(told: str) -> Schema:
-    return {"type": "integer", "description": told}
-
-
-def _flag(told: str = "") -> Schema:
-    return {"type": "boolean", "description": told} if told else {"type": "boolean"}
-
-
-def _texts(told: str = "") -> Schema:
-    made: Schema = {"type": "array", "items": {"type": "string"}}
-    return made | {"description": told} if told else made
+    def schema(self) -> Schema:
+        """Return the arguments as a client is shown them."""
+        made = tool_schema(self.request)
+        return made if self.alias is None else _under_older_names(made, self.alias)
 
 
 TOOLS: tuple[ToolSpec, ...] = (
     ToolSpec(
         "get_constitution",
         "The project's rules (L0), whole. Follow them.",
-        {},
+        "constitution",
         shelf="minimal",
     ),
     ToolSpec(
         "search_memory",
         "Search long-term memory in any language, before you decide, fix or ask what may be known. weak: may be "
         "beside the point.",
-        {
-            "query": _text(),
-            "layers": _texts("event_log, verified_fact"),
-            "types": _texts(),
-            "tags": _texts(),
-            "since": _text("ISO 8601"),
-            "until": _text(),
-            "as_of": _text("believed at"),
-            "limit": _whole("1-50, default 5"),
-            "include_pending": _flag(),
-            "detail": _flag(),
-        },
-        required=("query",),
+        "search",
         shelf="minimal",
     ),
     ToolSpec(
         "save_memory",
         "Save what later sessions must know once it is settled: a decision and why, a fix and its cause, a preference, "
         "a rule. One self-contained statement, no secrets. replaces: id it corrects.",
-        {
-            "content": _text("1-8000 characters"),
-            "key": _text("short title"),
-            "type": _text(
-                "decision, bugfix, refactor, preference, fact (default), instruction, workflow, project_state, bookmark"
-            ),
-            "layer": _text(),
-            "tags": _texts("up to 32"),
-            "importance": _number("0-1"),
-            "confidence": _number("0-1, default 0.9; below waits for review"),
-            "visibility": _text("conversation, agent, project (default), user, account"),
-            "files": _texts("path or path:10-20"),
-            "replaces": _text(),
-            "request_id": _text(),
-        },
-        required=("content",),
+        "add",
         shelf="minimal",
         writes=True,
         replay_safe=False,
-        accepts=("source",),
     ),
     ToolSpec(
         "log_event",
         "Log what happened: work done, failures, findings.",
-        {
-            "content": _text(),
-            "when": _text("ISO 8601, default now"),
-            "where": _text(),
-            "who": _texts(),
-            "ttl_days": _whole("0: for ever"),
-            "type": _text("event (default), discovery, note, emotion, episode, summary"),
-            "tags": _texts(),
-            "files": _texts(),
-            "request_id": _text(),
-        },
-        required=("content",),
+        "log",
         shelf="minimal",
         writes=True,
         replay_safe=False,
-        accepts=("source",),
     ),
     ToolSpec(
         "promote_to_fact",
         "Turn a confirmed event into a fact that cites it.",
-        {
-            "event_id": _text(),
-            "content": _text("the general rule"),
-            "confidence": {"type": "number"},
-        },
-        required=("event_id",),
+        "promote",
         shelf="minimal",
         writes=True,
     ),
     ToolSpec(
         "propose_constitution_change",
         "Propose a rule change; only humans approve.",
-        {
-            "content": _text(),
-            "reason": _text(),
-            "action": _text("add (default), replace, remove"),
-            "entry_id": _text(),
-            "from_id": _text(),
-        },
-        required=("content", "reason"),
+        "propose",
         writes=True,
     ),
     ToolSpec(
         "search_events",
         "Events of a time range, newest first.",
-        {
-            "start": _text(),
-            "end": _text(),
-            "query": _text(),
-            "where": _text(),
-            "who": _texts(),
-            "limit": _whole("1-200, default 20"),
-        },
+        "events",
     ),
     ToolSpec(
         "get_memory",
         "One memory whole.",
-        {"id": _text(), "history": _flag()},
-        required=("id",),
+        "get",
     ),
     ToolSpec(
         "forget_memory",
         "Archive a wrong or unwanted memory; restorable.",
-        {"id": _text(), "reason": _text()},
-        required=("id",),
+        "forget",
         writes=True,
         destructive=True,
     ),
     ToolSpec(
         "get_active_context",
         "What this conversation has noted.",
-        {"key": _text()},
+        "active",
     ),
     ToolSpec(
         "set_active_context",
         "Note a passing value for this conversation.",
-        {
-            "key": _text(),
-            "value": {"description": "any JSON"},
-            "ttl_s": _whole("1-86400, default 3600"),
-        },
-        required=("key", "value"),
+        "set_active",
         writes=True,
     ),
     ToolSpec(
         "end_session",
         "Call when work ends: notes and summary (done, open) become one event.",
-        {"summary": _text()},
+        "end_session",
         writes=True,
         replay_safe=False,
     ),
     ToolSpec(
         "find_operations",
         "How this project does a task (.ai/operations/).",
-        {"task": _text(), "limit": _whole("1-20, default 3")},
-        required=("task",),
+        "operations",
     ),
     ToolSpec(
         "build_context",
         "All layers for a task in one text within a budget.",
-        {"task": _text(), "budget_tokens": _whole("1-200000")},
-        required=("task",),
+        "context",
     ),
     ToolSpec(
         "remember_conversation",
         "Extract and store what is worth keeping of a conversation.",
-        {
-            "messages": {
-                "type": "array",
-                "items": {"type": "object"},
-                "description": "{role, content, tool_calls?} in order",
-            },
-            "mode": _text("first-person, ghostwriter, factual"),
-            "only": _text("user_facts: only what concerns the user"),
-        },
-        required=("messages",),
+        "remember",
         shelf="full",
         writes=True,
         replay_safe=False,
@@ -258,8 +161,7 @@ TOOLS: tuple[ToolSpec, ...] = (
     ToolSpec(
         "resolve_conflict",
         "Settle two memories that contradict each other; some wait for the user.",
-        {"id": _text("of either"), "resolution": _text("keep_new, keep_old, merge")},
-        required=("id", "resolution"),
+        "settle",
         shelf="full",
         writes=True,
         destructive=True,
@@ -302,10 +204,10 @@ def callable_tools(*, read_only: bool, available: Iterable[str]) -> dict[str, To
     return {spec.name: spec for spec in TOOLS if spec.name in names and not (read_only and spec.writes)}
 
 
-def resolve(name: str, given: Mapping[str, Any] | None, tools: Mapping[str, ToolSpec]) -> tuple[str, Arguments]:
-    """Return the tool's own name and the call's arguments under our names; a null stands for not given.
+def resolve(name: str, given: Mapping[str, Any] | None, tools: Mapping[str, ToolSpec]) -> tuple[str, BaseRequest]:
+    """Return the tool's own name and the checked request; a null stands for not given.
 
-    Raises BadInput: no such tool, an unknown or a missing argument.
+    Raises BadInput: no such tool, or one sentence about its arguments.
     """
     alias = ALIASES.get(name)
     spec = tools.get(alias.target if alias else name)
@@ -314,14 +216,7 @@ def resolve(name: str, given: Mapping[str, Any] | None, tools: Mapping[str, Tool
         why = "memory is read-only here; there are" if written is not None and written.writes else "there are"
         raise BadInput(f"no tool {name[:80]!r}; {why} {', '.join(tools)}")
     arguments = _translated(alias, dict(given or {})) if alias else dict(given or {})
-    unknown = [one for one in arguments if one not in spec.arguments and one not in spec.accepts]
-    if unknown:
-        allowed = ", ".join(spec.arguments) or "no arguments"
-        raise BadInput(f"{name} got the unknown argument {unknown[0][:80]!r}; allowed are {allowed}")
-    missing = [one for one in spec.required if one not in arguments]
-    if missing:
-        raise BadInput(f"{name} lacks the argument {missing[0]!r}; required are {', '.join(spec.required)}")
-    return spec.name, {one: value for one, value in arguments.items() if value is not None or one in spec.required}
+    return spec.name, spec.request.read(arguments, name)
 
 
 def _translated(alias: Alias, given: Arguments) -> Arguments:
@@ -344,19 +239,17 @@ def _translated(alias: Alias, given: Arguments) -> Arguments:
 
 
 def _as_tool(alias: Alias, spec: ToolSpec) -> ToolSpec:
+    described = f"Older name of {alias.target}. {spec.description}"
+    return replace(spec, name=alias.name, description=described, shelf="full", alias=alias)
+
+
+def _under_older_names(schema: Schema, alias: Alias) -> Schema:
     back = {ours: theirs for theirs, ours in alias.renamed.items() if theirs != "citation"}
-    arguments: dict[str, Schema] = {back.get(name, name): schema for name, schema in spec.arguments.items()}
+    required = schema.get("required", [])
+    arguments: Schema = {back.get(name, name): inner for name, inner in schema["properties"].items()}
     if alias.spread:
+        own = schema["properties"]
         arguments = {name: arguments[name] for name in arguments if name in ("text", "query", "limit")}
-        inner = FILTER_FIELDS if alias.spread == "filter" else [n for n in spec.arguments if n not in spec.required]
+        inner = FILTER_FIELDS if alias.spread == "filter" else [name for name in own if name not in required]
         arguments[alias.spread] = {"type": "object", "description": ", ".join(inner)}
-    return ToolSpec(
-        alias.name,
-        f"Older name of {alias.target}. {spec.description}",
-        arguments,
-        required=tuple(back.get(name, name) for name in spec.required),
-        shelf="full",
-        writes=spec.writes,
-        destructive=spec.destructive,
-        replay_safe=spec.replay_safe,
-    )
+    return {**schema, "properties": arguments, "required": [back.get(name, name) for name in required]}

@@ -19,7 +19,6 @@ from pathlib import Path
 from memory_anchor import inputs, rights
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.payload import from_payload, to_payload
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.care import purge as purging
 from memory_anchor.care import transfer
 from memory_anchor.care.reindex import Reindex
@@ -31,6 +30,7 @@ from memory_anchor.ingest.writing import FactDraft
 from memory_anchor.language import safety
 from memory_anchor.layers.event_log import EventDraft
 from memory_anchor.layers.records import audit_record, request_of
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import (
     COLLECTIONS,
     LAYER_OF_TYPE,
@@ -96,7 +96,7 @@ def export_page(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 @call
 def import_projects(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Learn the projects of an export, where a human brings it; return which of them go by another id here."""
-    anchor.check_writable()
+    anchor.writes.check_writable()
     projects = {str(name): [str(a) for a in held] for name, held in (given.get("projects") or {}).items()}
     learns = rights.may(Deed.IMPORT_PROJECTS, anchor.actor.caller)
     return {"renamed": core.projects.adopt(projects) if learns else core.projects.renamed(projects)}
@@ -109,7 +109,7 @@ def import_lines(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     projects: ids in the file -> ids here. audited: the trail of the file was adopted; what it names is not recorded
     anew. What an agent brings in is recorded whatever else the file holds.
     """
-    anchor.check_writable()
+    anchor.writes.check_writable()
     caller = anchor.actor.caller
     rights.check(Deed.IMPORT, caller)
     lines = given.get("lines") or []
@@ -188,7 +188,7 @@ def _as_new(core: Core, anchor: MemoryAnchor, number: int, record: Json) -> Writ
     """Store a foreign line as a new write: a human's word, or else a document's, which passes no gate alone."""
     given = {name: value for name, value in record.items() if name in FIELDS and value is not None}
     given |= {name: safety.cleaned_value(value) for name, value in given.items() if name != "content"}
-    text, kinds = anchor.made_safe(inputs.content(given.get("content")), f"line {number}: content")
+    text, kinds = anchor.writes.made_safe(inputs.content(given.get("content")), f"line {number}: content")
     now, zone = core.clock.now(), anchor.actor.zone
     human = rights.is_human(anchor.actor.caller)
     kind = inputs.memory_type(given.get("type", "fact"))
@@ -235,7 +235,7 @@ def _recording(
         return nullcontext()
     parts = [added[start : start + RECORDS_EACH] for start in range(0, len(added), RECORDS_EACH)]
     records = [{"memories": [audit_record(memory) for memory in part]} for part in parts]
-    return core.audit.recording(IMPORT, records, by=anchor.author, at=core.clock.now())
+    return core.audit.recording(IMPORT, records, by=anchor.writes.author, at=core.clock.now())
 
 
 @lru_cache(maxsize=1)
@@ -256,7 +256,7 @@ def _named_in_trail(path: Path, size: int) -> frozenset[tuple[object, object, ob
 @call
 def reindex(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Go on with making words, indexes and (asked for) vectors anew, for a moment; searches go on meanwhile."""
-    anchor.check_writable()
+    anchor.writes.check_writable()
     run = Reindex(
         core.services.store,
         core.services.embedder,

@@ -21,12 +21,11 @@ from cachetools import TTLCache
 from memory_anchor.errors import BadInput
 from memory_anchor.model import Scope
 from memory_anchor.ports import Clock
+from memory_anchor.requests import L1_TTL_S_MAX
 
-SESSION_TTL_S = 24 * 3600
+SESSION_TTL_S = L1_TTL_S_MAX
 """A conversation's values live at most this long, whatever their own `ttl_s` says."""
-DEFAULT_TTL_S = 3600
 KEYS_MAX = 64
-VALUE_BYTES_MAX = 16 * 1024
 CONVERSATION_BYTES_MAX = 256 * 1024
 CONVERSATIONS_MAX = 256
 

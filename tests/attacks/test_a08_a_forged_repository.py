@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.adapters.projects import Projects, normalised_remote
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.errors import NotFound
 from memory_anchor.hooks import session_start
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
 
 REMOTE = "git@example.org:team/app.git"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.language.safety import KINDS, redact
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.runtime import cleanlog, spool, wire
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

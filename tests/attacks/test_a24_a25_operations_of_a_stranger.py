@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from memory_anchor import beneath
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.errors import NotFound, Refused
 from memory_anchor.front import doctor, resources
 from memory_anchor.layers.operational_knowledge import PASSAGE_CHARS, OperationalKnowledge
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
 
 SECRET = "oauth_token gho vault credential of the owner"

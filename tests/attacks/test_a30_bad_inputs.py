@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from doors import COMMAND, House, answer
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.front import tool_calls, tool_specs
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.runtime import wire
 from memory_anchor.runtime.relay import Relay

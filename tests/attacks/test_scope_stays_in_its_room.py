@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.errors import NotFound
 from memory_anchor.front import calls
 from memory_anchor.hooks import Hooks
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Outcome, Scope, Status
 from memory_anchor.settings import ScopeSettings, Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
@@ -125,7 +124,7 @@ def test_an_expired_event_is_told_nowhere_before_the_job_comes(
 
     assert [one.id for one in anchor.search_events()] == [kept]
     assert [one.id for one in anchor.search_events(query="CI flaked")] == [kept]
-    assert [one.id for one in Curation(anchor).listing()] == [kept]
+    assert [one.id for one in anchor.listing()] == [kept]
     assert "flaked" not in anchor.build_context("CI").text + told_at_start(anchor)
     assert calls.CALLS["stats"](core, anchor, {})["by_layer"]["event_log"] == 1
     assert anchor.get(gone).status is Status.ACTIVE  # its id still reads

@@ -16,7 +16,6 @@ from fresh import passed_alone
 from memory_anchor.adapters.audit import NOTES, JsonlAudit
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.ports import MemoryStore
@@ -42,7 +41,7 @@ def log(core: Core) -> None:
 
 
 def pin(core: Core) -> None:
-    Curation(core.anchor(ACTOR)).pin(next(iter(versions(core.services.store)))[0])
+    core.anchor(ACTOR).pin(next(iter(versions(core.services.store)))[0])
 
 
 def forget(core: Core) -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -237,10 +238,11 @@ def test_bad_input_is_one_sentence_and_a_code(
 def test_a_bug_says_neither_to_the_client_nor_to_the_log_what_was_remembered(
     server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(anchor: Any, given: dict[str, Any]) -> dict[str, Any]:
-        raise KeyError(f"secret of {given['content']}")
+    def broken(anchor: Any, asked: Any) -> dict[str, Any]:
+        raise KeyError(f"secret of {asked.content}")
 
-    monkeypatch.setattr(tool_calls, "CALLS", {**tool_calls.CALLS, "save_memory": broken})
+    row = replace(tool_calls.CALLS["save_memory"], use_case=broken)
+    monkeypatch.setattr(tool_calls, "CALLS", {**tool_calls.CALLS, "save_memory": row})
 
     async def work() -> None:
         async with connected(server) as asked:

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.front import prompts
 from memory_anchor.front.clients import hooks as process
 from memory_anchor.hooks import ASK, Hooks
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope, Visibility, WriteMode
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
@@ -48,7 +47,7 @@ def transcript(folder: Path, *turns: tuple[str, str]) -> dict[str, str]:
 
 
 def contents(here: MemoryAnchor) -> list[str]:
-    return [memory.content for memory in Curation(here).listing()]
+    return [memory.content for memory in here.listing()]
 
 
 # --- enabled -------------------------------------------------------------------------------------------------------
@@ -205,7 +204,7 @@ def test_a_ghostwriter_writes_in_the_person_that_was_chosen(
 
     Hooks().behind(here, "SessionEnd", transcript(tmp_path, *TALK))
 
-    (memory,) = Curation(here).listing()
+    (memory,) = here.listing()
     assert asked in model.asked[0]
     assert (memory.content, memory.write_mode) == (stored, WriteMode.GHOSTWRITER)
 

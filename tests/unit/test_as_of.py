@@ -10,10 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
@@ -30,7 +29,7 @@ def test_an_edited_fact_says_then_what_it_said_then(anchor: MemoryAnchor, clock:
     kept = anchor.save_memory("The release manager is Anna").id
     before = clock.now()
     clock.advance(days=3)
-    Curation(anchor).edit(kept, "The release manager is Anna Weber")
+    anchor.edit(kept, "The release manager is Anna Weber")
 
     assert found(anchor, as_of=before.isoformat()) == [(kept, "The release manager is Anna")]
     assert found(anchor) == [(kept, "The release manager is Anna Weber")]
@@ -60,7 +59,7 @@ def test_an_archived_memory_is_found_before_and_not_between(anchor: MemoryAnchor
     clock.advance(days=1)
     hidden.append(clock.now())
     clock.advance(days=1)
-    Curation(anchor).restore(kept)
+    anchor.restore(kept)
     known.append(clock.now())
     clock.advance(days=1)
 
@@ -137,7 +136,7 @@ def test_any_past_search_can_be_asked_again(steps: list[tuple[str, int]]) -> Non
 def _do(core: Core, anchor: MemoryAnchor, step: str, which: int, number: int) -> None:
     """Make one write, on the `which`-th memory where it needs one; none where there is none that fits."""
     text = f"release manager of plan{which} is name{number}"
-    known = sorted(Curation(anchor).listing(limit=200), key=lambda memory: memory.id)
+    known = sorted(anchor.listing(limit=200), key=lambda memory: memory.id)
     one = known[which % len(known)] if known else None
     match step:
         case "save":
@@ -147,11 +146,11 @@ def _do(core: Core, anchor: MemoryAnchor, step: str, which: int, number: int) ->
         case "replace" if one is not None and one.layer.value == "verified_fact" and one.status.value == "active":
             anchor.save_memory(text, replaces=one.id)
         case "edit" if one is not None:
-            Curation(anchor).edit(one.id, text)
+            anchor.edit(one.id, text)
         case "forget" if one is not None:
             anchor.forget(one.id)
         case "restore" if one is not None and one.status.value == "archived":
-            Curation(anchor).restore(one.id)
+            anchor.restore(one.id)
         case _:
             core.services.searcher.embed_pending(10)
 

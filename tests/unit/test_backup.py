@@ -15,7 +15,6 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.app import build_core
 from memory_anchor.care import backup
-from memory_anchor.curation import Curation
 from memory_anchor.errors import NotFound, Refused, StoreDamaged
 from memory_anchor.model import COLLECTIONS, Actor, Caller, Scope
 from memory_anchor.runtime.lock import DirectoryLock
@@ -44,7 +43,7 @@ def filled(core):
     anchor = core.anchor(HUMAN)
     said = ["钥匙挂在门边的架子上", "Maps lie in cabinet 1", "The rope needs drying", "灯要每周加油", "Nails are short"]
     ids = [anchor.save_memory(text).id for text in said]
-    Curation(anchor).edit(ids[0], "钥匙 now hangs at the door")
+    anchor.edit(ids[0], "钥匙 now hangs at the door")
     anchor.log_event("Somebody asked for the rope")
     core.services.searcher.embed_pending(100)
     return ids

@@ -11,11 +11,10 @@ import pytest
 from typer.testing import Result
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.app import build_core
-from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.front import tool_calls
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageModel
@@ -37,7 +36,7 @@ BAD: Mapping[str, tuple[Any, str]] = {
 
 
 def stored(here: MemoryAnchor) -> list[str]:
-    return [memory.content for memory in Curation(here).listing()]
+    return [memory.content for memory in here.listing()]
 
 
 @pytest.mark.parametrize("name", BAD)

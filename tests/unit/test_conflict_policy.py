@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.anchor import MemoryAnchor
-from memory_anchor.curation import Curation
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Outcome, Status
 from memory_anchor.settings import Settings, load_settings
 from memory_anchor.testing import ephemeral_core
@@ -56,7 +55,7 @@ def test_a_contradiction_that_was_turned_away_does_not_strengthen_what_stands(tm
 
     assert anchor.services.records.read(first.id, anchor.actor.scope) == before
     assert "nothing stored" in done.reason
-    assert len(Curation(anchor).listing()) == 1
+    assert len(anchor.listing()) == 1
 
 
 def test_a_type_without_a_policy_still_asks(tmp_path: Path, agent: Actor) -> None:

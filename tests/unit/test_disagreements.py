@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import Decision, decide
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.language.tokens import estimate_tokens
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import (
     Actor,
     Caller,
@@ -81,7 +80,7 @@ def test_two_recalled_facts_that_contradict_become_disputed(core: Core, agent: A
     assert report.counts["found"] == 1
     assert anchor.search(QUERY).conflicts == ((min(old.id, new.id), max(old.id, new.id)),)
     assert {anchor.get(one.id).status for one in (old, new)} == {Status.DISPUTED}
-    (item,) = Curation(anchor).inbox()
+    (item,) = anchor.inbox()
     assert (item.memory.id, [one.id for one in item.against]) == (new.id, [old.id])
 
 
@@ -92,7 +91,7 @@ def test_what_was_found_while_recalling_is_settled_like_any_other(core: Core, ag
     anchor.search(QUERY)
     reconsolidated(core)
 
-    Curation(anchor).settle(old.id, "keep_new")
+    anchor.settle(old.id, "keep_new")
 
     assert (anchor.get(old.id).status, anchor.get(new.id).status) == (Status.SUPERSEDED, Status.ACTIVE)
     assert anchor.search(QUERY).conflicts == ()

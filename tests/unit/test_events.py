@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Layer, Origin, Outcome, Status
 from memory_anchor.testing import START, ManualClock
 

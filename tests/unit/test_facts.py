@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from memory_anchor import options
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput, NotFound, Refused, VersionConflict
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Layer, Origin, Outcome, Scope, Status, Visibility
 from memory_anchor.rights import stamp
 from memory_anchor.settings import Settings
@@ -94,7 +93,7 @@ def test_a_repeat_strengthens_and_never_doubles(anchor: MemoryAnchor, core: Core
 
     assert (again.outcome, again.id) == (Outcome.SKIPPED, first.id)
     assert core.services.records.read(str(first.id), None).usage.count == 1
-    assert len(Curation(anchor).listing()) == 1
+    assert len(anchor.listing()) == 1
 
 
 def test_another_origin_saying_the_same_raises_confidence(anchor: MemoryAnchor, core: Core, agent: Actor) -> None:
@@ -165,9 +164,9 @@ def test_a_human_settles_what_waits_and_an_agent_cannot(core: Core, agent: Actor
     rule = human(core, agent).save_memory("Never deploy on Fridays", type="instruction")
     done = anchor.save_memory("Deploying on Fridays is fine", type="instruction", replaces=rule.id)
     with pytest.raises(Refused, match="waits for the user"):
-        Curation(anchor).settle(done.id, "keep_new")
+        anchor.settle(done.id, "keep_new")
 
-    Curation(human(core, agent)).settle(done.id, "keep_old", seen=seen(anchor, done.id, rule.id))
+    human(core, agent).settle(done.id, "keep_old", seen=seen(anchor, done.id, rule.id))
 
     assert anchor.get(rule.id).status is Status.ACTIVE
     assert anchor.get(done.id).status is Status.SUPERSEDED
@@ -177,9 +176,9 @@ def test_only_a_human_accepts_a_pending_fact(core: Core, agent: Actor, anchor: M
     """Rule review: approving is out of an agent's reach."""
     waiting = anchor.save_memory("The importer needs a cache", confidence=0.8)
     with pytest.raises(Refused, match="human"):
-        Curation(anchor).accept(waiting.id)
+        anchor.accept(waiting.id)
 
-    Curation(human(core, agent)).accept(waiting.id, seen=seen(anchor, waiting.id))
+    human(core, agent).accept(waiting.id, seen=seen(anchor, waiting.id))
 
     assert anchor.get(waiting.id).status is Status.ACTIVE
 
@@ -190,7 +189,7 @@ def test_forgetting_archives_and_restoring_brings_back(anchor: MemoryAnchor) -> 
 
     assert anchor.forget(done.id, "stale").outcome is Outcome.ARCHIVED
     assert anchor.search("old build make").snippets == ()
-    Curation(anchor).restore(done.id)
+    anchor.restore(done.id)
 
     assert [s.id for s in anchor.search("old build make").snippets] == [done.id]
     assert [m.status for m in anchor.history(done.id)] == [Status.ACTIVE, Status.ARCHIVED, Status.ACTIVE]
@@ -199,7 +198,7 @@ def test_forgetting_archives_and_restoring_brings_back(anchor: MemoryAnchor) -> 
 def test_a_pinned_memory_is_not_forgotten_by_an_agent(anchor: MemoryAnchor) -> None:
     """Rule pin: pinned and human-written memories are out of an agent's reach."""
     done = anchor.save_memory("The licence is Apache-2.0")
-    Curation(anchor).pin(done.id)
+    anchor.pin(done.id)
 
     with pytest.raises(Refused, match="pinned"):
         anchor.forget(done.id)
@@ -208,10 +207,10 @@ def test_a_pinned_memory_is_not_forgotten_by_an_agent(anchor: MemoryAnchor) -> N
 def test_two_agents_editing_one_memory_do_not_overwrite_each_other(anchor: MemoryAnchor) -> None:
     """Rule versions: an edit of a version that is not current any more is refused."""
     done = anchor.save_memory("The API limit is 100 requests a minute")
-    Curation(anchor).edit(done.id, "The API limit is 120 requests a minute", expected_version=1)
+    anchor.edit(done.id, "The API limit is 120 requests a minute", expected_version=1)
 
     with pytest.raises(VersionConflict, match="version 2, not 1"):
-        Curation(anchor).edit(done.id, "The API limit is 90 requests a minute", expected_version=1)
+        anchor.edit(done.id, "The API limit is 90 requests a minute", expected_version=1)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +330,7 @@ def test_a_memory_of_nothing_but_secrets_is_not_stored(anchor: MemoryAnchor, tex
 
     assert {(one.outcome, one.id, one.redactions) for one in done} == {(Outcome.REJECTED, None, ("api_key",))}
     assert done[0].reason == "content says nothing besides what is never stored (api_key)"
-    assert Curation(anchor).listing() == []
+    assert anchor.listing() == []
     with pytest.raises(BadInput, match=r"content says nothing besides .* \(api_key\); nothing was stored"):
         anchor.propose(content, "a rule")
     with pytest.raises(BadInput, match="summary says nothing besides"):
@@ -343,7 +342,7 @@ def test_an_edit_to_nothing_but_a_secret_changes_nothing(anchor: MemoryAnchor) -
     done = anchor.save_memory("The token is rotated on Mondays")
 
     with pytest.raises(BadInput, match="says nothing besides"):
-        Curation(anchor).edit(done.id, "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8")
+        anchor.edit(done.id, "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8")
 
     assert anchor.get(done.id).version == 1
 
@@ -370,4 +369,4 @@ def test_nothing_is_extracted_of_a_secret_alone(anchor: MemoryAnchor) -> None:
 
     anchor.remember_conversation(talk)
 
-    assert Curation(anchor).listing() == []
+    assert anchor.listing() == []

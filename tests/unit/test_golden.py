@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation import golden, runner
 from memory_anchor.front.cli.app import app
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.runtime import wire
 
 

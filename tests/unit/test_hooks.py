@@ -13,7 +13,6 @@ from typing import Any, TextIO
 import pytest
 
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.errors import NotFound, Refused
 from memory_anchor.front.clients import hooks as process
 from memory_anchor.hooks import COLD_START, KEEP, Hooks
@@ -144,7 +143,7 @@ def test_before_a_compaction_durable_facts_are_taken_from_the_transcript_once(co
     assert Hooks().behind(here, "Stop", told) == 0
     assert Hooks().behind(here, "PreCompact", told) >= 1
     Hooks().behind(here, "PreCompact", told)
-    stored = [m.content for m in Curation(here).listing()]
+    stored = [m.content for m in here.listing()]
     assert len([text for text in stored if "PostgreSQL" in text]) == 1
     assert Hooks().behind(here, "PreCompact", {}) == 0
     with pytest.raises(NotFound):
@@ -169,7 +168,7 @@ def test_what_the_tool_calls_of_a_transcript_show_is_learned(core: Core, tmp_pat
     here = anchor(core)
     assert Hooks().behind(here, "PreCompact", told) == 1
     assert Hooks().behind(here, "PreCompact", told) <= 1
-    assert ["make check-all" in memory.content for memory in Curation(here).listing()] == [True]
+    assert ["make check-all" in memory.content for memory in here.listing()] == [True]
 
 
 def test_only_what_was_said_counts_towards_the_least_turns(core: Core, tmp_path: Path) -> None:

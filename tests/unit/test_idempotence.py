@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters.payload import to_payload
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput
 from memory_anchor.front import calls, tool_calls
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import COLLECTIONS, RECEIPTS_KEPT, Actor, Caller
 from memory_anchor.repeats import FOLDER
 from memory_anchor.runtime import wire
@@ -48,7 +47,7 @@ def pinned(anchor: MemoryAnchor) -> str:
     human = MemoryAnchor(
         anchor.services, anchor.room, replace(anchor.actor, caller=Caller.HUMAN), anchor._context_builder
     )
-    Curation(human).pin(name)
+    human.pin(name)
     return name
 
 
@@ -62,7 +61,7 @@ def disputed(anchor: MemoryAnchor) -> str:
 def exported_elsewhere(anchor: MemoryAnchor) -> list[list[Any]]:
     """Return lines of an export: a memory in two versions that is not here, one that is, and a foreign line."""
     here, gone = fact(anchor), fact(anchor, "The queue holds 500 jobs")
-    Curation(anchor).edit(gone, "The queue holds 900 jobs")
+    anchor.edit(gone, "The queue holds 900 jobs")
     store = anchor.services.store
     lines = [
         json.dumps(to_payload(e.memory)) for e in store.scan("verified_fact", Where(), page=99)[0]
@@ -239,8 +238,8 @@ def test_the_same_nonce_for_something_else_is_another_request(core: Core, resent
     other = json.loads(tool_calls.run(resent, "log_event", {"content": "second"}))
     assert one["id"] != other["id"]
     edited = fact(resent)
-    Curation(resent).edit(edited, "The API listens on port 1")
-    assert Curation(resent).edit(edited, "The API listens on port 2").outcome.value == "updated"
+    resent.edit(edited, "The API listens on port 1")
+    assert resent.edit(edited, "The API listens on port 2").outcome.value == "updated"
     assert resent.get(edited).content == "The API listens on port 2"
 
 
@@ -272,7 +271,7 @@ def test_receipts_of_many_requests_and_over_revisions_are_kept(
     """Promise 1 (mutations: only the last receipt kept; a job's revision drops receipts)."""
     first = [anchor.save_memory("We use Redis", confidence=0.95, request_id=f"r{n}") for n in range(RECEIPTS_KEPT)]
     assert {one.id for one in first} == {first[0].id}
-    Curation(anchor).edit(first[0].id, "We use Redis 7")
+    anchor.edit(first[0].id, "We use Redis 7")
     clock.advance(days=40)
     for job in core.scheduler.jobs:
         calls.run(core, wire.Preamble(), "jobs_run", {"name": job})
@@ -283,7 +282,7 @@ def test_receipts_of_many_requests_and_over_revisions_are_kept(
 def test_a_write_of_another_kind_keeps_the_answers_given_before(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
     """Promise 1 (mutation: only the last receipt kept): saved, then edited, then the first sending comes once more."""
     first = anchor.save_memory("We use Redis", confidence=0.95, request_id="r1")
-    Curation(core.anchor(replace(agent, nonce="bridge-1/8"))).edit(first.id, "We use Redis 7")
+    core.anchor(replace(agent, nonce="bridge-1/8")).edit(first.id, "We use Redis 7")
     killed(core)
     assert anchor.save_memory("We use Redis", confidence=0.95, request_id="r1") == first
 
@@ -294,8 +293,9 @@ def test_a_pin_set_or_taken_off_twice_gets_its_first_answer(core: Core, agent: A
     name = fact(core.anchor(agent))
     human = replace(agent, caller=Caller.HUMAN)
     if not pinned:
-        Curation(core.anchor(human)).pin(name)
-    sent = [Curation(core.anchor(replace(human, nonce="n/1"))).pin(name, pinned=pinned) for _ in range(2)]
+        core.anchor(human).pin(name)
+    doors = [core.anchor(replace(human, nonce="n/1")) for _ in range(2)]
+    sent = [(door.pin if pinned else door.unpin)(name) for door in doors]
     assert sent[0] == sent[1] and sent[0].outcome.value == "updated"
 
 
@@ -305,7 +305,7 @@ def test_a_promotion_cut_before_its_event_was_marked_is_finished_by_its_repeat(
     """Promise 1: the kill between the two collections."""
     name = event(core.anchor(agent))
     resent = core.anchor(replace(agent, nonce="bridge-1/9"))
-    monkeypatch.setattr(type(resent), "_mark_promoted", lambda *_: None)
+    monkeypatch.setattr(type(resent.writes), "_mark_promoted", lambda *_: None)
     first = resent.promote(name)
     monkeypatch.undo()
     killed(core)
@@ -325,5 +325,5 @@ def test_a_session_ended_twice_leaves_one_event_over_a_restart(tmp_path: Path, a
     core.anchor(agent).set_active("topic", "later")
     (again,) = core.anchor(asked).end_session("done")
     assert again == first
-    assert [m.content for m in Curation(core.anchor(agent)).listing()] == ["done\ntopic: x"]
+    assert [m.content for m in core.anchor(agent).listing()] == ["done\ntopic: x"]
     core.close()

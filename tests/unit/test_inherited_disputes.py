@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Memory, Outcome, Status
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep import undo
@@ -56,7 +55,7 @@ def test_it_waits_in_the_review_and_no_night_frees_it(core: Core, agent: Actor, 
 
     core.scheduler.run("reconsolidate", core.clock.now(), Limits())
 
-    waiting = {one.id for one in Curation(human).listing(status="disputed", limit=10)}
+    waiting = {one.id for one in human.listing(status="disputed", limit=10)}
     assert waiting == {kept.id, new.id}
 
 

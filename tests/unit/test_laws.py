@@ -12,10 +12,9 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.front import calls
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope, Status
 from memory_anchor.runtime.wire import own_preamble
 from memory_anchor.testing import ManualClock, ephemeral_core, human_of, signed_call
@@ -73,21 +72,21 @@ def step(core: Core, anchor: MemoryAnchor, what: str, which: int, how: int) -> N
         case "promote" if one is not None and one.layer.value == "event_log":
             anchor.promote(one.id)
         case "edit" if one is not None and not one.pinned:
-            Curation(anchor).edit(one.id, f"{one.content} and {word}"[:200])
+            anchor.edit(one.id, f"{one.content} and {word}"[:200])
         case "pin" if one is not None:
-            Curation(anchor).pin(one.id, pinned=not one.pinned)
+            (anchor.unpin if one.pinned else anchor.pin)(one.id)
         case "judge" if one is not None and not one.pinned:
-            Curation(anchor).judge(one.id, "refuted", "make test")
+            anchor.judge(one.id, "refuted", "make test")
         case "forget" if one is not None and not one.pinned:
             anchor.forget(one.id)
         case "restore" if one is not None and one.status is Status.ARCHIVED:
-            Curation(anchor).restore(one.id)
+            anchor.restore(one.id)
         case _:
             core.services.usage.flush()
 
 
 def everything(core: Core, anchor: MemoryAnchor) -> dict[str, Any]:
-    found = [memory for status in Status for memory in Curation(anchor).listing(status=status.value, limit=500)]
+    found = [memory for status in Status for memory in anchor.listing(status=status.value, limit=500)]
     return {memory.id: memory for memory in found}
 
 
@@ -147,7 +146,7 @@ def test_forgetting_then_restoring_is_the_identity(steps, which):
         anchor.forget(name)
         assert name not in view(core)
         assert answer() == []
-        Curation(anchor).restore(name)
+        anchor.restore(name)
 
         assert view(core) == before
         assert answer() == found

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
-from memory_anchor.front.tool_calls import get_memory
+from memory_anchor.front import tool_calls
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.recall.reranking import LATE
 from memory_anchor.settings import Settings
@@ -183,7 +183,7 @@ def test_strength_is_counted_as_the_settings_say(tmp_path: Path, activation: str
     clock.advance(days=43)
 
     (found,) = anchor.search("when does the deployment run").snippets
-    shaped = get_memory(anchor, {"id": kept})
+    shaped = tool_calls.answer(anchor, "get_memory", {"id": kept})
 
     assert found.strength == word
     assert (shaped["strength"] >= 40) == (word == "fading")

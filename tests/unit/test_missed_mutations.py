@@ -18,12 +18,12 @@ import pytest
 from memory_anchor import beneath
 from memory_anchor.adapters import git
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.care import backup
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused, StoreDamaged
 from memory_anchor.front import calls
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, signed
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Origin, Outcome, Status
 from memory_anchor.runtime.relay import Relay
 from memory_anchor.runtime.wire import Preamble

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from memory_anchor.curation import Curation
 from memory_anchor.model import Actor, Caller, Outcome, Scope, Status
 from memory_anchor.settings import BudgetSettings, CollectionSettings, LifecycleSettings, Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
@@ -101,12 +100,12 @@ def test_what_a_human_does_between_choosing_and_writing_stands(core, clock, deed
         yielded.append(1)
         if len(yielded) == step + 1:
             if deed == "pin":
-                Curation(keeper).pin(event.id)
+                keeper.pin(event.id)
             elif deed == "use":  # counted in place: no new version tells of it
                 core.services.usage.used(keeper.get(event.id))
                 core.services.usage.flush()
             else:
-                Curation(keeper).edit(event.id, "The crane was greased and painted")
+                keeper.edit(event.id, "The crane was greased and painted")
 
     core.scheduler._upkeep = replace(core.upkeep, stand_aside=meanwhile)
     core.scheduler.run("forget", clock.now(), Limits())

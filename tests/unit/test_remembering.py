@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.errors import BadInput
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Origin, Outcome, Visibility
 
 TALK = [
@@ -35,12 +34,12 @@ def test_a_conversation_becomes_memories_with_their_quotes(anchor: MemoryAnchor)
 def test_replaying_a_conversation_adds_nothing(anchor: MemoryAnchor) -> None:
     """Rule replay: twenty times the same conversation is once."""
     anchor.remember_conversation(TALK)
-    before = [(m.id, m.version, m.content) for m in Curation(anchor).listing()]
+    before = [(m.id, m.version, m.content) for m in anchor.listing()]
 
     for _ in range(19):
         anchor.remember_conversation(TALK)
 
-    assert [(m.id, m.version, m.content) for m in Curation(anchor).listing()] == before
+    assert [(m.id, m.version, m.content) for m in anchor.listing()] == before
 
 
 def test_what_was_decided_side_by_side_is_proposed_side_by_side(anchor: MemoryAnchor) -> None:
@@ -48,22 +47,22 @@ def test_what_was_decided_side_by_side_is_proposed_side_by_side(anchor: MemoryAn
     talk = [{"role": "user", "content": text} for text in ("我们决定账本用 PostgreSQL。", "我们决定消息队列用 Kafka。")]
 
     done, _ = anchor.remember_conversation(talk)
-    before = [(m.id, m.version, m.content) for m in Curation(anchor).listing()]
+    before = [(m.id, m.version, m.content) for m in anchor.listing()]
     anchor.remember_conversation(talk)
 
     assert [one.quote for one in done] == [turn["content"] for turn in talk]
-    assert [(m.id, m.version, m.content) for m in Curation(anchor).listing()] == before
+    assert [(m.id, m.version, m.content) for m in anchor.listing()] == before
 
 
 def test_recalled_memories_in_a_conversation_are_not_extracted_again(core: Core, anchor: MemoryAnchor) -> None:
     """Rule loop: what was recalled and pasted in never becomes new memory."""
     anchor.remember_conversation(TALK)
-    before = {m.id for m in Curation(anchor).listing()}
+    before = {m.id for m in anchor.listing()}
     context = anchor.build_context("which database and which answers").text
 
     anchor.remember_conversation([{"role": "user", "content": context}, *TALK])
 
-    assert {m.id for m in Curation(anchor).listing()} == before
+    assert {m.id for m in anchor.listing()} == before
 
 
 def test_only_user_facts_can_be_asked_for(anchor: MemoryAnchor) -> None:
@@ -98,7 +97,7 @@ def test_a_conversation_that_cannot_be_read_stores_nothing(
     """Rule bad-input: one sentence each, nothing half-written."""
     with pytest.raises(BadInput, match=sentence):
         anchor.remember_conversation(messages)
-    assert Curation(anchor).listing() == []
+    assert anchor.listing() == []
 
 
 def test_what_was_said_about_one_project_stays_there(core: Core, agent: Actor, anchor: MemoryAnchor) -> None:
@@ -106,7 +105,7 @@ def test_what_was_said_about_one_project_stays_there(core: Core, agent: Actor, a
     anchor.remember_conversation(TALK)
     elsewhere = core.anchor(replace(agent, project_dir=""))
 
-    contents = [m.content for m in Curation(elsewhere).listing()]
+    contents = [m.content for m in elsewhere.listing()]
     assert any("short answers" in content for content in contents)
     assert not any("PostgreSQL" in content for content in contents)
 
@@ -119,5 +118,5 @@ def test_the_same_conversation_in_another_project_or_account_is_learned_there_to
     for stranger in (replace(agent, project_dir=""), replace(agent, scope=replace(agent.scope, account="another"))):
         other = core.anchor(stranger)
         other.remember_conversation(TALK)
-        (own,) = [one.id for one in Curation(other).listing() if "PostgreSQL" in one.content]
+        (own,) = [one.id for one in other.listing() if "PostgreSQL" in one.content]
         assert own not in mine

@@ -12,7 +12,6 @@ from typer.testing import Result
 
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.front import tool_calls
 from memory_anchor.front.clients import hooks as hook
 from memory_anchor.front.tool_specs import TOOLS, ToolSpec
@@ -98,7 +97,7 @@ def test_every_text_of_every_tool_is_cleaned(core: Core, agent: Actor, project: 
 
 def test_a_human_s_words_are_cleaned_too(core: Core, agent: Actor, project: Path) -> None:
     """Rule safety: what was edited in, and what showed that a memory holds."""
-    curation = Curation(core.anchor(agent))
+    curation = core.anchor(agent)
     name = core.anchor(agent).save_memory("the lighthouse is green").id
     curation.edit(name, PLANTED)
     curation.judge(name, "verified", PLANTED)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
 from memory_anchor.recall.ranking import RankingWeights
 
@@ -25,7 +24,7 @@ def test_an_event_that_was_archived_and_restored_has_its_neighbours_again(anchor
     before = evidence(anchor, "pears of Anna")
 
     anchor.forget(ids[1])
-    Curation(anchor).restore(ids[1])
+    anchor.restore(ids[1])
     after = evidence(anchor, "pears of Anna")
 
     assert after == before

@@ -140,17 +140,16 @@ def test_an_agent_cannot_purge(core, tmp_path):
     anchor.log_event("a secret thing happened")
 
     with pytest.raises(Refused):
-        purge_text(core.upkeep, "secret", caller=Caller.AGENT, at=core.clock.now(), by=anchor.author)
+        purge_text(core.upkeep, "secret", caller=Caller.AGENT, at=core.clock.now(), by=anchor.writes.author)
 
 
 def test_an_idea_is_verified_with_what_showed_it_or_refuted_and_kept_as_a_warning(core, tmp_path):
     """Rule: hypothesis, verified (with the command or link), refuted; refuted ideas stay findable."""
-    from memory_anchor.curation import Curation
     from memory_anchor.errors import BadInput
 
     anchor = door(core, tmp_path)
     idea = anchor.save_memory("The cache makes startup slow").id
-    desk = Curation(anchor)
+    desk = anchor
 
     desk.judge(idea, "hypothesis")
     with pytest.raises(BadInput, match="shown_by"):

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
 from memory_anchor.testing import ManualClock
 
@@ -34,7 +33,7 @@ def test_what_is_noted_about_a_fact_does_not_make_it_news(
     clock.advance(days=400)
     before = clock.now() - timedelta(days=1)
     if note == "pin":
-        Curation(anchor).pin(fact)
+        anchor.pin(fact)
     else:
         core.scheduler.run("mark_to_verify", clock.now())
     assert anchor.get(fact).version == 2
@@ -52,7 +51,7 @@ def test_a_text_that_was_changed_today_is_todays(anchor: MemoryAnchor, clock: Ma
     fact = anchor.save_memory(FACT, type="decision").id
     clock.advance(days=400)
     since = clock.now() - timedelta(days=1)
-    Curation(anchor).edit(fact, "We chose SQLite for the ledger")
+    anchor.edit(fact, "We chose SQLite for the ledger")
 
     assert found(anchor, "which database has the ledger", since=since.isoformat()) == [fact]
     assert found(anchor, "which database has the ledger", until=since.isoformat()) == []

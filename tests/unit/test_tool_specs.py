@@ -8,6 +8,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.front import tool_calls, tool_specs
 from memory_anchor.front.tool_specs import ALIASES, STANDARD_TOKENS_MAX, TOOLS, callable_tools, listed, resolve
 from memory_anchor.language.tokens import count_tokens
+from memory_anchor.requests import SearchMemory, SetActiveContext
 
 MINIMAL = ["get_constitution", "search_memory", "save_memory", "log_event", "promote_to_fact"]
 EVERY = [spec.name for spec in TOOLS]
@@ -59,7 +60,7 @@ def test_a_tool_without_a_use_case_is_not_listed():
 def test_every_registered_call_has_a_specification_and_every_required_argument_exists():
     assert set(tool_calls.CALLS) <= set(EVERY)
     for spec in TOOLS:
-        assert set(spec.required) <= set(spec.arguments)
+        assert set(spec.request.required()) <= set(spec.schema()["properties"])
     for alias in ALIASES.values():
         assert alias.target in EVERY
 
@@ -88,13 +89,14 @@ def test_schemas_are_plain():
 )  # fmt: skip
 def test_older_names_are_accepted_with_their_own_arguments(name, given, tool, arguments):
     """Contract: aliases are always accepted on call, `text`, `metadata` and `filter` included."""
-    assert resolve(name, given, callable_tools(read_only=False, available=EVERY)) == (tool, arguments)
+    found, request = resolve(name, given, callable_tools(read_only=False, available=EVERY))
+    assert (found, request) == (tool, type(request).of(**arguments))
 
 
 def test_a_null_counts_as_not_given_unless_the_argument_is_required():
     tools = callable_tools(read_only=False, available=EVERY)
-    assert resolve("search_memory", {"query": "q", "layers": None}, tools) == ("search_memory", {"query": "q"})
-    assert resolve("set_active_context", {"key": "k", "value": None}, tools)[1] == {"key": "k", "value": None}
+    assert resolve("search_memory", {"query": "q", "layers": None}, tools)[1] == SearchMemory.of("q")
+    assert resolve("set_active_context", {"key": "k", "value": None}, tools)[1] == SetActiveContext.of("k", None)
 
 
 @pytest.mark.parametrize(

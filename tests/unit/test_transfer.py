@@ -17,7 +17,6 @@ from memory_anchor.adapters.payload import to_payload
 from memory_anchor.care.transfer import export_instant, export_page
 from memory_anchor.care.transfer_files import Imported, exported, imported
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.front import calls
 from memory_anchor.hashing import content_hash
 from memory_anchor.model import Actor, Caller, Layer, MemoryType, Scope
@@ -73,8 +72,8 @@ def full(core, agent, clock, project):
     human_fact = human.save_memory("部署分支每周四切出", type="decision")
     event = anchor.log_event("CI was red for an hour", who=["bob"], where="ci/main", ttl_days=30)
     clock.advance(hours=1)
-    Curation(human).edit(fact.id, "The deploy branch is cut on Fridays now")
-    Curation(human).pin(human_fact.id)
+    human.edit(fact.id, "The deploy branch is cut on Fridays now")
+    human.pin(human_fact.id)
     anchor.forget(event.id, "over")
     anchor.promote(anchor.log_event("Rolling back twice in a row breaks the cache").id)
     anchor.propose("Never deploy on Friday", "asked for")
@@ -137,7 +136,7 @@ def test_only_one_project_can_be_exported(core, tmp_path, agent, full):
 def test_what_is_written_while_an_export_runs_neither_doubles_nor_hides(core, agent, clock):
     """Rule export.instant: whatever happens between its pages, each memory of the beginning is there once."""
     anchor = core.anchor(agent)
-    human = Curation(core.anchor(Actor(Caller.HUMAN, agent.scope, project_dir=agent.project_dir)))
+    human = core.anchor(Actor(Caller.HUMAN, agent.scope, project_dir=agent.project_dir))
     ids = [anchor.save_memory(f"fact number {n} about the harbour {n * 7}", key=f"k{n}").id for n in range(30)]
     before = {line["id"]: line["content"] for line in map(json.loads, out_of(core))}
     store, at = core.services.store, export_instant(core.services.store, clock.now())
@@ -321,9 +320,9 @@ def test_any_history_survives_the_round_trip(tmp_path_factory, deeds):
                 write = anchor.save_memory if deed == "fact" else anchor.log_event
                 ids.append(write(text).id)
             elif deed == "edit":
-                Curation(anchor).edit(ids[-1], text)
+                anchor.edit(ids[-1], text)
             elif deed == "pin":
-                Curation(anchor).pin(ids[0])
+                anchor.pin(ids[0])
             else:
                 anchor.forget(ids[-1])
             ids = [name for name in ids if name]

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from timekit import a_memory, current, day, put, statuses, upkeep
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, MemoryType, Origin, Outcome, Scope, Status
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep import undo
@@ -124,7 +123,7 @@ def test_a_deed_of_which_one_side_was_changed_since_is_left_alone_whole(
     """Rule undo: half a supersede would leave two facts that contradict each other, or none."""
     scope = anchor.actor.scope
     human = core.anchor(replace(agent, caller=Caller.HUMAN, scope=replace(scope, conversation="theirs")))
-    Curation(human).pin(superseded[side])
+    human.pin(superseded[side])
     before = standing(anchor, *superseded)
 
     plan = took_back(core, anchor, undo.plan_conversation(core.upkeep, scope.conversation, scope, human=True))
@@ -141,7 +140,7 @@ def test_a_side_changed_between_plan_and_apply_keeps_the_other_as_it_is(
 ) -> None:
     """Rule undo: two writers are compared, and a deed is written together or not at all."""
     plan = undo.plan_last(core.upkeep, anchor.actor.scope, human=True)
-    Curation(anchor).pin(superseded[side])
+    anchor.pin(superseded[side])
     before = standing(anchor, *superseded)
 
     assert undo.apply(core.upkeep, plan, at=core.clock.now(), author="human:me") == []

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.anchor import MemoryAnchor
 from memory_anchor.core import Core
-from memory_anchor.curation import Curation
 from memory_anchor.language.coverage import contains, covers, words
 from memory_anchor.language.hedging import hedge
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Outcome, Status
 
 DATA = Path(__file__).parent.parent.parent / "scripts" / "data"
@@ -83,7 +82,7 @@ def test_an_enrichment_is_kept(anchor: MemoryAnchor, first: str, second: str) ->
     told = anchor.save_memory(second)
 
     assert told.outcome in (Outcome.UPDATED, Outcome.ADDED)
-    assert second in [memory.content for memory in Curation(anchor).listing()]
+    assert second in [memory.content for memory in anchor.listing()]
     assert first in [version.content for version in anchor.history(str(known.id))]
 
 
@@ -96,7 +95,7 @@ def test_two_wordings_of_one_thing_both_stand(anchor: MemoryAnchor) -> None:
     again = anchor.save_memory(second)
 
     if told.outcome is Outcome.UPDATED:
-        (memory,) = Curation(anchor).listing()
+        (memory,) = anchor.listing()
         assert words(second) | words("The deploy key is rotated every 60 days.") <= words(memory.content)
         assert (again.outcome, again.id) == (Outcome.SKIPPED, first.id)
     else:

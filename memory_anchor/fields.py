@@ -1,0 +1,443 @@
+"""Kinds of values that requests are made of, and what is made of a request: sentences, JSON Schema, a tool's schema.
+
+Values come in raw and leave checked: text without blanks at its ends, names as they may be stored, one kind of list,
+enums. What is wrong is said in one sentence by one formatter, `sentence`: what, the value, what is allowed.
+Rejected: pydantic's own messages (several lines, with the text that was refused).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import cache, wraps
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+from zoneinfo import ZoneInfo
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    JsonValue,
+    PlainValidator,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+
+from memory_anchor.errors import BadInput
+from memory_anchor.inputs import (
+    CONTENT_MAX,
+    FILE_MAX,
+    FILES_MAX,
+    KEY_MAX,
+    NAME_MAX,
+    PEOPLE_MAX,
+    QUERY_MAX,
+    REASON_MAX,
+    REQUEST_ID_MAX,
+    TAG_MAX,
+    TAGS_MAX,
+    YEARS,
+    json_value,
+)
+from memory_anchor.language.safety import cleaned
+from memory_anchor.model import (
+    LAYER_ALIASES,
+    TYPE_ALIASES,
+    Epistemic,
+    Layer,
+    MemoryType,
+    ProposalAction,
+    Status,
+    Tag,
+    Visibility,
+    WriteMode,
+)
+
+L1_BYTES_MAX = 16 * 1024
+SEEN_MAX, STAMP_MAX = 50, 200
+WEIGHT_MAX = 10
+SHOWN_CHARS = 40
+"""Of a refused value; it may be somebody's text."""
+UNTAKEN = "not_taken"
+"""The kind of our own complaints, whose message is a whole sentence but for its subject."""
+WORDS = {"ge": "minimum", "le": "maximum"}
+"""What pydantic calls the bounds of a value that a function of ours reads first."""
+
+Schema = dict[str, Any]
+Asked = TypeVar("Asked", bound="BaseRequest")
+Answer = TypeVar("Answer")
+
+
+# --- kinds of values ---------------------------------------------------------------------------------------------
+
+
+def _untaken(what: str) -> PydanticCustomError:
+    """Return our complaint about a value; its subject is put before it."""
+    return PydanticCustomError(UNTAKEN, "{what}", {"what": what})
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise _untaken(f"has a NUL character at position {text.index(chr(0))}; allowed is text without NUL")
+    return text
+
+
+def _as_stored(text: str) -> str:
+    return cleaned(text).text
+
+
+def _listed(value: Any) -> Any:
+    """Return a list of what was given: one text counts as a list of one."""
+    if isinstance(value, str):
+        return [value]
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping) else value
+
+
+def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(one for one in values if one))
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _tag(value: Any) -> Tag:
+    """Return a tag from its name or from {name, weight}."""
+    name, weight = value, 1.0
+    if isinstance(value, Tag):
+        name, weight = value.name, value.weight
+    elif isinstance(value, Mapping):
+        name, weight = value.get("name"), value.get("weight", 1.0)
+    if not isinstance(name, str) or not 1 <= len(name.strip()) <= TAG_MAX:
+        raise _untaken(f"is {_short(name)}; allowed is text of 1 to {TAG_MAX} characters")
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= WEIGHT_MAX:
+        raise _untaken(f"has the weight {_short(weight)}; allowed is a number from 0 to {WEIGHT_MAX}")
+    return Tag(cleaned(_without_nul(name.strip())).text, float(weight))
+
+
+def _tags(tags: tuple[Tag, ...]) -> tuple[Tag, ...]:
+    """Return each name once; a weight that was given wins over one that was not."""
+    kept: dict[str, Tag] = {}
+    for tag in tags:
+        if tag.name and (tag.name not in kept or tag.weight != 1):
+            kept[tag.name] = tag
+    return tuple(kept.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time as it was said: local to the caller where it has no zone; a bare date is a whole day."""
+
+    said: str
+    at: datetime
+    is_day: bool = False
+
+    def begins(self, zone: str) -> datetime:
+        """Return the first instant that is meant, in UTC."""
+        aware = self.at if self.at.tzinfo is not None else self.at.replace(tzinfo=ZoneInfo(zone))
+        return aware.astimezone(UTC)
+
+    def ends(self, zone: str) -> datetime:
+        """Return the exclusive end of a range: after that day, or just after that instant."""
+        first = self.begins(zone)
+        if self.is_day:
+            return (first.astimezone(ZoneInfo(zone)) + timedelta(days=1)).astimezone(UTC)
+        return first + timedelta(microseconds=1)
+
+
+def _moment(value: Any) -> Moment:
+    if isinstance(value, Moment):
+        return value
+    said = value.isoformat() if isinstance(value, datetime) else value
+    try:
+        at = datetime.fromisoformat(said.strip())
+    except (ValueError, AttributeError):
+        raise _untaken(f"is {_short(value)}; allowed is an ISO 8601 time such as 2026-01-31T09:30:00Z") from None
+    if not YEARS[0] <= at.year <= YEARS[1]:
+        raise _untaken(f"is {_short(value)}; allowed are the years {YEARS[0]} to {YEARS[1]}")
+    return Moment(said.strip(), at, len(said.strip()) == len("2026-01-31") and "T" not in said)
+
+
+def _json(value: Any) -> Any:
+    """Return a JSON value as it would be read again."""
+    return json.loads(json_value("value", value, most_bytes=L1_BYTES_MAX))
+
+
+def named(aliases: Mapping[str, StrEnum] | None = None) -> BeforeValidator:
+    """Return what takes a name in any case, and older names."""
+
+    def read(value: Any) -> Any:
+        name = value.strip().lower() if isinstance(value, str) else value
+        return (aliases or {}).get(name, name) if isinstance(name, str) else value
+
+    return BeforeValidator(read, json_schema_input_type=str)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text without blanks at its ends; least=0 lets it be empty."""
+
+    most: int
+    least: int = 1
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        bounds = StringConstraints(
+            strict=True, strip_whitespace=True, min_length=self.least or None, max_length=self.most
+        )
+        return handler.generate_schema(Annotated[source, bounds, AfterValidator(_without_nul)])
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list without repeats, in order; one text counts as a list of one."""
+
+    most: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        bounded = Annotated[source, Field(max_length=self.most), AfterValidator(_once), BeforeValidator(_listed)]
+        return handler.generate_schema(bounded)
+
+
+AsStored = AfterValidator(_as_stored)
+"""What is stored beside a memory's content leaves here without secrets and private parts."""
+Content = Annotated[str, Text(CONTENT_MAX)]
+Identifier = Annotated[str, Text(NAME_MAX)]
+Name = Annotated[str, Text(NAME_MAX, 0)]
+StoredName = Annotated[str, Text(NAME_MAX, 0), AsStored]
+Reason = Annotated[str, Text(REASON_MAX)]
+StoredReason = Annotated[str, Text(REASON_MAX, 0), AsStored]
+StoredKey = Annotated[str, Text(KEY_MAX, 0), AsStored]
+Query = Annotated[str, Text(QUERY_MAX)]
+RequestId = Annotated[str, Text(REQUEST_ID_MAX, 0)]
+Flag = Annotated[bool, Field(strict=True)]
+Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
+Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
+When = Annotated[Moment, PlainValidator(_moment), WithJsonSchema({"type": "string"})]
+OneTag = Annotated[Tag, PlainValidator(_tag), WithJsonSchema({"type": "string"})]
+Tags = Annotated[tuple[OneTag, ...], Field(max_length=TAGS_MAX), AfterValidator(_tags), BeforeValidator(_listed)]
+TagName = Annotated[str, Text(TAG_MAX)]
+TagNames = Annotated[tuple[TagName, ...], Listed(TAGS_MAX)]
+Files = Annotated[tuple[Annotated[str, Text(FILE_MAX), AsStored], ...], Listed(FILES_MAX)]
+People = Annotated[tuple[Annotated[str, Text(NAME_MAX)], ...], Listed(PEOPLE_MAX)]
+StoredPeople = Annotated[tuple[Annotated[str, Text(NAME_MAX), AsStored], ...], Listed(PEOPLE_MAX)]
+AnyLayer = Annotated[Layer, named(LAYER_ALIASES), WithJsonSchema({"type": "string"})]
+AnyType = Annotated[MemoryType, named(TYPE_ALIASES), WithJsonSchema({"type": "string"})]
+AnyVisibility = Annotated[Visibility, named(), WithJsonSchema({"type": "string"})]
+AnyAction = Annotated[ProposalAction, named(), WithJsonSchema({"type": "string"})]
+AnyMode = Annotated[WriteMode, named(), WithJsonSchema({"type": "string"})]
+AnyStatus = Annotated[Status, named(), WithJsonSchema({"type": "string"})]
+AnyEpistemic = Annotated[Epistemic, named(), WithJsonSchema({"type": "string"})]
+Seen = Annotated[tuple[Annotated[str, Text(STAMP_MAX)], ...], Listed(SEEN_MAX)]
+"""Stamps of the versions that a human was shown."""
+AnyJson = Annotated[JsonValue, PlainValidator(_json), WithJsonSchema({})]
+Messages = Annotated[Any, WithJsonSchema({"type": "array", "items": {"type": "object"}})]
+"""Read message by message where it is learned from, with its own sentence for each."""
+
+
+def arg(default: Any = ..., help: str = "", *, tool: str | None = None, option: str = "", **bounds: Any) -> Any:
+    """Return a field. help: for people, in options and HTTP. tool: what an agent reads instead; its `{}` stands for
+    the bounds and the default. option: a command's name for it, where that is not the field's."""
+    return Field(default, description=help or None, json_schema_extra={"tool": tool, "option": option}, **bounds)
+
+
+# --- requests ----------------------------------------------------------------------------------------------------
+
+
+class BaseRequest(BaseModel):
+    """What every request is: closed, frozen, built when it is first needed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    unlisted: ClassVar[frozenset[str]] = frozenset()
+    """Fields that a tool takes and does not list: a schema costs tokens in every conversation."""
+    terse: ClassVar[frozenset[str]] = frozenset()
+    """Fields that a tool lists without words, because another tool says them."""
+    not_asked: ClassVar[frozenset[str]] = frozenset({"request_id"})
+    """Fields that do not tell one request from another."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_not_given(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {name: value for name, value in given.items() if value is not None or name in cls.required()}
+
+    @classmethod
+    def required(cls) -> list[str]:
+        """Return the names that must be given."""
+        return [name for name, field in cls.model_fields.items() if field.is_required()]
+
+    @classmethod
+    def of(cls, *given: Any, **fields: Any) -> Self:
+        """Return the checked request; `given` are its first fields, in order. Raises BadInput: one sentence."""
+        if len(given) > len(cls.model_fields):
+            raise TypeError(f"{cls.__name__} has {len(cls.model_fields)} fields, {len(given)} were given")
+        return cls.read(dict(zip(cls.model_fields, given, strict=False)) | fields, cls.__name__)
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], what: str) -> Self:
+        """Return the checked request. what: how its caller calls it. Raises BadInput: one sentence."""
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False)
+            first = next((one for one in wrong if one["type"] == "extra_forbidden"), wrong[0])  # a slip of the pen
+            raise BadInput(sentence(first, cls, what)) from None
+
+    def asked(self, **resolved: Any) -> dict[str, Any]:
+        """Return what tells this request from others, in its one canonical form; receipts hold a hash of it.
+
+        resolved: what the fields that depend on the caller came to.
+        """
+        own = {name: _plain(getattr(self, name)) for name in type(self).model_fields if name not in self.not_asked}
+        return own | resolved
+
+
+def use_case(model: type[Asked]) -> Callable[[Callable[[Any, Asked], Answer]], Callable[..., Answer]]:
+    """Return what lets a method that takes one request take its fields too: `search("text", limit=3)`."""
+
+    def wrap(method: Callable[[Any, Asked], Answer]) -> Callable[..., Answer]:
+        @wraps(method)
+        def run(self: Any, *given: Any, **fields: Any) -> Answer:
+            if len(given) == 1 and isinstance(given[0], model) and not fields:
+                return method(self, given[0])
+            return method(self, model.of(*given, **fields))
+
+        return run
+
+    return wrap
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, tuple):
+        return [(one.name, one.weight) if isinstance(one, Tag) else _plain(one) for one in value]
+    return value
+
+
+# --- what is made of them ----------------------------------------------------------------------------------------
+
+
+def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
+    """Return the one sentence about what is wrong: what, the value, what is allowed. No text of more than a glance."""
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
+    value, limits = error["input"], error.get("ctx", {})
+    match error["type"]:
+        case "missing":
+            required = [one for one, field in model.model_fields.items() if field.is_required()]
+            return f"{what} lacks the argument {name!r}; required are {', '.join(required)}"
+        case "extra_forbidden":
+            hidden: frozenset[str] = getattr(model, "unlisted", frozenset())
+            allowed = ", ".join(one for one in model.model_fields if one not in hidden) or "no arguments"
+            return f"{what} got the unknown argument {name[:80]!r}; allowed are {allowed}"
+        case "string_type":
+            allowed = f"text of 1 to {most} characters" if (most := _most(model, name)) else "text"
+            return f"{name} is a {type(value).__name__}; allowed is {allowed}"
+        case "string_too_short":
+            return f"{name} is empty; allowed is text of 1 to {_most(model, name)} characters"
+        case "string_too_long":
+            return f"{name} is {len(value.strip())} characters long; allowed are 1 to {limits['max_length']}"
+        case "string_unicode":
+            return f"{name} has a lone surrogate; allowed is valid Unicode text"
+        case "too_long":
+            return f"{name} has {limits['actual_length']} entries; allowed are at most {limits['max_length']}"
+        case "enum" | "literal_error":
+            allowed = limits["expected"].replace("'", "").replace(" or ", ", ")
+            return f"{name} is {_short(value)}; allowed are {allowed}"
+        case "tuple_type":
+            return f"{name} is {_short(value)}; allowed is a list of texts"
+        case "bool_type":
+            return f"{name} is {_short(value)}; allowed are true and false"
+        case kind if kind == UNTAKEN:
+            return f"{name} {limits['what']}"
+    schema = schema_of(model)["properties"].get(str(error["loc"][0]), {})
+    kind = "a whole number" if schema.get("type") == "integer" else "a number"
+    if "minimum" in schema:
+        return f"{name} is {_short(value)}; allowed is {kind} from {schema['minimum']:g} to {schema['maximum']:g}"
+    return f"{name} cannot be taken: {error['msg'][:1].lower()}{error['msg'][1:200]}"
+
+
+def _most(model: type[BaseModel], name: str) -> int | None:
+    """Return how many characters a text may have, or each of a list."""
+    schema: Schema = schema_of(model)["properties"].get(name.partition("[")[0], {})
+    most: int | None = schema.get("items", schema).get("maxLength")
+    return most
+
+
+def _short(value: Any) -> str:
+    """Return a value small enough to show."""
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN_CHARS + 2 else f"{shown[:SHOWN_CHARS]}…"
+
+
+@cache
+def schema_of(model: type[BaseModel]) -> Schema:
+    """Return the JSON Schema of a request: closed, without titles and null unions; bounds and defaults stand in it."""
+    plain: Schema = _without_titles(model.model_json_schema())
+    return plain
+
+
+def _without_titles(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_titles(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    options = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    if len(options) == 1:
+        schema = {**options[0], **{name: inner for name, inner in schema.items() if name != "anyOf"}}
+    return {
+        WORDS.get(name, name): {key: _without_titles(inner) for key, inner in value.items()}
+        if name == "properties"
+        else _without_titles(value)
+        for name, value in schema.items()
+        if name != "title" and (name != "default" or value is not None)
+    }
+
+
+def tool_schema(model: type[BaseRequest]) -> Schema:
+    """Return what an agent is shown of a request: types and few words, which hold the bounds and the default.
+
+    Limits and defaults stand in words, because some clients drop them where JSON Schema has them.
+    """
+    whole = schema_of(model)
+    shown: Schema = {"type": "object", "properties": {}}
+    for name, field in whole["properties"].items():
+        if name in model.unlisted:
+            continue
+        own = {key: field[key] for key in ("type", "items") if key in field}
+        if "items" in own:
+            own["items"] = {"type": own["items"]["type"]}
+        if name not in model.terse and (words := (field.get("tool") or "").replace("{}", _bounds(field))):
+            own["description"] = words
+        shown["properties"][name] = own
+    if required := model.required():
+        shown["required"] = required
+    return shown
+
+
+def _bounds(field: Schema) -> str:
+    """Return the limits and the default of a field in words.
+
+    >>> _bounds({"minimum": 1, "maximum": 50, "default": 5}), _bounds({"maxItems": 32})
+    ('1-50, default 5', 'up to 32')
+    """
+    limits = []
+    if "minimum" in field:
+        limits.append(f"{field['minimum']:g}-{field['maximum']:g}")
+    elif "maxItems" in field:
+        limits.append(f"up to {field['maxItems']}")
+    elif "maxLength" in field:
+        limits.append(f"1-{field['maxLength']} characters")
+    if isinstance(default := field.get("default"), int | float):
+        limits.append(f"default {default:g}")
+    return ", ".join(limits)

@@ -1,0 +1,185 @@
+"""One table of what can be asked: a name, its request, the use case, and how the answer is shown.
+
+The tools of MCP, the calls of an engine's socket and the commands all come from here; none of them knows an argument.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from memory_anchor import requests as asks
+from memory_anchor import shapes
+from memory_anchor.fields import BaseRequest
+from memory_anchor.language.persons import worded
+from memory_anchor.memory import MemoryAnchor
+from memory_anchor.model import Memory
+from memory_anchor.shapes import Json
+
+View = Callable[[Any, MemoryAnchor], Json]
+"""What of an answer this caller is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    request: type[BaseRequest]
+    use_case: Callable[..., Any]
+    view: View
+
+    def answer(self, anchor: MemoryAnchor, request: BaseRequest) -> Json:
+        """Return what the use case says to this request, as it is shown."""
+        return self.view(self.use_case(anchor, request), anchor)
+
+
+def shaped_memory(memory: Memory, anchor: MemoryAnchor) -> Json:
+    """Return a memory as this caller may see it now."""
+    services = anchor.services
+    return shapes.memory(memory, now=services.clock.now(), reader=anchor.actor.scope, activation=services.activation)
+
+
+def _one(memory: Memory, anchor: MemoryAnchor) -> Json:
+    return {"memory": shaped_memory(memory, anchor)}
+
+
+def _many(memories: list[Memory], anchor: MemoryAnchor) -> Json:
+    return {"memories": [shaped_memory(memory, anchor) for memory in memories]}
+
+
+def _told(memory: Memory, anchor: MemoryAnchor) -> Json:
+    return shaped_memory(memory, anchor) | {"content": worded(memory, anchor.actor.scope)}
+
+
+def _get(anchor: MemoryAnchor, asked: asks.GetMemory) -> Json:
+    memory = anchor.get(asked)
+    shown = _told(memory, anchor)
+    if not asked.history:
+        return shown
+    return shapes.with_history(
+        shown,
+        anchor.history(memory.id),
+        now=anchor.services.clock.now(),
+        reader=anchor.actor.scope,
+        activation=anchor.services.activation,
+    )
+
+
+def _found(found: tuple[Any, Any, list[str]], _: MemoryAnchor) -> Json:
+    extracted, mode, notes = found
+    candidates = [
+        {
+            "key": one.key,
+            "content": one.content,
+            "type": one.type.value,
+            "about": one.about,
+            "importance": one.importance,
+            "confidence": one.confidence,
+            "message": one.seq,
+        }
+        for one in extracted.candidates
+    ]
+    return {"candidates": candidates, "episodes": len(extracted.episodes), "mode": mode.value, "notes": notes}
+
+
+def _steps(history: tuple[list[Memory], Any], anchor: MemoryAnchor) -> Json:
+    versions, steps = history
+    return {
+        "versions": [shaped_memory(memory, anchor) for memory in versions],
+        "steps": [json.loads(json.dumps(asdict(step), default=str)) for step in steps],
+    }
+
+
+def _waiting(items: list[Any], anchor: MemoryAnchor) -> Json:
+    return {
+        "items": [
+            {
+                "memory": shaped_memory(item.memory, anchor),
+                "against": [shaped_memory(memory, anchor) for memory in item.against],
+                "needs_human": item.needs_human,
+            }
+            for item in items
+        ]
+    }
+
+
+def _outcome(done: Any, _: MemoryAnchor) -> Json:
+    return shapes.outcome(done)
+
+
+def _as_is(answer: Json, _: MemoryAnchor) -> Json:
+    return answer
+
+
+def _search(answer: Any, anchor: MemoryAnchor) -> Json:
+    return shapes.search_answer(answer, reader=anchor.actor.scope)
+
+
+def _events(events: list[Memory], anchor: MemoryAnchor) -> Json:
+    return shapes.events(events, reader=anchor.actor.scope)
+
+
+def _context(built: Any, anchor: MemoryAnchor) -> Json:
+    return shapes.built_context(built, reader=anchor.actor.scope)
+
+
+def _why_not(anchor: MemoryAnchor, asked: asks.WhyNot) -> Json:
+    found = anchor.why_not(asked)
+    return {"id": asked.id, "query": asked.query, "reasons": [found["reason"]], **found}
+
+
+def _constitution(anchor: MemoryAnchor, _: asks.GetConstitution) -> Json:
+    return shapes.constitution(anchor.constitution())
+
+
+ROWS: Mapping[str, Row] = {
+    row.name: row
+    for row in (
+        Row("constitution", asks.GetConstitution, _constitution, _as_is),
+        Row("search", asks.SearchMemory, MemoryAnchor.search, _search),
+        Row("why_not", asks.WhyNot, _why_not, _as_is),
+        Row("add", asks.SaveMemory, MemoryAnchor.save_memory, _outcome),
+        Row("log", asks.LogEvent, MemoryAnchor.log_event, _outcome),
+        Row("promote", asks.PromoteToFact, MemoryAnchor.promote, _outcome),
+        Row("propose", asks.ProposeChange, MemoryAnchor.propose, lambda one, _: shapes.proposal(one)),
+        Row("events", asks.SearchEvents, MemoryAnchor.search_events, _events),
+        Row("get", asks.GetMemory, _get, _as_is),
+        Row("list", asks.ListMemories, MemoryAnchor.listing, _many),
+        Row("show", asks.ShowMemory, MemoryAnchor.show, _one),
+        Row("history", asks.ShowHistory, MemoryAnchor.steps, _steps),
+        Row(
+            "active",
+            asks.GetActiveContext,
+            MemoryAnchor.active,
+            lambda values, anchor: shapes.active(values, now=anchor.services.clock.now()),
+        ),
+        Row(
+            "set_active",
+            asks.SetActiveContext,
+            MemoryAnchor.set_active,
+            lambda until, _: {"ok": True, "expires_at": shapes.time_text(until)},
+        ),
+        Row("end_session", asks.EndSession, MemoryAnchor.end_session, lambda done, _: shapes.outcomes(done)),
+        Row("operations", asks.FindOperations, MemoryAnchor.find_operations, lambda one, _: shapes.operations(one)),
+        Row("context", asks.BuildContext, MemoryAnchor.build_context, _context),
+        Row(
+            "remember",
+            asks.RememberConversation,
+            MemoryAnchor.remember_conversation,
+            lambda done, _: shapes.remembered(*done),
+        ),
+        Row("found_in", asks.RememberConversation, MemoryAnchor.found_in, _found),
+        Row("forget", asks.ForgetMemory, MemoryAnchor.forget, _outcome),
+        Row("edit", asks.EditMemory, MemoryAnchor.edit, _outcome),
+        Row("judge", asks.JudgeMemory, MemoryAnchor.judge, _outcome),
+        Row("pin", asks.PinMemory, MemoryAnchor.pin, _outcome),
+        Row("unpin", asks.UnpinMemory, MemoryAnchor.unpin, _outcome),
+        Row("restore", asks.RestoreMemory, MemoryAnchor.restore, _outcome),
+        Row("inbox", asks.ReviewInbox, MemoryAnchor.inbox, _waiting),
+        Row("sides", asks.ReviewSides, MemoryAnchor.sides, _many),
+        Row("accept", asks.AcceptPending, MemoryAnchor.accept, _outcome),
+        Row("reject", asks.RejectPending, MemoryAnchor.reject, _outcome),
+        Row("settle", asks.ResolveConflict, MemoryAnchor.settle, _outcome),
+    )
+}

@@ -1,0 +1,317 @@
+"""MemoryAnchor: one method a request, the only door for every front end.
+
+A `MemoryAnchor` acts for one caller (`Actor`) in one project; it is cheap to make, so each request gets its own. It is
+put together of parts (what reads, writes, curates, learns), which share the machinery of one process (`Services`) and
+what one project adds (`Project`). A method takes its request, or the request's fields; domain values come out, which
+front ends only show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from memory_anchor import requests as asks
+from memory_anchor.context.context import BuiltContext, ContextBuilder
+from memory_anchor.conversations import Conversations
+from memory_anchor.curation import Curation, ReviewItem
+from memory_anchor.errors import BadInput
+from memory_anchor.fields import Moment, use_case
+from memory_anchor.ingest.remembering import Extracted, Remembered
+from memory_anchor.language.safety import cleaned
+from memory_anchor.model import (
+    HISTORY,
+    Actor,
+    Constitution,
+    Layer,
+    Memory,
+    OperationPassage,
+    Proposal,
+    SearchAnswer,
+    WriteMode,
+    WriteOutcome,
+)
+from memory_anchor.recall.freshness_order import standing
+from memory_anchor.recall.relevance import weak_shown
+from memory_anchor.recall.request import SearchRequest
+from memory_anchor.recall.routing import asks_how, with_identity, with_operations
+from memory_anchor.services import Project, Services
+from memory_anchor.settings import AgentSettings
+from memory_anchor.upkeep import history as past
+from memory_anchor.where import OneOf, Where
+from memory_anchor.writes import Writes
+
+TOPIC_KEYS = ("current_topic", "topic")
+"""Keys of L1 under which an agent says what a conversation is about, the first one first."""
+TOPIC_CHARS = 300
+
+
+class MemoryAnchor:
+    def __init__(self, services: Services, room: Project, actor: Actor, context: Callable[..., ContextBuilder]) -> None:
+        self.services = services
+        self.room = room
+        self.actor = actor
+        self.writes = Writes(services, room, actor)
+        self.conversations = Conversations(self.writes)
+        self.curation = Curation(self.writes)
+        self._context = context
+
+    @property
+    def own(self) -> AgentSettings:
+        """What the settings say about this agent."""
+        return self.conversations.own
+
+    # --- layers ---------------------------------------------------------------------------------------------------
+
+    def constitution(self) -> Constitution:
+        """Return L0 whole: the approved text, with a warning where the file differs. Never fails."""
+        return self.room.identity.load()
+
+    @use_case(asks.ProposeChange)
+    def propose(self, asked: asks.ProposeChange) -> Proposal:
+        """File a wish to change L0; only humans can make it effective."""
+        return self.writes.propose(asked)
+
+    @use_case(asks.GetActiveContext)
+    def active(self, asked: asks.GetActiveContext) -> dict[str, tuple[Any, datetime]]:
+        """Return key -> (value, expires_at) of this conversation, or the one asked for (empty when it is gone)."""
+        values = self.services.active.values(self.actor.scope)
+        if asked.key is None:
+            return values
+        name = cleaned(asked.key).text
+        return {name: values[name]} if name in values else {}
+
+    @use_case(asks.SetActiveContext)
+    def set_active(self, asked: asks.SetActiveContext) -> datetime:
+        """Keep one JSON value in mind for this conversation; return when it expires."""
+        return self.writes.set_active(asked)
+
+    @use_case(asks.EndSession)
+    def end_session(self, asked: asks.EndSession) -> list[WriteOutcome]:
+        """Turn L1 and the summary into one L2 event; nothing in mind and no summary means nothing to write."""
+        return self.writes.end_session(asked)
+
+    @use_case(asks.LogEvent)
+    def log_event(self, asked: asks.LogEvent) -> WriteOutcome:
+        """Store what happened; by words at once, by meaning as soon as it is embedded."""
+        return self.writes.log_event(asked)
+
+    @use_case(asks.SearchEvents)
+    def search_events(self, asked: asks.SearchEvents) -> list[Memory]:
+        """Return events newest first, or best first with a query. `end` given as a date includes that day."""
+        since, until = self._period(start=asked.start, end=asked.end)
+        place = asked.where or None
+        if not asked.query:
+            return self.services.events.find(
+                self.actor.scope, start=since, end=until, where=place, who=asked.who, limit=asked.limit
+            )
+        request = SearchRequest(
+            query=asked.query,
+            layers=(Layer.EVENT_LOG,),
+            since=since,
+            until=until,
+            limit=asked.limit,
+            where=place,
+            who=asked.who,
+        )
+        found = self.services.searcher.search(self.actor, request)
+        places = {snippet.id: place for place, snippet in enumerate(found.snippets)}
+        if not places:
+            return []
+        current = Where((OneOf("id", tuple(places)),), (OneOf("state", (HISTORY,)),))
+        events = self.services.store.find(Layer.EVENT_LOG.value, current, limit=len(places))
+        return sorted(events, key=lambda event: places[event.id])
+
+    @use_case(asks.SaveMemory)
+    def save_memory(self, asked: asks.SaveMemory) -> WriteOutcome:
+        """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled."""
+        return self.writes.save_memory(asked)
+
+    @use_case(asks.PromoteToFact)
+    def promote(self, asked: asks.PromoteToFact) -> WriteOutcome:
+        """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
+        return self.writes.promote(asked)
+
+    # --- search ---------------------------------------------------------------------------------------------------
+
+    @use_case(asks.SearchMemory)
+    def search(self, asked: asks.SearchMemory) -> SearchAnswer:
+        """Return what answers the query, strong ones first; what is weak is marked (`recall/relevance.py`)."""
+        request = self._search_request(asked)
+        now = self.services.clock.now()
+        searcher = self.services.searcher
+        answer = searcher.search(self.actor, request) if request.searched() else SearchAnswer(())
+        self.services.recalled.note(answer.snippets)
+        answer = standing(answer, self.room.sources)
+        self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
+        answer = with_operations(answer, request, self.room.operations.find, now=now)
+        if note := self.services.project_note(self.actor.scope.project):
+            answer = replace(answer, notes=(*answer.notes, note))
+        return with_identity(answer, request, self.constitution, self.services.nearness.of, now=now)
+
+    @use_case(asks.WhyNot)
+    def why_not(self, asked: asks.WhyNot) -> dict[str, Any]:
+        """Return why a memory does or does not answer a query: found, reason, and its rank and signals when scored."""
+        memory = self.services.records.read(asked.id, self.actor.scope)
+        request = self._search_request(asks.SearchMemory.of(asked.query))
+        return self.services.searcher.why_not(self.actor, request, memory)
+
+    def _search_request(self, asked: asks.SearchMemory) -> SearchRequest:
+        """Return the request as a search of this caller reads it, now."""
+        now = self.services.clock.now()
+        since, until = self._period(since=asked.since, until=asked.until)
+        # From now on is what is believed now: the plain search, with all its evidence.
+        then = asked.as_of.begins(self.actor.zone) if asked.as_of is not None else None
+        own = self.own.retrieval
+        return SearchRequest(
+            query=asked.query,
+            layers=asked.layers,
+            types=asked.types,
+            tags=asked.tags,
+            since=since,
+            until=until,
+            as_of=then if then is not None and then < now else None,
+            limit=asked.limit,
+            weak=weak_shown(asked.limit),
+            include_pending=asked.include_pending,
+            detail=asked.detail,
+            topic=self._topic(),
+            counts_use=own.apply_frequency_boost,
+            counts_age=own.apply_time_decay,
+        )
+
+    def _period(self, **ends: Moment | None) -> tuple[datetime | None, datetime | None]:
+        """Return the two ends of a range by their names; a date as its end includes that day. Raises BadInput."""
+        (first, begins), (last, ends_at) = ends.items()
+        since = begins.begins(self.actor.zone) if begins is not None else None
+        until = ends_at.ends(self.actor.zone) if ends_at is not None else None
+        if begins is not None and ends_at is not None and since is not None and until is not None and since >= until:
+            raise BadInput(
+                f"{first} {begins.said!r} is after {last} {ends_at.said!r}; allowed is {first} before {last}"
+            )
+        return since, until
+
+    def _topic(self) -> str:
+        """Return what this conversation says it is about, where the settings let that bend a search; else ""."""
+        if not self.services.settings.retrieval.lens:
+            return ""
+        values = self.services.active.values(self.actor.scope)
+        told = next((values[key][0] for key in TOPIC_KEYS if key in values), "")
+        return told[:TOPIC_CHARS] if isinstance(told, str) else ""
+
+    @use_case(asks.GetMemory)
+    def get(self, asked: asks.GetMemory) -> Memory:
+        """Return one memory, its citations checked against the project; fetching it counts as a use."""
+        memory = self.services.records.read(asked.id, self.actor.scope)
+        self.services.usage.used(memory)
+        if self.room.sources is None:
+            return memory
+        return replace(memory, citations=self.room.sources.checked(memory.citations))
+
+    @use_case(asks.ShowMemory)
+    def show(self, asked: asks.ShowMemory) -> Memory:
+        """Return one memory: as it is, as it was believed at `as_of`, or one version of it (`ID@2`)."""
+        store, reader = self.services.store, self.actor.scope
+        if asked.as_of is not None:
+            return past.as_of(store, asked.id, asked.as_of.begins(self.actor.zone), reader)
+        if past.parse_version_id(asked.id) is not None:
+            return past.version(store, asked.id, reader)
+        return self.get(asked.id)
+
+    def history(self, memory_id: str) -> list[Memory]:
+        """Return every version of one memory, oldest first."""
+        return self.services.records.versions(memory_id, self.actor.scope)
+
+    @use_case(asks.ShowHistory)
+    def steps(self, asked: asks.ShowHistory) -> tuple[list[Memory], tuple[past.Step, ...]]:
+        """Return every version and what changed; with `story` also in those memories that it took the place of."""
+        versions = self.history(asked.id)
+        if asked.story:
+            return versions, past.trajectory(self.services.store, versions[0].id, self.actor.scope)
+        return versions, past.history(versions)
+
+    # --- L4, context, conversations --------------------------------------------------------------------------------
+
+    @use_case(asks.FindOperations)
+    def find_operations(self, asked: asks.FindOperations) -> list[OperationPassage]:
+        """Return how the project says a task is done; empty when nothing fits."""
+        return self.room.operations.find(asked.task, limit=asked.limit, waits=asks_how(asked.task))
+
+    @use_case(asks.BuildContext)
+    def build_context(self, asked: asks.BuildContext) -> BuiltContext:
+        """Return what an agent should know for a task, within a budget, with what it cost."""
+        return self._context(self).build(asked.task, asked.budget_tokens)
+
+    @use_case(asks.RememberConversation)
+    def remember_conversation(self, asked: asks.RememberConversation) -> tuple[list[Remembered], list[str]]:
+        """Store what is worth keeping of a conversation; return what became of each part, and notes."""
+        return self.conversations.remember(asked)
+
+    @use_case(asks.RememberConversation)
+    def found_in(self, asked: asks.RememberConversation) -> tuple[Extracted, WriteMode, list[str]]:
+        """Return what `remember_conversation` would store; nothing is written."""
+        return self.conversations.found_in(asked)
+
+    # --- changing what is there -----------------------------------------------------------------------------------
+
+    @use_case(asks.ForgetMemory)
+    def forget(self, asked: asks.ForgetMemory) -> WriteOutcome:
+        """Archive a memory: out of every search, restorable, nothing erased."""
+        return self.writes.forget(asked)
+
+    @use_case(asks.ListMemories)
+    def listing(self, asked: asks.ListMemories) -> list[Memory]:
+        """Return readable memories, newest first; without a status everything but archived and superseded ones."""
+        return self.curation.listing(asked)
+
+    @use_case(asks.EditMemory)
+    def edit(self, asked: asks.EditMemory) -> WriteOutcome:
+        """Write a new version with another text; the old one stays in its history."""
+        return self.curation.edit(asked)
+
+    @use_case(asks.JudgeMemory)
+    def judge(self, asked: asks.JudgeMemory) -> WriteOutcome:
+        """Say how far a memory holds; a refuted idea stays findable as a warning."""
+        return self.curation.judge(asked)
+
+    @use_case(asks.PinMemory)
+    def pin(self, asked: asks.PinMemory) -> WriteOutcome:
+        """Pin a memory, so that no job forgets it."""
+        return self.curation.pin(asked.id, pinned=True)
+
+    @use_case(asks.UnpinMemory)
+    def unpin(self, asked: asks.UnpinMemory) -> WriteOutcome:
+        """Let a pinned memory go again."""
+        return self.curation.pin(asked.id, pinned=False)
+
+    @use_case(asks.RestoreMemory)
+    def restore(self, asked: asks.RestoreMemory) -> WriteOutcome:
+        """Bring an archived memory back into every search; a superseded one must be settled instead."""
+        return self.curation.restore(asked.id)
+
+    @use_case(asks.ReviewInbox)
+    def inbox(self, asked: asks.ReviewInbox) -> list[ReviewItem]:
+        """Return what waits for a decision: pending memories, then contradictions, oldest first."""
+        return self.curation.inbox(asked.limit)
+
+    @use_case(asks.ReviewSides)
+    def sides(self, asked: asks.ReviewSides) -> list[Memory]:
+        """Return what a decision on this memory is about: itself, then what it stands against."""
+        return self.curation.sides(asked.id)
+
+    @use_case(asks.AcceptPending)
+    def accept(self, asked: asks.AcceptPending) -> WriteOutcome:
+        """Let a pending memory in (humans only), with another text when `content` is given."""
+        return self.curation.accept(asked)
+
+    @use_case(asks.RejectPending)
+    def reject(self, asked: asks.RejectPending) -> WriteOutcome:
+        """Archive a pending memory (humans only)."""
+        return self.curation.reject(asked)
+
+    @use_case(asks.ResolveConflict)
+    def settle(self, asked: asks.ResolveConflict) -> WriteOutcome:
+        """End a contradiction: keep_new, keep_old or merge."""
+        return self.curation.settle(asked)

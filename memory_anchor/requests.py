@@ -1,0 +1,342 @@
+"""What can be asked: one model a use case, with its names, bounds, defaults and help.
+
+Everything that knows the arguments of a use case is made from its model: the schema of an MCP tool, the options of a
+command and their help, an HTTP body, a line of an import, and the fingerprint by which a repeat is recognised
+(`fields` has the machinery). Rejected: schemas written by hand beside the functions; a search's arguments stood in
+eight places.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, cast
+
+from pydantic import Field, model_validator
+
+from memory_anchor.fields import (
+    AnyAction,
+    AnyEpistemic,
+    AnyJson,
+    AnyLayer,
+    AnyMode,
+    AnyStatus,
+    AnyType,
+    AnyVisibility,
+    BaseRequest,
+    Content,
+    Files,
+    Flag,
+    Identifier,
+    Listed,
+    Messages,
+    Name,
+    People,
+    Query,
+    Reason,
+    RequestId,
+    Seen,
+    Share,
+    StoredKey,
+    StoredName,
+    StoredPeople,
+    StoredReason,
+    TagNames,
+    Tags,
+    Text,
+    When,
+    Whole,
+    arg,
+)
+from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, QUERY_MAX, REASON_MAX, TAG_MAX, TTL_DAYS_MAX
+from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType, ProposalAction
+
+SEARCH_LIMIT_MAX = 50
+EVENTS_LIMIT_MAX = 200
+OPERATIONS_LIMIT_MAX = 20
+LIST_LIMIT_MAX = 1_000
+TASK_MAX = 8_000
+BUDGET_MAX = 200_000
+L1_TTL_S, L1_TTL_S_MAX = 3_600, 86_400
+VERSION_MAX = 1_000_000
+PURGED_MAX = 100
+PATH_MAX = 4_096
+
+COUNTS_OF_A_LINE = frozenset(
+    ("content", "type", "layer", "key", "tags", "importance", "confidence", "visibility", "when", "where", "who")
+)
+
+
+def _types_of(layer: Layer, default: MemoryType) -> str:
+    kinds = [kind for kind, home in LAYER_OF_TYPE.items() if home is layer]
+    return ", ".join(f"{kind.value} (default)" if kind is default else kind.value for kind in kinds)
+
+
+class GetConstitution(BaseRequest):
+    """Read L0 whole."""
+
+
+class SearchMemory(BaseRequest):
+    """Find memories by meaning, words and time."""
+
+    query: Query = arg()
+    layers: Annotated[tuple[AnyLayer, ...], Listed(5)] = arg(
+        (), "Only this layer; repeatable.", tool="event_log, verified_fact"
+    )
+    types: Annotated[tuple[AnyType, ...], Listed(15)] = arg((), "Only this type; repeatable.", tool="")
+    tags: TagNames = arg((), "Any of these tags.", tool="")
+    since: When | None = arg(None, tool="ISO 8601")
+    until: When | None = arg(None)
+    as_of: When | None = arg(None, "What was believed then.", tool="believed at")
+    limit: Whole = arg(5, tool="{}", ge=1, le=SEARCH_LIMIT_MAX)
+    include_pending: Flag = arg(False, "Also what waits for review.", tool="", option="pending")
+    detail: Flag = arg(False, "Show each channel's rank, score and weight.", tool="", option="explain")
+
+
+class WhyNot(BaseRequest):
+    """Say why a memory did not come back for a query."""
+
+    id: Identifier = arg()
+    query: Query = arg()
+
+
+class WriteRequest(BaseRequest):
+    """What is alike in everything that is written down."""
+
+    not_asked = frozenset({"importance", "layer", "source", "request_id"})
+
+    content: Content = arg()
+    key: StoredKey = arg("", "A short title.", tool="short title")
+    tags: Tags = arg((), tool="{}")
+    importance: Share = arg(0.5, "0 to 1.", tool="0-1")
+    visibility: AnyVisibility | None = arg(None, tool="conversation, agent, project (default), user, account")
+    files: Files = arg((), "path or path:10-20; repeatable.", tool="path or path:10-20")
+    source: str | None = arg(None, "human, agent, document, or how it was written.")
+    request_id: RequestId = arg("", "The same id with the same words is one write.", tool="")
+
+    @classmethod
+    def like(cls, other: WriteRequest) -> Self:
+        """Return this kind of request with what another kind has alike; the type is its own word."""
+        own = (name for name in cls.model_fields if name in type(other).model_fields)
+        return cast(Self, cls.model_construct(**{name: getattr(other, name) for name in own}))
+
+
+class SaveMemory(WriteRequest):
+    """Save a memory; facts pass the gate and are reconciled with what is known."""
+
+    unlisted = frozenset({"source"})
+
+    type: AnyType = arg(MemoryType.FACT, tool=_types_of(Layer.VERIFIED_FACT, MemoryType.FACT))
+    layer: AnyLayer | None = arg(None)
+    confidence: Share | None = arg(
+        None, "0 to 1; default: by its words.", tool="{}, default 0.9; below waits for review"
+    )
+    replaces: Name = arg("", "The id of what it corrects.", tool="")
+
+
+class LogEvent(WriteRequest):
+    """Log an event: what happened, when, where, who."""
+
+    unlisted = frozenset({"source", "key", "importance", "visibility"})
+    terse = frozenset({"tags", "files"})
+
+    when: When | None = arg(None, tool="ISO 8601, default now")
+    where: StoredName = arg("")
+    who: StoredPeople = arg((), tool="")
+    ttl_days: Annotated[Whole, Field(ge=0, le=TTL_DAYS_MAX)] | None = arg(None, "0: for ever.", tool="0: for ever")
+    type: AnyType = arg(MemoryType.EVENT, tool=_types_of(Layer.EVENT_LOG, MemoryType.EVENT))
+
+
+class ImportedLine(SaveMemory, LogEvent):
+    """A line of an import that is no export of ours: what counts of it; the rest is nobody's to claim."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _what_counts(cls, given: dict[str, object]) -> dict[str, object]:
+        return {name: value for name, value in given.items() if name in COUNTS_OF_A_LINE}
+
+
+class PromoteToFact(BaseRequest):
+    """Turn an event into a fact that cites it."""
+
+    unlisted = frozenset({"request_id"})
+
+    event_id: Identifier = arg()
+    content: Content | None = arg(None, tool="the general rule")
+    confidence: Share | None = arg(None)
+    request_id: RequestId = arg("")
+
+
+class ProposeChange(BaseRequest):
+    """File a wish to change L0; only humans can make it effective."""
+
+    content: Annotated[str, Text(CONTENT_MAX, 0)] = arg()
+    reason: Reason = arg()
+    action: AnyAction = arg(ProposalAction.ADD, tool="add (default), replace, remove")
+    entry_id: Name = arg("")
+    from_id: Name = arg("")
+
+
+class SearchEvents(BaseRequest):
+    """Find events, newest first, or best first with a query."""
+
+    start: When | None = arg(None)
+    end: When | None = arg(None)
+    query: Annotated[str, Text(QUERY_MAX, 0)] = arg("")
+    where: Name = arg("")
+    who: People = arg((), tool="")
+    limit: Whole = arg(20, tool="{}", ge=1, le=EVENTS_LIMIT_MAX)
+
+
+class GetMemory(BaseRequest):
+    """Read one memory."""
+
+    id: Identifier = arg()
+    history: Flag = arg(False)
+
+
+class ForgetMemory(BaseRequest):
+    """Archive a memory: out of every search, restorable."""
+
+    id: Identifier = arg()
+    reason: StoredReason = arg("")
+
+
+class GetActiveContext(BaseRequest):
+    """Read what this conversation has in mind."""
+
+    key: Annotated[str, Text(KEY_MAX)] | None = arg(None)
+
+
+class SetActiveContext(BaseRequest):
+    """Keep one JSON value in mind for this conversation."""
+
+    key: Annotated[str, Text(KEY_MAX)] = arg()
+    value: AnyJson = arg(tool="any JSON")
+    ttl_s: Whole = arg(L1_TTL_S, tool="{}", ge=1, le=L1_TTL_S_MAX)
+
+
+class EndSession(BaseRequest):
+    """Turn what a conversation has in mind, and a summary, into one event."""
+
+    summary: Annotated[str, Text(CONTENT_MAX, 0)] = arg("")
+
+
+class FindOperations(BaseRequest):
+    """Find how the project says a task is done."""
+
+    task: Query = arg()
+    limit: Whole = arg(3, tool="{}", ge=1, le=OPERATIONS_LIMIT_MAX)
+
+
+class BuildContext(BaseRequest):
+    """Build what an agent should know for a task."""
+
+    task: Annotated[str, Text(TASK_MAX)] = arg()
+    budget_tokens: Annotated[Whole, Field(ge=1, le=BUDGET_MAX)] | None = arg(
+        None, "Tokens, for a task.", tool="{}", option="budget"
+    )
+
+
+class RememberConversation(BaseRequest):
+    """Take what is worth remembering out of a conversation."""
+
+    messages: Messages = arg(tool="{role, content, tool_calls?} in order")
+    mode: AnyMode | None = arg(None, "first-person, ghostwriter or factual.", tool="first-person, ghostwriter, factual")
+    only: Literal["user_facts"] | None = arg(None, tool="user_facts: only what concerns the user")
+
+
+class ResolveConflict(BaseRequest):
+    """End a contradiction. seen: of a human's decision, the stamps of every side that was shown."""
+
+    unlisted = frozenset({"seen"})
+
+    id: Identifier = arg(tool="of either")
+    resolution: Literal["keep_new", "keep_old", "merge"] = arg(tool="keep_new, keep_old, merge")
+    seen: Seen = arg(())
+
+
+# --- of people at the keyboard -----------------------------------------------------------------------------------
+
+
+class ListMemories(BaseRequest):
+    """List memories, newest first."""
+
+    layer: AnyLayer | None = arg(None)
+    type: AnyType | None = arg(None)
+    status: AnyStatus | None = arg(None, "active, pending, archived, superseded, disputed.")
+    tag: Annotated[str, Text(TAG_MAX)] | None = arg(None)
+    limit: Whole = arg(50, "1 to 1000.", ge=1, le=LIST_LIMIT_MAX)
+
+
+class ShowMemory(BaseRequest):
+    """Show one memory whole."""
+
+    id: Identifier = arg(help="A memory, or one version of it: ID@2.")
+    as_of: When | None = arg(None, "As it was believed then.")
+
+
+class ShowHistory(BaseRequest):
+    """Show every version of a memory: who, when, why, and what changed."""
+
+    id: Identifier = arg()
+    story: Flag = arg(False, "Begin with the memories it took the place of.")
+
+
+class EditMemory(BaseRequest):
+    """Write a new version of a memory with another text, or say how far it holds."""
+
+    id: Identifier = arg()
+    content: Content = arg()
+    expected_version: Annotated[Whole, Field(ge=1, le=VERSION_MAX)] | None = arg(None)
+
+
+class JudgeMemory(BaseRequest):
+    """Say how far a memory holds; a refuted idea stays findable as a warning."""
+
+    id: Identifier = arg()
+    epistemic: AnyEpistemic = arg(help="hypothesis, verified or refuted, instead of a text.")
+    shown_by: Annotated[str, Text(REASON_MAX, 0)] = arg("", "The command or link that showed it.")
+
+
+class PinMemory(BaseRequest):
+    """Pin a memory: no job ever forgets it."""
+
+    id: Identifier = arg()
+
+
+class UnpinMemory(BaseRequest):
+    """Let a pinned memory go again."""
+
+    id: Identifier = arg()
+
+
+class RestoreMemory(BaseRequest):
+    """Bring an archived memory back."""
+
+    id: Identifier = arg()
+
+
+class ReviewInbox(BaseRequest):
+    """See what waits for a decision."""
+
+    limit: Whole = arg(50, ge=1, le=LIST_LIMIT_MAX)
+
+
+class ReviewSides(BaseRequest):
+    """See what a decision is about: a memory, then what it stands against."""
+
+    id: Identifier = arg()
+
+
+class AcceptPending(BaseRequest):
+    """Let a pending memory in, with another text where `content` is given."""
+
+    id: Identifier = arg()
+    seen: Seen = arg(())
+    content: Content | None = arg(None)
+
+
+class RejectPending(BaseRequest):
+    """Archive a pending memory."""
+
+    id: Identifier = arg()
+    seen: Seen = arg(())
