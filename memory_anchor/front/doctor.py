@@ -54,7 +54,7 @@ ROOM_FACTOR = 4
 SCRATCH = "knowledge"
 PAGE = 200
 SALVAGE = "memory-anchor doctor --salvage"
-COMMAND = re.compile(r"`(memory-anchor [^`]+)`")
+COMMAND = re.compile(r"`(memory-anchor [^`]{1,200})`")
 """What a sentence tells to run."""
 WORST_FIRST = (6, 5, 4, 2, 1)
 

@@ -286,6 +286,7 @@ _PIN_WORD = re.compile(
     r"[^\d\n.。:：=@/]{0,40}?(?:\b(?:is|are|lautet|est|es)\b|是|为|[:：=])\s{0,2}[\"'“`]{0,2}(?P<s>\d{4,12})(?!\d|\.\d)"
     r"(?!\s?(?:char|digit|symbol|day|minute|hour|second|time|位|个|天|分|次|字|秒|小时|月))"
 )
+_FOUR_DIGITS = re.compile(r"\d{4}")
 _SIGNED = re.compile(
     r"(?:(?<![a-z])(?:secret|psk|key)|密钥|秘钥|凭证|凭据)(?![a-z])[^\n.。;；:：=]{0,40}"
     r"(?:[:：=]|(?<![a-z])is |是|为)\s{0,2}[\"'“`]?"
@@ -393,9 +394,9 @@ def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> 
         name = "en" if found["en"] else "zh"
         if not _NO_WORD.match(found[name]) and not is_reference(found[name]):
             yield *found.span(name), "password"
-    for found in _PIN_WORD.finditer(lowered):
+    for found in _PIN_WORD.finditer(lowered) if _FOUR_DIGITS.search(lowered) else ():
         yield *found.span("s"), "password"
-    for found in _QUOTED_WORDS.finditer(lowered):
+    for found in _QUOTED_WORDS.finditer(lowered) if any(sign in lowered for sign in "\"”'`") else ():
         if found["s"].count(" ") >= 2:
             yield *found.span("s"), "password"
 

@@ -12,9 +12,12 @@ import contextlib
 import gc
 import importlib
 import inspect
+import json
 import pkgutil
 import random
 import re
+import subprocess
+import sys
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -106,6 +109,46 @@ def expressions() -> dict[str, re.Pattern[str]]:
             if pattern.pattern not in {text for text, _ in known}:
                 known.add((pattern.pattern, pattern.flags))
                 found[f"{short}:{pattern.pattern}"] = pattern
+    return found
+
+
+def compiled_at_import() -> list[tuple[str, re.Pattern[str]]]:
+    """Return every expression that a fresh process compiles while it imports the package, by module and line.
+
+    Told by `re.compile` itself, so that none can hide from `expressions`, which looks into what modules hold.
+    """
+    script = (
+        "import json, re, sys\n"
+        "real, made = re.compile, []\n"
+        "def compile(pattern, flags=0):\n"
+        "    done, frame = real(pattern, flags), sys._getframe(1)\n"
+        "    while frame and frame.f_code.co_filename.endswith('bounded.py'): frame = frame.f_back\n"
+        "    name = frame.f_globals.get('__name__', '') if frame else ''\n"
+        "    if name.startswith('memory_anchor') and isinstance(done.pattern, str):\n"
+        "        made.append((f'{name}:{frame.f_lineno}', done.pattern, done.flags))\n"
+        "    return done\n"
+        "re.compile = compile\n"
+        "import pkgutil, importlib, memory_anchor\n"
+        "for info in pkgutil.walk_packages(memory_anchor.__path__, 'memory_anchor.'):\n"
+        "    if not info.name.endswith('__main__'): importlib.import_module(info.name)\n"
+        "json.dump(made, sys.stdout)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    return [(where, re.compile(pattern, flags)) for where, pattern, flags in json.loads(done.stdout)]
+
+
+def built_where_used() -> dict[str, re.Pattern[str]]:
+    """Return the expressions that are put together inside a function, by where; a sign stands for what is put in."""
+    found: dict[str, re.Pattern[str]] = {}
+    for module in modules():
+        for node in ast.walk(ast.parse(Path(module.__file__ or "").read_text("utf-8"))):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called.startswith("re.") and isinstance(node, ast.Call) and node.args:
+                first = node.args[0]
+                if isinstance(first, ast.JoinedStr):
+                    text = "".join(one.value if isinstance(one, ast.Constant) else "x" for one in first.values)
+                    with contextlib.suppress(re.error):  # what is put in was a class or a group
+                        found[f"{module.__name__}:{node.lineno}"] = re.compile(text)
     return found
 
 

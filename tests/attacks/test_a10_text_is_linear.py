@@ -35,6 +35,20 @@ def test_no_expression_repeats_without_end_what_something_behind_may_refuse() ->
     assert found == {}
 
 
+def test_no_expression_hides_from_the_walk() -> None:
+    """Attack A10: what a fresh process compiles while it imports all modules is among what is walked."""
+    known = {(pattern.pattern, pattern.flags) for pattern in EXPRESSIONS.values()}
+    compiled = pathological.compiled_at_import()
+    assert len(compiled) > 400
+    assert [where for where, pattern in compiled if (pattern.pattern, pattern.flags) not in known] == []
+
+
+def test_what_is_built_where_it_is_used_ends_its_repetitions() -> None:
+    """Attack A10: expressions made of an f-string, of which no module holds anything."""
+    built = pathological.built_where_used()
+    assert {where: ends for where, pattern in built.items() if (ends := pathological.endless(pattern))} == {}
+
+
 def test_the_check_of_trees_sees_what_is_quadratic() -> None:
     """Attack A10: the check itself: blanks before a word, an unclosed quotation, a long word before a digit."""
     for slow in (r"\s*on\b", r"“([^”]+)”", r"[a-z]+\d", r"(?:a+)+b", r"x(?=\s*y)"):

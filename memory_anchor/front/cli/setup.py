@@ -148,7 +148,7 @@ def _goal_written(schema: IdentitySchema, root: Path, goal: str, *, as_json: boo
     if not said:
         return False
     quoted = json.dumps(said, ensure_ascii=False)
-    whole = re.sub(rf'"[^"\n]*{re.escape(PLACEHOLDER)}[^"\n]*"', lambda _: quoted, old)
+    whole = re.sub(rf'"[^"\n]{{0,400}}{re.escape(PLACEHOLDER)}[^"\n]{{0,400}}"', lambda _: quoted, old)
     text = whole if PLACEHOLDER in old and PLACEHOLDER not in whole else STARTER.format(goal=quoted)
     beneath.write(root, file.name, text.encode())
     return True
