@@ -10,7 +10,7 @@ import importlib.metadata
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -91,8 +91,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("memory_anchor")
 ROOMS_KEPT = 64
 NEIGHBOURS = 8
-RECONCILED_MAX = 1_000
-"""Versions of a collection that a start holds against the end of the audit trail."""
+RECONCILE_PAGE = 500
+"""Versions read at once that a start holds against the end of the audit trail."""
 JOBS_OFF = "jobs-off"
 PROMPT_FIELDS = frozenset(
     {"messages", "tools", "context_window_tokens", "reserved_output_tokens", "task", "strict_tools", "variant"}
@@ -574,15 +574,17 @@ def _is_stored(store: MemoryStore, written: Mapping[str, Any]) -> bool:
     return bool(found) and found[0].memory.content_hash == written["content_hash"]
 
 
-def _recorded_since(store: MemoryStore, at: datetime | None) -> list[dict[str, Any]]:
-    """Return what the store holds of versions recorded from `at` on, newest first and bounded, as audit records."""
+def _recorded_since(store: MemoryStore, at: datetime | None) -> Iterator[dict[str, Any]]:
+    """Yield what the store holds of versions recorded from `at` on, as audit records; read page by page."""
     where = Where((Between("recorded_at", at_least=at),)) if at else Where()
-    found = [
-        memory
-        for collection in RECORD_COLLECTIONS
-        for memory in store.find(collection, where, limit=RECONCILED_MAX, order_by="recorded_at", descending=True)
-    ]
-    return [{**audit_record(memory), "author": memory.author} for memory in found]
+    for collection in RECORD_COLLECTIONS:
+        after: str | None = None
+        while True:
+            entries, after = store.scan(collection, where, page=RECONCILE_PAGE, after=after)
+            for entry in entries:
+                yield {**audit_record(entry.memory), "author": entry.memory.author}
+            if after is None:
+                break
 
 
 def project_settings(settings: Settings, root: str) -> Settings:

