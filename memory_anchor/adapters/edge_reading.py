@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memory_anchor.adapters.edge_engine import odd_indexes
 from memory_anchor.adapters.sparse_files import copy_tree
 from memory_anchor.ports import WORDS
 
@@ -43,6 +44,7 @@ _BARE_SEGMENT = {
 class ShardContent:
     """points: id -> (payload, dense vectors). unreadable: ids that are listed and cannot be given.
 
+    words: id -> its sparse vector. is_indexed: the indexes say what the payloads say.
     is_complete: every id was listed. without_vectors: how many points gave their payload and not their vectors.
     """
 
@@ -50,10 +52,12 @@ class ShardContent:
     unreadable: set[str] = field(default_factory=set)
     is_complete: bool = False
     without_vectors: int = 0
+    words: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    is_indexed: bool = False
 
     @property
     def is_whole(self) -> bool:
-        return self.is_complete and not self.unreadable and not self.without_vectors
+        return self.is_complete and self.is_indexed and not self.unreadable and not self.without_vectors
 
 
 def read_shard(shard: Path, scratch: Path, *, bare: bool) -> ShardContent:
@@ -68,7 +72,7 @@ def read_shard(shard: Path, scratch: Path, *, bare: bool) -> ShardContent:
     copy_tree(shard, copy)
     if bare:
         _strip(copy)
-    _read(copy, scratch / "told", content)
+    _read(copy, scratch / "told", content, indexes=not bare)
     shutil.rmtree(copy, ignore_errors=True)
     return content
 
@@ -86,10 +90,10 @@ def _strip(copy: Path) -> None:
         (segment / "segment.json").write_text(json.dumps(_BARE_SEGMENT))
 
 
-def _read(copy: Path, output: Path, content: ShardContent) -> None:
+def _read(copy: Path, output: Path, content: ShardContent, *, indexes: bool) -> None:
     one_by_one: list[str] = []
     for _ in range(CHILDREN_MAX):
-        at, finished = _child(copy, output, content, one_by_one)
+        at, finished = _child(copy, output, content, one_by_one, indexes=indexes)
         if finished or not at:
             return
         if len(at) == 1:
@@ -97,10 +101,13 @@ def _read(copy: Path, output: Path, content: ShardContent) -> None:
         one_by_one = at if len(at) > 1 else []
 
 
-def _child(copy: Path, output: Path, content: ShardContent, one_by_one: list[str]) -> tuple[list[str], bool]:
+def _child(
+    copy: Path, output: Path, content: ShardContent, one_by_one: list[str], *, indexes: bool
+) -> tuple[list[str], bool]:
     """Run one child; return what it was at when it ended, and whether it came to the end of the shard."""
     command = [sys.executable, "-P", "-c", _PROGRAM, str(copy)]
-    asked = json.dumps({"done": [*content.points, *content.unreadable], "one_by_one": one_by_one}).encode()
+    done = [*content.points, *content.unreadable]
+    asked = json.dumps({"done": done, "one_by_one": one_by_one, "indexes": indexes}).encode()
     at: list[str] = []
     with output.open("w+b") as told, contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
@@ -120,6 +127,9 @@ def _child(copy: Path, output: Path, content: ShardContent, one_by_one: list[str
                 rows = {name: np.asarray(row, dtype=np.float32) for name, row in line["vectors"].items()}
                 content.points.setdefault(line["id"], (line["payload"], rows))
                 content.without_vectors += line["without_vectors"]
+                content.words[line["id"]] = line["words"]
+            elif "odd" in line:
+                content.is_indexed = not line["odd"]
             elif "end" in line:
                 content.is_complete = True
     output.unlink()
@@ -147,6 +157,11 @@ def tell(shard: str) -> None:
     for batch in _batches(edge, opened, asked["one_by_one"], done):
         _tell_batch(opened, batch)
     _say(end=True)
+    if asked["indexes"]:
+        try:
+            _say(odd=odd_indexes(opened))
+        except BaseException:
+            return
 
 
 def _batches(edge: Any, shard: Any, one_by_one: list[str], done: set[str]) -> Iterator[list[str]]:
@@ -180,9 +195,12 @@ def _tell_batch(shard: Any, batch: list[str]) -> None:
             _say(bad=batch[0])
             return
     for record in records:
-        rows = {name: list(row) for name, row in dict(record.vector or {}).items() if name != WORDS}
+        stored = dict(record.vector or {})
+        words = stored.pop(WORDS, None)
+        told = sorted(zip(words.indices, words.values, strict=True)) if words is not None else []
+        rows = {name: list(row) for name, row in stored.items()}
         if record.payload:
-            _say(id=str(record.id), payload=record.payload, vectors=rows, without_vectors=without)
+            _say(id=str(record.id), payload=record.payload, vectors=rows, words=told, without_vectors=without)
         else:
             _say(bad=str(record.id))
 

@@ -23,7 +23,7 @@ from uuid import UUID
 
 import numpy as np
 
-from memory_anchor.adapters.edge_engine import Migration, translated
+from memory_anchor.adapters.edge_engine import Migration, odd_indexes, translated
 from memory_anchor.adapters.edge_shards import MIGRATIONS, EdgeCollection, private_files
 from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import (
@@ -278,6 +278,10 @@ class EdgeStore:
         request = edge.FacetRequest(field, limit=limit, exact=True, filter=self._filter(where))
         answer = self._collections[collection].read(lambda shard: shard.facet(request))
         return {str(hit.value): int(hit.count) for hit in answer.hits}
+
+    def odd_indexes(self, collection: str) -> list[str]:
+        """Return the fields by which a search finds something else than the payloads hold."""
+        return list(self._collections[collection].read(odd_indexes))
 
     # --- the whole store ---------------------------------------------------------------------------------------------
 

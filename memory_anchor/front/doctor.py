@@ -174,6 +174,7 @@ def probe(core: Core) -> Iterator[Check]:
     """Yield what only the process with the store can find out."""
     yield _tried("store", lambda: _counted(core), SALVAGE)
     yield _tried("memories", lambda: _every_memory(core), SALVAGE)
+    yield from _indexes(core)
     yield _tried(
         "embedder", lambda: _embeds(core), "memory-anchor config shows embedder.*; kind=none searches by words"
     )
@@ -248,6 +249,25 @@ def _every_memory(core: Core) -> str:
             if after is None:
                 break
     return f"{read} versions read, each with its own text"
+
+
+def _indexes(core: Core) -> Iterator[Check]:
+    """Yield whether the indexes of an embedded store say what the memories say: lists and searches go by them."""
+    from memory_anchor.model import COLLECTIONS
+
+    look = getattr(core.services.store, "odd_indexes", None)
+    if look is None:
+        return
+    try:
+        odd = [f"{field} of {name}" for name in COLLECTIONS for field in look(name)]
+    except MemoryAnchorError as error:
+        yield failed("indexes", error, SALVAGE)
+        return
+    if odd:
+        told = f"memories are not found by {', '.join(odd[:FAULTS_TOLD])}: the index is damaged, the memories are whole"
+        yield Check("indexes", "failed", told, SALVAGE, 6)
+    else:
+        yield Check("indexes", "ok", "lists and searches go by what the memories say")
 
 
 def _embeds(core: Core) -> str:

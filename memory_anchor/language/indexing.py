@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
+from math import isclose
 
 from memory_anchor.language.terms import is_chinese, normal, terms, weighted
 from memory_anchor.model import Layer, Memory
 from memory_anchor.ports import SparseVector
 
+WORDS_DIFFER = 1e-4
+"""Share by which a weight may differ after it was kept in 32 bits."""
 CONTEXT_WEIGHT = 0.5
 """What one occurrence in the neighbouring text counts against one in the memory's own words."""
 CONTEXT_CHARS = 600
@@ -89,6 +93,12 @@ def searched_words(memory: Memory) -> SparseVector:
     for term, count in Counter(terms(memory.context)).items():
         weights[term] = weights.get(term, 0.0) + CONTEXT_WEIGHT * count
     return weighted(weights)
+
+
+def is_of(words: SparseVector, stored: Iterable[tuple[int, float]]) -> bool:
+    """Return whether a stored sparse vector is this one, in whatever order it was kept."""
+    wanted, found = dict(zip(words.indices, words.values, strict=True)), dict(stored)
+    return wanted.keys() == found.keys() and all(isclose(wanted[at], found[at], rel_tol=WORDS_DIFFER) for at in wanted)
 
 
 def phrase_text(memory: Memory) -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memory_anchor.adapters.edge_log import read_log
-from memory_anchor.adapters.edge_reading import read_shard
+from memory_anchor.adapters.edge_reading import ShardContent, read_shard
 from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, ShardMark, too_old
 from memory_anchor.adapters.payload import from_payload, is_as_written
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
@@ -33,7 +33,7 @@ from memory_anchor.care.purge import PURGE, PURGE_BEGUN
 from memory_anchor.errors import BadInput, MemoryAnchorError, StoreDamaged
 from memory_anchor.files import ours, write_whole
 from memory_anchor.hashing import content_hash
-from memory_anchor.language.indexing import searched_words
+from memory_anchor.language.indexing import is_of, searched_words
 from memory_anchor.model import COLLECTIONS, Layer, Memory, Status, point_id
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.runtime import engine
@@ -210,7 +210,8 @@ def _read_shard(
     whole = read_shard(shard, staging, bare=False)
     sources: list[tuple[str, Iterable[tuple[str, tuple[Any, Any]]]]] = [("store", whole.points.items())]
     listed = set(whole.points) | whole.unreadable
-    if not whole.is_whole or len(listed) < _marked(shard) or _invalid(whole.points.items(), schema_version):
+    is_whole = whole.is_whole and _has_its_words(whole, schema_version)
+    if not is_whole or len(listed) < _marked(shard) or _invalid(whole.points.items(), schema_version):
         found.damaged = True
         bare = read_shard(shard, staging, bare=True)
         sources.append(("log", ((point, (one.payload, one.vectors)) for point, one in log.points.items())))
@@ -227,6 +228,15 @@ def _read_shard(
                 found.entries[point] = Entry(memory, _fitting(rows, found.spec), searched_words(memory))
                 account.read[source] += 1
     found.unreadable |= listed - found.entries.keys() - trail.gone
+
+
+def _has_its_words(content: ShardContent, schema_version: int) -> bool:
+    """Return whether every memory is indexed under its own words."""
+    for point, (payload, _) in content.points.items():
+        memory = _memory(point, payload, schema_version)
+        if memory is not None and not is_of(searched_words(memory), content.words.get(point, ())):
+            return False
+    return True
 
 
 def _invalid(points: Iterable[tuple[str, tuple[Any, Any]]], schema_version: int) -> bool:

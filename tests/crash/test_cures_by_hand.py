@@ -17,9 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attacks"))
-
 from human_seat import Answer, Seat
 
 from memory_anchor.adapters.audit import JsonlAudit
