@@ -434,7 +434,7 @@ class RetrievedSnippet:
     """One answer of a search: the memory's content whole, its place in the ranking and where it comes from.
 
     relevance: 0 to 1, the share of such snippets that were right; None where nothing was asked. weak: it lies below
-    `relevance.STRONG`, and stands there because nothing better does.
+    `relevance.STRONG`, and stands there because nothing better does. before: what the fact that it superseded said.
     """
 
     id: str
@@ -450,6 +450,8 @@ class RetrievedSnippet:
     signals: Mapping[str, Any] | None = None
     relevance: float | None = None
     weak: bool = False
+    origin: Origin = Origin.AGENT
+    before: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of
@@ -28,6 +28,7 @@ from memory_anchor.model import (
     Layer,
     Memory,
     OperationPassage,
+    Origin,
     Proposal,
     RetrievedSnippet,
     Scope,
@@ -46,6 +47,9 @@ ANSWER_BYTES_MAX = 99_000
 """Under the 100,000 bytes promised; some clients replace larger results by a preview."""
 NOTE_BYTES = 400
 SCORE_DIGITS = 3
+AGE_IN_DAYS = timedelta(days=60)
+"""Up to here a snippet's line tells its age, beyond it the day."""
+BEFORE_CHARS = 80
 CITATIONS_SHOWN = 3
 """Of one snippet: a digest cites every event it tells; `get_memory` has them all."""
 
@@ -225,8 +229,8 @@ def search_answer(value: SearchAnswer, *, reader: Scope) -> Json:
 def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
     """Return a RetrievedSnippet; `text` is the memory's content, whole, behind its speaker's name where it has one.
 
-    Five of them may cost 400 tokens beyond their texts, so weights of 1 and the trust `agent` go unsaid, and an agent's
-    memory that names its sources does not cite itself.
+    What most have alike goes unsaid: weights of 1, the trust and origin `agent`, a vivid strength; an agent's memory
+    that names its sources does not cite itself.
     """
     shaped: Json = {
         "id": value.id,
@@ -241,11 +245,16 @@ def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
         shaped["tags"] = [_tag(one) if one.weight != 1 else {"name": one.name} for one in value.tags]
     if value.status is not Status.ACTIVE:
         shaped["status"] = value.status.value
-    shaped["strength"] = value.strength
+    if value.origin is not Origin.AGENT:
+        shaped["origin"] = value.origin.value
+    if value.strength != "vivid":
+        shaped["strength"] = value.strength
     sources = [one for one in value.citations if one.ref != value.id or one.trust is not Trust.AGENT]
     if value.citations:
         shown = (sources or value.citations)[:CITATIONS_SHOWN]
         shaped["citations"] = [_cited(one, value, reader) for one in shown]
+    if value.before:
+        shaped["before"] = value.before
     if value.relevance is not None:
         shaped["relevance"] = value.relevance
     if value.weak:
@@ -253,6 +262,47 @@ def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
     if value.signals is not None:
         shaped["signals"] = dict(value.signals)
     return shaped
+
+
+def lines(answer: Mapping[str, Any], *, now: datetime) -> str:
+    """Return a search's answer as plain lines: id, age, who wrote it and how far that is trusted, then the text whole.
+
+    The structured form has the rest; an agent that reads the text pays for these few words alone.
+    """
+    told = []
+    for one in answer["snippets"]:
+        about = [one["id"], _age(one.get("when"), now), *_author(one)]
+        about += [one.get("status", ""), "weak" * one.get("weak", False)]
+        stale = {cited.get("freshness") for cited in one.get("citations", ())} - {None, "fresh"}
+        before = f" (since {one['when'][:10]}; before: {_short(one['before'])})" if one.get("before") else ""
+        told.append(f"[{' '.join(filter(None, (*about, *sorted(stale))))}] {one['text']}{before}")
+    told += [f"{first} and {second} contradict each other." for first, second in answer.get("conflicts", ())]
+    return "\n".join([*told, *(f"Note: {note}" for note in answer.get("notes", ()))]) or "Nothing is remembered."
+
+
+def _author(one: Mapping[str, Any]) -> list[str]:
+    """Return who wrote a snippet where it was not an agent, and its trust where that does not follow."""
+    trusts = {cited["trust"] for cited in one.get("citations", ()) if "trust" in cited}
+    origin = Origin(one.get("origin", Origin.AGENT.value))
+    return [origin.value, *sorted(trusts - {TRUST_OF_ORIGIN[origin].value})]
+
+
+def _age(when: str | None, now: datetime) -> str:
+    """Return how long ago an instant was in hours or days, the day itself where that is long or to come.
+
+    >>> _age("2025-12-15T09:00:00Z", datetime(2025, 12, 15, 12, tzinfo=UTC))
+    '3h'
+    """
+    if when is None:
+        return ""
+    ago = now - datetime.fromisoformat(when)
+    if not timedelta() <= ago < AGE_IN_DAYS:
+        return when[:10]
+    return f"{ago.days}d" if ago.days else f"{ago.seconds // 3600}h"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= BEFORE_CHARS else f"{text[:BEFORE_CHARS]}…"
 
 
 def _cited(cited: Citation, of: RetrievedSnippet, reader: Scope) -> Json:

@@ -224,7 +224,7 @@ async def _call(client: Any, tool: str, **arguments: Any) -> dict[str, Any]:
     text = "".join(getattr(part, "text", "") for part in result.content)
     if result.is_error:
         raise Unavailable(f"the demo's {tool} failed: {text}")
-    answer: dict[str, Any] = json.loads(text)
+    answer: dict[str, Any] = result.structured_content or json.loads(text)
     return answer
 
 

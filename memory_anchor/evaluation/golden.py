@@ -101,7 +101,9 @@ def ask(anchor: MemoryAnchor, questions: object) -> dict[str, Any]:
         found = anchor.search(text, limit=ASKED_DEPTH)
         ms = (time.perf_counter() - started) * 1000
         shown = anchor.search(text, limit=SHOWN)
-        tokens = count_tokens(shapes.compact(shapes.search_answer(shown, reader=anchor.actor.scope)))
+        tokens = count_tokens(
+            shapes.lines(shapes.search_answer(shown, reader=anchor.actor.scope), now=anchor.services.clock.now())
+        )
         own = sum(count_tokens(one.text) for one in shown.snippets)
         answers.append({"ids": ranked_names(found.snippets, {}), "ms": ms, "tokens": tokens, "own": own})
     return {"answers": answers}

@@ -242,7 +242,9 @@ def _ask(reader: MemoryAnchor, question: Question, names: Mapping[str, tuple[str
     answer = reader.search(question.text, limit=ASKED_DEPTH)
     ms = (time.perf_counter() - started) * 1000
     shown = reader.search(question.text, limit=SHOWN)
-    tokens = count_tokens(shapes.compact(shapes.search_answer(shown, reader=reader.actor.scope)))
+    tokens = count_tokens(
+        shapes.lines(shapes.search_answer(shown, reader=reader.actor.scope), now=reader.services.clock.now())
+    )
     own = sum(count_tokens(one.text) for one in shown.snippets)
     counted = [one for one in answer.snippets if question.answerable or not one.weak]
     return Answered(question, ranked_names(counted, names), ms, tokens, max(0, tokens - own))

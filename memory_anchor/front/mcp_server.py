@@ -12,10 +12,12 @@ is left out, since clients that get both show the model only one of them, and te
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +27,7 @@ from mcp import MCPError
 from mcp import types as mcp_types
 from mcp.server.lowlevel import Server
 
+from memory_anchor import shapes
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
 from memory_anchor.front import prompts, resources, tool_calls, tool_specs
 from memory_anchor.front.callers import actor_from
@@ -143,7 +146,11 @@ class _Front:
     def _call(self, actor: Actor, name: str, given: Mapping[str, Any] | None) -> mcp_types.CallToolResult:
         try:
             tool, request = tool_specs.resolve(name, given, self._tools)
-            return _result(tool_calls.run(self._core.anchor(actor), tool, request))
+            anchor = self._core.anchor(actor)
+            text = tool_calls.run(anchor, tool, request)
+            if tool != "search_memory" or getattr(request, "detail", False):
+                return _result(text)
+            return _result(text, now=anchor.services.clock.now())
         except MemoryAnchorError as error:
             return _result(str(error), code=report(error).code)
         except Exception as bug:
@@ -298,7 +305,12 @@ def _tool(spec: tool_specs.ToolSpec) -> mcp_types.Tool:
     )
 
 
-def _result(text: str, *, code: str = "") -> mcp_types.CallToolResult:
+def _result(text: str, *, code: str = "", now: datetime | None = None) -> mcp_types.CallToolResult:
+    """Return a tool's answer; with `now` as plain lines, and the same structured beside them."""
+    if now is not None:
+        answer = json.loads(text)
+        told: list[Any] = [mcp_types.TextContent(type="text", text=shapes.lines(answer, now=now))]
+        return mcp_types.CallToolResult(content=told, structured_content=answer)
     content: list[Any] = [mcp_types.TextContent(type="text", text=text)]
     if not code:
         return mcp_types.CallToolResult(content=content)

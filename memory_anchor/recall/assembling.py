@@ -116,7 +116,7 @@ def _same_words(one: Memory, other: Memory) -> bool:
 
 
 def snippet(
-    ranked: Ranked, *, reader: Scope, now: datetime, detail: bool, activation: ActivationSettings
+    ranked: Ranked, *, reader: Scope, now: datetime, detail: bool, activation: ActivationSettings, before: str = ""
 ) -> RetrievedSnippet:
     """Return the memory as an answer shows it to this reader; folded siblings are cited behind its own citations.
 
@@ -138,6 +138,8 @@ def snippet(
         signals=dict(ranked.signals) if detail else None,
         relevance=round(ranked.relevance, 2),
         weak=ranked.relevance < STRONG,
+        origin=memory.origin,
+        before=before,
     )
 
 

@@ -159,7 +159,19 @@ def score(
         terms=len(question.terms),
         asks=relevance.asks(question.text),
     )
-    return Scored(mirror, rows, total, dense, share, parts, relevance.judged(seen), seen)
+    judged = _told_in_talks(relevance.judged(seen), total, mirror.conversations(rows))
+    return Scored(mirror, rows, total, dense, share, parts, judged, seen)
+
+
+def _told_in_talks(judged: Scores, total: Scores, talks: NDArray[np.int32]) -> Scores:
+    """Return the relevance, where an event of a talk is at least as relevant as what ranks below it.
+
+    Its own words may say little ("Yes, last week!"); its talk brought it up, and was more often right than they.
+    """
+    order = np.argsort(-total, kind="stable")
+    below = np.empty_like(judged)
+    below[order] = np.maximum.accumulate(judged[order][::-1])[::-1]
+    return np.where(talks >= 0, below, judged)
 
 
 def of_one_kind(scored: Scored, end: End, alike: NDArray[np.float32], chosen: NDArray[np.int64]) -> Scored:

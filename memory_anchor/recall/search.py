@@ -25,7 +25,7 @@ from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.recency import end_asked
 from memory_anchor.language.terms import holds, normal, phrases, terms
 from memory_anchor.language.timewords import TimeWords
-from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status
+from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status, point_id
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
@@ -186,8 +186,21 @@ class Searcher(Index):
             if other in shown
         }
         shaped = partial(snippet, reader=actor.scope, now=now, detail=request.detail, activation=self._activation)
-        snippets = tuple(shaped(one) for one in found)
+        replaced = self._replaced(found)
+        snippets = tuple(shaped(one, before=replaced.get(one.memory.id, "")) for one in found)
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
+
+    def _replaced(self, found: Sequence[Ranked]) -> dict[str, str]:
+        """Return for each fact that superseded another what that one said, by the id of the new one."""
+        told: dict[str, str] = {}
+        for one in found:
+            former, _, version = (one.memory.previous_version_id or "").rpartition("@")
+            if former and former != one.memory.id and version.isdigit():
+                layer = one.memory.layer.value
+                for entry in self._store.get(layer, [point_id(former, int(version))]):
+                    if entry.memory.audience == one.memory.audience:
+                        told[one.memory.id] = entry.memory.content
+        return told
 
     def _then(self, asked: Inquiry, period: TimeWords) -> list[Ranked]:
         """Return what happened in a dated period, all that the query asks for, then what tells of it.

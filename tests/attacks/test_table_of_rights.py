@@ -59,7 +59,7 @@ class Desk:
     def tool(self, name: str, /, **given: Any) -> dict[str, Any]:
         answer = self.mcp.tool(name, **given)["result"]
         text = answer["content"][0]["text"]
-        return {"refused": text} if answer.get("isError") else json.loads(text)
+        return {"refused": text} if answer.get("isError") else answer.get("structuredContent") or json.loads(text)
 
     # --- subjects -----------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class Desk:
         sent = self.agent.tool(name, **given)
         result = sent.get("result", {"isError": True})
         assert not result.get("isError"), sent
-        answer: dict[str, Any] = json.loads(result["content"][0]["text"])
+        answer: dict[str, Any] = result.get("structuredContent") or json.loads(result["content"][0]["text"])
         return answer
 
     def die(self, point: str) -> None:

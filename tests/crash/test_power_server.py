@@ -192,7 +192,7 @@ def outcome(answer: dict[str, Any]) -> dict[str, Any]:
     result = answer.get("result") or {"isError": True, "content": [{"text": str(answer)}]}
     if result.get("isError"):
         raise ValueError(result["content"][0]["text"])
-    told: dict[str, Any] = json.loads(result["content"][0]["text"])
+    told: dict[str, Any] = result.get("structuredContent") or json.loads(result["content"][0]["text"])
     return told
 
 

@@ -85,5 +85,5 @@ def test_the_configuration_in_the_readme_starts_a_real_server(client: str, tmp_p
         process.stdin.close()
         process.wait(30)
         subprocess.run([sys.executable, "-m", "memory_anchor", "engine", "stop"], env=env, check=False, timeout=60)
-    found = json.loads(answers[-1]["result"]["content"][0]["text"])
+    found = answers[-1]["result"]["structuredContent"]
     assert [snippet["text"] for snippet in found["snippets"]] == ["We use uv"]

@@ -34,7 +34,7 @@ class Asked:
     async def ok(self, tool: str, **arguments: Any) -> dict[str, Any]:
         result = await self.client.call_tool(tool, arguments)
         assert not result.is_error, result.content[0].text
-        answer: dict[str, Any] = json.loads(result.content[0].text)
+        answer: dict[str, Any] = result.structured_content or json.loads(result.content[0].text)
         return answer
 
     async def no(self, tool: str, **arguments: Any) -> str:
@@ -78,14 +78,14 @@ def test_the_five_minimal_tools_do_their_job_in_both_protocol_eras(server: Any, 
 
 
 def test_every_registered_tool_answers_with_one_line_of_json(server: Any) -> None:
-    """Contract: one compact JSON text, and no structured twin."""
+    """Contract: one compact JSON text and no structured twin; a search has plain lines and its JSON beside them."""
 
     async def work() -> None:
         async with connected(server) as asked:
             saved = await asked.ok("save_memory", content="The engine owns the store.", tags=["engine"])
             calls: dict[str, dict[str, Any]] = {
                 "get_constitution": {},
-                "search_memory": {"query": "engine", "layers": ["fact"], "detail": True},
+                "search_memory": {"query": "engine", "layers": ["fact"]},
                 "save_memory": {"content": "Bridges hold no state.", "request_id": "r1"},
                 "log_event": {"content": "Tests ran.", "who": ["kim"], "ttl_days": 7},
                 "promote_to_fact": {"event_id": (await asked.ok("log_event", content="It flaked."))["id"]},
@@ -104,9 +104,13 @@ def test_every_registered_tool_answers_with_one_line_of_json(server: Any) -> Non
             for name, arguments in calls.items():
                 result = await asked.client.call_tool(name, arguments)
                 assert not result.is_error, (name, result.content[0].text)
-                assert result.structured_content is None
                 assert len(result.content) == 1
                 text = result.content[0].text
+                if name == "search_memory":
+                    assert text.startswith(f"[{saved['id']} 0h agent")
+                    assert result.structured_content["snippets"][0]["text"] in text
+                    continue
+                assert result.structured_content is None
                 answer = json.loads(text)
                 assert text == json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 

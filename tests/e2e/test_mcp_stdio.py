@@ -30,7 +30,7 @@ def command(tmp_path: Path, **env: str) -> StdioServerParameters:
 async def answered(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content[0].text
-    answer: dict[str, Any] = json.loads(result.content[0].text)
+    answer: dict[str, Any] = result.structured_content or json.loads(result.content[0].text)
     return answer
 
 

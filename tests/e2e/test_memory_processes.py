@@ -75,8 +75,9 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def told(answer: dict[str, Any]) -> dict[str, Any]:
-    text: dict[str, Any] = json.loads(answer["result"]["content"][0]["text"])
-    return text
+    result = answer["result"]
+    parsed: dict[str, Any] = result.get("structuredContent") or json.loads(result["content"][0]["text"])
+    return parsed
 
 
 def test_one_memory_serves_two_agents_a_hook_and_a_command_and_outlives_its_engine(home: Home) -> None:

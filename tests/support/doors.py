@@ -83,5 +83,5 @@ def answer(agent: Agent, tool: str, **arguments: Any) -> dict[str, Any]:
     result = agent.tool(tool, **arguments)["result"]
     text = result["content"][0]["text"]
     assert not result.get("isError"), text
-    told: dict[str, Any] = json.loads(text)
+    told: dict[str, Any] = result.get("structuredContent") or json.loads(text)
     return told

@@ -18,6 +18,7 @@ from memory_anchor.model import (
     Locator,
     Memory,
     MemoryType,
+    Origin,
     Outcome,
     RetrievedSnippet,
     Scope,
@@ -108,7 +109,6 @@ def test_a_snippet_quotes_the_whole_text_and_is_short_otherwise():
         "layer": "verified_fact",
         "type": "decision",
         "when": "2025-12-15T12:00:00Z",
-        "strength": "vivid",
     }
 
 
@@ -146,12 +146,25 @@ def test_the_trust_of_a_snippets_source_is_said_wherever_it_is_not_an_agents():
     assert sourced["citations"] == [{"kind": "url", "ref": "https://example.com", "trust": "untrusted"}]
 
 
-def test_five_snippets_cost_at_most_400_tokens_beyond_their_texts():
-    """Figure: default results of search_memory."""
+def test_five_snippets_cost_at_most_120_tokens_beyond_their_texts():
+    """Figure: default results of search_memory, two of them weak; the structured form stays below 400."""
     own = Citation("memory_entry", "1m8087ng1n0k4", observed_at=NOW)
-    one = replace(SNIPPET, id="1m8087ng1n0k4", text="", score=0.52921, when=NOW, citations=(own,))
-    shaped = shapes.search_answer(SearchAnswer((one,) * 5), reader=READER)
+    one = replace(SNIPPET, id="1m8087ng1n0k4", text="", score=0.52921, when=NOW, citations=(own,), relevance=0.91)
+    answer = SearchAnswer((one, one, one, replace(one, weak=True, relevance=0.12), replace(one, weak=True)))
+    shaped = shapes.search_answer(answer, reader=READER)
+    assert count_tokens(shapes.lines(shaped, now=NOW + timedelta(days=400))) <= 120
     assert count_tokens(shapes.compact(shaped)) <= 400
+
+
+def test_a_line_tells_id_age_author_and_what_a_fact_replaced():
+    human = Citation("memory_entry", "m1", observed_at=NOW, trust=Trust.TRUSTED)
+    one = replace(SNIPPET, citations=(human,), origin=Origin.HUMAN, before="MySQL keeps the orders.", weak=True)
+    shaped = shapes.search_answer(SearchAnswer((one,), (("m1", "m2"),), ("Searched by words only.",)), reader=READER)
+    assert shapes.lines(shaped, now=NOW + timedelta(days=3, hours=2)).splitlines() == [
+        "[m1 3d human weak] Qdrant keeps the vectors. (since 2025-12-15; before: MySQL keeps the orders.)",
+        "m1 and m2 contradict each other.",
+        "Note: Searched by words only.",
+    ]
 
 
 def test_nothing_relevant_is_an_empty_list():
