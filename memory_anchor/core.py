@@ -280,7 +280,7 @@ class Core:
             across=self._across(project_id),
         )
         known = replace(actor, scope=scope, project_dir=root)
-        return MemoryAnchor(self.services, self.room(project_id, root), known, self._context_builder)
+        return MemoryAnchor(self.services, self.room(project_id, root), known, self._context_builder, self)
 
     def _joined(self, project_id: str, folder: str, why: str) -> None:
         """Record that a folder was found to be a known project: from now on it reads and writes its memory."""

@@ -15,12 +15,14 @@ from typing import Any
 
 from memory_anchor import requests as asks
 from memory_anchor.context.context import BuiltContext, ContextBuilder
+from memory_anchor.context.context_reports import RecordedReport
 from memory_anchor.conversations import Conversations
 from memory_anchor.curation import Curation, ReviewItem
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import Moment, use_case
 from memory_anchor.ingest.remembering import Extracted, Remembered
 from memory_anchor.language.safety import cleaned
+from memory_anchor.maintenance import Maintenance
 from memory_anchor.model import (
     HISTORY,
     Actor,
@@ -33,29 +35,41 @@ from memory_anchor.model import (
     WriteMode,
     WriteOutcome,
 )
+from memory_anchor.moving import Moving
 from memory_anchor.recall.freshness_order import standing
 from memory_anchor.recall.relevance import weak_shown
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.routing import asks_how, with_identity, with_operations
-from memory_anchor.services import Project, Services
+from memory_anchor.services import Process, Project, Services
 from memory_anchor.settings import AgentSettings
 from memory_anchor.upkeep import history as past
+from memory_anchor.upkeep.upkeep import JobReport
 from memory_anchor.where import OneOf, Where
 from memory_anchor.writes import Writes
 
+Json = dict[str, Any]
 TOPIC_KEYS = ("current_topic", "topic")
 """Keys of L1 under which an agent says what a conversation is about, the first one first."""
 TOPIC_CHARS = 300
 
 
 class MemoryAnchor:
-    def __init__(self, services: Services, room: Project, actor: Actor, context: Callable[..., ContextBuilder]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        room: Project,
+        actor: Actor,
+        context: Callable[..., ContextBuilder],
+        process: Process,
+    ) -> None:
         self.services = services
         self.room = room
         self.actor = actor
         self.writes = Writes(services, room, actor)
         self.conversations = Conversations(self.writes)
         self.curation = Curation(self.writes)
+        self.maintenance = Maintenance(self.writes, process)
+        self.moving = Moving(self.writes, process)
         self._context = context
 
     @property
@@ -315,3 +329,80 @@ class MemoryAnchor:
     def settle(self, asked: asks.ResolveConflict) -> WriteOutcome:
         """End a contradiction: keep_new, keep_old or merge."""
         return self.curation.settle(asked)
+
+    # --- looking after --------------------------------------------------------------------------------------------
+
+    @use_case(asks.PauseAgents)
+    def pause(self, asked: asks.PauseAgents) -> Json:
+        """Stop agents from writing, or let them go on, which only a human does."""
+        return self.maintenance.pause(asked)
+
+    @use_case(asks.Undo)
+    def undo(self, asked: asks.Undo) -> Json:
+        """Return the plan of what is given back, carried out with `apply`."""
+        return self.maintenance.undo(asked)
+
+    @use_case(asks.PreviewPurge)
+    def preview_purge(self, asked: asks.PreviewPurge) -> Json:
+        """Return the memories that a purge would erase; for a human alone."""
+        return self.maintenance.preview_purge(asked)
+
+    @use_case(asks.Purge)
+    def purge(self, asked: asks.Purge) -> Json:
+        """Erase memories for good by id or by a text: a human's call alone."""
+        return self.maintenance.purge(asked)
+
+    @use_case(asks.RunJob)
+    def run_job(self, asked: asks.RunJob) -> JobReport:
+        """Run one job now, or only say what it would do."""
+        return self.maintenance.run_job(asked)
+
+    @use_case(asks.SwitchJobs)
+    def switch_jobs(self, asked: asks.SwitchJobs) -> Json:
+        """Keep the engine from running jobs by itself, or let it again."""
+        return self.maintenance.switch_jobs(asked)
+
+    @use_case(asks.ReadReport)
+    def report(self, asked: asks.ReadReport) -> RecordedReport:
+        """Return a context's report without what this reader may not see of it."""
+        return self.maintenance.report(asked)
+
+    @use_case(asks.ReindexStore)
+    def reindex(self, asked: asks.ReindexStore) -> Json:
+        """Go on with making words, indexes and vectors anew, for a moment."""
+        return self.maintenance.reindex(asked)
+
+    @use_case(asks.ListProjects)
+    def projects(self, asked: asks.ListProjects) -> Json:
+        """Return every project, and which one it may be."""
+        return self.maintenance.projects(asked)
+
+    @use_case(asks.LinkProject)
+    def link_project(self, asked: asks.LinkProject) -> Json:
+        """Make a folder part of a project."""
+        return self.maintenance.link(asked)
+
+    @use_case(asks.MergeProjects)
+    def merge_projects(self, asked: asks.MergeProjects) -> Json:
+        """Move every memory of one project to another, or back."""
+        return self.maintenance.merge(asked)
+
+    @use_case(asks.BeginExport)
+    def begin_export(self, asked: asks.BeginExport) -> Json:
+        """Return the instant an export shows, and the caller's project."""
+        return self.moving.begin_export(asked)
+
+    @use_case(asks.ExportPage)
+    def export_page(self, asked: asks.ExportPage) -> Json:
+        """Return the next versions that this caller may read."""
+        return self.moving.export_page(asked)
+
+    @use_case(asks.ImportProjects)
+    def import_projects(self, asked: asks.ImportProjects) -> Json:
+        """Learn the projects of an export; return which go by another id here."""
+        return self.moving.import_projects(asked)
+
+    @use_case(asks.ImportLines)
+    def import_lines(self, asked: asks.ImportLines) -> Json:
+        """Take in lines of an export; what cannot be taken is told by its line."""
+        return self.moving.import_lines(asked)

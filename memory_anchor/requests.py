@@ -8,6 +8,7 @@ eight places.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal, Self, cast
 
 from pydantic import Field, model_validator
@@ -58,11 +59,15 @@ BUDGET_MAX = 200_000
 L1_TTL_S, L1_TTL_S_MAX = 3_600, 86_400
 VERSION_MAX = 1_000_000
 PURGED_MAX = 100
+LINES_MAX = 1_000
 PATH_MAX = 4_096
 
 COUNTS_OF_A_LINE = frozenset(
     ("content", "type", "layer", "key", "tags", "importance", "confidence", "visibility", "when", "where", "who")
 )
+
+Aliases = dict[str, list[str]]
+"""Project id -> what it is known by."""
 
 
 def _types_of(layer: Layer, default: MemoryType) -> str:
@@ -106,7 +111,7 @@ class WriteRequest(BaseRequest):
     content: Content = arg()
     key: StoredKey = arg("", "A short title.", tool="short title")
     tags: Tags = arg((), tool="{}")
-    importance: Share = arg(0.5, "0 to 1.", tool="0-1")
+    importance: Share = arg(0.5, tool="0-1")
     visibility: AnyVisibility | None = arg(None, tool="conversation, agent, project (default), user, account")
     files: Files = arg((), "path or path:10-20; repeatable.", tool="path or path:10-20")
     source: str | None = arg(None, "human, agent, document, or how it was written.")
@@ -264,7 +269,7 @@ class ListMemories(BaseRequest):
     type: AnyType | None = arg(None)
     status: AnyStatus | None = arg(None, "active, pending, archived, superseded, disputed.")
     tag: Annotated[str, Text(TAG_MAX)] | None = arg(None)
-    limit: Whole = arg(50, "1 to 1000.", ge=1, le=LIST_LIMIT_MAX)
+    limit: Whole = arg(50, ge=1, le=LIST_LIMIT_MAX)
 
 
 class ShowMemory(BaseRequest):
@@ -340,3 +345,130 @@ class RejectPending(BaseRequest):
 
     id: Identifier = arg()
     seen: Seen = arg(())
+
+
+# --- looking after -----------------------------------------------------------------------------------------------
+
+
+class ReadStats(BaseRequest):
+    """Count memories by layer, type, strength and age; writes and recalls a day; size."""
+
+
+class ListJobs(BaseRequest):
+    """Show every job: when it last ran and what it did."""
+
+
+class PauseAgents(BaseRequest):
+    """Stop agents from writing until a human says `pause --off` with the passphrase; reading goes on."""
+
+    off: Flag = arg(False, "Let agents write again.")
+
+
+class Undo(BaseRequest):
+    """Give back what was before: the last change, a conversation's, or an agent's since a time."""
+
+    what: Name = arg("", "`last`, or nothing with --conversation or --agent.")
+    conversation: Name = arg("")
+    agent: Name = arg("")
+    since: When | None = arg(None, "With --agent.")
+    apply: Flag = arg(False, "Do it; without this the plan is only shown.", option="yes")
+
+
+class PreviewPurge(BaseRequest):
+    """See the memories that a purge of these ids, or of this text, would erase."""
+
+    ids: Annotated[tuple[Identifier, ...], Listed(PURGED_MAX)] = arg(())
+    text: Annotated[str, Text(CONTENT_MAX, 0)] = arg("")
+
+
+class Purge(PreviewPurge):
+    """Erase memories for good by id or by a text. seen: what names the preview that was shown."""
+
+    seen: Identifier = arg()
+
+
+class RunJob(BaseRequest):
+    """Run one job now."""
+
+    name: Identifier = arg()
+    dry_run: Flag = arg(False, "Only list what it would do.")
+
+
+class SwitchJobs(BaseRequest):
+    """Let an engine run jobs by itself, or not; remembered over restarts."""
+
+    on: Flag = arg(False)
+
+
+class ReadReport(BaseRequest):
+    """Show what an earlier context cost and why."""
+
+    id: Name = arg("", "A report's id; without one, the reports that are kept.")
+
+
+class ReindexStore(BaseRequest):
+    """Go on with making words, indexes and (asked for) vectors anew, for a moment; searches go on meanwhile."""
+
+    vectors: Flag = arg(False)
+
+
+class CreateBackup(BaseRequest):
+    """Write a backup to an absolute path, a file or a folder; writers wait while memories are read."""
+
+    file: Annotated[str, Text(PATH_MAX)] = arg()
+
+
+class BeginExport(BaseRequest):
+    """Learn the instant an export shows, and the caller's project."""
+
+    everything: Flag = arg(False)
+
+
+class ExportPage(BaseRequest):
+    """Read the next versions of one collection."""
+
+    collection: Identifier = arg()
+    instant: datetime = arg()
+    versions: Flag = arg(False)
+    project: Name | None = arg(None)
+    everything: Flag = arg(False)
+    after: str | None = arg(None)
+
+
+class ImportProjects(BaseRequest):
+    """Learn the projects of an export, where a human brings it; see which of them go by another id here."""
+
+    projects: Aliases = arg({})
+
+
+class ImportLines(BaseRequest):
+    """Take in lines of an export. projects: ids in the file -> ids here. audited: the file's trail was adopted."""
+
+    lines: Annotated[tuple[tuple[int, str], ...], Field(max_length=LINES_MAX)] = arg(())
+    projects: dict[str, str] = arg({})
+    audited: Flag = arg(False)
+
+
+class ListProjects(BaseRequest):
+    """See every project: where it lies, how it is known, how many memories it has, and which one it may be.
+
+    aliases: of projects elsewhere; the answer says which of them are known here under another id.
+    """
+
+    aliases: Aliases = arg({})
+
+
+class LinkProject(BaseRequest):
+    """Make the caller's folder, or `folder`, part of a project; with `moved` it is where that project is now."""
+
+    project: Name = arg("")
+    folder: Annotated[str, Text(PATH_MAX, 0)] = arg("")
+    moved: Flag = arg(False)
+
+
+class MergeProjects(BaseRequest):
+    """Move every memory of one project to another, or with `undo` those that a merge moved back."""
+
+    source: Name = arg("")
+    target: Name = arg("")
+    undo: Flag = arg(False)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from memory_anchor.activation import ActivationSettings
+from memory_anchor.adapters.projects import Projects
+from memory_anchor.context.context_reports import ContextReports
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.ingest.remembering import Rememberer
@@ -24,6 +27,8 @@ from memory_anchor.recall.search import Searcher
 from memory_anchor.repeats import FirstAnswers
 from memory_anchor.settings import Settings
 from memory_anchor.upkeep.disagreements import RecalledTogether
+from memory_anchor.upkeep.jobs import Scheduler
+from memory_anchor.upkeep.upkeep import Upkeep
 from memory_anchor.upkeep.usage import UsageBuffer
 
 
@@ -58,6 +63,23 @@ class Services:
     answers: FirstAnswers = field(default_factory=FirstAnswers)
     project_note: Callable[[str], str] = lambda _: ""
     """What is to be told, once, about which project this is; "" for nothing."""
+
+
+class Process(Protocol):
+    """The process behind a door, as far as looking after a memory needs it: its jobs, projects and files."""
+
+    upkeep: Upkeep
+    scheduler: Scheduler
+    projects: Projects
+    reports: ContextReports
+
+    def let_jobs_run(self, on: bool) -> None:
+        """Run due jobs by itself, or only when one is started by name; remembered over restarts."""
+        ...
+
+    def forget_tags(self) -> None:
+        """Forget which tags occur together until the job counts them anew."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -58,7 +58,16 @@ HOME_OF = {
     Layer.ACTIVE_CONTEXT: "set_active_context",
     Layer.OPERATIONAL_KNOWLEDGE: "an editor: developers write .ai/operations/ in Git",
 }
+IMPORT = "import"
 STORED_LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a file that is taken in: what names it when it comes again, and whose word it is."""
+
+    name: str
+    origin: Origin
 
 
 class Writes:
@@ -135,8 +144,8 @@ class Writes:
 
     # --- L2 -------------------------------------------------------------------------------------------------
 
-    def log_event(self, asked: LogEvent, *, origin: Origin | None = None) -> WriteOutcome:
-        """Store what happened; by words at once, by meaning as soon as it is embedded. origin: instead of a claim."""
+    def log_event(self, asked: LogEvent, *, line: Line | None = None) -> WriteOutcome:
+        """Store what happened; by words at once, by meaning as soon as it is embedded."""
         self.check_writable()
         now = self.services.clock.now()
         safe = inputs.public("content", asked.content)
@@ -156,26 +165,24 @@ class Writes:
             citations=self._cited(asked.files),
             importance=asked.importance,
             visibility=self._visibility(asked.visibility),
-            origin=origin or claimed,
+            origin=line.origin if line else claimed,
             write_mode=write_mode,
             redactions=safe.kinds,
         )
-        self.check_usage(Layer.EVENT_LOG, draft.origin, draft.visibility)
+        if line is None:
+            self.check_usage(Layer.EVENT_LOG, draft.origin, draft.visibility)
         resolved = {
             "confidence": draft.confidence,
             "when": draft.when if asked.when is not None else None,
             "where": draft.where,
             "ttl_days": draft.ttl_days,
         }
-        return self.services.events.log(self.actor, draft, self._request("log_event", asked, draft, resolved))
+        return self.services.events.log(self.actor, draft, self._request("log_event", asked, draft, resolved, line))
 
     # --- L3 ------------------------------------------------------------------------------------------------------
 
-    def save_memory(self, asked: SaveMemory, *, origin: Origin | None = None) -> WriteOutcome:
-        """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled.
-
-        origin: instead of a claim.
-        """
+    def save_memory(self, asked: SaveMemory, *, line: Line | None = None) -> WriteOutcome:
+        """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled."""
         self.check_writable()
         home = asked.layer or LAYER_OF_TYPE[asked.type]
         if home is Layer.IDENTITY_SCHEMA:
@@ -185,7 +192,7 @@ class Writes:
         if home is Layer.EVENT_LOG:
             if asked.replaces:
                 raise BadInput("replaces is given for an event; allowed is only for facts")
-            return self.log_event(LogEvent.like(asked), origin=origin)
+            return self.log_event(LogEvent.like(asked), line=line)
         safe = inputs.public("content", asked.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
@@ -202,17 +209,15 @@ class Writes:
             visibility=self._visibility(asked.visibility),
             citations=self._cited(asked.files),
             replaces=asked.replaces or None,
-            origin=origin or claimed,
+            origin=line.origin if line else claimed,
             write_mode=write_mode,
             redactions=safe.kinds,
         )
-        self.check_usage(Layer.VERIFIED_FACT, draft.origin, draft.visibility)
-        request = self._request(
-            "save_memory",
-            asked,
-            draft,
-            {"replaces": draft.replaces, "confidence": UNCLAIMED if asked.confidence is None else asked.confidence},
-        )
+        if line is None:
+            self.check_usage(Layer.VERIFIED_FACT, draft.origin, draft.visibility)
+        claimed_or_not = UNCLAIMED if asked.confidence is None else asked.confidence
+        resolved = {"replaces": draft.replaces, "confidence": claimed_or_not}
+        request = self._request("save_memory", asked, draft, resolved, line)
         return self.services.facts.save(self.actor, draft, request, gate=self.room.gate)
 
     def promote(self, asked: PromoteToFact) -> WriteOutcome:
@@ -411,9 +416,16 @@ class Writes:
         return self.services.records.replayed(request)
 
     def _request(
-        self, tool: str, asked: WriteRequest, draft: FactDraft | EventDraft, resolved: dict[str, Any]
+        self,
+        tool: str,
+        asked: WriteRequest,
+        draft: FactDraft | EventDraft,
+        resolved: dict[str, Any],
+        line: Line | None,
     ) -> Request | None:
         """Return how a repeat of this write is recognised; the clock's part is left out."""
+        if line is not None:
+            return request_of(self.actor, f"import-{line.name}", IMPORT, {"text": draft.content})
         files = [(cited.ref, cited.locator.line_start, cited.locator.line_end) for cited in draft.citations]
         whole = asked.asked(content=draft.content, visibility=draft.visibility.value, files=files, **resolved)
         return request_of(self.actor, asked.request_id, tool, whole)

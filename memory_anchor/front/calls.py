@@ -8,6 +8,7 @@ JSON. `human` (see `layers.signed_requests`) makes a call human after it was ver
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -15,31 +16,42 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from memory_anchor import inputs, rights, shapes
+from memory_anchor import inputs, shapes
 from memory_anchor.adapters.system import moved
 from memory_anchor.context.context_reports import owner_of
 from memory_anchor.core import Core
-from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.files import remove_durably, write_whole
+from memory_anchor.errors import BadInput, Refused
 from memory_anchor.front.callers import actor_from
-from memory_anchor.front.table import ROWS
+from memory_anchor.front.table import ROWS, Row
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Citation
-from memory_anchor.rights import Deed
+from memory_anchor.requests import CreateBackup
 from memory_anchor.runtime.wire import Preamble
 
 Json = dict[str, Any]
 T = TypeVar("T")
 NAMES_SHOWN = 200
 Call = Callable[[Core, MemoryAnchor, Json], Json]
-CALLS: dict[str, Call] = {}
+TOOLS_ALONE = frozenset({"active", "end_session", "found_in", "get", "propose", "remember", "set_active"})
+"""Rows of the table that belong to a conversation, which a command has none of."""
 ANSWERED_FIRST = frozenset({"add", "context", "events", "history", "list", "log", "search", "show"})
 """Calls that somebody waits for; the others are work themselves."""
 LASTING = {"extract": "apply", "undo": "apply", "import_lines": "", "jobs_run": "", "backup_create": ""}
 """Writes whose first answer is kept beside the store, being of many memories or none -> what makes them a write."""
 MOVES_CLOCK = frozenset({"jobs_run", "show", "search", "why_not", "history", "list", "stats"})
+
+
+def _of(row: Row) -> Call:
+    """Return the call of a row."""
+
+    def ask(_: Core, anchor: MemoryAnchor, given: Json) -> Json:
+        return row.answer(anchor, row.request.read(given, row.name))
+
+    return ask
+
+
+CALLS: dict[str, Call] = {name: _of(row) for name, row in ROWS.items() if name not in TOOLS_ALONE}
 
 
 def call(function: Call) -> Call:
@@ -49,11 +61,10 @@ def call(function: Call) -> Call:
 
 def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any]) -> Json:
     """Return the answer of one call. Raises our errors; BadInput: no such call."""
-    row = ROWS.get(name)
     if name == CHALLENGE_CALL:
         return dict(core.challenge(actor_from(preamble, agent=core.settings.scope.agent)))
-    if row is None and name not in CALLS:
-        raise BadInput(f"no call {name!r}; there are {', '.join(sorted({*CALLS, *ROWS}))}")
+    if name not in CALLS:
+        raise BadInput(f"no call {name!r}; there are {', '.join(sorted(CALLS))}")
     given = dict(arguments)
     actor = actor_from(preamble, agent=core.settings.scope.agent)
     if "passphrase" in given:
@@ -71,10 +82,7 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any])
 
     def work() -> Json:
         with moved(at), core.foreground if name in ANSWERED_FIRST else nullcontext():
-            anchor = core.anchor(actor)
-            if row is not None:
-                return row.answer(anchor, row.request.read(given, name))
-            return CALLS[name](core, anchor, given)
+            return CALLS[name](core, core.anchor(actor), given)
 
     asked = stable_hash(name, json.dumps(arguments, sort_keys=True, default=str))
     key = stable_hash("call", actor.scope.account, actor.nonce) if actor.nonce else ""
@@ -120,89 +128,7 @@ def extract(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     return row.answer(anchor, row.request.read(given, "extract"))
 
 
-@call
-def pause(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    """Stop agents from writing, or let them go on, which only a human does; what is on shows in `stats`."""
-    off = bool(given.get("off"))
-    rights.check(Deed.RESUME if off else Deed.PAUSE, anchor.actor.caller)
-    flag = core.data_dir / "paused"
-    if off:
-        remove_durably(flag)
-    else:
-        write_whole(flag, b"")
-    return {"paused": not off}
-
-
 # --- looking after -------------------------------------------------------------------------------------------------
-
-
-@call
-def undo(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    from memory_anchor.upkeep import undo as undoing
-
-    reader, human = anchor.actor.scope, rights.may(Deed.UNDO_HUMANS, anchor.actor.caller)
-    if given.get("conversation"):
-        plan = undoing.plan_conversation(core.upkeep, str(given["conversation"]), reader, human=human)
-    elif given.get("agent"):
-        since = inputs.instant("since", given.get("since"), zone=anchor.actor.zone, now=core.clock.now())
-        plan = undoing.plan_agent(core.upkeep, str(given["agent"]), since, reader, human=human)
-    elif given.get("what") == "last":
-        plan = undoing.plan_last(core.upkeep, reader, human=human)
-    else:
-        raise BadInput("undo names nothing; allowed are `last`, --conversation ID, or --agent NAME --since ISO")
-    if given.get("apply"):
-        anchor.writes.check_writable()
-        request = (stable_hash("undo", json.dumps(given, sort_keys=True)), reader.account, anchor.actor.nonce)
-        noted = core.services.answers.first(lambda: undoing.noted(plan), *request)
-        plan = undoing.as_noted(core.upkeep, noted, plan)
-        author = anchor.writes.author
-        undoing.apply(core.upkeep, plan, at=core.clock.now(), author=author, written_in=reader.conversation)
-    return {
-        "what": plan.what,
-        "applied": bool(given.get("apply")),
-        "steps": [asdict(step) for step in plan.preview()],
-        "left": [asdict(left) for left in plan.left],
-        "cut": plan.cut,
-    }
-
-
-@call
-def purge(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    """Erase memories for good by id or by a text: a human's call alone."""
-    from memory_anchor.care import backup
-    from memory_anchor.care import purge as purging
-
-    rights.check(Deed.PURGE, anchor.actor.caller)
-    folders = (alias.removeprefix("path:") for one in core.projects.all().values() for alias in one)
-    left = purging.LeftToHumans(core.data_dir, [Path(folder) for folder in folders if folder.startswith("/")])
-    kinds: Json = {
-        "caller": anchor.actor.caller,
-        "at": core.clock.now(),
-        "by": anchor.writes.author,
-        "holders": (
-            left,
-            purging.InMind(core.services.active),
-            *purging.beside_store(core.data_dir),
-            backup.KnownBackups(core.data_dir),
-            purging.Cache("what searches remember", core.services.searcher.invalidate),
-            purging.Cache("which tags occur together", core.forget_tags),
-            purging.Cache("what was said last", core.services.events.forget),
-        ),
-    }
-    ids, text = inputs.strings("ids", given.get("ids"), most=100, each=inputs.NAME_MAX), given.get("text")
-    if bool(ids) == bool(text):
-        raise BadInput("purge names nothing, or both ids and a text; allowed is one of them")
-    kinds["seen"] = inputs.text("seen", given.get("seen"), most=inputs.NAME_MAX)
-    if ids:
-        for memory_id in ids:
-            anchor.services.records.read(memory_id, anchor.actor.scope)
-        done = purging.purge_ids(core.upkeep, ids, **kinds)
-    else:
-        done = purging.purge_text(core.upkeep, str(text), **kinds)
-    still_in = [*left.found, *backup.out_of_reach(core.data_dir)]
-    told = {**asdict(done), "versions": done.versions, "still_in": still_in}
-    answer: Json = json.loads(json.dumps(told, default=str))
-    return answer
 
 
 @call
@@ -229,59 +155,6 @@ def jobs_list(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
-def jobs_run(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    from memory_anchor.upkeep.upkeep import Limits
-
-    report = core.scheduler.run(
-        str(given.get("name", "")), core.clock.now(), Limits(dry_run=bool(given.get("dry_run")))
-    )
-    return {
-        "job": report.job,
-        "at": shapes.time_text(report.at),
-        "changed": report.changed,
-        "left": report.left,
-        "dry_run": report.dry_run,
-        "notes": list(report.notes),
-        "counts": dict(report.counts),
-        "planned": [asdict(step) for step in report.planned],
-    }
-
-
-@call
-def jobs_switch(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    """Keep the engine from running jobs by itself, or let it again; remembered over restarts."""
-    core.let_jobs_run(bool(given.get("on")))
-    return {"running": bool(given.get("on"))}
-
-
-@call
-def context_report(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    found = core.reports.load(str(given.get("id", "")), owner_of(anchor.actor.scope))
-    told = tuple(one for one in found.report.citations if _may_show(anchor, one))
-    return {
-        "id": found.id,
-        "recorded_at": found.recorded_at.isoformat(),
-        "report": shapes.report(replace(found.report, citations=told), reader=anchor.actor.scope),
-    }
-
-
-def _may_show(anchor: MemoryAnchor, cited: Citation) -> bool:
-    """Return whether a report of this project may tell this reader what it cites.
-
-    Memories are those that this reader reads now. For whom the memory was that a file or link stands in, a report does
-    not hold: it tells of what that reader wrote itself.
-    """
-    reader = anchor.actor.scope
-    if cited.kind not in ("memory_entry", "event"):
-        return cited.scope is None or cited.scope.agent == reader.agent
-    try:
-        anchor.services.records.read(cited.ref.partition("@")[0], reader)
-    except NotFound:
-        return False
-    return True
-
-
-@call
 def context_reports(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     kept = core.reports.list(owner_of(anchor.actor.scope))
     return {"reports": [{"id": id, "recorded_at": at.isoformat()} for id, at in kept]}
@@ -300,5 +173,25 @@ def assemble(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     }
 
 
-from memory_anchor.front import project_calls as _projects  # noqa: E402, F401 - they register themselves above
-from memory_anchor.front import transfer_calls as _more  # noqa: E402, F401 - they register themselves above
+@call
+def backup_create(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Write a backup to the absolute path `file`, a file or a folder; writers wait while memories are read."""
+    from memory_anchor.care import backup
+
+    target = Path(CreateBackup.read(given, "backup").file)
+    request = (stable_hash("backup", str(target)), anchor.actor.scope.account, anchor.actor.nonce)
+    if (begun := core.services.answers.noted(*request)) is not None and os.path.lexists(begun):
+        return backup.made(Path(begun))
+    target = backup.free_place(target, core.clock.now())
+    core.services.answers.note(str(target), *request)
+    return backup.create(core, target)
+
+
+@call
+def doctor_probe(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Return what `doctor` finds out in the process that has the store; with `vectors_from` a step of `--deep`."""
+    from memory_anchor.front import doctor
+
+    if (start := given.get("vectors_from")) is not None:
+        return doctor.vectors_looked_at(core, start)
+    return {"checks": [asdict(check) for check in doctor.probe(core)]}

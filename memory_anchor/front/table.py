@@ -124,6 +124,27 @@ def _context(built: Any, anchor: MemoryAnchor) -> Json:
     return shapes.built_context(built, reader=anchor.actor.scope)
 
 
+def _job(done: Any, _: MemoryAnchor) -> Json:
+    return {
+        "job": done.job,
+        "at": shapes.time_text(done.at),
+        "changed": done.changed,
+        "left": done.left,
+        "dry_run": done.dry_run,
+        "notes": list(done.notes),
+        "counts": dict(done.counts),
+        "planned": [asdict(step) for step in done.planned],
+    }
+
+
+def _report(kept: Any, anchor: MemoryAnchor) -> Json:
+    return {
+        "id": kept.id,
+        "recorded_at": kept.recorded_at.isoformat(),
+        "report": shapes.report(kept.report, reader=anchor.actor.scope),
+    }
+
+
 def _why_not(anchor: MemoryAnchor, asked: asks.WhyNot) -> Json:
     found = anchor.why_not(asked)
     return {"id": asked.id, "query": asked.query, "reasons": [found["reason"]], **found}
@@ -181,5 +202,20 @@ ROWS: Mapping[str, Row] = {
         Row("accept", asks.AcceptPending, MemoryAnchor.accept, _outcome),
         Row("reject", asks.RejectPending, MemoryAnchor.reject, _outcome),
         Row("settle", asks.ResolveConflict, MemoryAnchor.settle, _outcome),
+        Row("pause", asks.PauseAgents, MemoryAnchor.pause, _as_is),
+        Row("undo", asks.Undo, MemoryAnchor.undo, _as_is),
+        Row("purge_preview", asks.PreviewPurge, MemoryAnchor.preview_purge, _as_is),
+        Row("purge", asks.Purge, MemoryAnchor.purge, _as_is),
+        Row("jobs_run", asks.RunJob, MemoryAnchor.run_job, _job),
+        Row("jobs_switch", asks.SwitchJobs, MemoryAnchor.switch_jobs, _as_is),
+        Row("context_report", asks.ReadReport, MemoryAnchor.report, _report),
+        Row("reindex", asks.ReindexStore, MemoryAnchor.reindex, _as_is),
+        Row("projects_list", asks.ListProjects, MemoryAnchor.projects, _as_is),
+        Row("projects_link", asks.LinkProject, MemoryAnchor.link_project, _as_is),
+        Row("projects_merge", asks.MergeProjects, MemoryAnchor.merge_projects, _as_is),
+        Row("export_begin", asks.BeginExport, MemoryAnchor.begin_export, _as_is),
+        Row("export_page", asks.ExportPage, MemoryAnchor.export_page, _as_is),
+        Row("import_projects", asks.ImportProjects, MemoryAnchor.import_projects, _as_is),
+        Row("import_lines", asks.ImportLines, MemoryAnchor.import_lines, _as_is),
     )
 }

@@ -3,43 +3,51 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from memory_anchor import requests as asks
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.front.cli import generated
+from memory_anchor.front.cli.generated import Command, Values
 from memory_anchor.front.cli.link import call
-from memory_anchor.front.cli.output import block, err, guarded, memory_table, out, quiet, show_json, show_outcome, shown
-from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, human_beside_input, human_signer
+from memory_anchor.front.cli.output import (
+    JsonOption,
+    block,
+    err,
+    guarded,
+    memory_table,
+    out,
+    quiet,
+    show_json,
+    show_outcome,
+    shown,
+)
+from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, human_beside_input
 from memory_anchor.rights import stamp
 
 if TYPE_CHECKING:
     from memory_anchor.identity.approval import Signer
 
+Answer = Mapping[str, Any]
 SHOWN_AGAIN_MAX = 20
 """How often one item is shown anew because somebody keeps changing it."""
 EXTRACT_AT_ONCE = 400
 """Turns handed over in one call; more are taken in parts."""
-Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
-Human = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
-At = Annotated[str | None, typer.Option("--at", metavar="ISO", help="Move the clock (for checks).")]
 
 
 def register(app: typer.Typer) -> None:
     app.command()(review)
-    app.command()(undo)
     app.command()(purge)
-    app.command()(stats)
-    app.command()(pause)
     app.command()(extract)
+    generated.register(app, *COMMANDS)
     jobs = typer.Typer(help="What runs in the background: list, run, start, stop, stats.", no_args_is_help=True)
-    jobs.command("list")(jobs_list)
-    jobs.command("run")(jobs_run)
-    jobs.command("start")(jobs_start)
-    jobs.command("stop")(jobs_stop)
-    jobs.command("stats")(jobs_list)
+    generated.register(jobs, *JOBS)
     app.add_typer(jobs, name="jobs")
 
 
@@ -50,7 +58,7 @@ def review(
     reject: Annotated[str | None, typer.Option(metavar="ID", help="Archive this pending memory.")] = None,
     settle: Annotated[str | None, typer.Option(metavar="ID", help="End it; needs --resolution.")] = None,
     resolution: Annotated[str | None, typer.Option(help="keep_new, keep_old or merge.")] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Decide on pending facts and contradictions; deciding needs the passphrase on a terminal."""
     if settle and resolution is None:
@@ -140,36 +148,14 @@ def _check_terminal() -> None:
         raise Refused("this needs a human at a terminal; run it in your own shell, not through an agent")
 
 
-@guarded
-def undo(
-    what: Annotated[str, typer.Argument(help="`last`, or nothing with --conversation or --agent.")] = "",
-    conversation: Annotated[str | None, typer.Option(metavar="ID")] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME")] = None,
-    since: Annotated[str | None, typer.Option(metavar="ISO", help="With --agent.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this the plan is only shown.")] = False,
-    human: Human = False,
-    json_: Json = False,
-) -> None:
-    """Give back what was before: the last change, a conversation's, or an agent's since a time."""
-    answer = call(
-        "undo",
-        what=what or None,
-        conversation=conversation,
-        agent=agent,
-        since=since,
-        apply=yes,
-        human=human_signer(human),
-    )
-    if json_:
-        show_json(answer)
-        return
-    done = "nothing to undo" if not answer["steps"] else "undone" if yes else "would undo"
+def _undone(answer: Answer, values: Values) -> None:
+    done = "nothing to undo" if not answer["steps"] else "undone" if values["apply"] else "would undo"
     out.print(f"{done}: {shown(answer['what'])}")
     for step in answer["steps"]:
         out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{shown(step['reason'])}[/]")
     for left in answer["left"]:
         out.print(f"  [yellow]left alone[/] {left['id']}: {shown(left['reason'])}")
-    if answer["steps"] and not yes:
+    if answer["steps"] and not values["apply"]:
         quiet("nothing was changed; add --yes to do it")
 
 
@@ -182,7 +168,7 @@ def purge(
         bool, typer.Option("--matching", help="Erase all with a text: asked unseen, or - for standard input.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask once more.")] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Erase for good, in every version, the store's log, reports and spool; needs the passphrase."""
     given = list(ids or ())
@@ -238,7 +224,7 @@ def extract(
     yes: Annotated[bool, typer.Option("--yes", help="Store it; without this it is only shown.")] = False,
     mode: Annotated[str | None, typer.Option(help="first-person, ghostwriter or factual.")] = None,
     user_facts: Annotated[bool, typer.Option("--user-facts", help="Only what concerns the user.")] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Take what is worth remembering out of a conversation; shows it first."""
     from memory_anchor.ingest.transcripts import read_transcript
@@ -279,40 +265,20 @@ def extract(
         quiet("nothing was stored; add --yes to do it")
 
 
-@guarded
-def stats(at: At = None, json_: Json = False) -> None:
-    """Count memories by layer, type, strength and age; writes and recalls a day; size."""
-    answer = call("stats", at=at)
-    if json_:
-        show_json(answer)
-        return
+def _stats(answer: Answer, _: Values) -> None:
     for name, value in answer.items():
         if isinstance(value, dict):
-            told = ", ".join(f"{key} {count}" for key, count in value.items() if count)
-            out.print(f"[dim]{name}:[/] {shown(told or 'none')}")
+            counts = ", ".join(f"{key} {count}" for key, count in value.items() if count)
+            out.print(f"[dim]{name}:[/] {shown(counts or 'none')}")
         elif not isinstance(value, list):
             out.print(f"[dim]{name}:[/] {value}")
 
 
-@guarded
-def pause(
-    off: Annotated[bool, typer.Option("--off", help="Let agents write again.")] = False, json_: Json = False
-) -> None:
-    """Stop agents from writing until a human says `pause --off` with the passphrase; reading goes on."""
-    answer = call("pause", off=off, human=ask_human() if off else None)
-    if json_:
-        show_json(answer)
-    else:
-        quiet("paused: agents read and do not write" if answer["paused"] else "agents may write again")
+def _paused(answer: Answer, _: Values) -> None:
+    quiet("paused: agents read and do not write" if answer["paused"] else "agents may write again")
 
 
-@guarded
-def jobs_list(json_: Json = False) -> None:
-    """Show every job: when it last ran and what it did."""
-    answer = call("jobs_list")
-    if json_:
-        show_json(answer)
-        return
+def _jobs(answer: Answer, _: Values) -> None:
     if not answer["running"]:
         quiet("nothing runs by itself here: no engine serves, or `memory-anchor jobs stop` was said")
     for job in answer["jobs"]:
@@ -325,42 +291,41 @@ def jobs_list(json_: Json = False) -> None:
             )
 
 
-@guarded
-def jobs_run(
-    name: str,
-    at: At = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what it would do.")] = False,
-    json_: Json = False,
-) -> None:
-    """Run one job now."""
-    answer = call("jobs_run", name=name, dry_run=dry_run, at=at)
-    if json_:
-        show_json(answer)
-        return
-    done = f"would change {len(answer['planned'])}" if dry_run else f"{answer['changed']} changed"
+def _job_run(answer: Answer, values: Values) -> None:
+    done = f"would change {len(answer['planned'])}" if values["dry_run"] else f"{answer['changed']} changed"
     out.print(f"{answer['job']}: {done}{', more is left' if answer['left'] else ''}")
-    if told := ", ".join(f"{name.replace('_', ' ')} {count:g}" for name, count in answer["counts"].items()):
-        out.print(f"  [dim]{shown(told)}[/]")
+    if counts := ", ".join(f"{name.replace('_', ' ')} {count:g}" for name, count in answer["counts"].items()):
+        out.print(f"  [dim]{shown(counts)}[/]")
     for step in answer["planned"]:
         out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{shown(step['reason'])}[/]")
-    for note in answer["notes"]:
-        quiet(note)
 
 
-@guarded
-def jobs_start(json_: Json = False) -> None:
-    """Let the engine run jobs by itself."""
-    _switch(call("jobs_switch", on=True), json_)
+def _switched(answer: Answer, _: Values) -> None:
+    quiet("jobs run when they fall due" if answer["running"] else "jobs only run when you start them by name")
 
 
-@guarded
-def jobs_stop(json_: Json = False) -> None:
-    """Keep the engine from running jobs by itself."""
-    _switch(call("jobs_switch", on=False), json_)
+def _switch(name: str, *, on: bool, about: str) -> Command:
+    return Command(
+        name,
+        "jobs_switch",
+        asks.SwitchJobs,
+        _switched,
+        left_out=("on",),
+        about=about,
+        before=lambda _: ("jobs_switch", {"on": on}),
+    )
 
 
-def _switch(answer: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        show_json(answer)
-    else:
-        quiet("jobs run when they fall due" if answer["running"] else "jobs only run when you start them by name")
+COMMANDS = (
+    Command("undo", "undo", asks.Undo, _undone, ("what",), human=True),
+    Command("stats", "stats", asks.ReadStats, _stats, at=True),
+    Command("pause", "pause", asks.PauseAgents, _paused, signs=lambda values: bool(values["off"])),
+)
+LIST_JOBS = Command("list", "jobs_list", asks.ListJobs, _jobs)
+JOBS = (
+    LIST_JOBS,
+    Command("run", "jobs_run", asks.RunJob, _job_run, ("name",), at=True),
+    _switch("start", on=True, about="Let the engine run jobs by itself."),
+    _switch("stop", on=False, about="Keep the engine from running jobs by itself."),
+    replace(LIST_JOBS, name="stats"),
+)

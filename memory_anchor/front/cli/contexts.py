@@ -17,14 +17,13 @@ from rich.markup import escape
 
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.front.cli.link import call
-from memory_anchor.front.cli.output import clipped, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.output import JsonOption, clipped, guarded, out, quiet, show_json, shown
 
 STDIN = "-"
 PROMPT_BYTES_MAX = 64 * 1024 * 1024
 WANTED = 'allowed is JSON: {"messages": [...]}, a list of messages, or one message a line'
 FILE_SUFFIXES = (".json", ".jsonl", ".md", ".txt", ".yaml", ".yml")
 """What the files end in that people hand over; any other name counts as one only with a separator."""
-Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +37,7 @@ def register(app: typer.Typer) -> None:
 def context_build(
     task: Annotated[str, typer.Argument(metavar="TASK|FILE|-", help="A task in words, or a prompt: a file or stdin.")],
     budget: Annotated[int | None, typer.Option(help="Tokens, for a task.")] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Build what an agent should know for a task, or assemble a whole prompt from a file."""
     if task == STDIN or _is_file(task):
@@ -60,7 +59,7 @@ def context_build(
 @guarded
 def context_show(
     id: Annotated[str | None, typer.Argument(help="A report's id; without one, the reports that are kept.")] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Show what an earlier context cost and why."""
     answer = call("context_report", id=id) if id is not None else call("context_reports")

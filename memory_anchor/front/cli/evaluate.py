@@ -19,14 +19,13 @@ from rich.table import Table
 
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli.link import call, data_dir, preamble
-from memory_anchor.front.cli.output import clipped, err, guarded, out, quiet, show_json
+from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
 from memory_anchor.language.safety import cleaned
 
 if TYPE_CHECKING:
     from memory_anchor.evaluation.questions import Case
     from memory_anchor.evaluation.variants import Variant
 
-Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 Many = list[str] | None
 VARIANTS_MAX = 4
 COLUMNS = ("R@1", "R@5", "R@10", "any@5", "all@10", "MRR", "nDCG@10")
@@ -51,7 +50,7 @@ def evaluate(
     variant: Annotated[
         Many, typer.Option(metavar="SETTINGS", help="A settings file or name=value,...; twice to compare.")
     ] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Measure recall, time and tokens: bundled questions, your golden ones, LoCoMo or LongMemEval files."""
     if save is not None and remove is not None:

@@ -16,7 +16,7 @@ import typer
 from memory_anchor.errors import TABLE, BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import replace_durably
 from memory_anchor.front.cli.link import call, data_dir, preamble
-from memory_anchor.front.cli.output import err, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.output import HumanOption, JsonOption, err, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import PROMPT, ask_hidden, human_signer, key_ring, opened
 from memory_anchor.front.cli.session import Ticker, session
 from memory_anchor.inputs import project_id
@@ -24,8 +24,6 @@ from memory_anchor.inputs import project_id
 if TYPE_CHECKING:
     from memory_anchor.runtime.salvage import Account
 
-Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
-Human = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
 ERRORS_SHOWN = 20
 BAD_LINES = 2
 
@@ -48,7 +46,7 @@ def export(
     versions: Annotated[bool, typer.Option("--versions", help="Every version, the audit trail, proposals.")] = False,
     project: Annotated[bool, typer.Option("--project", help="Only this project's memories.")] = False,
     human: Annotated[bool, typer.Option("--human", help="Everybody's memories: asks for the passphrase.")] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Write what you may read as JSON lines, with --human everything; `import` takes them in again."""
     from memory_anchor.care.transfer_files import exported
@@ -108,8 +106,8 @@ def import_(
         list[str] | None,
         typer.Option(metavar="ID|here|OLD=NEW", help="Where projects go that are not known here; asked on a terminal."),
     ] = None,
-    human: Human = False,
-    json_: Json = False,
+    human: HumanOption = False,
+    json_: JsonOption = False,
 ) -> None:
     """Take in JSON lines; what is here already is passed over, so it may be run again."""
     from memory_anchor.care.transfer_files import imported
@@ -188,7 +186,7 @@ def reindex(
     vectors: Annotated[bool, typer.Option("--vectors", help="Embed anew although the embedder is the same.")] = False,
     embedder: Annotated[str | None, typer.Option(metavar="KIND", help="As embedder.kind; no engine may run.")] = None,
     model: Annotated[str | None, typer.Option(help="As embedder.model.")] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Make words and indexes anew, and vectors where the embedder changed; run it again if it was cut off."""
     from memory_anchor.front.reindexing import reindexed
@@ -207,7 +205,7 @@ def reindex(
 @guarded
 def backup_create(
     file: Annotated[Path, typer.Argument(metavar="DIR|FILE", help="A folder, or the file to write.")] = Path(),
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Write everything that cannot be made anew into one private tar.gz, also while an engine serves."""
     ticker = Ticker("backup: versions")
@@ -221,7 +219,7 @@ def backup_create(
 
 
 @guarded
-def backup_list(json_: Json = False) -> None:
+def backup_list(json_: JsonOption = False) -> None:
     """Show the backups made of this memory that are still there, oldest first."""
     from memory_anchor.care.nightly import listed
 
@@ -241,7 +239,7 @@ def backup_restore(
     file: Annotated[Path, typer.Argument(help="What `backup create` wrote.")],
     force: Annotated[bool, typer.Option("--force", help="Move what is there aside and take its place.")] = False,
     key: Annotated[bool, typer.Option("--key", help="Only put your own key back, which is gone or replaced.")] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Make the data directory what it was; what is there is moved aside with --force, never deleted."""
     from memory_anchor.app import open_store, settings_of
@@ -326,7 +324,7 @@ def doctor(
         bool, typer.Option("--fetch-model", help="Download the fastembed models that the settings ask for.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Download without asking.")] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Check everything a memory stands on, and print the next command for what is wrong."""
     from memory_anchor.front import doctor as examine

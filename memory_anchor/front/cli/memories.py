@@ -1,74 +1,25 @@
-"""Commands that read and write memories."""
+"""Commands that read and write memories; their options come from the requests (`generated`)."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from memory_anchor import requests as asks
 from memory_anchor.errors import BadInput
-from memory_anchor.front.cli.link import call
-from memory_anchor.front.cli.output import (
-    block,
-    clipped,
-    guarded,
-    memory_table,
-    out,
-    quiet,
-    show_json,
-    show_outcome,
-    shown,
-)
-from memory_anchor.front.cli.passphrase import human_signer
+from memory_anchor.front.cli import generated
+from memory_anchor.front.cli.generated import Command, Values, option
+from memory_anchor.front.cli.output import block, clipped, memory_table, out, quiet, show_outcome, shown
 
-Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
-Human = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
-At = Annotated[str | None, typer.Option("--at", metavar="ISO", help="Look as of another time (for checks).")]
-Many = list[str] | None
+Answer = Mapping[str, Any]
 
 
-def register(app: typer.Typer) -> None:
-    for command in (search, add, log, list_, show, edit, pin, unpin, forget, restore, history):
-        app.command(command.__name__.removesuffix("_"))(command)
-    app.command("why-not")(why_not)
-
-
-@guarded
-def search(
-    query: str,
-    layer: Annotated[Many, typer.Option(help="Only this layer; repeatable.")] = None,
-    type: Annotated[Many, typer.Option(help="Only this type; repeatable.")] = None,
-    tag: Annotated[Many, typer.Option(help="Any of these tags.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="ISO")] = None,
-    until: Annotated[str | None, typer.Option(metavar="ISO")] = None,
-    as_of: Annotated[str | None, typer.Option(metavar="ISO", help="What was believed then.")] = None,
-    limit: Annotated[int, typer.Option(help="1 to 50.")] = 5,
-    pending: Annotated[bool, typer.Option("--pending", help="Also what waits for review.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Show each channel's rank, score and weight.")] = False,
-    at: At = None,
-    json_: Json = False,
-) -> None:
-    """Find memories by meaning, words and time."""
-    answer = call(
-        "search",
-        query=query,
-        layers=layer,
-        types=type,
-        tags=tag,
-        since=since,
-        until=until,
-        as_of=as_of,
-        limit=limit,
-        include_pending=pending,
-        detail=explain,
-        at=at,
-    )
-    if json_:
-        show_json(answer)
-        return
+def _search(answer: Answer, _: Values) -> None:
     for snippet in answer["snippets"]:
         when = str(snippet.get("when", ""))[:16].replace("T", " ")
         status = "" if snippet.get("status", "active") == "active" else f" [yellow]{shown(snippet['status'])}[/]"
@@ -83,151 +34,36 @@ def search(
         quiet(note)
 
 
-@guarded
-def why_not(
-    id: str,
-    query: str,
-    at: At = None,
-    json_: Json = False,
-) -> None:
-    """Say why a memory did not come back for a query."""
-    answer = call("why_not", id=id, query=query, at=at)
-    if json_:
-        show_json(answer)
-        return
+def _why_not(answer: Answer, _: Values) -> None:
     for reason in answer["reasons"]:
         out.print(f"- {shown(reason)}")
 
 
-@guarded
-def add(
-    content: Annotated[str | None, typer.Argument(help="The memory's text; - reads standard input.")] = None,
-    observation: Annotated[Path | None, typer.Option(help="An observation as JSON (.ai/operations/templates).")] = None,
-    type: Annotated[str, typer.Option()] = "fact",
-    key: Annotated[str | None, typer.Option(help="A short title.")] = None,
-    layer: Annotated[str | None, typer.Option()] = None,
-    tag: Annotated[Many, typer.Option()] = None,
-    importance: Annotated[float, typer.Option(help="0 to 1.")] = 0.5,
-    confidence: Annotated[float | None, typer.Option(help="0 to 1; default: by its words.")] = None,
-    visibility: Annotated[str | None, typer.Option()] = None,
-    file: Annotated[Many, typer.Option(help="path or path:10-20; repeatable.")] = None,
-    replaces: Annotated[str | None, typer.Option(metavar="ID")] = None,
-    request_id: Annotated[str | None, typer.Option()] = None,
-    human: Human = False,
-    json_: Json = False,
-) -> None:
-    """Save a memory; facts pass the gate and are reconciled with what is known."""
-    if observation is not None:
-        from memory_anchor.observation import Observation
-
-        asked = Observation.read(_read_json(observation)).asks()
-        name = {"save_memory": "add", "log_event": "log"}[asked.use_case]
-        show_outcome(call(name, **asked.arguments, human=human_signer(human)), json_)
-        return
-    answer = call(
-        "add",
-        content=_text(content),
-        type=type,
-        key=key,
-        layer=layer,
-        tags=tag,
-        importance=importance,
-        confidence=confidence,
-        visibility=visibility,
-        files=file,
-        replaces=replaces,
-        request_id=request_id,
-        human=human_signer(human),
-    )
-    show_outcome(answer, json_)
+def _outcome(answer: Answer, _: Values) -> None:
+    show_outcome(answer, False)
 
 
-@guarded
-def log(
-    content: Annotated[str | None, typer.Argument(help="What happened; - reads standard input.")] = None,
-    when: Annotated[str | None, typer.Option(metavar="ISO")] = None,
-    where: Annotated[str | None, typer.Option()] = None,
-    who: Annotated[Many, typer.Option()] = None,
-    ttl_days: Annotated[int | None, typer.Option(help="0: for ever.")] = None,
-    type: Annotated[str, typer.Option()] = "event",
-    tag: Annotated[Many, typer.Option()] = None,
-    file: Annotated[Many, typer.Option()] = None,
-    request_id: Annotated[str | None, typer.Option()] = None,
-    human: Human = False,
-    json_: Json = False,
-) -> None:
-    """Log an event: what happened, when, where, who."""
-    answer = call(
-        "log",
-        content=_text(content),
-        when=when,
-        where=where,
-        who=who,
-        ttl_days=ttl_days,
-        type=type,
-        tags=tag,
-        files=file,
-        request_id=request_id,
-        human=human_signer(human),
-    )
-    show_outcome(answer, json_)
-
-
-@guarded
-def list_(
-    layer: Annotated[str | None, typer.Option()] = None,
-    type: Annotated[str | None, typer.Option()] = None,
-    status: Annotated[str | None, typer.Option(help="active, pending, archived, superseded, disputed.")] = None,
-    tag: Annotated[str | None, typer.Option()] = None,
-    limit: Annotated[int, typer.Option(help="1 to 1000.")] = 50,
-    at: At = None,
-    json_: Json = False,
-) -> None:
-    """List memories, newest first."""
-    answer = call("list", layer=layer, type=type, status=status, tag=tag, limit=limit, at=at)
-    if json_:
-        show_json(answer)
-    elif answer["memories"]:
+def _list(answer: Answer, _: Values) -> None:
+    if answer["memories"]:
         out.print(memory_table(answer["memories"]))
     else:
         quiet("nothing here yet; `memory-anchor add TEXT` saves the first memory")
 
 
-@guarded
-def show(
-    id: Annotated[str, typer.Argument(help="A memory, or one version of it: ID@2.")],
-    as_of: Annotated[str | None, typer.Option(metavar="ISO", help="As it was believed then.")] = None,
-    at: At = None,
-    json_: Json = False,
-) -> None:
-    """Show one memory whole."""
-    memory: dict[str, Any] = call("show", id=id, as_of=as_of, at=at)["memory"]
-    if json_:
-        show_json({"memory": memory})
-        return
+def _show(answer: Answer, _: Values) -> None:
+    memory = dict(answer["memory"])
     out.print(block(memory.pop("content")))
     for name, value in memory.items():
-        out.print(
-            f"  [dim]{name}:[/] {shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}"
-        )
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        out.print(f"  [dim]{name}:[/] {shown(text)}")
 
 
-@guarded
-def history(
-    id: str,
-    story: Annotated[bool, typer.Option("--story", help="Begin with the memories it took the place of.")] = False,
-    json_: Json = False,
-) -> None:
-    """Show every version of a memory: who, when, why, and what changed."""
-    answer = call("history", id=id, story=story or None)
-    if json_:
-        show_json(answer)
-        return
-    told = ""
+def _history(answer: Answer, values: Values) -> None:
+    last = ""
     for step in answer["steps"]:
         out.print(f"[cyan]{step['version_id']}[/] [dim]{step['at']}[/] {shown(step['by'])}: {shown(step['why'])}")
-        if story and step["version_id"].partition("@")[0] != told:
-            told = step["version_id"].partition("@")[0]
+        if values["story"] and step["version_id"].partition("@")[0] != last:
+            last = step["version_id"].partition("@")[0]
             out.print(f"    {shown(clipped(step['content']))}")
         for name, (before, after) in step["changes"].items():
             out.print(f"    {name}: {shown(before)} -> {shown(after)}")
@@ -235,60 +71,27 @@ def history(
             out.print(f"    {shown(line)}")
 
 
-@guarded
-def edit(
-    id: str,
-    content: Annotated[str | None, typer.Argument(help="The new text; - reads standard input.")] = None,
-    expected_version: Annotated[int | None, typer.Option()] = None,
-    epistemic: Annotated[str | None, typer.Option(help="hypothesis, verified or refuted, instead of a text.")] = None,
-    shown_by: Annotated[str | None, typer.Option(help="The command or link that showed it.")] = None,
-    human: Human = False,
-    json_: Json = False,
-) -> None:
-    """Write a new version of a memory with another text, or say how far it holds."""
-    if epistemic is not None:
-        signer = human_signer(human)
-        show_outcome(call("judge", id=id, epistemic=epistemic, shown_by=shown_by, human=signer), json_)
-        return
-    show_outcome(
-        call(
-            "edit",
-            id=id,
-            content=_text(content),
-            expected_version=expected_version,
-            human=human_signer(human),
-        ),
-        json_,
-    )
+def _added(values: Values) -> tuple[str, Values]:
+    """Return the memory that is saved: an observation's file, or the text."""
+    observation = values.pop("observation")
+    if observation is None:
+        return "add", values | {"content": _text(values["content"])}
+    from memory_anchor.observation import Observation
+
+    asked = Observation.read(_read_json(observation)).asks()
+    return {"save_memory": "add", "log_event": "log"}[asked.use_case], dict(asked.arguments)
 
 
-@guarded
-def pin(id: str, human: Human = False, json_: Json = False) -> None:
-    """Pin a memory: no job ever forgets it."""
-    show_outcome(call("pin", id=id, human=human_signer(human)), json_)
+def _logged(values: Values) -> tuple[str, Values]:
+    return "log", values | {"content": _text(values["content"])}
 
 
-@guarded
-def unpin(id: str, human: Human = False, json_: Json = False) -> None:
-    """Let a pinned memory go again."""
-    show_outcome(call("unpin", id=id, human=human_signer(human)), json_)
-
-
-@guarded
-def forget(
-    id: str,
-    reason: Annotated[str | None, typer.Option()] = None,
-    human: Human = False,
-    json_: Json = False,
-) -> None:
-    """Archive a memory: out of every search, restorable."""
-    show_outcome(call("forget", id=id, reason=reason, human=human_signer(human)), json_)
-
-
-@guarded
-def restore(id: str, human: Human = False, json_: Json = False) -> None:
-    """Bring an archived memory back."""
-    show_outcome(call("restore", id=id, human=human_signer(human)), json_)
+def _edited(values: Values) -> tuple[str, Values]:
+    """Return the new text, or with --epistemic what is thought of the old one."""
+    judged = {name: values.pop(name) for name in ("epistemic", "shown_by")}
+    if judged["epistemic"] is not None:
+        return "judge", {"id": values["id"], **judged}
+    return "edit", values | {"content": _text(values["content"])}
 
 
 def _text(content: str | None) -> str:
@@ -306,3 +109,58 @@ def _read_json(path: Path) -> Any:
         raise BadInput(f"{path} cannot be read ({error.strerror}); allowed is a JSON file") from None
     except ValueError:
         raise BadInput(f"{path} is not JSON; allowed is an observation as in .ai/operations/templates") from None
+
+
+OBSERVATION = option("observation", Path | None, None, "An observation as JSON (.ai/operations/templates).")
+JUDGEMENT = (
+    option("epistemic", str | None, None, "hypothesis, verified or refuted, instead of a text."),
+    option("shown_by", str | None, None, "The command or link that showed it."),
+)
+COMMANDS = (
+    Command("search", "search", asks.SearchMemory, _search, ("query",), at=True),
+    Command(
+        "add",
+        "add",
+        asks.SaveMemory,
+        _outcome,
+        ("content",),
+        piped=("content",),
+        human=True,
+        extra=(OBSERVATION,),
+        before=_added,
+    ),
+    Command(
+        "log",
+        "log",
+        asks.LogEvent,
+        _outcome,
+        ("content",),
+        ("key", "importance", "visibility"),
+        piped=("content",),
+        human=True,
+        before=_logged,
+    ),
+    Command("list", "list", asks.ListMemories, _list, at=True),
+    Command("show", "show", asks.ShowMemory, _show, ("id",), at=True),
+    Command(
+        "edit",
+        "edit",
+        asks.EditMemory,
+        _outcome,
+        ("id", "content"),
+        piped=("content",),
+        human=True,
+        extra=JUDGEMENT,
+        before=_edited,
+    ),
+    Command("pin", "pin", asks.PinMemory, _outcome, ("id",), human=True),
+    Command("unpin", "unpin", asks.UnpinMemory, _outcome, ("id",), human=True),
+    Command("forget", "forget", asks.ForgetMemory, _outcome, ("id",), human=True),
+    Command("restore", "restore", asks.RestoreMemory, _outcome, ("id",), human=True),
+    Command("history", "history", asks.ShowHistory, _history, ("id",)),
+    Command("why-not", "why_not", asks.WhyNot, _why_not, ("id", "query"), at=True),
+)
+
+
+def register(app: typer.Typer) -> None:
+    generated.register(app, *COMMANDS)

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
@@ -27,6 +27,9 @@ from memory_anchor.terminal import visible, visible_json, visible_lines
 P = ParamSpec("P")
 R = TypeVar("R")
 TEXT_SHOWN = 300
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
+HumanOption = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
+AtOption = Annotated[str | None, typer.Option("--at", metavar="ISO", help="Look as of another time (for checks).")]
 
 
 class Terminal(Console):

@@ -9,10 +9,9 @@ import typer
 
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli.link import call
-from memory_anchor.front.cli.output import guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.output import JsonOption, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import ask_human
 
-Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 HELP = """Which folders share one memory: list, link, move, merge.
 
 \b
@@ -32,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 @guarded
-def list_(json_: Json = False) -> None:
+def list_(json_: JsonOption = False) -> None:
     """Show every project with its folders, its memories, and which other one it may be.
 
     \b
@@ -61,7 +60,7 @@ def list_(json_: Json = False) -> None:
 def link(
     project: Annotated[str, typer.Argument(help="The project's id; left out: the one this folder may be.")] = "",
     folder: Annotated[Path | None, typer.Option(help="Another folder than this one.")] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Say that this folder belongs to a known project; needs the passphrase.
 
@@ -77,7 +76,7 @@ def link(
 def move(
     project: Annotated[str, typer.Argument(help="The project's id.")],
     folder: Annotated[Path | None, typer.Option(help="Where it is now; left out: here.")] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Say that a project is in this folder now, and in none of its old ones; needs the passphrase.
 
@@ -94,7 +93,7 @@ def merge(
     source: Annotated[str, typer.Argument(help="The project whose memories move.")],
     target: Annotated[str, typer.Argument(help="The project they move to.")] = "",
     undo: Annotated[bool, typer.Option("--undo", help="Move back what merging SOURCE moved.")] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Move every memory and folder of one project to another; needs the passphrase, and --undo takes it back.
 

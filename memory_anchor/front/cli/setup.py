@@ -16,14 +16,13 @@ from memory_anchor import beneath
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.files import make_private, ours
 from memory_anchor.front.cli.link import data_dir, preamble
-from memory_anchor.front.cli.output import clipped, err, guarded, out, quiet, show_json
+from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
 from memory_anchor.identity.constitution_text import MAX_BYTES, PLACEHOLDER
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.inputs import project_id as checked_project_id
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.runtime import wire
 
-Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 STARTER = """\
 # What this project is: always preloaded, changed only after three human confirmations.
 version: "1"
@@ -88,7 +87,7 @@ TRANSPORTS = ("stdio", "sse", "http")
 def init(
     approver: Annotated[str, typer.Option(help="Your name in confirmations.")] = "",
     goal: Annotated[str, typer.Option(metavar="TEXT", help="What this project is for, in one sentence.")] = "",
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Set up this project: constitution.yaml, .ai/operations/, and the passphrase that makes you the human."""
     from memory_anchor.front.cli.constitution import init_constitution
@@ -157,7 +156,7 @@ def _goal_written(schema: IdentitySchema, root: Path, goal: str, *, as_json: boo
 @guarded
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the demo's folder.")] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Run the whole loop on real input through a real server, and show what it remembers after a restart."""
     from memory_anchor.evaluation.demo import run
@@ -235,7 +234,7 @@ def _serve(host: str | None, port: int | None) -> None:
 
 
 @guarded
-def config(json_: Json = False) -> None:
+def config(json_: JsonOption = False) -> None:
     """Show every setting, its value and where it came from."""
     from memory_anchor.app import loaded_settings
     from memory_anchor.runtime import environment
@@ -270,7 +269,7 @@ def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 @guarded
-def engine_status(json_: Json = False) -> None:
+def engine_status(json_: JsonOption = False) -> None:
     """Show whether an engine serves this data directory."""
     from memory_anchor.runtime.engine import status
 
@@ -285,7 +284,7 @@ def engine_status(json_: Json = False) -> None:
 
 
 @guarded
-def engine_stop(json_: Json = False) -> None:
+def engine_stop(json_: JsonOption = False) -> None:
     """Drain and stop the engine; connected agents start a new one with their next call."""
     from memory_anchor.runtime.engine import stop
 
@@ -301,7 +300,7 @@ def install(
     client: Annotated[str, typer.Argument(help="claude-code, codex, gemini, cursor, vscode or json.")],
     scope: Annotated[str, typer.Option(help="user or project.")] = "user",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Write a client's MCP configuration and hooks; shows the change and keeps a backup."""
     from memory_anchor.front.clients.install import install as plan_for
@@ -314,7 +313,7 @@ def uninstall(
     client: Annotated[str, typer.Argument(help="claude-code, codex, gemini, cursor, vscode or json.")],
     scope: Annotated[str, typer.Option(help="user or project.")] = "user",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Take our part out of a client's configuration again."""
     from memory_anchor.front.clients.install import uninstall as plan_for
