@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from agent import Agent
 from human_seat import Engine, Seat
@@ -27,10 +30,15 @@ from memory_anchor.model import Caller
 from memory_anchor.rights import RIGHTS, Deed, Right, Who, refusal, stamp
 from memory_anchor.testing import PASSPHRASE, human_of
 
+MODERN = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "0"},
+}
 DONE, REFUSED, WAITS = "done", "refused", "waits"
 FREE = {Right.YES, Right.READER, Right.GATE, Right.LOWERED}
-ON_A_TERMINAL = {Deed.APPROVE, Deed.CLOSE, Deed.ADOPT, Deed.FOUND, Deed.BACKUP_RESTORE}
-"""Use cases whose human door is a terminal of its own; `test_approval_pty` and `test_a15...` walk through it."""
+NO_DOOR_FOR_A_HUMAN = {Deed.NOTE, Deed.END_SESSION}
+"""No command sets what is in mind or ends a session; a human asks the agent to."""
 
 
 def expected(right: Right, *, guarded: bool) -> str:
@@ -48,6 +56,7 @@ class Desk:
 
     def __init__(self, seat: Seat, agent: Agent) -> None:
         self.seat, self.mcp, self.human = seat, agent, human_of(seat.data)
+        self.http = ""
 
     def ask(self, who: Who, name: str, /, **given: Any) -> dict[str, Any]:
         """Return the engine's answer to a command of this caller, `refused` with its sentence where it is one."""
@@ -57,9 +66,30 @@ class Desk:
             return {"refused": str(error), "exit": error.exit_code}
 
     def tool(self, name: str, /, **given: Any) -> dict[str, Any]:
-        answer = self.mcp.tool(name, **given)["result"]
+        answer = (self._by_http(name, given) if self.http else self.mcp.tool(name, **given))["result"]
         text = answer["content"][0]["text"]
         return {"refused": text} if answer.get("isError") else answer.get("structuredContent") or json.loads(text)
+
+    def _by_http(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the server's /mcp answers to a call that needs no session."""
+        sent = {"name": name, "arguments": dict(given), "_meta": MODERN}
+        head = {
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+            "MCP-Protocol-Version": MODERN["io.modelcontextprotocol/protocolVersion"],
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": name,
+        }
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": sent}
+        raw = httpx2.post(f"{self.http}/mcp", json=body, headers=head, timeout=60).text
+        line = next((one.removeprefix("data:") for one in raw.splitlines() if one.startswith("data:")), raw)
+        told: dict[str, Any] = json.loads(line)
+        assert "result" in told, raw
+        return told
+
+    def hook(self, event: str, **payload: Any) -> subprocess.CompletedProcess[str]:
+        """Run a hook as the client does: a process of its own, its payload on stdin."""
+        return self.seat.shell("hook", event, stdin=json.dumps({"hook_event_name": event, **payload}))
 
     # --- subjects -----------------------------------------------------------------------------------------------
 
@@ -355,11 +385,83 @@ def restored_over(desk: Desk, who: Who, _: bool) -> str:
     return REFUSED if desk.seat.shell("backup", "restore", str(file), "--force").returncode == 4 else DONE
 
 
-@pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+@door(Deed.LOG)
+def logged_by_a_hook(desk: Desk, who: Who, _: bool) -> str:
+    """A summary of a compaction becomes an event."""
+    if who is not Who.AGENT:
+        return ""
+    text = word()
+    desk.hook("PostCompact", compact_summary=text)
+    return DONE if any(one["content"] == text for one in desk.ask(who, "events")["events"]) else REFUSED
+
+
+@door(Deed.WRITE_PAUSED)
+def logged_by_a_hook_while_paused(desk: Desk, who: Who, guarded: bool) -> str:
+    desk.ask(Who.TERMINAL, "pause", off=False)
+    try:
+        return logged_by_a_hook(desk, who, guarded)
+    finally:
+        desk.ask(Who.TERMINAL, "pause", off=True)
+
+
+@door(Deed.READ)
+def read_by_a_hook(desk: Desk, who: Who, _: bool) -> str:
+    if who is not Who.AGENT:
+        return ""
+    text = desk.fact()["content"]
+    return DONE if text in desk.hook("SessionStart", source="startup").stdout else REFUSED
+
+
+@contextmanager
+def served(seat: Seat) -> Iterator[str]:
+    """Yield the address of a real server, which also serves commands and bridges of this seat."""
+    env = seat.env(MEMORY_ANCHOR_PROFILE="full", MEMORY_ANCHOR_PROJECT_DIR=str(seat.project))
+    command = [sys.executable, "-m", "memory_anchor", "serve", "--port", "0"]
+    process = subprocess.Popen(command, env=env, cwd=seat.project, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        yield next(found[0] for line in lines if (found := re.search(r"http://127[^ ]*/s/[^ ]*?(?=/mcp)", line)))
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def walked_by_hand(root: Path) -> set[tuple[Deed, Who]]:
+    """Return the cells of the human whose door is a terminal of its own, each walked with the passphrase typed."""
+    seat = Seat(root)
+    typed = [("Passphrase", PASSPHRASE)]
+    seat.init()
+    cells = {Deed.FOUND}
+    names = []
+    for number in range(2):
+        code, screen = seat.human("constitution", "propose", f"Water bed {number}", "--reason", "asked", "--json")
+        assert code == 0, screen
+        names += re.findall(r"p-[0-9a-z]{6,}", screen)[:1]
+        cells.add(Deed.PROPOSE)
+    done = [
+        (Deed.APPROVE, ("constitution", "approve", names[0])),
+        (Deed.CLOSE, ("constitution", "reject", names[1], "--reason", "no")),
+    ]
+    file = seat.root / "kept.tar.gz"
+    assert seat.shell("backup", "create", str(file)).returncode == 0
+    done.append((Deed.BACKUP_RESTORE, ("backup", "restore", str(file), "--force")))
+    for deed, words in done:
+        code, screen = seat.human(*words, answers=typed)
+        assert code == 0, (deed, screen)
+        cells.add(deed)
+    text = seat.project / "constitution.yaml"
+    text.write_text(text.read_text() + '  - id: dawn\n    content: "Water at dawn"\n    priority: 1\n')
+    code, screen = seat.human("constitution", "adopt", answers=typed)
+    assert code == 0, screen
+    return {(deed, Who.TERMINAL) for deed in (*cells, Deed.ADOPT)}
+
+
+@pytest.fixture(params=["engine", "server"])
+def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     seat = Seat(tmp_path / "seat")
     human_of(seat.data)
-    with Engine(seat):
+    with Engine(seat) if request.param == "engine" else served(seat) as running:
         for name in [one for one in os.environ if one.startswith("MEMORY_ANCHOR")]:
             monkeypatch.delenv(name)
         for name, value in seat.env().items():
@@ -367,13 +469,15 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         monkeypatch.chdir(seat.project)
         command = [sys.executable, "-m", "memory_anchor", "mcp", "--profile", "full"]
         agent = Agent(command, {**seat.env(), "MEMORY_ANCHOR_PROJECT_DIR": str(seat.project)})
-        yield Desk(seat, agent)
+        made = Desk(seat, agent)
+        made.http = running if isinstance(running, str) else ""
+        yield made
         agent.close()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_table_is_walked_through_every_door(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_is_walked_through_every_door(desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Issue 12, who may do what: cells tested = all cells, and each does what it says."""
     wrong, cells, tries = [], set(), 0
     for deed in Deed:
@@ -403,12 +507,13 @@ def test_the_table_is_walked_through_every_door(desk: Desk, capsys: pytest.Captu
         if right is Right.NO or right in FREE or right is Right.REVIEW:
             assert bool(refusal(deed, Caller.SYSTEM)) == (right in (Right.NO, Right.REVIEW))
         cells.add((deed, Who.JOB))
-    not_here = {(deed, Who.TERMINAL) for deed in (*ON_A_TERMINAL, Deed.NOTE, Deed.END_SESSION, Deed.PROPOSE)}
+    cells |= walked_by_hand(tmp_path / "by hand")
+    not_here = {(deed, Who.TERMINAL) for deed in NO_DOOR_FOR_A_HUMAN}
     for deed, who in not_here:
         assert not refusal(deed, who)
-    told = f"{tries} tries; {len(Deed) * len(Who)} cells: {len(cells - not_here)} walked, {len(not_here)} on a terminal"
+    told = f"{tries} tries; {len(Deed) * len(Who)} cells: {len(cells - not_here)} walked"
     with capsys.disabled():
-        print(f"\n{told} of their own")
+        print(f"\n{told}, {len(not_here)} have no door")
     assert cells | not_here == {(deed, who) for deed in Deed for who in Who}
 
 

@@ -40,6 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import powercut
 from agent import Agent
+from homes import environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(powercut.why_not()), reason=powercut.why_not() or "-")]
 
@@ -62,18 +63,8 @@ class Home:
         self.disk = powercut.Disk(folder)
         self.data, self.project = self.disk.mount / "data", self.disk.mount / "project"
         self.project.mkdir()
-        foreign = ("MEMORY_ANCHOR", "CLAUDE", "CODEX")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        self.env = {
-            **kept,
-            "PYTHONPATH": str(ROOT),
-            "HOME": str(folder),
-            "MEMORY_ANCHOR_DATA_DIR": str(self.data),
-            "MEMORY_ANCHOR_PROJECT_DIR": str(self.project),
-            "MEMORY_ANCHOR_EMBEDDER__KIND": "none",
-            "MEMORY_ANCHOR_TEST_CLOCK": "1",
-            "TZ": "UTC",
-        }
+        more = {"MEMORY_ANCHOR_PROJECT_DIR": str(self.project), "MEMORY_ANCHOR_TEST_CLOCK": "1"}
+        self.env = environment(folder, self.data, **more)
         self.cuts = 0
 
     def agent(self, name: str = "power") -> Agent:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pty
-import select
 import subprocess
 import sys
-import termios
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from human_seat import talk
 
 pytestmark = pytest.mark.slow
 
@@ -71,28 +70,11 @@ class Seat:
                 self._command(words), stdin=slave, stdout=out, stderr=slave, start_new_session=True
             )
             os.close(slave)
-            screen = self._talk(master, list(answers))
+            screen = talk(master, list(answers))
             stdout = child.stdout.read().decode() if child.stdout else ""
             return child.wait(WAIT_S), screen, stdout
         finally:
             os.close(master)
-
-    @staticmethod
-    def _talk(master: int, answers: list[tuple[str, str]]) -> str:
-        screen, seen = "", 0
-        while True:
-            ready, _, _ = select.select([master], [], [], WAIT_S)
-            assert ready, f"nothing more on the screen after: {screen[-300:]}"
-            try:
-                got = os.read(master, 65536)
-            except OSError:  # the child closed its side
-                return screen
-            if not got:
-                return screen
-            screen += got.decode("utf-8", "replace")
-            if answers and answers[0][0] in screen[seen:] and not termios.tcgetattr(master)[3] & termios.ECHO:
-                seen = len(screen)
-                os.write(master, (answers.pop(0)[1] + "\n").encode())
 
     def piped(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command as an agent's shell does: no terminal anywhere."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,12 +18,40 @@ from memory_anchor.evaluation import demo
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A repository of its own: what this project's commits say today decides nothing here."""
+    folder = tmp_path / "source"
+    shutil.copytree(ROOT / ".ai" / "operations", folder / ".ai" / "operations")
+    shutil.copy(ROOT / "constitution.yaml", folder)
+    git = ["git", "-C", str(folder), "-c", "user.name=Ana", "-c", "user.email=ana@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    for number, subject in enumerate(("greenhouse: water at dawn", "docs: name the valves", "温室：换了水泵")):
+        at = (datetime.now(UTC) - timedelta(days=40 - number)).isoformat()
+        dated = {**os.environ, "GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at}
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", subject], check=True, env=dated)
+    return folder
+
+
+@pytest.mark.parametrize(("days", "runs"), [((1, 1), 1), ((1, 2), 2)])
+def test_a_demo_over_midnight_is_run_once_more(
+    days: tuple[int, int], runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 7.1: "what did we fix today" has no answer on the next day; the day is told by the clock of this machine."""
+    left, ran = [date(2026, 3, day) for day in days], []
+    monkeypatch.setattr(demo, "_today", lambda: left.pop(0))
+    monkeypatch.setattr(demo, "_once", lambda *given: ran.append(given) or {"run": len(ran)})
+
+    assert demo.run(say=lambda _: None, repository=tmp_path) == {"run": runs}
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_demo_answers_every_question_after_a_restart() -> None:
+def test_the_demo_answers_every_question_after_a_restart(source: Path) -> None:
     """Rule 7.1: the five verification queries and five of our own, over MCP, after the server was stopped."""
     said: list[str] = []
 
-    figures = demo.run(say=said.append, repository=ROOT)
+    figures = demo.run(say=said.append, repository=source)
 
     assert [q["query"] for q in figures["questions"] if q["rank"] is None] == []
     assert (figures["l0_recall"], figures["recall_at_5"]) == (1.0, 1.0)
@@ -49,6 +79,7 @@ def test_the_configuration_in_the_readme_starts_a_real_server(client: str, tmp_p
         server = tomllib.loads(shown("toml", "Codex, in"))["mcp_servers"]["memory-anchor"]
     assert server["command"] == "memory-anchor"
     env = {**os.environ, "MEMORY_ANCHOR_DATA_DIR": str(tmp_path / "data"), "HOME": str(tmp_path)}
+    env["MEMORY_ANCHOR_EMBEDDER__KIND"] = "none"  # no rule of this test, and seconds of it
     process = subprocess.Popen(
         [sys.executable, "-m", "memory_anchor", *server["args"]],
         stdin=subprocess.PIPE,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from homes import environment
 
 from memory_anchor.runtime import engine, launch, wire
 
@@ -25,16 +26,7 @@ UNTIL_S = 60.0
 class Home:
     def __init__(self, folder: Path) -> None:
         self.folder, self.data = folder, folder / "data"
-        foreign = ("MEMORY_ANCHOR", "CLAUDE", "CODEX")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        self.env = {
-            **kept,
-            "PYTHONPATH": str(ROOT),
-            "HOME": str(folder),
-            "MEMORY_ANCHOR_DATA_DIR": str(self.data),
-            "MEMORY_ANCHOR_EMBEDDER__KIND": "none",
-            "TZ": "UTC",
-        }
+        self.env = environment(folder, self.data)
 
     def run(self, *words: str, data: Path | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
         env = {**self.env, **({"MEMORY_ANCHOR_DATA_DIR": str(data)} if data else {})}

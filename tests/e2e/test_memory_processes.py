@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 from agent import Agent
+from homes import environment
 from labs import until
 
 from memory_anchor.evaluation.approved import approve_in
@@ -28,16 +29,7 @@ class Home:
         self.data = folder / "data"
         self.project = folder / "project"
         self.project.mkdir()
-        foreign = ("MEMORY_ANCHOR", "CLAUDE", "CODEX")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        self.env = {
-            **kept,
-            "PYTHONPATH": str(ROOT),
-            "HOME": str(folder),
-            "MEMORY_ANCHOR_DATA_DIR": str(self.data),
-            "MEMORY_ANCHOR_EMBEDDER__KIND": "none",
-            "TZ": "UTC",
-        }
+        self.env = environment(folder, self.data)
         self.agents: list[Agent] = []
 
     def agent(self, conversation: str, *options: str, modern: bool = False) -> Agent:

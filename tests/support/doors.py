@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from agent import Agent
+from homes import FOREIGN, ROOT
 
 from memory_anchor.runtime import engine, launch, wire
 
-ROOT = Path(__file__).resolve().parents[2]
-
 COMMAND = [sys.executable, "-m", "memory_anchor"]
-FOREIGN = ("MEMORY_ANCHOR", "CLAUDE", "CODEX", "GEMINI", "XDG_")
 
 
 class House:

@@ -77,7 +77,7 @@ class Seat:
         )
         os.close(slave)
         try:
-            screen = _talk(master, list(answers))
+            screen = talk(master, list(answers))
             return child.wait(WAIT_S), screen.replace("\r", "")
         finally:
             os.close(master)
@@ -128,7 +128,8 @@ class Engine:
         self._process.wait(WAIT_S)
 
 
-def _talk(master: int, answers: list[Answer]) -> str:
+def talk(master: int, answers: list[Answer]) -> str:
+    """Return the screen until the child closes it, having typed each answer once its prompt showed."""
     screen, seen, until = "", 0, time.monotonic() + WAIT_S
     while True:
         assert time.monotonic() < until, f"waited for {answers[:1]} after: {screen[-500:]}"

@@ -8,6 +8,7 @@ key here, and what goes to the engine is a signature over this one request (`lay
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 CHALLENGE_CALL = "human_challenge"
 CALL_TIMEOUT_S = 600.0
 CLIENT = "cli"
+RESENDS = 4
+RESEND_PAUSE_S = 0.25
 _CALLED: set[str] = set()
 _NONCE: ContextVar[str] = ContextVar("memory_anchor_call_nonce", default="")
 
@@ -128,18 +131,21 @@ def _sent(caller: wire.Preamble, name: str, arguments: Mapping[str, Any]) -> dic
 def _ask_engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the engine's answer, None when none runs.
 
-    An agent's call is sent once more when the engine ends over it: the nonce makes that harmless. A human's is not,
-    since its signature is for one challenge.
+    An agent's call is sent once more when the engine ends over it: the nonce makes that harmless. One that was killed
+    may still take a connection while it goes, so that is tried a few times. A human's is not sent again, since its
+    signature is for one challenge.
     """
     again = "human" not in arguments and name != CHALLENGE_CALL
     caller = _agent() if again else preamble()
     try:
-        try:
-            answer = _sent(caller, name, arguments)
-        except ConnectionResetError:
-            if not again:
-                raise
-            answer = _sent(caller, name, arguments)
+        for left in range(RESENDS if again else 0, -1, -1):
+            try:
+                answer = _sent(caller, name, arguments)
+                break
+            except ConnectionResetError:
+                if not left:
+                    raise
+                time.sleep(RESEND_PAUSE_S)
     except TimeoutError:
         raise Unavailable(
             f"the engine did not answer within {CALL_TIMEOUT_S:g} s; see `memory-anchor engine status`"
