@@ -76,7 +76,7 @@ BUDGETS: dict[str, int] = {
     "ingest": 2872,
     "care": 2251,
     "context": 2120,
-    "evaluation": 1501,
+    "evaluation": 1520,
     "layers": 1134,
     "core": 599,
     "model": 560,

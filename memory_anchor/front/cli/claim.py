@@ -12,10 +12,7 @@ from memory_anchor.front.cli.output import err, shown
 
 
 def ask_once() -> None:
-    """Ask the human who ran a command, or say in one sentence, that this folder may share a project's memory.
-
-    After the command: what it did was this folder's own. Never fails, and asks nothing of a folder it does not know.
-    """
+    """Ask the human who ran a command, or say in one sentence, once it is done. Never fails."""
     file, caller = link.data_dir() / "projects.json", link.preamble()
     if caller.project or not caller.project_dir or not file.is_file():
         return
@@ -26,16 +23,11 @@ def ask_once() -> None:
         project, line = Projects(file, str).to_ask(caller.project_dir, on_terminal=on_terminal)
         if line:
             err.print(shown(line))
-        if project and _confirmed():
+        if project and typer.confirm("Link this folder to it now?", default=False, err=True):
             from memory_anchor.front.cli.projects import linked
 
             linked(project, None, moved=False, as_json=False)
+    except typer.Abort:
+        return
     except MemoryAnchorError as error:
         err.print(f"[bold red]error:[/] {shown(error)}")
-
-
-def _confirmed() -> bool:
-    try:
-        return typer.confirm("Link this folder to it now?", default=False, err=True)
-    except typer.Abort:
-        return False
