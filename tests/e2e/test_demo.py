@@ -37,7 +37,7 @@ def source(tmp_path: Path) -> Path:
 def test_a_demo_over_midnight_is_run_once_more(
     days: tuple[int, int], runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule 7.1: "what did we fix today" has no answer on the next day; the day is told by the clock of this machine."""
+    """Demo: "what did we fix today" has no answer on the next day; the day is told by the clock of this machine."""
     left, ran = [date(2026, 3, day) for day in days], []
     monkeypatch.setattr(demo, "_today", lambda: left.pop(0))
     monkeypatch.setattr(demo, "_once", lambda *given: ran.append(given) or {"run": len(ran)})
