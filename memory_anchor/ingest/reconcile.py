@@ -1,9 +1,9 @@
 """What becomes of a new memory beside the ones it resembles: add, update, supersede, skip, or ask.
 
-Similarity says which stored memories speak of the same slot, and `slots` says whether they contradict. Thresholds are
-on centred cosines (raw e5 cosines need one a language) and were set on the `tune` half of `tests/corpora/pairs.tsv`;
-docs/write-path.md has the confusion matrix of the other half. Rules alone never merge different wordings into new
-text, and supersede only when the new statement says itself that something changed.
+Two proofs first: a text that stands in a stored one word for word is skipped, one that holds a stored one replaces it
+(`language/coverage`). Else a small model says of each neighbour whether it repeats, contradicts or neither
+(`pair_model`; docs/write-path.md has its scores), and nothing it says loses a word. It supersedes only where the new
+statement says itself that something changed.
 
 Rejected: one similarity threshold. No cosine tells a duplicate from a contradiction; the contradiction is often closer.
 Invariant: a decision names only a memory among the neighbours it was shown; nothing is ever decided to be destroyed.
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from memory_anchor.hashing import content_hash
+from memory_anchor.ingest.pair_model import judged
 from memory_anchor.language.coverage import contains, covers, words
-from memory_anchor.language.slots import Contrast, contrast, read
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Similar
 
@@ -25,8 +25,8 @@ SIMILAR_SHOWN = 5
 """Neighbours listed in a decision, best first."""
 NEIGHBOURS_READ = 10
 """Neighbours compared word by word; further ones are less similar than these."""
-SAID_AGAIN = 0.5
-"""Words shared from which a change marker alone, without a visible contradiction, is a change of that statement."""
+CONTRADICTS_FROM = 0.5
+"""Share of the model's belief from which it is a contradiction, marked as a change or not."""
 JOINED_CHARS = 600
 """Two wordings of one thing stand together up to this length; longer ones stay two memories."""
 ENDS = (".", "。", "!", "！", "?", "？", ";", "；", "…")
@@ -50,22 +50,13 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Centred cosines, -1 to 1. related: below it two statements have nothing to do with each other.
-
-    same: same slot by similarity alone. agreeing: same slot where a number or a chosen side agrees too. contradicting:
-    same slot where the rules see a contradiction. explicit: the least for a change that names what it ends. reworded:
-    from it an exchanged word counts as a synonym where a number agrees. overlap, explicit_overlap: share of words two
-    statements must have in common to contradict each other, and to do so with a change that names what it ends.
+    """Centred cosines, -1 to 1. compared: below it two statements have nothing to do with each other. related: from it
+    a neighbour is shown. same: what counts as the same slot where no cosine is at hand.
     """
 
+    compared: float = 0.3
     related: float = 0.45
     same: float = 0.68
-    agreeing: float = 0.55
-    contradicting: float = 0.48
-    explicit: float = 0.38
-    reworded: float = 0.78
-    overlap: float = 0.25
-    explicit_overlap: float = 0.12
 
 
 DEFAULT_THRESHOLDS = Thresholds()
@@ -81,49 +72,14 @@ def relation(
     """
     if content_hash(old) == content_hash(new):
         return Relation.DUPLICATE, False
-    if cosine < thresholds.explicit:
+    if cosine < thresholds.compared:
         return Relation.UNRELATED, False
-    before, after = read(old), read(new)
-    seen = contrast(before, after)
-    if is_chinese(old) != is_chinese(new):
-        return _across_languages(seen, cosine, thresholds), after.changed
-    if seen.other_subject:
-        return Relation.RELATED, False
-    # What holds many values is contradicted only by a number, an opposite, a denial or a change.
-    if seen.listed and not (seen.counted or seen.opposites or seen.denied or seen.news):
-        return (Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED), False
-    explicit = after.changed and (seen.numbers or seen.denied or seen.swapped)
-    shares = seen.overlap >= (thresholds.explicit_overlap if explicit else thresholds.overlap)
-    alike = cosine >= thresholds.same and seen.overlap >= SAID_AGAIN
-    # A change that both tell of, or a new one that says more than "now".
-    tells = seen.renews if seen.news else after.changed
-    says_new = tells and alike and not (seen.agrees or seen.other_rule)
-    near = cosine >= (thresholds.explicit if after.changed and seen.denied else thresholds.contradicting)
-    # One exchanged stretch may be a synonym: a shared number and a high cosine say so.
-    reworded = seen.agrees and cosine >= thresholds.reworded
-    weak = (seen.span and not reworded) or (seen.value and cosine >= thresholds.agreeing)
-    # The surer the vectors are that it is one thing, the fewer words must say which quantity of it differs.
-    weak = weak or (seen.counted and cosine >= thresholds.same)
-    if (seen.strong or weak or says_new) and shares and near:
-        return Relation.CONFLICT, seen.news
-    repeat = (cosine >= thresholds.same and not seen.other_quantity) or (seen.agrees and cosine >= thresholds.agreeing)
-    if repeat and seen.renamed and not (seen.agrees or seen.other_rule):
-        return Relation.CONFLICT, True
-    if repeat and not (seen.other_rule or seen.renews):
+    seen = judged(old, new, round(cosine, 3))
+    if seen.contradiction + seen.change >= CONTRADICTS_FROM:
+        return Relation.CONFLICT, seen.marked and seen.change > seen.contradiction
+    if seen.repeat >= seen.other:
         return Relation.DUPLICATE, False
     return (Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED), False
-
-
-def _across_languages(seen: Contrast, cosine: float, thresholds: Thresholds) -> Relation:
-    """Return the relation of an English and a Chinese statement, whose words cannot be compared.
-
-    Only numbers and opposites speak here, so a repeat needs a higher cosine; in doubt both are kept.
-    """
-    if cosine < thresholds.same:
-        return Relation.RELATED if cosine >= thresholds.related else Relation.UNRELATED
-    if seen.counted or seen.opposites:
-        return Relation.CONFLICT
-    return Relation.DUPLICATE if cosine >= thresholds.reworded else Relation.RELATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +136,8 @@ def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: P
             return repeat(new, memory, similar)
     for memory, cosine in nearest:
         kind, changed = relation(memory.content, new.content, cosine, thresholds=policy.thresholds)
-        if contains(new.content, memory.content) and not (kind is Relation.CONFLICT and changed):
+        retracts = kind is Relation.CONFLICT and changed and not covers(new.content, memory.content)
+        if contains(new.content, memory.content) and not retracts:
             return repeat(new, memory, similar)
         if kind is Relation.CONFLICT:
             return _contradiction(new, memory, changed=changed, policy=policy, similar=similar)

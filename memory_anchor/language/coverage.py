@@ -9,6 +9,7 @@ Invariant: `covers(old, new)` never holds where `new` has a word, number, name o
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ _PIECE = re.compile(
     rf"|(?P<minus>(?<![^\s(])-(?=\d))|(?P<clause>[,，:：()（）—–])|(?P<sign>[^\w\s.。、\"“”'‘’「」『』《》`*…\[\]-])"
 )
 CLAUSE_END = ","
+ALIKE_AT_LEAST, ALIKE_BY_WORDS = 0.19, 0.79
 DENIES = bounded(
     r"(?<![a-z])(?:not|no|never|none|nobody|nothing|without|cannot|nor|neither|stop(?:ped|s)?|quit|[a-z]+n['’]t|false|wrong)"
     r"(?![a-z])|[不没未别勿非无莫]|禁止|停止|拒绝|错误"
@@ -63,6 +65,16 @@ def _word(match: re.Match[str]) -> str:
 def words(text: str) -> frozenset[str]:
     """Return every word of a text."""
     return frozenset(word for sentence in sentences(text) for word in sentence) - {CLAUSE_END}
+
+
+def alike(one: str, other: str) -> float:
+    """Return the centred cosine that two texts with so many words in common are likely to have, 0.19 to 0.98.
+
+    A line through 1,100 of our own pairs, correlation 0.88 (`scripts/train_pairs.py` reads the same ones); what stands
+    in for a cosine where nothing embeds.
+    """
+    mine, theirs = words(one), words(other)
+    return ALIKE_AT_LEAST + ALIKE_BY_WORDS * math.sqrt(len(mine & theirs) / (len(mine | theirs) or 1))
 
 
 def covers(old: str, new: str) -> bool:

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.language.coverage import alike
 from memory_anchor.language.terms import phrases, query_terms
 from memory_anchor.model import Layer
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import Hit
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
-from memory_anchor.recall.request import where_of
+from memory_anchor.recall.request import SearchRequest, where_of
 from memory_anchor.recall.vector_rows import least
 
 if TYPE_CHECKING:
@@ -95,6 +96,20 @@ def asked(store: MemoryStore, inquiry: Inquiry, row: Matrix | None) -> dict[str,
             continue
         points.update((hit.point_id, name) for hit in hits)
     return points
+
+
+def near_in_words(
+    store: MemoryStore, actor: Actor, text: str, layer: Layer, *, limit: int
+) -> list[tuple[Memory, float]]:
+    """Return the readable memories of a layer that share words with a text, best first, each with `alike`."""
+    words = query_terms(text)
+    if not words.indices:
+        return []
+    request = SearchRequest(query=text, layers=(layer,), include_pending=True)
+    hits = store.matching(layer.value, words, where_of(actor, request, layer), limit=CANDIDATES)
+    found = store.get(layer.value, [hit.point_id for hit in hits])
+    near = [(entry.memory, alike(entry.memory.content, text)) for entry in found]
+    return sorted(near, key=lambda pair: -pair[1])[:limit]
 
 
 def _newest(store: MemoryStore, name: str, where: Where, by: str, wanted: int) -> list[Memory]:

@@ -491,11 +491,11 @@ class Searcher(Index):
         """Return the readable memories of a layer nearest to `text` as a memory, with their centred cosine, best first.
 
         From 0.30 on they are related, from 0.55 on they may be the same fact (docs/retrieval.md). Pending ones too.
-        Empty without an embedder. Raises Unavailable: no embedder can run now.
+        Without an embedder what shares its words. Raises Unavailable: no embedder can run now.
         """
         found = self._meaning.written(text)
         if found is None:
-            return []
+            return candidates.near_in_words(self._store, actor, text, layer, limit=limit)
         using, row = found
         request = SearchRequest(query=text, layers=(layer,), include_pending=True)
         collection = layer.value

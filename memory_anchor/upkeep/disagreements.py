@@ -152,7 +152,7 @@ class RecalledTogether:
         for (place, older), (beside, newer) in combinations(enumerate(facts), 2):
             cosine = float(cosines[place, beside])
             known = newer.id in older.disputes or older.id in newer.disputes or older.audience != newer.audience
-            if known or cosine < DEFAULT_THRESHOLDS.explicit:
+            if known or cosine < DEFAULT_THRESHOLDS.compared:
                 continue
             with self._lock:
                 compared = (older.version_id, newer.version_id) in self._pairs

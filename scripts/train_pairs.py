@@ -1,0 +1,132 @@
+"""Train the numbers by which `ingest/pair_model.py` tells repeats, contradictions and different facts apart.
+
+From our own pairs alone: tests/corpora/pairs.tsv, the dev half of scripts/data/writer_pairs.tsv,
+scripts/data/writer_train.tsv and what scripts/pair_slots.py makes. The test half of writer_pairs.tsv is scored at the
+end and never trained on. Needs scikit-learn, which nothing at run time does.
+
+    .venv/bin/python scripts/train_pairs.py            print the scores
+    .venv/bin/python scripts/train_pairs.py --write    write memory_anchor/ingest/pair_model.json too
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pair_slots
+from bench_writer import DATA, RememberedEmbedder
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from memory_anchor.ingest.pair_model import CLASSES, NUMBERS, figures
+from memory_anchor.ingest.reconcile import CONTRADICTS_FROM
+from memory_anchor.language.coverage import alike
+from memory_anchor.recall.centring import Centring, script_of
+
+ROOT = Path(__file__).parent.parent
+CLASS_OF = {"dup": 0, "enrich": 0, "conflict": 1, "changed": 2, "hold": 3, "related": 3, "unrelated": 3}
+WEIGHT = {"slots": 0.35, "dev": 2.0, "train": 2.0, "rules": 2.0}
+STRENGTH = 0.03
+Row = tuple[str, str, str, str]
+
+
+def rows() -> list[Row]:
+    """Return (source, kind, first, second)."""
+    found: list[Row] = []
+    for line in (ROOT / "tests/corpora/pairs.tsv").read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            split, _, label, marker, _, first, second = line.split("\t")
+            kind = "changed" if label == "conflict" and marker == "yes" else label
+            found.append((f"pairs:{split}", kind, first, second))
+    for name in ("writer_pairs.tsv", "writer_train.tsv"):
+        for line in (DATA / name).read_text(encoding="utf-8").splitlines():
+            if line and not line.startswith("#"):
+                split, kind, first, second = line.split("\t")
+                found.append((split, kind, first, second))
+    found += [("slots", kind, first, second) for _, kind, first, second in pair_slots.pairs()]
+    return found
+
+
+def cosines(found: list[Row], vectors: Path) -> list[float]:
+    """Return the centred cosine of each pair, as the first memories of a store see it."""
+    embedder = RememberedEmbedder(vectors)
+    texts = list(dict.fromkeys(text for row in found for text in row[2:]))
+    scripts = np.array([script_of(text) for text in texts], dtype=np.int8)
+    centred = Centring(embedder.identity).documents(embedder.documents(texts), scripts)
+    embedder.keep()
+    at = dict(zip(texts, centred, strict=True))
+    return [float(at[first] @ at[second]) for _, _, first, second in found]
+
+
+def score(name: str, kinds: np.ndarray, shares: np.ndarray) -> str:
+    """Return what a share of the pairs was taken for."""
+    said = np.where(shares[:, 1] + shares[:, 2] >= CONTRADICTS_FROM, 1, np.where(shares[:, 0] >= shares[:, 3], 0, 3))
+    true = np.array([{2: 1}.get(CLASS_OF[kind], CLASS_OF[kind]) for kind in kinds])
+    pairs = (kinds != "enrich") & (kinds != "hold")
+    same, really = said < 2, true < 2
+    hit = (same & really & pairs).sum()
+    missed = (~same & really & pairs).sum() + (same & ~really & pairs).sum()
+    both = same & really & pairs
+    parts = [f"{kind} {(said == true)[kinds == kind].sum()}/{(kinds == kind).sum()}" for kind in sorted(set(kinds))]
+    silent = (said[true == 1] != 1).sum()
+    return (
+        f"{name}: same slot F1 {2 * hit / max(1, 2 * hit + missed):.3f}, repeat or contradiction "
+        f"{(said == true)[both].mean():.3f}, silent {silent}/{(true == 1).sum()}; {', '.join(parts)}"
+    )
+
+
+def main() -> None:
+    """Print the scores of each half left out in turn and of the test half; write the numbers."""
+    asks = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asks.add_argument("--vectors", type=Path, default=Path(tempfile.gettempdir()) / "writer-vectors.npz")
+    asks.add_argument("--write", action="store_true")
+    given = asks.parse_args()
+    found = rows()
+    table = [figures(*pair[2:], cosine) for pair, cosine in zip(found, cosines(found, given.vectors), strict=True)]
+    # Once more as it is without an embedder, so that the words alone carry it too.
+    table += [figures(first, second, alike(first, second)) for _, _, first, second in found]
+    found, by_words = found * 2, np.arange(2 * len(found)) >= len(found)
+    names = list(table[0])
+    matrix = np.array([[row[name] for name in names] for row in table])
+    sources, kinds = np.array([row[0] for row in found]), np.array([row[1] for row in found])
+    classes = np.array([CLASS_OF[kind] for kind in kinds])
+    weights = np.array([WEIGHT.get(source, 1.0) for source in sources]) * np.where(by_words, 0.5, 1.0)
+
+    def fitted(chosen: np.ndarray) -> tuple[StandardScaler, LogisticRegression]:
+        scaler = StandardScaler().fit(matrix[chosen])
+        model = LogisticRegression(C=STRENGTH, max_iter=4000)
+        return scaler, model.fit(scaler.transform(matrix[chosen]), classes[chosen], sample_weight=weights[chosen])
+
+    known = sources != "test"
+    for name in ("dev", "train", "pairs:held", "pairs:later", "pairs:fresh", "pairs:work"):
+        scaler, model = fitted(known & (sources != name))
+        left = (sources == name) & ~by_words
+        print(score(f"{name} left out", kinds[left], model.predict_proba(scaler.transform(matrix[left]))))
+    scaler, model = fitted(known)
+    tested = []
+    for name, asked in (("test", ~known & ~by_words), ("test by words alone", ~known & by_words)):
+        tested.append(score(name, kinds[asked], model.predict_proba(scaler.transform(matrix[asked]))))
+    print("\n".join(tested))
+    if given.write:
+        slopes = model.coef_ / scaler.scale_
+        constants = model.intercept_ - slopes @ scaler.mean_
+        numbers = [
+            [round(float(one), 4) for one in (constant, *row)] for constant, row in zip(constants, slopes, strict=True)
+        ]
+        report = {
+            "made_by": "scripts/train_pairs.py",
+            "trained_on": f"{int((known & ~by_words).sum())} pairs of our own",
+            "scores": tested,
+            "classes": CLASSES,
+            "figures": names,
+            "weights": numbers,
+        }
+        NUMBERS.write_text(json.dumps(report, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+        print(NUMBERS.stat().st_size, "bytes")
+
+
+if __name__ == "__main__":
+    main()
