@@ -226,7 +226,7 @@ class Core:
             records=records,
             events=events,
             facts=facts,
-            rememberer=Rememberer(facts, events, self._message_rows),
+            rememberer=Rememberer(facts, events, self._message_rows, self.nearness.embedder),
             active=ActiveContext(clock, self._end_evicted),
             searcher=searcher,
             usage=usage,

@@ -1,13 +1,15 @@
-"""From a conversation to memory candidates by rules, offline, in English and Chinese.
+"""From a conversation to memory candidates without a language model, offline, in English and Chinese.
 
-Two rounds, no more. The first reads sentence by sentence with the cues of `extraction_rules`; the second asks what the
-first could not see: short answers to questions, and what the tool calls show. Every candidate then has to answer three
-questions of its own (when would it be needed, how would it be asked for, what goes wrong without it), and only what
-deviates from what is known already is kept, with the gap. Fewer and whole memories beat many: an audited store of a
-peer was 97.8 % junk, most of it recalled text extracted again.
+Each sentence is weighed by a small trained model (`worth`): is it worth remembering, and as what? One that is opens a
+memory; its neighbours in the message that belong to it join it, so that subject, condition and reason stay together.
+Where the words lean on what was said before (a short answer, an opening "it"), that sentence is taken in. Nothing is
+reworded: a memory is what was said, with its speaker put in front where it says "I". What the tool calls show is looked
+at apart. Only what deviates from what is known already is kept, with the gap. Fewer and whole memories beat many: an
+audited store of a peer was 97.8 % junk, most of it recalled text extracted again.
 
-Invariants: a quote is verbatim text of the message; the same conversation gives the same candidates; an assistant's
-word never becomes a fact about the user.
+Rejected: lists of phrases (docs/write-path.md: they found 11 to 20 % of what a careful reader keeps of sessions they
+were not written for). Invariants: a quote is verbatim text of the message; the same conversation gives the same
+candidates; an assistant's word never becomes a fact about the user.
 """
 
 from __future__ import annotations
@@ -16,37 +18,20 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from memory_anchor.ingest.extraction_rules import (
-    BROKEN,
-    CUES,
-    ERRAND,
-    FIRST_PERSON,
-    GLAD,
-    MOMENT,
-    ONE_PERSON,
-    PASSING,
-    QUESTION,
-    QUOTATION,
-    REPORT,
-    RIVALS,
-    SMALL_TALK,
-    SORRY,
-    SUPPOSED,
-    TASK,
-    WHICH,
-    About,
-    Cue,
-)
 from memory_anchor.ingest.messages import Message, fold, plain, recalled
 from memory_anchor.ingest.reconcile import Relation, relation
-from memory_anchor.language.perspective import stated, title
+from memory_anchor.ingest.worth import TALKATIVE, Said, Worth, acknowledges, trained
+from memory_anchor.language.bounded import bounded
+from memory_anchor.language.perspective import spoken_by, title
 from memory_anchor.language.safety import cleaned, instruction_like, only_secrets, redact
 from memory_anchor.language.slots import contrast, read
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import MemoryType
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Matrix
 
 MAX_CANDIDATES = 200
 """Of one conversation; the most important are kept, in the order they were said."""
@@ -54,15 +39,29 @@ MAX_COMPARED = 8
 """Earlier candidates of a conversation that a new one is compared with: those that share the most words with it."""
 MAX_SENTENCES = 400
 """Of one message."""
-MIN_CHARS, MAX_CHARS = 6, 500
+MAX_EMBEDDED = 240
+"""Sentences of one conversation whose meaning is asked for (some 70 ms each, behind): the likeliest by their form."""
+USUAL_MESSAGES = 6
+MIN_WORDS = 2
+"""Below, what is no answer is a date, a number or a sign; of Chinese, signs count."""
+LEAST_LEFT = 16
+"""Characters that must be left of a text when its secrets are out."""
+MIN_CHARS, MAX_CHARS = 2, 500
+MAX_CONTENT_CHARS = 700
 MIN_GAP = 0.3
 """A deviation at or below this importance is no memory (prediction-gap rule of the extraction design)."""
-MAX_ANSWER_WORDS, MAX_ANSWER_CHARS = 8, 60
 MIN_COMMAND_RUNS = 3
 MAX_COMMAND_CHARS = 160
+SHORT_WIDTH = 30
+"""A first sentence narrower than this (a Chinese sign counts two) says too little without what was said before."""
+SHORT_MESSAGE = 4
+"""Sentences of a message that speaks of one thing: what has any worth in it stays together."""
 
+About = Literal["user", "agent", "project"]
 Similarity = Callable[[str, str], float]
 """Centred cosine of two texts, -1 to 1."""
+Rows = Callable[[Sequence[str]], "Matrix | None"]
+"""Centred rows of texts, None when nothing can embed now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +89,30 @@ def extract_by_rules(
     *,
     known: Sequence[str] = (),
     similarity: Similarity | None = None,
+    rows: Rows | None = None,
 ) -> list[Candidate]:
     """Return what is worth remembering of a conversation, in the order it was said.
 
     known: contents of memories already stored near this conversation; what they say already is not extracted again.
-    similarity: of two texts, from the store's embedder; without it shared words decide.
+    similarity: of two texts, from the store's embedder; without it shared words decide. rows: without them sentences
+    are weighed by their form alone, which finds less.
     """
-    found = _first_round(messages) + _second_round(messages, known)
-    return fresh_only(found, recalled(messages), known, similarity)
+    found = _from_sentences(messages, rows) + _behaviour(messages, known)
+    return fresh_only(found, recalled(messages), known, similarity or _nearness(found, rows))
+
+
+def _nearness(found: Sequence[Candidate], rows: Rows | None) -> Similarity | None:
+    """Return the cosines of what was found, with shared words where a text has no row; None without an embedder."""
+    texts = list(dict.fromkeys(one.content for one in found[:MAX_EMBEDDED]))
+    made = rows(texts) if rows is not None and texts else None
+    if made is None:
+        return None
+    at = dict(zip(texts, made, strict=True))
+
+    def similarity(one: str, other: str) -> float:
+        return float(at[one] @ at[other]) if one in at and other in at else shared_words(one, other)
+
+    return similarity
 
 
 def fresh_only(
@@ -112,21 +127,31 @@ def fresh_only(
     return sorted(news, key=lambda candidate: candidate.seq)
 
 
-# --- round one: sentences ----------------------------------------------------------------------------------------
+# --- sentences ---------------------------------------------------------------------------------------------------
 
 _SENTENCE = re.compile(
     r"(?<=[.!?])\s{1,8}+(?=[\"'“(]?[A-Z0-9\u4e00-\u9fff])"
     r"|(?<=[。！？；])|\n++|(?<=[a-z0-9)])\s{0,8}+;\s{1,8}+"
 )
+_WORD = re.compile(r"[A-Za-z]{2,}|[\u4e00-\u9fff]")
 _BULLET = re.compile(r"\A\s*+(?:[-*•·]|\d{1,2}[.)、])\s++")
-_GATE = re.compile(
-    r"(?<![a-z])(?:i|i['’](?:m|ve|d|ll)|my|we|we['’](?:ve|re|ll)|our|your|you['’]?re|always|never|from now"
-    r"|going forward|remember|note|keep|use|please|let['’]s"
-    r"|decision|the|this|root|fixed|turn(?:s|ed)|to|before|stop|avoid|as a rule|in (?:the )?future"
-    r"|for (?:the|future)|don['’]t|do not|must|mustn['’]t|all|every|each|any|make|whenever|every time)(?![a-z])"
-    r"|[我你请记别帮麻以从总始一务千绝永不每统就最方决结根问错故崩原修解发部上测构回评迁提合推先本这该整项仓服后前数接应流团集分版生办例周站截预客不必禁严]",
+_FIRST_PERSON = bounded(r"(?<![a-z])(?:i|i['’]\w+|my|we|we['’]\w+|our)(?![a-z])|我", re.I)
+_ONE_PERSON = bounded(r"(?<![a-z])(?:i|i['’]\w+|my)(?![a-z])|我(?!们)", re.I)
+_QUOTATION = bounded(r"“[^“”]{1,2000}”|「[^「」]{1,2000}」|『[^『』]{1,2000}』|(?<!\w)\"(?=\S)[^\"]{1,2000}\"(?!\w)")
+_REPORT = bounded(
+    r"(?!(?:as |like )?(?:i|we)(?![a-z])|我们?的?(?:想|要|再|也|意思是|是|刚才|之前)?(?:说|原话))"
+    r"(?:\S.{0,40}(?<![a-z])(?:wrote|says?|said)|\S.{0,20}(?:邮件|原话|说道?|写道))[:：]"
+    r"|(?:from|subject|发件人|主题)[:：]",
     re.I,
 )
+"""How a message opens that gives what somebody else said."""
+_TASK = bounded(
+    r"(?:please |can you |could you )?(?:translate|proofread|rephrase|paraphrase|rewrite|summari[sz]e|fix the typo"
+    r"|write an?)(?![a-z])"
+    r"|[^。！？\n:：]{0,12}(?:翻译|润色|改写)(?:成|为|一下|下面|以下|这|[:：，,]|$)|[^。！？\n:：]{0,6}总结(?:一下|下面|以下)",
+    re.I | re.M,
+)
+"""How a message opens that brings text to work on."""
 
 
 def sentences(text: str) -> list[str]:
@@ -135,25 +160,44 @@ def sentences(text: str) -> list[str]:
     return [part for part in parts if part][:MAX_SENTENCES]
 
 
-def _first_round(messages: Iterable[Message]) -> list[Candidate]:
-    found: list[Candidate] = []
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of message `seq`. said: it and where it stands; open: it may begin a memory; apart: a line of its
+    own, which belongs to no line above."""
+
+    seq: int
+    said: Said
+    open: bool = True
+    apart: bool = False
+
+
+def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
+    """Return what user and assistant said, sentence by sentence; somebody else's words open no memory."""
+    found: list[Sentence] = []
+    before, speaker = "", ""
     for message in messages:
         if message.role not in {"user", "assistant"} or not message.content:
             continue
         text = plain(message).lstrip()
-        task = TASK.match(text)
-        if task and _brings_text(text, task.end()):
-            continue
-        others = FIRST_PERSON if REPORT.match(text) else ONE_PERSON if task else None
-        quoted = [match.span() for match in QUOTATION.finditer(text)]
+        task = _TASK.match(text)
+        brought = bool(task and _brings_text(text, task.end()))
+        others = _FIRST_PERSON if _REPORT.match(text) else _ONE_PERSON if task else None
+        quoted = [match.span() for match in _QUOTATION.finditer(text)]
+        parts = sentences(text)
         at = 0
-        for sentence in sentences(text):
-            at = max(text.find(sentence, at), at)
-            inside = [(start - at, end - at) for start, end in quoted if start < at + len(sentence) and end > at]
-            candidate = _from_sentence(sentence, message, others, inside)
-            if candidate is not None:
-                found.append(candidate)
-    return found
+        before, speaker = "" if speaker == message.role else before, message.role
+        for place, part in enumerate(parts):
+            end, at = at, max(text.find(part, at), at)
+            inside = [(start - at, stop - at) for start, stop in quoted if start < at + len(part) and stop > at]
+            one = Said(part, message.role, before, place, len(parts))
+            own = not brought and MIN_CHARS <= len(part) <= MAX_CHARS and _is_own(part, others, inside)
+            own = own and (one.asked or len(_WORD.findall(part)) >= MIN_WORDS)
+            found.append(Sentence(message.seq, one, own, "\n" in text[end:at]))
+            before, at = part, at + len(part)
+    # A few usual messages are counted in, so that one long message is no lecture yet.
+    spoken = len({one.seq for one in found}) + USUAL_MESSAGES
+    talk = min(1.0, (len(found) + USUAL_MESSAGES) / TALKATIVE / spoken)
+    return [replace(one, said=replace(one.said, talk=talk)) for one in found]
 
 
 def _brings_text(text: str, start: int) -> bool:
@@ -162,223 +206,179 @@ def _brings_text(text: str, start: int) -> bool:
     return re.search(r"[:：](?=\s|[^\x00-\x7f]|$)", line) is not None
 
 
-def _own(
-    cue: Cue, sentence: str, others: re.Pattern[str] | None, quoted: Sequence[tuple[int, int]]
-) -> re.Match[str] | None:
-    """Return where the cue fits in the speaker's own words: the "I" of a quotation or a report is somebody else's."""
-    match = cue.pattern.search(sentence)
-    if match is None or (cue.plain and PASSING.search(sentence)):
-        return None
-    if not (others or quoted):
-        return match
-    for match in cue.pattern.finditer(sentence):
-        borrowed = (others and others.search(match.group())) or (
-            FIRST_PERSON.search(match.group()) and any(start <= match.start() < end for start, end in quoted)
-        )
-        if not borrowed:
-            return match
-    return None
-
-
-def _from_sentence(
-    sentence: str, message: Message, others: re.Pattern[str] | None, quoted: Sequence[tuple[int, int]]
-) -> Candidate | None:
-    """Return the candidate of one sentence, or None where no cue fits or it fails its questions.
+def _is_own(sentence: str, others: re.Pattern[str] | None, quoted: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a sentence is the speaker's own: the "I" of a quotation or a report is somebody else's.
 
     others: the persons that stand for somebody else in this message. quoted: (start, end) of quotations.
     """
-    if not MIN_CHARS <= len(sentence) <= MAX_CHARS or not _GATE.search(sentence) or SMALL_TALK.match(sentence):
+    if others is not None and others.search(sentence):
+        return False
+    persons = list(_FIRST_PERSON.finditer(sentence)) if quoted else []
+    return not persons or not all(any(start <= one.start() < end for start, end in quoted) for one in persons)
+
+
+# --- from sentences to memories ----------------------------------------------------------------------------------
+
+TYPE_OF: dict[str, tuple[MemoryType, float]] = {
+    "rule": (MemoryType.INSTRUCTION, 0.8),
+    "decision": (MemoryType.DECISION, 0.7),
+    "fix": (MemoryType.BUGFIX, 0.65),
+    "fact": (MemoryType.FACT, 0.6),
+    "task": (MemoryType.PROJECT_STATE, 0.7),
+    "person": (MemoryType.FACT, 0.6),
+    "preference": (MemoryType.PREFERENCE, 0.7),
+    "emotion": (MemoryType.EMOTION, 0.4),
+}
+"""What a kind of sentence is stored as, and how much it weighs."""
+SURE, UNSURE, CLAIMED = 0.92, 0.85, 0.88
+"""Confidence of what a user said and the model is sure of, of what it is less sure of, and of an assistant's word."""
+_LEANS_BACK = bounded(
+    r"\A\W*+(?:(?:and|but|so|then|also|yes|no|ok|okay)[\s,]+)*+(?:it|its|it['’]s|this|that|that['’]s|these|those|they|them|he|she"
+    r"|one|both|either|same|because|since|otherwise|which)(?![a-z])|\A\W*+(?:这|那(?!么)|它|他|她|其|因为|不然|否则|所以|也)",
+    re.I,
+)
+"""A sentence that says what it is about with a word for what was said before."""
+_TO_AGENT = bounded(
+    r"(?<![a-z])(?:your name is|(?:i['’]ll|i will|let me) call you|you(?:['’]re| are) (?:called|named))(?![a-z])"
+    r"|你(?:的名字)?(?:就)?叫|以后(?:我)?叫你|你的名字是",
+    re.I,
+)
+_REDACTED = re.compile(r"\[redacted:\w+\]")
+_ASKED_TO_KEEP = bounded(
+    r"\A(?:please |also |oh,? |and )*(?:remember|note|keep in mind|don['’]t forget|for the record)"
+    r"(?: that| this)?(?![a-z])[:,]?\s*"
+    r"|\A(?:请|帮我|麻烦)?(?:记住|记下来?|记一下|备忘)[:：,，]?\s*",
+    re.I,
+)
+
+
+def _width(text: str) -> int:
+    return sum(2 if "\u4e00" <= sign <= "\u9fff" else 1 for sign in text)
+
+
+def _from_sentences(messages: Sequence[Message], rows: Rows | None) -> list[Candidate]:
+    every = sentences_of(messages)
+    worths = weigh([one.said if one.open else None for one in every], rows)
+    found: list[Candidate] = []
+    for group in _groups(every, worths):
+        candidate = _candidate([every[at] for at in group], [worths[at] for at in group])
+        if candidate is not None:
+            found.append(candidate)
+    return found
+
+
+def weigh(said: Sequence[Said | None], rows: Rows | None) -> list[Worth]:
+    """Return the worth of each sentence, 0 for None: by form first, then the likeliest by their meaning."""
+    model = trained()
+    by_form = [Worth.none() if one is None else model.by_form(one) for one in said]
+    if rows is None:
+        return by_form
+    likely = sorted(range(len(said)), key=lambda at: -by_form[at].chance)
+    likely = [at for at in likely if by_form[at].chance >= model.read_from][:MAX_EMBEDDED]
+    chosen = [one for at in likely if (one := said[at]) is not None]
+    made = rows([one.read_as for one in chosen]) if chosen else None
+    if made is None:
+        return by_form
+    worths = [Worth.none()] * len(said)
+    for at, one, row in zip(likely, chosen, made, strict=True):
+        worths[at] = model.by_meaning(one, row)
+    return worths
+
+
+def _groups(every: Sequence[Sentence], worths: Sequence[Worth]) -> list[list[int]]:
+    """Return the places of the sentences of each memory: one that is worth it, and what belongs to it beside it."""
+    groups: list[list[int]] = []
+    taken = -1
+    for at, worth in enumerate(worths):
+        if at <= taken or not worth.keeps:
+            continue
+        first = last = at
+        while last + 1 < len(every) and _joins(every, worths, last, last + 1):
+            last += 1
+        while first - 1 > taken and _joins(every, worths, first, first - 1):
+            first -= 1
+        groups.append(list(range(first, last + 1)))
+        taken = last
+    return groups
+
+
+def _joins(every: Sequence[Sentence], worths: Sequence[Worth], of: int, other: int) -> bool:
+    """Return whether the sentence at `other` belongs to the memory that the one at `of`, beside it, is part of."""
+    if every[of].seq != every[other].seq or not every[other].open or every[max(of, other)].apart:
+        return False
+    if every[of].said.of <= SHORT_MESSAGE:
+        return worths[other].chance >= trained().leans_from
+    leans = bool(_LEANS_BACK.match(every[max(of, other)].said.text))
+    return worths[other].joins and (leans or worths[of].kind == worths[other].kind)
+
+
+def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate | None:
+    """Return the memory of neighbouring sentences, or None where it gives orders to a reader or is a secret alone."""
+    best, at = max(((worth, at) for at, worth in enumerate(worths)), key=lambda pair: pair[0].chance)
+    said = group[0].said
+    body = " ".join(one.said.text for one in group)
+    stripped = _ASKED_TO_KEEP.sub("", body, count=1)
+    if instruction_like(body) or only_secrets(redact(stripped).text):
         return None
-    speaks = message.role
-    cue, match = next(
-        ((cue, match) for cue in CUES if speaks in cue.speakers and (match := _own(cue, sentence, others, quoted))),
-        (None, None),
-    )
-    if cue is None or match is None:
+    kind, importance = TYPE_OF[best.kind]
+    about: About = "project"
+    if said.role == "user":
+        if _TO_AGENT.search(body):
+            about = "agent"
+        elif best.kind in ("preference", "emotion") or (best.kind in ("person", "fact") and _ONE_PERSON.search(body)):
+            about = "user"
+    content = spoken_by(stripped, speaker="user" if said.role == "user" and about != "agent" else "")
+    before = _taken_in(said, body)
+    if before:
+        content = f"{before} {content}"
+    safe, quote = redact(content[:MAX_CONTENT_CHARS]), redact(group[at].said.text)
+    if len(_REDACTED.sub("", safe.text).strip()) < (LEAST_LEFT if safe.kinds else 1):
         return None
-    if instruction_like(sentence):
-        return None
-    safe = redact(sentence)
-    body = redact(sentence[match.end() :].strip()).text if cue.strip else safe.text
-    if only_secrets(body):
-        return None
-    cue, about = _refined(cue, body, message)
-    content = stated(body, about=about, speaker=message.role)
-    questions = self_questions(body, cue.type, said=content)
-    if not questions:
-        return None
+    confidence = CLAIMED if said.role == "assistant" else SURE if best.sure else UNSURE
     return Candidate(
-        key=title(content),
-        content=content,
-        type=cue.type,
-        importance=cue.importance,
-        confidence=cue.confidence,
-        quote=safe.text,
+        key=title(safe.text),
+        content=safe.text,
+        type=kind,
+        importance=importance,
+        confidence=confidence,
+        quote=quote.text,
         about=about,
-        seq=message.seq,
-        tags=(cue.tag,),
-        questions=questions,
-        sentiment=_sentiment(body) if cue.type in {MemoryType.EMOTION, MemoryType.PREFERENCE} else None,
+        seq=group[at].seq,
+        tags=(best.kind,),
+        questions=(redact(said.before).text,) if said.asked and len(said.before) <= 200 else (),
         redactions=safe.kinds,
     )
 
 
-def _refined(cue: Cue, body: str, message: Message) -> tuple[Cue, About]:
-    """Return the cue to use: what one was asked to remember takes the type of its own words."""
-    if not cue.strip:
-        return cue, cue.about
-    inner = next((other for other in CUES[2:] if message.role in other.speakers and other.pattern.search(body)), None)
-    if inner is None:
-        about: About = "user" if re.search(r"(?<![a-z])(?:i|my|me)(?![a-z])|我(?!们)", body, re.I) else "project"
-        return cue, about
-    return replace(inner, importance=cue.importance, confidence=cue.confidence, tag=cue.tag), inner.about
+def _taken_in(said: Said, body: str) -> str:
+    """Return the sentence said before where a stranger needs it: for a short answer, or an opening "it"."""
+    short = said.place == 0 and _width(body) < SHORT_WIDTH and not acknowledges(said.before)
+    needs = said.asked or short or _LEANS_BACK.match(body)
+    if not said.before or not needs or len(said.before) > MAX_CHARS or instruction_like(said.before):
+        return ""
+    return (
+        said.before if said.before[-1] in ".?!。？！:：" else f"{said.before}{'。' if is_chinese(said.before) else '.'}"
+    )
 
 
-# --- the candidate's own questions -------------------------------------------------------------------------------
+# --- what the tool calls show ------------------------------------------------------------------------------------
 
-_ASKED_AS: dict[MemoryType, tuple[str, str]] = {
-    MemoryType.PREFERENCE: ("What does the user prefer about {}?", "用户对{}有什么偏好？"),
-    MemoryType.INSTRUCTION: ("What is the rule about {}?", "关于{}有什么规矩？"),
-    MemoryType.DECISION: ("What was decided about {}?", "关于{}决定了什么？"),
-    MemoryType.BUGFIX: ("What caused or fixed {}?", "{}的问题是怎么解决的？"),
-    MemoryType.WORKFLOW: ("How is {} done?", "{}怎么做？"),
-    MemoryType.EMOTION: ("How did the user feel about {}?", "用户对{}的感受如何？"),
-    MemoryType.FACT: ("What is known about {}?", "关于{}知道些什么？"),
-}
-TOPIC_WORDS = 6
-_OBJECT = re.compile(
-    r"(?<![a-z])(?:about|because|with|that|when|since|by|at|of|over)(?![a-z])|因为|对|关于|让我|由于|的[时事]", re.I
+RIVALS: tuple[tuple[str, ...], ...] = (
+    ("npm", "pnpm", "yarn", "bun"),
+    ("pip", "uv", "poetry", "conda", "pipenv", "pdm"),
+    ("pytest", "unittest", "nose"),
+    ("jest", "vitest", "mocha"),
+    ("black", "ruff", "yapf", "autopep8"),
+    ("eslint", "biome", "standard"),
+    ("docker", "podman", "nerdctl"),
+    ("make", "just", "task"),
+    ("gradle", "mvn", "bazel"),
+    ("vim", "nvim", "emacs", "nano"),
+    ("webpack", "vite", "rollup", "esbuild"),
 )
-_TASTE = re.compile(r"prefer|like|want|favou?rite|喜欢|偏好|想要", re.I)
-_NOT_GLAD = re.compile(
-    r"(?:not|n['’]t|never|不)(?:\s?(?:really|so|very|太|很|是))?\s?"
-    r"(?:like|happy|glad|love|enjoy|喜欢|满意|高兴|开心)",
-    re.I,
-)
+"""Commands that stand for one another: using one where another was expected is news."""
 _LOOKING = re.compile(r"(?:ls|cat|cd|echo|grep|rg|sed|head|tail|find|pwd|git (?:status|diff|log|add|show))(?![\w-])")
 """Commands that only look: however often they run, they are no habit worth keeping."""
-MIN_TOPIC_WORDS = 1
-
-
-def self_questions(sentence: str, kind: MemoryType, *, said: str = "") -> tuple[str, ...]:
-    """Return how the memory would be asked for; empty when it fails one of its three questions.
-
-    When would it be needed: not when it is a question, an errand, a supposition, or holds for this moment only. How
-    would it be asked for: it must name something. What goes wrong without it: a feeling must have an object.
-    said: the sentence as it is stored, from which the questions take their words.
-    """
-    if QUESTION.search(sentence) or ERRAND.match(sentence) or SUPPOSED.search(sentence) or MOMENT.search(sentence):
-        return ()
-    if kind is MemoryType.FACT and BROKEN.search(sentence):
-        return ()
-    chinese = is_chinese(sentence)
-    topic = _topic(said or sentence, chinese=chinese)
-    if not topic:
-        return ()
-    if kind is MemoryType.EMOTION and not _OBJECT.search(sentence):
-        return ()
-    english, han = _ASKED_AS.get(kind, _ASKED_AS[MemoryType.FACT])
-    return ((han if chinese else english).format(topic),)
-
-
-_CUE_WORDS = frozenset(
-    {
-        "prefers",
-        "likes",
-        "loves",
-        "user",
-        "prefer",
-        "like",
-        "love",
-        "hate",
-        "always",
-        "never",
-        "use",
-        "please",
-        "remember",
-        "want",
-        "not",
-        "no",
-        "now",
-    }
-    | {"don't", "i'm", "we're", "it's", "really", "favourite", "favorite"}
-)
-_HAN_RUN = re.compile(r"[\u4e00-\u9fff]{2,}|[A-Za-z0-9_.+#-]+")
-_HAN_CUE = re.compile(
-    r"我们?|用户|你|喜欢|偏好|讨厌|以后|从现在起|请|总是|不要|不再|决定|记住|一直|现在|已经|都|的|了|很|最(?!近)|更|在|是"
-    r"|用"
-)
-
-
-def _topic(sentence: str, *, chinese: bool) -> str:
-    """Return the words the memory would be asked for by, "" when nothing is named."""
-    if chinese:
-        runs = [run for part in _HAN_RUN.findall(_HAN_CUE.sub(" ", sentence)) if len(run := part.strip()) > 1]
-        return "".join(run if re.match(r"[\u4e00-\u9fff]", run) else f" {run} " for run in runs[:3]).strip()[:24]
-    words = [token for token in read(sentence).tokens if token not in _CUE_WORDS and len(token) > 1]
-    return " ".join(words[:TOPIC_WORDS]) if len(words) >= MIN_TOPIC_WORDS else ""
-
-
-def _sentiment(text: str) -> float:
-    """Return -1 to 1 by the share of glad and sorry words."""
-    glad, sorry = len(GLAD.findall(text)), len(SORRY.findall(text))
-    if _NOT_GLAD.search(text):
-        glad, sorry = 0, sorry + 1
-    return round((glad - sorry) / max(1, glad + sorry), 2)
-
-
-# --- round two: answers, and what the tool calls show ------------------------------------------------------------
-
-
-def _second_round(messages: Sequence[Message], known: Sequence[str]) -> list[Candidate]:
-    return _answers(messages) + _behaviour(messages, known)
-
-
-def _answers(messages: Sequence[Message]) -> list[Candidate]:
-    """Return what a user answered in a word or two to an assistant's question, with the question as its sense."""
-    found: list[Candidate] = []
-    spoken = [message for message in messages if message.role in {"user", "assistant"} and message.content.strip()]
-    for before, after in pairwise(spoken):
-        if (before.role, after.role) != ("assistant", "user"):
-            continue
-        given = redact(plain(after).strip().rstrip(".。!！"))
-        answer = given.text
-        asked = [part for part in sentences(plain(before)) if QUESTION.search(part) and WHICH.search(part)]
-        if not asked or not _is_answer(answer) or only_secrets(answer) or instruction_like(answer):
-            continue
-        question = redact(asked[-1]).text
-        chinese = is_chinese(question)
-        topic = _topic(question, chinese=chinese)
-        if not topic or len(question) > MAX_CHARS:
-            continue
-        asked_en, asked_zh = 'Asked "{}", the user answered: {}', "被问到“{}”时，用户回答：{}"
-        content = (asked_zh if chinese else asked_en).format(question, answer)
-        kind = MemoryType.PREFERENCE if _TASTE.search(question) else MemoryType.DECISION
-        found.append(
-            Candidate(
-                key=title(f"{topic}: {answer}"),
-                content=content,
-                type=kind,
-                importance=0.6,
-                confidence=0.9,
-                quote=answer,
-                about="user",
-                seq=after.seq,
-                tags=("answer",),
-                questions=(question,),
-                redactions=given.kinds,
-            )
-        )
-    return found
-
-
-def _is_answer(answer: str) -> bool:
-    if not answer or "\n" in answer or len(answer) > MAX_ANSWER_CHARS or len(answer.split()) > MAX_ANSWER_WORDS:
-        return False
-    found = (QUESTION.search(answer), SUPPOSED.search(answer), MOMENT.search(answer))
-    return not any(found) and not SMALL_TALK.match(answer) and not ERRAND.match(answer)
-
-
 _COMMAND_HEAD = re.compile(
     r"\A\s*+(?:(?:cd\s++\S{1,400}+\s*+&&|sudo|time|env|\w{1,64}+=\S{1,400}+)\s*+){0,8}"
     r"(?P<command>[^|;&\n]{2,400})"

@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from memory_anchor.errors import Unavailable
-from memory_anchor.ingest.extraction import MAX_CANDIDATES, MIN_GAP, Candidate, Similarity, extract_by_rules, fresh_only
+from memory_anchor.ingest.extraction import (
+    MAX_CANDIDATES,
+    MIN_GAP,
+    Candidate,
+    Rows,
+    Similarity,
+    extract_by_rules,
+    fresh_only,
+)
 from memory_anchor.ingest.messages import Message, fold, plain, recalled
 from memory_anchor.ingest.prompts import (
     EXTRACTION_VERSION,
@@ -182,10 +190,11 @@ def by_rules(
     *,
     known: Sequence[str] = (),
     similarity: Similarity | None = None,
+    rows: Rows | None = None,
     style: Style | None = None,
 ) -> Extraction:
     """Return what rules find, as an `Extraction`; a ghostwriter's style is applied to their wording too."""
-    found = extract_by_rules(messages, known=known, similarity=similarity)
+    found = extract_by_rules(messages, known=known, similarity=similarity, rows=rows)
     if style is not None:
         found = [replace(candidate, content=_in_person(candidate.content, style)) for candidate in found]
     return Extraction(tuple(found), "rules")

@@ -20,6 +20,7 @@ from memory_anchor.ingest.extraction_model import Extraction, by_rules, extract_
 from memory_anchor.ingest.messages import Message
 from memory_anchor.ingest.prompts import Style
 from memory_anchor.ingest.segmentation import Episode, episodes
+from memory_anchor.ingest.worth import reads_rows_of
 from memory_anchor.ingest.writing import FactDraft, FactWriter
 from memory_anchor.layers.event_log import EventDraft, EventLog
 from memory_anchor.layers.gate import Gate
@@ -86,17 +87,20 @@ class Extracted:
 
 
 class Rememberer:
-    def __init__(self, facts: FactWriter, events: EventLog, rows: Rows) -> None:
+    def __init__(self, facts: FactWriter, events: EventLog, rows: Rows, embedder: str) -> None:
+        """embedder: whose rows they are; sentences are weighed by their meaning only on those it was trained on."""
         self._facts = facts
         self._events = events
         self._rows = rows
+        self._embedder = embedder
 
     def find(
         self, messages: Sequence[Message], known: Sequence[Memory], *, user_facts_only: bool, extract: Extract | None
     ) -> Extracted:
         """Return the episodes and candidates of a conversation; nothing is written."""
         contents = [memory.content for memory in known[:KNOWN_MAX]]
-        extracted = extract(messages, contents) if extract else by_rules(messages, known=contents)
+        rows = self._rows if reads_rows_of(self._embedder) else None
+        extracted = extract(messages, contents) if extract else by_rules(messages, known=contents, rows=rows)
         found = extracted.candidates
         if user_facts_only:
             found = tuple(c for c in found if c.about == "user" and LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT)

@@ -40,6 +40,11 @@ class Nearness:
         self._rows: LRUCache[str, Matrix] = LRUCache(TEXTS_KEPT)
         self._waiting: OrderedDict[str, None] = OrderedDict()
 
+    @property
+    def embedder(self) -> str:
+        """Return the name of the model that makes the rows, "" without one."""
+        return self._embedder.identity.model if self._embedder else ""
+
     def of(self, question: str, texts: Sequence[str], *, at_once: int = 0) -> list[float]:
         """Return the centred cosine of the question with each text, 0 for those not embedded yet.
 

