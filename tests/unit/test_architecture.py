@@ -73,7 +73,7 @@ BUDGETS: dict[str, int] = {
     "recall": 3910,
     "identity": 3065,
     "upkeep": 2937,
-    "ingest": 3026,
+    "ingest": 2783,
     "care": 2251,
     "context": 2120,
     "evaluation": 1520,
