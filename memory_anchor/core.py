@@ -27,11 +27,10 @@ from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.care.merging import Merges
 from memory_anchor.care.purge import finish_purge
-from memory_anchor.context.assembly import AssembledContext, PromptAssembler
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
 from memory_anchor.durability import Durability, SyncedLock
-from memory_anchor.errors import BadInput, Refused, Unavailable, WrongEmbedder
+from memory_anchor.errors import Refused, Unavailable, WrongEmbedder
 from memory_anchor.files import remove_durably, write_whole
 from memory_anchor.foreground import RequestGate
 from memory_anchor.freshness import FreshnessChecker
@@ -94,10 +93,6 @@ NEIGHBOURS = 8
 RECONCILE_PAGE = 500
 """Versions read at once that a start holds against the end of the audit trail."""
 JOBS_OFF = "jobs-off"
-PROMPT_FIELDS = frozenset(
-    {"messages", "tools", "context_window_tokens", "reserved_output_tokens", "task", "strict_tools", "variant"}
-)
-DEFAULT_WINDOW = 200_000
 EMBED_BATCH = 16
 EMBED_RETRY_S = 30.0
 PRELOADED = "memory"
@@ -527,27 +522,6 @@ class Core:
             record=partial(self.reports.record, owner=owner_of(anchor.actor.scope)),
         )
         return ContextBuilder(sources, anchor.room.settings.budget, circuit=self._circuit, monotonic=time.monotonic)
-
-    def assemble(self, anchor: MemoryAnchor, prompt: object) -> AssembledContext:
-        """Return a whole prompt made to fit its window, with its context and what it cost.
-
-        prompt: {messages, tools?, context_window_tokens, reserved_output_tokens?, task?, strict_tools?}.
-        Raises BadInput.
-        """
-        if not isinstance(prompt, Mapping):
-            raise BadInput(f"a prompt is a {type(prompt).__name__}; allowed is an object with messages and tools")
-        unknown = sorted(set(prompt) - PROMPT_FIELDS)
-        if unknown:
-            raise BadInput(f"a prompt has {unknown[0]!r}; allowed are {', '.join(sorted(PROMPT_FIELDS))}")
-        return PromptAssembler(self._context_builder(anchor)).assemble(
-            prompt.get("messages"),
-            prompt.get("tools"),
-            context_window_tokens=prompt.get("context_window_tokens", DEFAULT_WINDOW),
-            reserved_output_tokens=prompt.get("reserved_output_tokens", 0),
-            task=prompt.get("task"),
-            strict_tools=prompt.get("strict_tools", False),
-            variant=str(prompt.get("variant", "default")),
-        )
 
     def stats(self, reader: Scope | None = None) -> dict[str, Any]:
         """Return counts by layer, type, strength and age of what `reader` may read (None: of all).

@@ -331,6 +331,7 @@ def _plain(value: Any) -> Any:
 def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
     """Return the one sentence about what is wrong: what, the value, what is allowed. No text of more than a glance."""
     name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).lstrip(".")
+    name = name or what
     value, limits = error["input"], error.get("ctx", {})
     match error["type"]:
         case "missing":
@@ -360,7 +361,7 @@ def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
             return f"{name} is {_short(value)}; allowed are true and false"
         case kind if kind == UNTAKEN:
             return f"{name} {limits['what']}"
-    schema = schema_of(model)["properties"].get(str(error["loc"][0]), {})
+    schema = schema_of(model)["properties"].get(str(error["loc"][0]), {}) if error["loc"] else {}
     kind = "a whole number" if schema.get("type") == "integer" else "a number"
     if "minimum" in schema:
         return f"{name} is {_short(value)}; allowed is {kind} from {schema['minimum']:g} to {schema['maximum']:g}"

@@ -8,17 +8,16 @@ content (names, reasons, tags, files) comes out of here `safety.cleaned` as well
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from memory_anchor.errors import BadInput
 from memory_anchor.language.safety import Redacted, cleaned, only_secrets
-from memory_anchor.model import LAYER_ALIASES, TYPE_ALIASES, Citation, Layer, Locator, MemoryType, Tag
+from memory_anchor.model import LAYER_ALIASES, TYPE_ALIASES, Citation, Layer, Locator, MemoryType
 
 CONTENT_MAX = 8_000
 KEY_MAX = 200
@@ -102,19 +101,6 @@ def stored(what: str, value: object, *, most: int) -> str:
     return cleaned(text(what, value, most=most, required=False)).text
 
 
-def content(value: object, what: str = "content") -> str:
-    """Return a memory's text, kept as given but for white space at both ends."""
-    return text(what, value, most=CONTENT_MAX)
-
-
-def number(what: str, value: object, *, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise BadInput(f"{what} is {_short(value)}; allowed is a number from {least:g} to {most:g}")
-    if not least <= value <= most:
-        raise BadInput(f"{what} is {value:g}; allowed is a number from {least:g} to {most:g}")
-    return float(value)
-
-
 def integer(what: str, value: object, *, least: int, most: int) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -161,37 +147,6 @@ def strings(what: str, value: object, *, most: int, each: int) -> tuple[str, ...
     return found
 
 
-def all_stored(what: str, value: object, *, most: int, each: int) -> tuple[str, ...]:
-    """Return a list of texts as they may be stored; one of which nothing is left goes."""
-    found = (cleaned(one).text for one in strings(what, value, most=most, each=each))
-    return tuple(dict.fromkeys(one for one in found if one))
-
-
-def tags(value: object) -> tuple[Tag, ...]:
-    """Return tags, as they may be stored, from names or {name, weight} mappings."""
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        value = [value]
-    if not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping)):
-        raise BadInput(f"tags is {_short(value)}; allowed is a list of at most {TAGS_MAX} texts")
-    found: dict[str, Tag] = {}
-    for n, one in enumerate(value):
-        if isinstance(one, Tag):
-            one = {"name": one.name, "weight": one.weight}
-        if isinstance(one, Mapping):
-            name = cleaned(text(f"tags[{n}].name", one.get("name"), most=TAG_MAX)).text
-            weight = number(f"tags[{n}].weight", one.get("weight", 1.0), least=0, most=10)
-            found[name] = Tag(name, weight)
-        else:
-            name = cleaned(text(f"tags[{n}]", one, most=TAG_MAX)).text
-            found.setdefault(name, Tag(name))
-    found.pop("", None)
-    if len(found) > TAGS_MAX:
-        raise BadInput(f"tags has {len(found)} entries; allowed are at most {TAGS_MAX}")
-    return tuple(found.values())
-
-
 def instant(what: str, value: object, *, zone: str, now: datetime) -> datetime:
     """Return an aware UTC instant from ISO 8601 text; without a zone it is local to the caller.
 
@@ -213,22 +168,6 @@ def instant(what: str, value: object, *, zone: str, now: datetime) -> datetime:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=ZoneInfo(zone))
     return moment.astimezone(UTC)
-
-
-def end_instant(what: str, value: object, *, zone: str, now: datetime) -> datetime:
-    """Return the exclusive end of a range: a bare date counts to the end of that day, an instant is included."""
-    moment = instant(what, value, zone=zone, now=now)
-    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d{2}-\d{2}", value.strip()):
-        local = moment.astimezone(ZoneInfo(zone)) + timedelta(days=1)
-        return local.astimezone(UTC)
-    return moment + timedelta(microseconds=1)
-
-
-def ttl_days(value: object) -> int | None:
-    """Return days to live, None for ever (omitted or 0)."""
-    if value is None:
-        return None
-    return integer("ttl_days", value, least=0, most=TTL_DAYS_MAX) or None
 
 
 def json_value(what: str, value: object, *, most_bytes: int) -> str:
@@ -273,10 +212,6 @@ def files(named: Iterable[str], *, observed_at: datetime) -> tuple[Citation, ...
             raise BadInput(f"files has {one!r}; allowed is `path` or `path:10-20` with 1 <= start <= end")
         cited.append(Citation("file", path, locator=Locator(start, end), observed_at=observed_at))
     return tuple(cited)
-
-
-def limit(value: object, *, most: int) -> int:
-    return integer("limit", value, least=1, most=most)
 
 
 def _short(value: object) -> str:

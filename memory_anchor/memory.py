@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from memory_anchor import requests as asks
+from memory_anchor.context.assembly import AssembledContext, PromptAssembler
 from memory_anchor.context.context import BuiltContext, ContextBuilder
 from memory_anchor.context.context_reports import RecordedReport
 from memory_anchor.conversations import Conversations
@@ -257,6 +258,18 @@ class MemoryAnchor:
     def build_context(self, asked: asks.BuildContext) -> BuiltContext:
         """Return what an agent should know for a task, within a budget, with what it cost."""
         return self._context(self).build(asked.task, asked.budget_tokens)
+
+    @use_case(asks.AssemblePrompt)
+    def assemble(self, asked: asks.AssemblePrompt) -> AssembledContext:
+        """Return a whole prompt made to fit its window, with its context and what it cost. Raises BadInput."""
+        return PromptAssembler(self._context(self)).assemble(
+            asked.messages,
+            asked.tools,
+            context_window_tokens=asked.context_window_tokens,
+            reserved_output_tokens=asked.reserved_output_tokens,
+            task=asked.task,
+            strict_tools=asked.strict_tools,
+        )
 
     @use_case(asks.RememberConversation)
     def remember_conversation(self, asked: asks.RememberConversation) -> tuple[list[Remembered], list[str]]:

@@ -56,6 +56,7 @@ OPERATIONS_LIMIT_MAX = 20
 LIST_LIMIT_MAX = 1_000
 TASK_MAX = 8_000
 BUDGET_MAX = 200_000
+WINDOW_TOKENS, WINDOW_MAX = 200_000, 100_000_000
 L1_TTL_S, L1_TTL_S_MAX = 3_600, 86_400
 VERSION_MAX = 1_000_000
 PURGED_MAX = 100
@@ -404,6 +405,25 @@ class ReadReport(BaseRequest):
     """Show what an earlier context cost and why."""
 
     id: Name = arg("", "A report's id; without one, the reports that are kept.")
+
+
+class AssemblePrompt(BaseRequest):
+    """Complete a whole prompt with what memory knows for its task, within the model's window."""
+
+    messages: Messages = arg((), "{role, content, ...} in order, as the model's API takes them.")
+    tools: Messages = arg(None, "As the model's API takes them.")
+    context_window_tokens: Annotated[Whole, Field(ge=1, le=WINDOW_MAX)] = arg(WINDOW_TOKENS)
+    reserved_output_tokens: Annotated[Whole, Field(ge=0, le=WINDOW_MAX)] = arg(0)
+    task: Annotated[str, Text(TASK_MAX, 0)] = arg("", "What memory is asked for; left out, what the user said last.")
+    strict_tools: Flag = arg(False, "Make the tools' argument schemas strict.")
+
+
+class PromptOverHttp(AssemblePrompt):
+    """A prompt of one account, which the credential must be bound to."""
+
+    account_id: Identifier = arg()
+    user_id: Name = arg("")
+    conversation_id: Name = arg("")
 
 
 class ReindexStore(BaseRequest):

@@ -26,7 +26,7 @@ from memory_anchor.front.table import ROWS, Row
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.requests import CreateBackup
+from memory_anchor.requests import AssemblePrompt, CreateBackup
 from memory_anchor.runtime.wire import Preamble
 
 Json = dict[str, Any]
@@ -162,7 +162,10 @@ def context_reports(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def assemble(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
-    built = core.assemble(anchor, given.get("prompt"))
+    prompt = given.get("prompt")
+    if not isinstance(prompt, Mapping):
+        raise BadInput(f"a prompt is a {type(prompt).__name__}; allowed is an object with messages and tools")
+    built = anchor.assemble(AssemblePrompt.read(prompt, "a prompt"))
     return {
         "messages": built.messages,
         "tools": built.tools,

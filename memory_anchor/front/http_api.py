@@ -19,16 +19,18 @@ from fastapi.responses import JSONResponse
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import RequestBodyLimitMiddleware
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
 from memory_anchor import shapes
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, Unavailable, report
+from memory_anchor.fields import sentence
 from memory_anchor.front import http_limits
 from memory_anchor.front.callers import actor_from
 from memory_anchor.front.http_access import SECRET_PREFIX, Guard, error_body, is_loopback
 from memory_anchor.front.mcp_server import build_server, project_for
+from memory_anchor.requests import PromptOverHttp
 from memory_anchor.runtime import limits
 from memory_anchor.runtime.wire import PREAMBLE, VERSION, WIRE, Preamble
 
@@ -45,26 +47,6 @@ BACKLOG = 32
 """Also how many connections are accepted before the first of them can be closed again."""
 STOP_WAIT_S = 5
 MESSAGES_PATH = "/messages/"
-
-
-class ContextRequest(BaseModel):
-    """A prompt to be completed with what memory knows. Values are checked by the use case."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    account_id: str = Field(min_length=1, max_length=200)
-    user_id: str = Field("", max_length=200)
-    conversation_id: str = Field("", max_length=200)
-    messages: list[dict[str, Any]] = Field(default_factory=list)
-    tools: list[dict[str, Any]] | None = None
-    context_window_tokens: int | None = None
-    reserved_output_tokens: int = 0
-    task: str | None = None
-    strict_tools: bool = False
-
-
-WHO = ("account_id", "user_id", "conversation_id")
-"""The fields of a request that are not of the prompt."""
 
 
 class ContextAnswer(BaseModel):
@@ -146,7 +128,7 @@ def _add_routes(app: FastAPI, core: Core) -> None:
     @app.post("/v1/context")
     def context(
         request: Request,
-        asked: ContextRequest,
+        asked: PromptOverHttp,
         x_km_variant: Annotated[str | None, Header()] = None,
     ) -> ContextAnswer:
         """Return the prompt with what memory knows for its task, within the model's window."""
@@ -164,9 +146,8 @@ def _add_routes(app: FastAPI, core: Core) -> None:
             read_only=core.settings.read_only,
         )
         anchor = core.anchor(actor)
-        prompt = asked.model_dump(exclude=set(WHO), exclude_unset=True)
         with core.foreground:
-            made = core.assemble(anchor, prompt)
+            made = anchor.assemble(asked)
         return ContextAnswer(
             messages=[dict(one) for one in made.messages],
             tools=[dict(one) for one in made.tools],
@@ -209,8 +190,9 @@ def _sentence(errors: Sequence[Any]) -> str:
     if first["type"] == "missing":
         return f"{where} is missing; see /openapi.json for what is required"
     if first["type"] == "extra_forbidden":
-        return f"{where} is unknown; allowed are {', '.join(ContextRequest.model_fields)}"
-    return f"{where} cannot be taken: {first['msg'][:1].lower()}{first['msg'][1:200]}"
+        return f"{where} is unknown; allowed are {', '.join(PromptOverHttp.model_fields)}"
+    own: Any = {**first, "loc": tuple(part for part in first["loc"] if part != "body")}
+    return sentence(own, PromptOverHttp, "the body")
 
 
 def say(line: str) -> None:

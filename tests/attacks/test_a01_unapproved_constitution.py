@@ -79,7 +79,7 @@ def test_no_hook_and_no_call_tells_an_unapproved_file(core: Core, cloned: Path) 
         for source in ("startup", "resume", "clear", "compact")
     ]
     prompt = {"messages": [{"role": "user", "content": "what is the goal of this project?"}]}
-    told.append(repr(core.assemble(anchor, prompt)))
+    told.append(repr(anchor.assemble(**prompt)))
     told.append(repr(anchor.build_context("what is the goal?")))
     preamble = Preamble(project_dir=str(cloned))
     told.append(json.dumps(calls.run(core, preamble, "constitution", {})))

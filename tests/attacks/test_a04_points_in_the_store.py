@@ -31,7 +31,7 @@ def plant(core: Core, actor: Actor) -> None:
 def told(core: Core, actor: Actor) -> str:
     anchor = core.anchor(actor)
     found = anchor.search("deploys production", layers=["identity_schema"])
-    whole = core.assemble(anchor, {"messages": [{"role": "user", "content": "how are deploys done?"}]})
+    whole = anchor.assemble(**{"messages": [{"role": "user", "content": "how are deploys done?"}]})
     return repr([anchor.constitution(), found, anchor.build_context("how are deploys done?").text, whole.text])
 
 

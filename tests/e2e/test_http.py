@@ -23,6 +23,7 @@ from memory_anchor.errors import Refused, Unavailable
 from memory_anchor.front import http_api
 from memory_anchor.front.http_access import is_loopback
 from memory_anchor.front.http_api import build_http
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
@@ -233,7 +234,7 @@ def test_a_prompt_comes_back_with_what_memory_knows_and_what_it_costs(served: Se
     [
         ({"messages": []}, LOCAL, 400, "account_id is missing"),
         ({"account_id": "acme", "messages": []}, LOCAL, 403, "not the account"),
-        ({"account_id": "local", "colour": 1}, LOCAL, 400, "colour is unknown; allowed are account_id"),
+        ({"account_id": "local", "colour": 1}, LOCAL, 400, "colour is unknown; allowed are messages"),
         ({"account_id": "local", "messages": "hi"}, LOCAL, 400, "messages"),
         ({"account_id": "local", "messages": [{"role": "user", "content": "x"}], "context_window_tokens": 0}, LOCAL,
          400, "context_window_tokens is 0"),
@@ -290,7 +291,7 @@ def test_a_bug_answers_500_and_quotes_nothing(
     def broken(anchor: Any, prompt: Any) -> Any:
         raise KeyError("my diary")
 
-    monkeypatch.setattr(held, "assemble", broken)
+    monkeypatch.setattr(MemoryAnchor, "assemble", broken)
     answer = served.ask("POST", "/v1/context", headers=LOCAL, json={"account_id": "local", "messages": []})
     assert (answer.status_code, answer.json()["code"]) == (500, "failure")
     assert "diary" not in answer.text

@@ -89,11 +89,11 @@ BUDGETS: dict[str, int] = {
     "hooks": 320,
     "rights": 320,
     "ports": 310,
-    "inputs": 300,
+    "inputs": 220,
     "files": 300,
     "app": 230,
-    "memory": 408,
-    "requests": 474,
+    "memory": 421,
+    "requests": 494,
     "fields": 460,
     "freshness": 210,
     "durability": 190,
@@ -238,6 +238,33 @@ def test_a_module_opens_with_its_design_note(path: Path) -> None:
         assert text.strip() == ""
     else:
         assert ast.get_docstring(ast.parse(text)), f"{path} has no design note"
+
+
+VIEWS = {"front", "memory", "requests", "fields", "errors", "shapes", "model", "language", "settings", "runtime"}
+"""What a front end may import: the door, what is asked of it, what it may raise, and how its answers are shown."""
+BESIDE_THE_DOOR = {
+    *("front/backend.py", "front/engine.py", "front/calls.py", "front/reindexing.py"),  # hold the process itself
+    *("front/doctor.py", "front/doctor_machine.py"),  # look at what cannot be opened
+    *("front/clients/install.py", "front/clients/hooks.py", "front/clients/places.py"),  # files of other programs
+    *(f"front/cli/{name}.py" for name in ("setup", "keep", "constitution", "link", "session", "passphrase", "claim")),
+    *(f"front/cli/{name}.py" for name in ("evaluate", "care", "output", "memories")),
+}
+"""Front ends that work on files or processes where no door is open yet; none may join them unseen."""
+SMALL_THINGS = {"inputs", "hashing", "terminal"}
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "front").rglob("*.py")), ids=lambda path: path.name)
+def test_a_front_end_imports_only_the_door_requests_errors_and_views(path: Path) -> None:
+    """Rule door: rules and machinery stay behind `MemoryAnchor`."""
+    place = path.relative_to(PACKAGE).as_posix()
+    if place not in BESIDE_THE_DOOR:
+        rooms = {room_of(module) for module in imports(path) if module.startswith("memory_anchor.")}
+        assert rooms <= VIEWS | SMALL_THINGS, f"{place} imports {sorted(rooms - VIEWS - SMALL_THINGS)}"
+
+
+def test_every_front_end_beside_the_door_is_there() -> None:
+    """Rule door: the list gets shorter, never stale."""
+    assert {place for place in BESIDE_THE_DOOR if not (PACKAGE / place).exists()} == set()
 
 
 def test_the_bridge_needs_the_standard_library_alone() -> None:
