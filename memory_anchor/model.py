@@ -544,10 +544,11 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class OperationPassage:
-    """One match in L4: a passage of a file under `.ai/operations/`."""
+    """One match in L4: a passage of a file under `.ai/operations/`. relevance: as of a `RetrievedSnippet`."""
 
     name: str
     path: str
     title: str
     text: str
     score: float
+    relevance: float = 1.0

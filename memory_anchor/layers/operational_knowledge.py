@@ -56,6 +56,8 @@ questions both ways (at 0.55 for none of 60); 0 and 1 of 30 questions about othe
 right passage taken out, 9 and 7 of 30 got one of the 29 others. Within a language at 0.55: found 24 and 25 of 30, and
 no wrong answer at all; words find the rest there.
 """
+LEAST_MEANT = 0.5
+"""Relevance that a passage has at least which answers by its meaning at these bars, measured apart from the judge."""
 ABOUT_AS_GOOD = 0.8
 """Share of the nearest passage's cosine from which another answers by meaning beside it."""
 MEANT_CHARS = (200, 100)
@@ -73,6 +75,14 @@ class TextEmbedder(Protocol):
     """Return the centred cosine of a question with each text, 0 for one that is not embedded; some are, at once."""
 
     def __call__(self, question: str, texts: Sequence[str], *, at_once: int = 0) -> Sequence[float]: ...
+
+
+class PassageJudge(Protocol):
+    """Return how relevant each passage is to a task, 0 to 1, by its cosine (NaN: not embedded) and covered share."""
+
+    def __call__(
+        self, task: str, cosines: Sequence[float], shares: Sequence[float], texts: Sequence[str]
+    ) -> Sequence[float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +125,13 @@ class OperationalKnowledge:
         """By path below the project."""
         self._problems: tuple[str, ...] = ()
 
-    def find(self, task: str, *, limit: int, waits: bool = False) -> list[OperationPassage]:
+    def find(
+        self, task: str, *, limit: int, waits: bool = False, judge: PassageJudge | None = None
+    ) -> list[OperationPassage]:
         """Return the passages that say how to do `task`, best first, at most one a heading; empty when none fits.
 
-        waits: whether a few passages may be embedded before this returns; otherwise all are embedded behind.
+        waits: whether a few passages may be embedded before this returns; otherwise all are embedded behind. judge:
+        says how relevant each passage is; with it those that words or meaning alone would leave out are returned too.
         """
         passages = self._current()
         asked = Counter(terms(task))
@@ -130,17 +143,24 @@ class OperationalKnowledge:
         covered = [sum(rarity[t] for t in asked if t in p.bag or t in p.named) / mass for p in passages]
         near = self._near(task, passages, at_once=AT_ONCE if waits and max(covered) < COVERED else 0)
         means_it = _answering(task, near)
+        cosines = [near.get(p.meant, 0.0) or math.nan for p in passages]
+        judged = judge(task, cosines, covered, [p.meant for p in passages]) if judge else [1.0] * len(passages)
         scored = []
-        for passage, share in zip(passages, covered, strict=True):
-            if share < FLOOR and passage.meant not in means_it:
+        for passage, share, chance in zip(passages, covered, judged, strict=True):
+            if share < FLOOR and passage.meant not in means_it and judge is None:
                 continue
+            if passage.meant in means_it:
+                chance = max(chance, LEAST_MEANT)
             words = sum(
                 rarity[t] * (passage.bag[t] / (passage.bag[t] + 1.2) + NAME_WEIGHT * (t in passage.named))
                 for t in asked
             )
-            scored.append((words / mass + max(0.0, near.get(passage.meant, 0.0)), passage))
-        scored.sort(key=lambda pair: (-pair[0], pair[1].path, pair[1].title))
-        return [OperationPassage(p.name, p.path, p.title, p.text, round(score, 4)) for score, p in scored[:limit]]
+            scored.append((words / mass + max(0.0, near.get(passage.meant, 0.0)), passage, chance))
+        scored.sort(key=lambda found: (-found[2], -found[0], found[1].path, found[1].title))
+        return [
+            OperationPassage(p.name, p.path, p.title, p.text, round(score, 4), chance)
+            for score, p, chance in scored[:limit]
+        ]
 
     def _near(self, task: str, passages: Sequence[_Passage], *, at_once: int) -> dict[str, float]:
         """Return the cosine of the task with each text that stands for a passage."""

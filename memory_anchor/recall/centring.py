@@ -39,6 +39,15 @@ def script_of(text: str) -> int:
     return int(is_chinese(text))
 
 
+def as_said(row: Matrix, script: int, identity: EmbedderIdentity) -> Matrix:
+    """Return the raw row of a query that says something rather than asks, moved towards what questions look like.
+
+    Statements asked as queries share a direction of their own; a part of it is taken off (docs/retrieval.md).
+    """
+    shift = _shipped().get(f"{stable_hash(identity.model)[:16]}.{SCRIPTS[script]}.said")
+    return row if shift is None or shift.shape != row.shape else row - shift
+
+
 class Centring:
     """Running sums per script over one store; every method takes and returns (n, dimensions) float32."""
 

