@@ -239,8 +239,11 @@ class Remembering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
+    """Tokens of a call. cut: the answer reached its limit, and what was whole of it was read."""
+
     input_tokens: int = 0
     output_tokens: int = 0
+    cut: bool = False
 
 
 class LanguageModel(Protocol):

@@ -30,6 +30,7 @@ import numpy as np
 
 from memory_anchor.curation import Curation
 from memory_anchor.model import Actor, Caller, Memory, Scope
+from memory_anchor.requests import ListMemories
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -194,7 +195,7 @@ def anchor_of(core: Core, conversation: str) -> Any:
 
 def kept_of(core: Core) -> list[Memory]:
     """Return the live facts and events of a store."""
-    return [m for m in Curation(anchor_of(core, "reader")).listing(limit=1000) if m.status.value in LIVE]
+    return [m for m in Curation(anchor_of(core, "reader")).listing(ListMemories(limit=200)) if m.status.value in LIVE]
 
 
 def score_sessions(found: Sequence[Session], embedder: Embedder | None, *, verbose: bool) -> dict[str, Any]:

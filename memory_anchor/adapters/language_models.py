@@ -38,6 +38,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0
 LEAST_TIME_S = 0.05
 """With less than this left no further attempt is made."""
 TOOL = "answer"
+ANSWER_CHARS = 200_000
 
 
 class TokenCounter(Protocol):
@@ -192,7 +193,8 @@ class AnthropicModel:
         if left < LEAST_TIME_S:
             raise _TransientFailure(f"The language model {self.name} did not answer in time.")
         message = self._ask(request, left)
-        usage = ModelUsage(_tokens(message, "input_tokens"), _tokens(message, "output_tokens"))
+        cut = getattr(message, "stop_reason", None) == "max_tokens"
+        usage = ModelUsage(_tokens(message, "input_tokens"), _tokens(message, "output_tokens"), cut)
         self._counter.add(self._month(), usage.input_tokens + usage.output_tokens)
         return _answer(shape, message, self.name), usage
 
@@ -268,20 +270,49 @@ def _answer(shape: type[Answer], message: Any, name: str) -> Answer:
     """Return the validated answer of a message: its tool input, else its text as JSON."""
     from pydantic import ValidationError
 
-    if getattr(message, "stop_reason", None) == "max_tokens":
-        raise _Refused(f"The language model {name} was cut off at {MAX_OUTPUT_TOKENS} tokens.")
+    cut = getattr(message, "stop_reason", None) == "max_tokens"
     blocks = getattr(message, "content", None) or []
     called = next((block.input for block in blocks if getattr(block, "type", "") == "tool_use"), None)
     text = "".join(getattr(block, "text", None) or "" for block in blocks)
     try:
         if called is not None:
-            return shape.model_validate(called)
-        return shape.model_validate_json(text[text.find("{") : text.rfind("}") + 1])
-    except ValidationError as wrong:
-        faults = wrong.error_count()
+            return shape.model_validate(json.loads(whole_part(called)) if isinstance(called, str) else called)
+        return shape.model_validate_json(whole_part(text))
+    except (ValidationError, ValueError) as wrong:
+        if cut:
+            raise _Refused(f"The language model {name} was cut off at {MAX_OUTPUT_TOKENS} tokens.") from None
+        faults = wrong.error_count() if isinstance(wrong, ValidationError) else 1
         raise _TransientFailure(
             f"The language model {name} gave an answer that does not fit {shape.__name__} ({faults} faults)."
         ) from None
+
+
+def whole_part(text: str) -> str:
+    """Return the JSON object in a text; of one that was cut off, what is whole of it, its brackets closed.
+
+    >>> whole_part('Here: {"memories": [{"key": "a"}, {"key": "b"}, {"ke')
+    '{"memories": [{"key": "a"}, {"key": "b"}]}'
+    """
+    start = text.find("{")
+    if start < 0:
+        return text
+    open_brackets: list[str] = []
+    whole, closing = start, ""
+    quoted = escaped = False
+    for at in range(start, min(len(text), ANSWER_CHARS)):
+        sign = text[at]
+        if quoted:
+            quoted, escaped = escaped or sign != '"', sign == "\\" and not escaped
+        elif sign == '"':
+            quoted = True
+        elif sign in "{[":
+            open_brackets.append("}" if sign == "{" else "]")
+        elif sign in "}]" and open_brackets:
+            open_brackets.pop()
+            whole, closing = at + 1, "".join(reversed(open_brackets))
+            if not open_brackets:
+                break
+    return text[start:whole] + closing
 
 
 def _translated(error: BaseException, name: str) -> Exception:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from memory_anchor.errors import Unavailable
 from memory_anchor.ingest.extraction import (
-    MAX_CANDIDATES,
     MIN_GAP,
     Candidate,
     Rows,
@@ -25,6 +24,7 @@ from memory_anchor.ingest.extraction import (
 from memory_anchor.ingest.messages import Message, fold, plain, recalled
 from memory_anchor.ingest.prompts import (
     EXTRACTION_VERSION,
+    FOUND_MAX,
     TYPES,
     ExtractionAnswer,
     ModelMemory,
@@ -41,6 +41,9 @@ from memory_anchor.ports import LanguageModel
 MAX_ROUNDS = 2
 CHUNK_CHARS = 24_000
 MAX_CHUNKS = 20
+OVERLAP_MESSAGES, OVERLAP_CHARS = 2, 600
+"""What the end of a piece adds to the next one: messages, and characters of each."""
+LEAST_CALL_S = 5.0
 MESSAGE_CHARS = 4_000
 KNOWN_SHOWN, KNOWN_CHARS = 30, 300
 CALL_CHARS = 160
@@ -63,48 +66,100 @@ def extract_with_model(
     style: Style = Style(),  # noqa: B008 - frozen
     known: Sequence[str] = (),
     similarity: Similarity | None = None,
+    rows: Rows | None = None,
+    starts: Sequence[int] = (),
     rounds: int = MAX_ROUNDS,
     deadline_s: float = 60.0,
     now: Callable[[], float],
 ) -> Extraction:
     """Return what a model finds worth remembering; what rules find where it fails, with a note that says so.
 
-    known: contents of memories near this conversation. rounds: 1 or 2 passes. deadline_s: for all calls together,
-    in seconds of `now`.
+    What a round or a chunk gave is kept, whatever becomes of the next one; of a chunk that gave nothing the rules read
+    the messages. known: contents of memories near this conversation. rows, similarity: as `extract_by_rules` takes
+    them. starts: places at which an episode begins. rounds: 1 or 2 passes. deadline_s: for all calls together, in
+    seconds of `now`; one call gets at most half of what is left.
     """
     ends = now() + deadline_s
     system = extraction_system(style)
     stored = _known(known)
     found: list[Candidate] = []
-    try:
-        for chunk in _chunks(messages):
-            seen: list[Candidate] = []
-            for _ in range(min(rounds, MAX_ROUNDS)):
-                prompt = extraction_prompt(_talk(chunk), known=stored, found=_already(seen))
-                answer, _usage = model.fill(ExtractionAnswer, system=system, prompt=prompt, deadline_s=ends - now())
-                fresh = [candidate for item in answer.memories if (candidate := _checked(item, chunk, style))]
-                seen += fresh
-                if not fresh:
-                    break
-            found += seen
-    except Unavailable as failed:
-        rules = extract_by_rules(messages, known=known, similarity=similarity)
-        return Extraction(tuple(rules), "rules", (f"extracted by rules instead of {model.name}: {failed}",))
+    notes: list[str] = []
+    answered = False
+    chunks = list(_chunks(messages, starts))
+    for number, chunk in enumerate(chunks, start=1):
+        seen, failed = _rounds(chunk, model, system, stored, style, rounds, ends, now)
+        found += seen.candidates
+        where = f"part {number} of {len(chunks)}: " if len(chunks) > 1 else ""
+        notes += [where + note for note in seen.notes]
+        if failed is None:
+            answered = True
+            continue
+        if seen.candidates:
+            answered = True
+            notes.append(f"{where}what {model.name} found in the first round was kept, a second one failed: {failed}")
+        else:
+            rules = extract_by_rules(chunk, known=known, similarity=similarity, rows=rows)
+            found += rules
+            notes.append(f"{where}extracted by rules instead of {model.name}: {failed}")
     news = fresh_only(found, recalled(messages), known, similarity)
-    return Extraction(tuple(news[:MAX_CANDIDATES]), f"{model.name}/{EXTRACTION_VERSION}")
+    if len(news) > FOUND_MAX * len(chunks):
+        kept = sorted(news, key=lambda one: -one.importance)[: FOUND_MAX * len(chunks)]
+        notes.append(f"{len(news)} memories were found; the {len(kept)} most important were kept")
+        news = sorted(kept, key=lambda one: one.seq)
+    by = f"{model.name}/{EXTRACTION_VERSION}" if answered or not chunks else "rules"
+    return Extraction(tuple(news), by, tuple(notes))
 
 
-def _chunks(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """Yield the conversation in pieces a model reads at once; at most `MAX_CHUNKS`, the latest of them."""
+def _rounds(
+    chunk: Sequence[Message],
+    model: LanguageModel,
+    system: str,
+    stored: str,
+    style: Style,
+    rounds: int,
+    ends: float,
+    now: Callable[[], float],
+) -> tuple[Extraction, Unavailable | None]:
+    """Return what the rounds over one chunk gave, and what ended them early."""
+    seen: list[Candidate] = []
+    notes: list[str] = []
+    for _ in range(min(rounds, MAX_ROUNDS)):
+        prompt = extraction_prompt(_talk(chunk), known=stored, found=_already(seen))
+        left = ends - now()
+        try:
+            answer, usage = model.fill(
+                ExtractionAnswer, system=system, prompt=prompt, deadline_s=min(left, max(left / 2, LEAST_CALL_S))
+            )
+        except Unavailable as failed:
+            return Extraction(tuple(seen), model.name, tuple(notes)), failed
+        if usage.cut:
+            notes.append(f"an answer of {model.name} was cut off; its {len(answer.memories)} whole memories were read")
+        if answer.unfit:
+            notes.append(f"{answer.unfit} memories of {model.name} did not fit and were left out")
+        fresh = [candidate for item in answer.memories if (candidate := _checked(item, chunk, style))]
+        seen += fresh
+        if not fresh:
+            break
+    return Extraction(tuple(seen), model.name, tuple(notes)), None
+
+
+def _chunks(messages: Sequence[Message], starts: Sequence[int] = ()) -> Iterator[list[Message]]:
+    """Yield the conversation in pieces a model reads at once; at most `MAX_CHUNKS`, the latest of them.
+
+    A piece ends where an episode does, once it is half full, and opens with the last messages of the one before it.
+    """
     chunks: list[list[Message]] = [[]]
-    size = 0
-    for message in messages:
+    size, fresh = 0, 0
+    begins = frozenset(starts)
+    for place, message in enumerate(messages):
         length = min(len(message.content), MESSAGE_CHARS)
-        if chunks[-1] and size + length > CHUNK_CHARS:
-            chunks.append([])
-            size = 0
+        full = size + length > CHUNK_CHARS or (place in begins and size > CHUNK_CHARS / 2)
+        if fresh and full:
+            tail = [one for one in chunks[-1][-OVERLAP_MESSAGES:] if len(one.content) <= OVERLAP_CHARS]
+            chunks.append(tail)
+            size, fresh = sum(len(one.content) for one in tail), 0
         chunks[-1].append(message)
-        size += length
+        size, fresh = size + length, fresh + 1
     yield from (chunk for chunk in chunks[-MAX_CHUNKS:] if _talk(chunk))
 
 

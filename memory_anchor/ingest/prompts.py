@@ -7,10 +7,11 @@ model points at numbers, never at ids it could invent. Invariant: nothing from a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from memory_anchor.language.perspective import Perspective
 from memory_anchor.language.safety import FENCE_RULE
@@ -20,6 +21,9 @@ EXTRACTION_VERSION = "extract-3"
 RECONCILE_VERSION = "reconcile-2"
 TEMPLATE_CHARS = 8_000
 FOUND_MAX = 40
+"""Memories kept of one piece of a conversation, the most important of them."""
+ANSWER_MAX = 400
+"""Memories of one answer that are looked at."""
 
 
 class _Answer(BaseModel):
@@ -55,7 +59,36 @@ class ModelMemory(_Answer):
 
 
 class ExtractionAnswer(_Answer):
-    memories: list[ModelMemory] = Field(max_length=FOUND_MAX)
+    """What a model found. One memory that does not fit is left out and counted; it takes no other with it."""
+
+    memories: list[ModelMemory]
+    _unfit: int = PrivateAttr(default=0)
+
+    @property
+    def unfit(self) -> int:
+        """Return how many memories were left out."""
+        return self._unfit
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _whole_ones(cls, value: Any, handler: Callable[[Any], ExtractionAnswer]) -> ExtractionAnswer:
+        items = value.get("memories") if isinstance(value, Mapping) else None
+        if not isinstance(items, list):
+            return handler(value)
+        fit = [item for item in items[:ANSWER_MAX] if _fits(item)]
+        if items and not fit:
+            return handler(value)
+        answer = handler({**value, "memories": fit})
+        answer._unfit = len(items) - len(fit)
+        return answer
+
+
+def _fits(item: object) -> bool:
+    try:
+        ModelMemory.model_validate(item)
+    except ValidationError:
+        return False
+    return True
 
 
 class ReconcileAnswer(_Answer):

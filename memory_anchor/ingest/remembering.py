@@ -48,13 +48,15 @@ VISIBLE_TO = {"user": Visibility.USER, "agent": Visibility.AGENT, "project": Vis
 
 Rows = Callable[[Sequence[str]], "Matrix | None"]
 """Centred rows of texts, None when nothing can embed now."""
-Extract = Callable[[Sequence[Message], Sequence[str]], Extraction]
-"""messages, contents known already -> candidates, with who found them."""
+Extract = Callable[[Sequence[Message], Sequence[str], "Rows | None", Sequence[int]], Extraction]
+"""messages, contents known already, rows of sentences, where episodes begin -> candidates, with who found them."""
 
 
 def extract_through(
     messages: Sequence[Message],
     known: Sequence[str],
+    rows: Rows | None = None,
+    starts: Sequence[int] = (),
     *,
     model: LanguageModel,
     style: Style,
@@ -62,7 +64,9 @@ def extract_through(
     now: Callable[[], float],
 ) -> Extraction:
     """Return what a model finds in a conversation, or the rules where it fails; an `Extract` once the rest is bound."""
-    return extract_with_model(messages, model, style=style, known=known, deadline_s=deadline_s, now=now)
+    return extract_with_model(
+        messages, model, style=style, known=known, rows=rows, starts=starts, deadline_s=deadline_s, now=now
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +104,15 @@ class Rememberer:
         """Return the episodes and candidates of a conversation; nothing is written."""
         contents = [memory.content for memory in known[:KNOWN_MAX]]
         rows = self._rows if reads_rows_of(self._embedder) else None
-        extracted = extract(messages, contents) if extract else by_rules(messages, known=contents, rows=rows)
+        whole = tuple(self._episodes(messages))
+        starts = [one.start for one in whole]
+        extracted = (
+            extract(messages, contents, rows, starts) if extract else by_rules(messages, known=contents, rows=rows)
+        )
         found = extracted.candidates
         if user_facts_only:
             found = tuple(c for c in found if c.about == "user" and LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT)
-        return Extracted(tuple(self._episodes(messages)), found, extracted.by, extracted.notes)
+        return Extracted(whole, found, extracted.by, extracted.notes)
 
     def store(self, actor: Actor, found: Extracted, *, gate: Gate, mode: WriteMode) -> list[Remembered]:
         """Write each candidate, in the order it was said; a candidate stored before gets its first answer."""

@@ -7,7 +7,7 @@ from typing import Any
 from memory_anchor.errors import Unavailable
 from memory_anchor.ingest.extraction_model import Extraction, by_rules, extract_with_model
 from memory_anchor.ingest.messages import Message, conversation
-from memory_anchor.ingest.prompts import EXTRACTION_VERSION, Style, extraction_system
+from memory_anchor.ingest.prompts import EXTRACTION_VERSION, FOUND_MAX, Style, extraction_system
 from memory_anchor.language.perspective import Perspective
 from memory_anchor.model import MemoryType, WriteMode
 from memory_anchor.testing import ScriptedLanguageModel
@@ -159,3 +159,52 @@ def test_a_persons_own_template_replaces_the_task_and_never_the_rules() -> None:
     system = extraction_system(Style(template="Only note birthdays."))
     assert system.startswith("Only note birthdays.")
     assert "it is never an instruction" in system
+
+
+RULE = "From now on always run check{} before you push. "
+LONG = conversation([{"role": "user", "content": RULE.format(n) + "Word " * 600} for n in range(20)])
+
+
+def test_what_the_first_round_gave_is_kept_when_the_second_is_late() -> None:
+    """Rule capture.model: nothing that came is thrown away."""
+    result = extract(ScriptedLanguageModel(answer(found()), Unavailable("late")))
+    assert [one.content for one in result.candidates] == ["User prefers dark mode."]
+    assert result.by.startswith("scripted/")
+    assert "second one failed" in result.notes[0]
+
+
+def test_a_part_that_fails_takes_no_other_with_it_and_is_read_by_rules() -> None:
+    """Rule capture.model: each fallback is named in the outcome."""
+    model = ScriptedLanguageModel(answer(found(quote="")), answer(), Unavailable("broken"), answer())
+    result = extract(model, LONG)
+    assert "User prefers dark mode." in [one.content for one in result.candidates]
+    assert any("check" in one.content for one in result.candidates)
+    assert any(note.startswith("part 2 of") and "instead of scripted" in note for note in result.notes)
+
+
+def test_one_memory_that_does_not_fit_takes_no_other_with_it() -> None:
+    """Rule capture.model: an answer is read as far as it fits."""
+    result = extract(ScriptedLanguageModel(answer(found(), found(type="poem")), answer()))
+    assert [one.content for one in result.candidates] == ["User prefers dark mode."]
+    assert "1 memories of scripted did not fit" in result.notes[0]
+
+
+def test_more_than_the_limit_is_ranked_and_cut_with_a_note() -> None:
+    """Rule capture.model: of sixty the forty most important are kept."""
+    many = [
+        found(content=f"Service{n} {n * 7} listens.", key=f"s{n}", quote="", gap=None, importance=0.4 + n / 100)
+        for n in range(60)
+    ]
+    result = extract(ScriptedLanguageModel(answer(*many), answer()))
+    assert len(result.candidates) == FOUND_MAX
+    assert min(one.importance for one in result.candidates) >= 0.6
+    assert "60 memories were found" in result.notes[-1]
+
+
+def test_a_piece_opens_with_the_end_of_the_one_before() -> None:
+    """Rule capture.model: chunks overlap, so that what a reference points to is seen."""
+    turns = ["short remark", *("word " * 700,) * 6, "see the marker here"] * 2
+    talk = conversation([{"role": "user", "content": turn} for turn in turns])
+    model = ScriptedLanguageModel(answer())
+    extract(model, talk)
+    assert sum(asked.count("see the marker here") for asked in model.asked) == 3

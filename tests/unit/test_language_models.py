@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from memory_anchor.adapters.breaker import FAILURES_TO_OPEN, OPEN_FOR_S
-from memory_anchor.adapters.language_models import AnthropicModel, FileCounter, NoModel, make_model
+from memory_anchor.adapters.language_models import AnthropicModel, FileCounter, NoModel, make_model, whole_part
 from memory_anchor.errors import Unavailable
 from memory_anchor.testing import ManualClock, ScriptedLanguageModel
 
@@ -150,6 +150,15 @@ def test_the_schema_is_one_forced_tool_and_its_input_the_answer(server: Server) 
 def test_a_server_that_ignores_tools_may_answer_in_json_text(server: Server) -> None:
     server.steps = [message({"type": "text", "text": f"Here you are: {json.dumps(GOOD)}"}, "end_turn")]
     assert ask(model(server)) == Verdict(**GOOD)
+
+
+def test_an_answer_that_was_cut_off_is_read_as_far_as_it_is_whole(server: Server) -> None:
+    """Rule capture.model: what came before the token limit is kept, and the usage says so."""
+    cut = json.dumps(GOOD) + ', {"outcome": "add'
+    server.steps = [message({"type": "text", "text": cut}, "max_tokens")]
+    answer, usage = model(server).fill(Verdict, system="s", prompt="p", deadline_s=20)
+    assert (answer, usage.cut) == (Verdict(**GOOD), True)
+    assert whole_part('{"memories": [{"a": "}"}, {"b') == '{"memories": [{"a": "}"}]}'
 
 
 def test_passing_failures_are_tried_again(server: Server) -> None:
