@@ -24,6 +24,8 @@ UNANSWERABLE = "no answer"
 DATA = Path(__file__).parent / "data"
 LEARNED_AT = time(9, 0, tzinfo=UTC)
 SERIES_STEP = timedelta(days=3)
+TOLD = (3, 10)
+"""How often each series is told, in a store each."""
 
 
 @dataclass(frozen=True, slots=True)

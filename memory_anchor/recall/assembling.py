@@ -29,6 +29,8 @@ FOLD_COSINE = 0.95
 """Centred cosine from which two memories may be one snippet; one text said twice has 1."""
 FOLD_OVERLAP = 0.95
 """Share of common terms they must have as well: a changed number or a negation is another memory."""
+SAME_THING = 0.6
+"""Centred cosine from which two memories say nearly the same."""
 _WORD = re.compile(r"\w+|[?%$€£¥°<>=+\-*/#]+")
 _ARTICLES = frozenset({"a", "an", "the", "its"})
 _IMPORTANCE, _USE, _PINNED, _CHECKED = 0.4, 0.25, 0.2, 0.15
@@ -64,6 +66,22 @@ def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST
         checked -= 0.5
     told = _IMPORTANCE * 2 * (memory.importance - 0.5) + _USE * used + _PINNED * float(memory.pinned)
     return told + _CHECKED * checked - _FADED * (1 - strength / GREATEST)
+
+
+def newer_first(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float], margin: float) -> list[Ranked]:
+    """Return the list with the newer of two neighbours that say nearly the same first, where it is about as good.
+
+    alike: as of `folded`. margin: how much lower its score may be; 0 leaves the order. Neither passes what is stronger.
+    """
+    order = list(ranked)
+    for place in range(len(order) - 1, 0, -1):
+        above, below = order[place - 1], order[place]
+        nearness = max(alike.get((above.place, below.place), 0.0), alike.get((below.place, above.place), 0.0))
+        is_newer = below.memory.happened_at > above.memory.happened_at
+        is_as_good = above.score - below.score < margin and (above.relevance >= STRONG) == (below.relevance >= STRONG)
+        if is_newer and is_as_good and nearness >= SAME_THING:
+            order[place - 1], order[place] = below, above
+    return order
 
 
 def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> list[Ranked]:

@@ -30,7 +30,7 @@ from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall import candidates, ranking, scoring
-from memory_anchor.recall.assembling import Ranked, folded, prior, snippet
+from memory_anchor.recall.assembling import Ranked, folded, newer_first, prior, snippet
 from memory_anchor.recall.centring import as_said, script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.index import Index
@@ -402,6 +402,8 @@ class Searcher(Index):
             (ranked[first].place, ranked[second].place): float(cosines[first, second])
             for first, second in zip(*np.nonzero(np.triu(cosines > 0, 1)), strict=True)
         }
+        if question.end is None:
+            ranked = newer_first(ranked, alike, self._weights.newer)
         return folded(ranked, alike)
 
     def _with_disputed(self, asked: Inquiry, ranked: list[Ranked]) -> list[Ranked]:

@@ -9,6 +9,7 @@ from searching import ACTOR, Bench
 
 from memory_anchor.evaluation import questions
 from memory_anchor.language.recency import end_asked
+from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.recall.request import SearchRequest
 
 
@@ -69,3 +70,18 @@ def test_what_was_just_written_is_found_by_any_words() -> None:
     found = bench.ask("newest credentials", limit=20, weak=20)
 
     assert {one.id for one in told} <= set(found)
+
+
+@pytest.mark.parametrize(("margin", "first"), [(0.03, "new"), (0.0, "old")])
+def test_of_two_that_answer_alike_the_newer_comes_first(margin: float, first: str) -> None:
+    """Rule search.recency: a mild preference, by the setting retrieval.weights.newer."""
+    bench = Bench(cache_ttl_s=0, weights=RankingWeights(newer=margin), fold_duplicates=True)
+    now = bench.clock.now()
+    ids = {
+        bench.event("the gateway timeout is set to 30 seconds by ops", when=now - timedelta(days=9)).id: "old",
+        bench.event("the gateway timeout is set to 40 seconds by ops", when=now - timedelta(days=1)).id: "new",
+    }
+    for number in range(9):
+        bench.event(f"lunch note {number} about the garden", when=now)
+
+    assert ids[bench.ask("what did ops set the gateway timeout to")[0]] == first

@@ -68,9 +68,10 @@ def evaluate(
     everything = not (locomo or longmemeval or golden or bundled)
     reports: list[dict[str, Any]] = []
     if bundled or everything:
-        from memory_anchor.evaluation.questions import bundled as bundled_case
+        from memory_anchor.evaluation import questions
 
-        reports += _each_variant("bundled", lambda: [bundled_case()], variant)
+        reports += _each_variant("bundled", lambda: [questions.bundled()], variant)
+        reports += _each_variant("newest", lambda: [questions.repeated(times) for times in questions.TOLD], variant)
     reports += _files(locomo, longmemeval, stores, variant)
     if golden or (everything and not variant):
         reports += _golden_variants(variant) if variant else _golden(asked_for=golden)
