@@ -70,7 +70,7 @@ BUDGETS: dict[str, int] = {
     "adapters": 6003,
     "language": 5172,
     "runtime": 3779,
-    "recall": 3955,
+    "recall": 3977,
     "identity": 3065,
     "upkeep": 2937,
     "ingest": 2879,
