@@ -110,7 +110,7 @@ class EmbedderSettings(_Group):
 
 
 class ModelSettings(_Group):
-    kind: Literal["none", "anthropic"] = "none"
+    kind: Literal["none", "anthropic", "openai"] = "none"
     model: str = ""
     base_url: str = ""
     api_key: SecretStr = SecretStr("")

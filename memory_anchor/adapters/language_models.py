@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from memory_anchor.adapters.breaker import Breaker
-from memory_anchor.errors import Unavailable
+from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.files import write_whole
 from memory_anchor.ports import Clock, LanguageModel, ModelUsage
 
@@ -97,7 +97,7 @@ class NoModel:
 
     def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
         del shape, system, prompt, deadline_s  # there is nobody to ask
-        raise Unavailable("No language model is set up; llm.kind may be anthropic.")
+        raise Unavailable("No language model is set up; llm.kind may be anthropic or openai.")
 
 
 class AnthropicModel:
@@ -106,6 +106,8 @@ class AnthropicModel:
     base_url: another server that speaks it, such as a local one; it may need no key. monthly_token_budget: 0 means no
     model at all is ever asked; input and output count alike. now, sleep: seconds, replaced in tests.
     """
+
+    home = ANTHROPIC_URL
 
     def __init__(
         self,
@@ -122,7 +124,7 @@ class AnthropicModel:
         self.name = model or DEFAULT_MODEL
         self._clock = clock
         self._key = api_key
-        self._url = base_url or ANTHROPIC_URL
+        self._url = base_url or self.home
         self._budget = monthly_token_budget
         self._counter = counter or ForgetfulCounter()
         self._now = now
@@ -136,7 +138,7 @@ class AnthropicModel:
 
         Raises Unavailable: no key, no permission, no budget, circuit open, too late, or an answer that does not fit.
         """
-        if not self._key and self._url == ANTHROPIC_URL:
+        if not self._key and self._url == self.home:
             raise Unavailable("llm.api_key is not set, so the language model cannot be asked.")
         self._breaker.check()
         self._check_budget()
@@ -151,7 +153,7 @@ class AnthropicModel:
         }
         try:
             answer = self._with_retries(shape, request, ends)
-        except _Refused as refused:
+        except Declined as refused:
             self._breaker.record(ok=True)  # the server is well; asking again would not help
             raise Unavailable(str(refused)) from refused.__cause__
         except Unavailable:
@@ -179,19 +181,19 @@ class AnthropicModel:
         attempts = Retrying(
             stop=stop_any(stop_after_attempt(MAX_ATTEMPTS), OutOfTime()),
             wait=wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S),
-            retry=retry_if_exception_type(_TransientFailure),
+            retry=retry_if_exception_type(TransientFailure),
             sleep=self._sleep,
             reraise=True,
         )
         try:
             return attempts(self._once, shape, request, ends)
-        except _TransientFailure as failed:
+        except TransientFailure as failed:
             raise Unavailable(str(failed)) from failed.__cause__
 
     def _once(self, shape: type[Answer], request: Mapping[str, Any], ends: float) -> tuple[Answer, ModelUsage]:
         left = ends - self._now()
         if left < LEAST_TIME_S:
-            raise _TransientFailure(f"The language model {self.name} did not answer in time.")
+            raise TransientFailure(f"The language model {self.name} did not answer in time.")
         message = self._ask(request, left)
         cut = getattr(message, "stop_reason", None) == "max_tokens"
         usage = ModelUsage(_tokens(message, "input_tokens"), _tokens(message, "output_tokens"), cut)
@@ -215,7 +217,7 @@ class AnthropicModel:
         worker.join(left)
         if worker.is_alive():
             self._forget(client)
-            raise _TransientFailure(f"The language model {self.name} did not answer in time.")
+            raise TransientFailure(f"The language model {self.name} did not answer in time.")
         if failed:
             raise _translated(failed[0], self.name)
         return done[0]
@@ -247,11 +249,11 @@ class AnthropicModel:
             )
 
 
-class _TransientFailure(Exception):
+class TransientFailure(Exception):
     """A failure that another attempt may not meet."""
 
 
-class _Refused(Exception):
+class Declined(Exception):
     """A failure that another attempt would meet again."""
 
 
@@ -280,9 +282,9 @@ def _answer(shape: type[Answer], message: Any, name: str) -> Answer:
         return shape.model_validate_json(whole_part(text))
     except (ValidationError, ValueError) as wrong:
         if cut:
-            raise _Refused(f"The language model {name} was cut off at {MAX_OUTPUT_TOKENS} tokens.") from None
+            raise Declined(f"The language model {name} was cut off at {MAX_OUTPUT_TOKENS} tokens.") from None
         faults = wrong.error_count() if isinstance(wrong, ValidationError) else 1
-        raise _TransientFailure(
+        raise TransientFailure(
             f"The language model {name} gave an answer that does not fit {shape.__name__} ({faults} faults)."
         ) from None
 
@@ -320,24 +322,26 @@ def _translated(error: BaseException, name: str) -> Exception:
     import anthropic
 
     match error:
+        case TransientFailure() | Declined():
+            return error
         case anthropic.APITimeoutError():
-            found: Exception = _TransientFailure(f"The language model {name} did not answer in time.")
+            found: Exception = TransientFailure(f"The language model {name} did not answer in time.")
         case anthropic.APIConnectionError():
-            found = _TransientFailure(f"The server of the language model {name} cannot be reached.")
+            found = TransientFailure(f"The server of the language model {name} cannot be reached.")
         case anthropic.AuthenticationError() | anthropic.PermissionDeniedError():
-            found = _Refused(
+            found = Declined(
                 f"The key for the language model {name} was refused ({error.status_code}); check llm.api_key."
             )
         case anthropic.RateLimitError() | anthropic.InternalServerError():
-            found = _TransientFailure(
+            found = TransientFailure(
                 f"The server of the language model {name} is overloaded or broken ({error.status_code})."
             )
         case anthropic.NotFoundError():
-            found = _Refused(f"The server knows no language model {name} (404); check llm.model and llm.base_url.")
+            found = Declined(f"The server knows no language model {name} (404); check llm.model and llm.base_url.")
         case anthropic.APIStatusError():
-            found = _Refused(f"The server of the language model {name} refused the request ({error.status_code}).")
+            found = Declined(f"The server of the language model {name} refused the request ({error.status_code}).")
         case _:
-            found = _TransientFailure(f"The server of the language model {name} gave something that is no message.")
+            found = TransientFailure(f"The server of the language model {name} gave something that is no message.")
     found.__cause__ = None
     return found
 
@@ -352,10 +356,17 @@ def make_model(
     monthly_token_budget: int = 2_000_000,
     counter: TokenCounter | None = None,
 ) -> LanguageModel:
-    """Return the language model that settings name: `none` or `anthropic`."""
+    """Return the language model that settings name: `none`, `anthropic` or `openai`. Raises BadInput: no name."""
     if kind == "none":
         return NoModel()
-    return AnthropicModel(
+    made: type[AnthropicModel] = AnthropicModel
+    if kind == "openai":
+        from memory_anchor.adapters.openai_model import OpenAIModel
+
+        if not model:
+            raise BadInput("llm.kind is openai and llm.model is empty; set llm.model to a name the server knows.")
+        made = OpenAIModel
+    return made(
         model,
         clock=clock,
         api_key=api_key,

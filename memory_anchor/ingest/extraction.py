@@ -246,7 +246,7 @@ _TO_AGENT = bounded(
 _REDACTED = re.compile(r"\[redacted:\w+\]")
 _ASKED_TO_KEEP = bounded(
     r"\A(?:please |also |oh,? |and )*(?:remember|note|keep in mind|don['’]t forget|for the record)"
-    r"(?: that| this)?(?![a-z])[:,]?\s*"
+    r"(?: that| this)?(?! to)(?![a-z])[:,]?\s*"
     r"|\A(?:请|帮我|麻烦)?(?:记住|记下来?|记一下|备忘)[:：,，]?\s*",
     re.I,
 )

@@ -67,7 +67,7 @@ BUDGETS: dict[str, int] = {
     "moving": 181,
     "maintenance": 259,
     "front": 6510,
-    "adapters": 6003,
+    "adapters": 6124,
     "language": 5172,
     "runtime": 3779,
     "recall": 3977,

@@ -16,7 +16,8 @@ from pydantic import BaseModel, Field
 
 from memory_anchor.adapters.breaker import FAILURES_TO_OPEN, OPEN_FOR_S
 from memory_anchor.adapters.language_models import AnthropicModel, FileCounter, NoModel, make_model, whole_part
-from memory_anchor.errors import Unavailable
+from memory_anchor.adapters.openai_model import OpenAIModel
+from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.testing import ManualClock, ScriptedLanguageModel
 
 SECRET_TEXT = "my very private question"
@@ -238,6 +239,72 @@ def test_without_a_key_only_another_server_is_asked(server: Server, monkeypatch:
     server.steps = [called(GOOD)]
     ask(model(server, api_key=""))
     assert server.requests[0]["key"] == "Bearer none"
+
+
+def completion(message: dict[str, Any], finish: str = "stop") -> dict[str, Any]:
+    usage = {"prompt_tokens": 100, "completion_tokens": 5}
+    return {"choices": [{"message": {"role": "assistant", **message}, "finish_reason": finish}], "usage": usage}
+
+
+def tool_call(arguments: str) -> dict[str, Any]:
+    return {"content": None, "tool_calls": [{"type": "function", "function": {"name": "a", "arguments": arguments}}]}
+
+
+def compatible(server: Server, **options: Any) -> OpenAIModel:
+    passing = Time()
+    defaults = {"api_key": "k-test", "base_url": f"{server.url}/v1", "now": passing.now, "sleep": passing.sleep}
+    return OpenAIModel("local-7b", clock=ManualClock(), **{**defaults, **options})
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        completion(tool_call(json.dumps(GOOD)), "tool_calls"),
+        completion({"content": f"Here you are: {json.dumps(GOOD)}"}),
+        completion(tool_call(json.dumps(GOOD) + ', {"outcome": "ad'), "length"),
+    ],
+)
+def test_any_server_that_speaks_chat_completions_may_answer(server: Server, step: dict[str, Any]) -> None:
+    """Rule capture.model: kind openai is any compatible endpoint, also one that ignores tools or is cut off."""
+    server.steps = [503, step]
+    answer, usage = compatible(server).fill(Verdict, system="be brief", prompt="x", deadline_s=20)
+
+    assert answer == Verdict(**GOOD)
+    assert (usage.input_tokens, usage.output_tokens) == (100, 5)
+    assert usage.cut == (step["choices"][0]["finish_reason"] == "length")
+    sent = server.requests[-1]
+    assert (sent["path"], sent["key"], sent["model"]) == ("/v1/chat/completions", "Bearer k-test", "local-7b")
+    assert sent["tools"][0]["function"]["parameters"]["required"] == ["outcome", "score"]
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (401, "check llm.api_key"),
+        (404, "check llm.model"),
+        (302, "refused the request"),
+        ({"no": "choices"}, "no message"),
+        (b"nonsense", "no message"),
+        (completion({"content": "no JSON here"}), "does not fit"),
+        (500, "overloaded or broken"),
+    ],
+)
+def test_a_compatible_server_that_fails_is_one_sentence(server: Server, step: Any, words: str) -> None:
+    """Rule capture.model: whatever the server does, Unavailable, without key or text."""
+    server.steps = [step]
+    assert words in refusal(compatible(server))
+
+
+@pytest.mark.parametrize("step", ["slow", "drip"])
+def test_a_compatible_server_that_is_too_late_is_left_behind(server: Server, step: str) -> None:
+    server.steps = [step]
+    assert "in time" in refusal(compatible(server, now=time.monotonic, sleep=lambda _: None), deadline_s=0.3)
+
+
+def test_openai_needs_the_name_of_a_model() -> None:
+    with pytest.raises(BadInput, match=r"llm\.model"):
+        make_model("openai", clock=ManualClock())
+    assert make_model("openai", clock=ManualClock(), model="m").name == "m"
 
 
 def test_no_model_says_so() -> None:
