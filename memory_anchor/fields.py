@@ -48,7 +48,6 @@ from memory_anchor.inputs import (
     YEARS,
     json_value,
 )
-from memory_anchor.language.safety import cleaned
 from memory_anchor.model import (
     LAYER_ALIASES,
     TYPE_ALIASES,
@@ -92,6 +91,8 @@ def _without_nul(text: str) -> str:
 
 
 def _as_stored(text: str) -> str:
+    from memory_anchor.language.safety import cleaned  # a command's options need none of its rules
+
     return cleaned(text).text
 
 
@@ -121,7 +122,7 @@ def _tag(value: Any) -> Tag:
         raise _untaken(f"is {_short(name)}; allowed is text of 1 to {TAG_MAX} characters")
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= WEIGHT_MAX:
         raise _untaken(f"has the weight {_short(weight)}; allowed is a number from 0 to {WEIGHT_MAX}")
-    return Tag(cleaned(_without_nul(name.strip())).text, float(weight))
+    return Tag(_as_stored(_without_nul(name.strip())), float(weight))
 
 
 def _tags(tags: tuple[Tag, ...]) -> tuple[Tag, ...]:
@@ -384,24 +385,25 @@ def _short(value: Any) -> str:
 @cache
 def schema_of(model: type[BaseModel]) -> Schema:
     """Return the JSON Schema of a request: closed, without titles and null unions; bounds and defaults stand in it."""
-    plain: Schema = _without_titles(model.model_json_schema())
+    plain: Schema = without_titles(model.model_json_schema())
     return plain
 
 
-def _without_titles(schema: Any) -> Any:
+def without_titles(schema: Any, *, defaults: bool = True) -> Any:
+    """Return a JSON Schema without titles and null unions, and (asked for) without defaults."""
     if isinstance(schema, list):
-        return [_without_titles(one) for one in schema]
+        return [without_titles(one, defaults=defaults) for one in schema]
     if not isinstance(schema, dict):
         return schema
     options = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     if len(options) == 1:
         schema = {**options[0], **{name: inner for name, inner in schema.items() if name != "anyOf"}}
     return {
-        WORDS.get(name, name): {key: _without_titles(inner) for key, inner in value.items()}
+        WORDS.get(name, name): {key: without_titles(inner, defaults=defaults) for key, inner in value.items()}
         if name == "properties"
-        else _without_titles(value)
+        else without_titles(value, defaults=defaults)
         for name, value in schema.items()
-        if name != "title" and (name != "default" or value is not None)
+        if name != "title" and (name != "default" or (defaults and value is not None))
     }
 
 

@@ -12,12 +12,14 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo
 
 from memory_anchor.errors import BadInput
-from memory_anchor.language.safety import Redacted, cleaned, only_secrets
 from memory_anchor.model import LAYER_ALIASES, TYPE_ALIASES, Citation, Layer, Locator, MemoryType
+
+if TYPE_CHECKING:
+    from memory_anchor.language.safety import Redacted
 
 CONTENT_MAX = 8_000
 KEY_MAX = 200
@@ -78,6 +80,8 @@ def project_id(value: object) -> str:
 
 def public(what: str, text: str) -> Redacted:
     """Return checked text as it may be stored, and the kinds redacted. Raises BadInput: all of it is private."""
+    from memory_anchor.language.safety import cleaned
+
     safe = cleaned(text)
     if not safe.text:
         raise BadInput(f"{what} is empty once its private part is left out; allowed is text outside <private>")
@@ -86,6 +90,8 @@ def public(what: str, text: str) -> Redacted:
 
 def telling(what: str, text: str) -> Redacted:
     """Return checked text as it may be stored. Raises BadInput: nothing besides placeholders is left."""
+    from memory_anchor.language.safety import only_secrets
+
     safe = public(what, text)
     if only_secrets(safe.text):
         raise BadInput(f"{what} {only_kinds(safe.kinds)}; nothing was stored")
@@ -98,6 +104,8 @@ def only_kinds(kinds: Iterable[str]) -> str:
 
 def stored(what: str, value: object, *, most: int) -> str:
     """Return an optional text as it may be stored, "" when nothing is left of it."""
+    from memory_anchor.language.safety import cleaned
+
     return cleaned(text(what, value, most=most, required=False)).text
 
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memory_anchor import inputs
 from memory_anchor.errors import BadInput
+from memory_anchor.fields import sentence, without_titles
 from memory_anchor.model import LAYER_OF_TYPE, Layer
 
 SUMMARY_MAX = 200
@@ -83,7 +84,7 @@ class Observation(BaseModel):
         try:
             return cls.model_validate(value)
         except ValidationError as error:
-            raise BadInput(_sentence(error)) from None
+            raise BadInput(sentence(error.errors(include_url=False)[0], cls, "the observation")) from None
 
     def asks(self) -> Asked:
         """Return the use case and arguments that store it.
@@ -111,38 +112,8 @@ class Observation(BaseModel):
 
 def observation_schema() -> dict[str, Any]:
     """Return the JSON Schema of an observation file: plain, closed, without titles and null unions."""
-    made = _plain(Observation.model_json_schema())
+    made = without_titles(Observation.model_json_schema(), defaults=False)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Observation", **made}
-
-
-def _plain(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_plain(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    options = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
-    if len(options) == 1:
-        schema = {**options[0], **{name: inner for name, inner in schema.items() if name != "anyOf"}}
-    return {
-        name: {key: _plain(inner) for key, inner in value.items()} if name == "properties" else _plain(value)
-        for name, value in schema.items()
-        if name not in ("title", "default")
-    }
-
-
-def _sentence(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False)[0]
-    name = ".".join(str(part) for part in first["loc"])
-    known = ", ".join(Observation.model_fields)
-    match first["type"]:
-        case "missing":
-            required = ", ".join(name for name, field in Observation.model_fields.items() if field.is_required())
-            return f"the observation lacks {name!r}; required are {required}"
-        case "extra_forbidden":
-            return f"the observation has the unknown field {name!r}; known are {known}"
-        case _:
-            told = first["msg"]
-            return f"the observation's {name} cannot be taken: {told[:1].lower()}{told[1:]}"
 
 
 if __name__ == "__main__":  # python -m memory_anchor.observation > .ai/operations/templates/observation.json

@@ -89,7 +89,7 @@ BUDGETS: dict[str, int] = {
     "hooks": 320,
     "rights": 320,
     "ports": 310,
-    "inputs": 220,
+    "inputs": 228,
     "files": 300,
     "app": 230,
     "memory": 421,

@@ -59,7 +59,7 @@ def left_on_disk(core: Core, project: Path) -> list[tuple[str, bytes]]:
 def planted(spec: ToolSpec) -> dict[str, Any]:
     """Return the tool's arguments, with what must not be stored wherever text may stand."""
     given: dict[str, Any] = {}
-    for name, schema in spec.arguments.items():
+    for name, schema in spec.schema()["properties"].items():
         match schema.get("type"):
             case "string" if name not in IDS | CHOSEN:
                 given[name] = PLANTED
@@ -82,7 +82,7 @@ def test_every_text_of_every_tool_is_cleaned(core: Core, agent: Actor, project: 
     for spec in TOOLS:
         if not spec.writes or spec.name == "resolve_conflict":
             continue
-        given = planted(spec) | {name: known[name] for name in known if name in spec.arguments}
+        given = planted(spec) | {name: known[name] for name in known if name in spec.schema()["properties"]}
         if "request_id" in given:
             given["request_id"] += spec.name
         tool_calls.run(anchor, spec.name, given)

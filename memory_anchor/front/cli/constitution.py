@@ -13,19 +13,19 @@ import getpass
 import json
 import sys
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from memory_anchor.errors import MemoryAnchorError, Refused, report
 from memory_anchor.front.cli.passphrase import tell, wait
-from memory_anchor.identity.approval import REQUIRED_CONFIRMATIONS
-from memory_anchor.identity.identity_schema import IdentitySchema
-from memory_anchor.identity.proposals import answer
 from memory_anchor.model import Constitution, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.terminal import visible, visible_json, visible_lines
 
-Build = Callable[[], IdentitySchema]
+if TYPE_CHECKING:
+    from memory_anchor.identity.identity_schema import IdentitySchema
+
+Build = Callable[[], "IdentitySchema"]
 """Makes the schema from the settings; called once a command, so `--help` costs nothing."""
 
 _OPENED: list[IdentitySchema] = []
@@ -33,6 +33,13 @@ _OPENED: list[IdentitySchema] = []
 AsJson = Annotated[bool, typer.Option("--json", help="Answer with one JSON object on stdout.")]
 As = Annotated[str, typer.Option("--as", help="Your name in the record; by default the approver's.")]
 ProposalId = Annotated[str, typer.Argument(metavar="ID", help="A proposal, as `constitution list` shows it.")]
+
+
+def answer(proposal: Proposal) -> dict[str, Any]:
+    """Return a proposal as it is shown; what L0 is made of is loaded by the first command that needs it."""
+    from memory_anchor.identity import proposals
+
+    return dict(proposals.answer(proposal))
 
 
 def make_app(build: Build, check_writable: Callable[[], None] = lambda: None) -> typer.Typer:
@@ -349,8 +356,9 @@ def _review(schema: IdentitySchema, proposal: Proposal, *, as_json: bool) -> Non
     _head(proposal, as_json=as_json)
     if proposal.status is ProposalStatus.OPEN:
         _say(schema.diff(proposal), error=as_json)
-        number = min(len(proposal.confirmations) + 1, REQUIRED_CONFIRMATIONS)
-        _say(f"This is confirmation {number} of {REQUIRED_CONFIRMATIONS}. 第 {number} 次确认。", error=as_json)
+        required = int(answer(proposal)["required"])
+        number = min(len(proposal.confirmations) + 1, required)
+        _say(f"This is confirmation {number} of {required}. 第 {number} 次确认。", error=as_json)
 
 
 def _show_wish(schema: IdentitySchema, proposal: Proposal, *, as_json: bool) -> None:
@@ -377,7 +385,7 @@ def _outcome(proposal: Proposal, *, as_json: bool) -> None:
 
 def _line(proposal: Proposal) -> str:
     what = f"{proposal.action.value} {proposal.entry_id or ''}".strip()
-    given = f"{len(proposal.confirmations)}/{REQUIRED_CONFIRMATIONS}"
+    given = f"{len(proposal.confirmations)}/{answer(proposal)['required']}"
     return visible(f"{proposal.id}  {proposal.status.value}  {given}  {what}, proposed by {proposal.proposed_by}")
 
 

@@ -20,7 +20,6 @@ from rich.table import Table
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
-from memory_anchor.language.safety import cleaned
 
 if TYPE_CHECKING:
     from memory_anchor.evaluation.questions import Case
@@ -201,6 +200,8 @@ def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: b
 
     folder = runs.folder_of(data_dir())
     if save is not None:
+        from memory_anchor.language.safety import cleaned
+
         checked = golden.checked(cleaned(save).text, expects)
         for memory_id in checked.expects:
             call("show", id=memory_id)  # NotFound says which one this memory does not hold
@@ -211,6 +212,8 @@ def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: b
             wanted = ", ".join(saved.expects) or "nothing at all"
             quiet(f"saved; it must be answered by {wanted}")
         return
+    from memory_anchor.language.safety import cleaned
+
     gone = golden.remove(folder, cleaned(remove or "").text)
     if as_json:
         show_json({"removed": gone, "questions": len(golden.load(folder))})

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -17,11 +17,12 @@ from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.files import make_private, ours
 from memory_anchor.front.cli.link import data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
-from memory_anchor.identity.constitution_text import MAX_BYTES, PLACEHOLDER
-from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.inputs import project_id as checked_project_id
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.runtime import wire
+
+if TYPE_CHECKING:
+    from memory_anchor.identity.identity_schema import IdentitySchema
 
 STARTER = """\
 # What this project is: always preloaded, changed only after three human confirmations.
@@ -60,6 +61,7 @@ def identity() -> IdentitySchema:
     from memory_anchor.adapters.system import Ids, SystemClock
     from memory_anchor.app import settings_of
     from memory_anchor.core import project_settings
+    from memory_anchor.identity.identity_schema import IdentitySchema
 
     clock = SystemClock()
     home = data_dir()
@@ -125,6 +127,8 @@ def _goal_written(schema: IdentitySchema, root: Path, goal: str, *, as_json: boo
 
     goal: asked for on the terminal when "". Raises BadInput: the goal, or there is a text already.
     """
+    from memory_anchor.identity.constitution_text import MAX_BYTES, PLACEHOLDER
+
     said = checked_text("goal", " ".join(goal.split()), most=GOAL_MAX, required=False)
     file = root / "constitution.yaml"
     old = ""
