@@ -163,10 +163,12 @@ CALLS: dict[str, Prepare] = {
     "backup_create": lambda d: {"file": str(d.seat.root / f"{uuid.uuid4().hex}.tar.gz")},
     "jobs_run": lambda d: {"name": "expire_events"} if d.event() else {},
     "jobs_switch": lambda _: {"on": False},
-    "reindex": lambda d: {"vectors": not d.fact()},
     "pause": lambda _: {},
 }
-"""Every call that writes and that an agent may make; a human's is signed for one challenge and never sent again."""
+"""Every call that writes and that an agent may make; a human's is signed for one challenge and never sent again.
+
+`reindex` goes on for a moment and tells how far it is: each call is a step of its own.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -266,11 +268,11 @@ def test_a_kill_after_each_write_of_a_deed_of_many_comes_to_the_same_end(desk: D
 
 
 def summary(desk: Desk) -> tuple[str, dict[str, Any]]:
-    return "PostCompact", {"compact_summary": "We moved the queue to Postgres and fixed the wheel."}
+    return "PostCompact", {"compact_summary": word()}
 
 
 def ended(desk: Desk) -> tuple[str, dict[str, Any]]:
-    desk.tool("set_active_context", key="topic", value="the empty query bug")
+    desk.tool("set_active_context", key="topic", value=word())
     return "SessionEnd", {}
 
 
@@ -295,9 +297,9 @@ def test_a_hook_whose_engine_died_has_one_effect(desk: Desk, hook: Callable[[Des
     note = desk.died()
     desk.start()
     until(lambda: not list((desk.data / "spool").glob("*.json")), "what waited on disk was taken")
-    desk.stop()
 
     after = desk.stored()
-    texts = [text for *_, text in after if text not in {known for *_, known in before}]
+    texts = [one[3] for one in after if one not in before]
     assert len(texts) == len(set(texts)) >= 1
-    assert point != "work" or after == note["stored"]
+    if point == "work" and event != "PreCompact":  # that one is answered first, and learned from behind
+        assert after == note["stored"]

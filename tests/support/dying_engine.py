@@ -22,7 +22,7 @@ COMMAND = [sys.executable, __file__, "engine"]
 
 class Death:
     def __init__(self, data: Path, core: Any) -> None:
-        self.file, self.note, self.core, self.puts = data / DIE, data / DIED, core, 0
+        self.file, self.note, self.core, self.puts, self.armed = data / DIE, data / DIED, core, 0, 0
 
     def at(self, point: str, answer: object = None) -> None:
         if not self.file.exists() or self.file.read_text() != point:
@@ -63,7 +63,8 @@ def mortal(lock: Any) -> Any:
     def dying_put(collection: str, entries: Any) -> None:
         put(collection, entries)
         if death.file.exists() and entries:
-            death.puts += 1
+            armed = death.file.stat().st_mtime_ns
+            death.puts, death.armed = (death.puts if armed == death.armed else 0) + 1, armed
             death.at(f"put:{death.puts}")
 
     def dying_hook(method: Any) -> Any:
