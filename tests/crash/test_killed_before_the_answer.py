@@ -284,8 +284,9 @@ def compacted(desk: Desk) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["work", "put:1"])
-@pytest.mark.parametrize("hook", [summary, ended, compacted])
+@pytest.mark.parametrize(
+    ("hook", "point"), [(summary, "work"), (summary, "put:1"), (ended, "work"), (ended, "put:1"), (compacted, "work")]
+)
 def test_a_hook_whose_engine_died_has_one_effect(desk: Desk, hook: Callable[[Desk], Any], point: str) -> None:
     """Promise 1: a hook that was not answered waits on disk and is taken by the next engine; nothing is there twice."""
     event, payload = hook(desk)
