@@ -29,7 +29,7 @@ from memory_anchor.model import (
     WriteOutcome,
     audiences,
 )
-from memory_anchor.recall.freshness_order import marked
+from memory_anchor.recall.order import marked
 from memory_anchor.requests import (
     AcceptPending,
     EditMemory,

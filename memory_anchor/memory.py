@@ -37,7 +37,7 @@ from memory_anchor.model import (
     WriteOutcome,
 )
 from memory_anchor.moving import Moving
-from memory_anchor.recall.freshness_order import standing
+from memory_anchor.recall.order import standing
 from memory_anchor.recall.relevance import weak_shown
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.routing import asks_how, with_identity, with_operations

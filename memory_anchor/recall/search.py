@@ -46,10 +46,11 @@ from memory_anchor.recall.inquiry import (
 )
 from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
+from memory_anchor.recall.order import DEADLINE_S, ordered, reranked
+from memory_anchor.recall.order import key as order_key
 from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.recall.relevance import STRONG, says
 from memory_anchor.recall.request import SearchRequest, admits, refusal, where_of
-from memory_anchor.recall.reranking import DEADLINE_S, reranked
 from memory_anchor.recall.routing import leans_to
 from memory_anchor.recall.scoring import PreparedQuery, Scored
 from memory_anchor.where import OneOf
@@ -289,7 +290,12 @@ class Searcher(Index):
             )
             if note:
                 asked.notes[note] = True
-        return self._with_disputed(asked, _weak_cut(ranked, asked.request.weak))
+        answer, alone = ordered(
+            ranked, limit=request.limit, weak=request.weak, other_sides=partial(self._other_sides, asked)
+        )
+        for disputed in alone:
+            asked.notes[f"{disputed} is disputed; a higher limit shows the other side too."] = False
+        return answer
 
     def _scored(self, asked: Inquiry, also: Memory | None = None) -> tuple[Scored | None, NDArray[np.int64]]:
         """Return the scores of what is found by meaning or by words, every filter applied, and the rows found.
@@ -344,7 +350,7 @@ class Searcher(Index):
         page = asked.request.limit + SPARE
         while len(order) and len(kept) < asked.request.limit:
             read += self._read(asked, scored, order[:page])
-            kept = self._arranged(sorted(read, key=_strong_first), scored, asked.question)
+            kept = self._arranged(sorted(read, key=order_key), scored, asked.question)
             order, page = order[page:], 2 * page
         return kept
 
@@ -364,7 +370,7 @@ class Searcher(Index):
             told = {**signals[place], "prior": round(bonus, 4), **self._seen_through(request)} if request.detail else {}
             relevance = float(scored.relevance[place])
             ranked.append(Ranked(memory, float(scored.total[place]) + bonus, place, told, relevance=relevance))
-        return sorted(ranked, key=_strong_first)
+        return sorted(ranked, key=order_key)
 
     def _quoted(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
         """Return those that hold every quoted phrase, read page by page until there are some.
@@ -405,27 +411,6 @@ class Searcher(Index):
         if question.end is None:
             ranked = newer_first(ranked, alike, self._weights.newer)
         return folded(ranked, alike)
-
-    def _with_disputed(self, asked: Inquiry, ranked: list[Ranked]) -> list[Ranked]:
-        """Return the first `limit`, the other side of each disputed one right behind it.
-
-        What comes after a pair makes room for it, what comes before never: a side that has no room is named in a note.
-        """
-        limit, known = asked.request.limit, {one.memory.id: one for one in ranked}
-        answer: list[Ranked] = []
-        shown: set[str] = set()
-        for one in ranked:
-            if len(answer) >= limit:
-                break
-            if one.memory.id in shown:
-                continue
-            shown.add(one.memory.id)
-            sides = [one, *self._other_sides(asked, one, known, shown)]
-            shown.update(side.memory.id for side in sides)
-            if len(answer) + len(sides) > limit:
-                asked.notes[f"{one.memory.id} is disputed; a higher limit shows the other side too."] = False
-            answer += sides
-        return answer[:limit]
 
     def _other_sides(
         self, asked: Inquiry, one: Ranked, known: Mapping[str, Ranked], shown: Collection[str]
@@ -526,16 +511,6 @@ class Searcher(Index):
         using = DENSE_LOCAL if DENSE_LOCAL in self._meaning.embedders else DENSE
         with self._lock:
             return mirror.alike(mirror.rows([memory.point_id for memory in memories]), using=using)
-
-
-def _strong_first(one: Ranked) -> tuple[bool, float, str]:
-    return one.relevance < STRONG, -one.score, one.memory.id
-
-
-def _weak_cut(ranked: list[Ranked], most: int) -> list[Ranked]:
-    """Return the strong ones and at most so many weak ones behind them."""
-    weak = [one for one in ranked if one.relevance < STRONG]
-    return [one for one in ranked if one.relevance >= STRONG] + weak[:most]
 
 
 def _quoting(ranked: list[Ranked], query: str, wanted: Sequence[str]) -> list[Ranked]:

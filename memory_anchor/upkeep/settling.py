@@ -15,7 +15,7 @@ from memory_anchor.activation import age_days, confidence_of, to_verify
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
 from memory_anchor.model import Caller, Layer, Memory, Outcome, Status, Tag
 from memory_anchor.recall.cooccurrence import count_tags
-from memory_anchor.recall.freshness_order import MARKS, TO_VERIFY
+from memory_anchor.recall.order import MARKS, TO_VERIFY
 from memory_anchor.rights import HUMAN_AUTHOR, Deed, may, refusal
 from memory_anchor.upkeep.history import parse_version_id, undone_between
 from memory_anchor.upkeep.upkeep import (

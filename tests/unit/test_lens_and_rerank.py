@@ -13,7 +13,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.front import tool_calls
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.recall.reranking import LATE
+from memory_anchor.recall.order import LATE
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
 

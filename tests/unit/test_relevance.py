@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from searching import ACTOR, Bench
 
+from memory_anchor.model import Layer, RetrievedSnippet, SearchAnswer, Status, Tag
+from memory_anchor.recall.order import TO_VERIFY, standing
 from memory_anchor.recall.relevance import STRONG, WEAK_SHOWN, Evidence, asks, judged, weak_shown
 from memory_anchor.recall.request import SearchRequest
 
@@ -78,3 +80,29 @@ def test_strong_ones_come_first_and_carry_no_mark() -> None:
     assert not found[0].weak
     assert [one.weak for one in found] == sorted(one.weak for one in found)
     assert len(found) == 1 + WEAK_SHOWN
+
+
+def test_a_dispute_never_removes_a_better_memory() -> None:
+    """Rule search.order: what comes before a pair keeps its place; a side without room is named in a note."""
+    bench = Bench(cache_ttl_s=0)
+    better = [bench.fact(f"the timeout of the gateway is thirty seconds, rule {number}") for number in range(4)]
+    pair = ("m005", "m006")
+    for own, other in (pair, pair[::-1]):
+        bench.fact(f"a timeout, says {own}", status=Status.DISPUTED, disputes=(other,))
+    request = SearchRequest("timeout of the gateway thirty seconds rule", limit=5, weak=5)
+
+    answer = bench.searcher.search(ACTOR, request)
+
+    ids = [one.id for one in answer.snippets]
+    assert set(ids[:4]) == {one.id for one in better}
+    assert len(ids) == 5
+    assert any("disputed" in note for note in answer.notes)
+
+
+def test_what_no_longer_stands_never_passes_what_is_strong() -> None:
+    """Rule search.order: freshness lowers within the strong and within the weak."""
+    stale = Tag(TO_VERIFY)
+    strong = RetrievedSnippet("a", "a", 0.3, Layer.VERIFIED_FACT, "fact", None, tags=(stale,), relevance=0.9)
+    weak = RetrievedSnippet("b", "b", 0.8, Layer.VERIFIED_FACT, "fact", None, relevance=0.2, weak=True)
+
+    assert [one.id for one in standing(SearchAnswer((strong, weak)), None).snippets] == ["a", "b"]

@@ -10,7 +10,7 @@ import pytest
 from memory_anchor.errors import Unavailable
 from memory_anchor.model import Layer, Memory, MemoryType, Scope
 from memory_anchor.recall.assembling import Ranked
-from memory_anchor.recall.reranking import DEPTH, LATE, reranked
+from memory_anchor.recall.order import DEPTH, LATE, reranked
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.freshness import FreshnessChecker, sealed, worst
 from memory_anchor.model import Citation, Epistemic, Layer, Locator, RetrievedSnippet, SearchAnswer, Tag
-from memory_anchor.recall.freshness_order import marked, standing
+from memory_anchor.recall.order import marked, standing
 
 TEXT = "one\ntwo\nthree\n"
 

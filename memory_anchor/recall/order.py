@@ -1,0 +1,152 @@
+"""The order of an answer, decided here and nowhere else.
+
+What was measured comes in as numbers: the fused score with its priors and recency (`scoring`), how likely each memory
+is right (`relevance`), a reranker's opinion, sources that moved on. `ordered` makes the list: strong before weak, by
+score, both sides of a dispute together, no more than asked for. `standing` orders once more at the door, where cited
+sources are looked at: nothing is hidden, since that the code moved on, or that an idea was tried and failed, is itself
+worth knowing, but what no longer stands comes after what does, and is marked with a tag.
+
+A reranker's scores are scaled over the memories it saw and blended with the fused ones: a cross-encoder alone threw
+away what it cannot see (time, conversation, people), and one published attempt lost 6.9 points that way. What it did
+not see keeps its place behind. Late, missing or failing: the order stays, and the note says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.freshness import FreshnessChecker, worst
+from memory_anchor.model import Epistemic, Freshness, RetrievedSnippet, SearchAnswer, Tag
+from memory_anchor.recall.assembling import Ranked
+from memory_anchor.recall.relevance import STRONG
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Reranker
+
+TO_VERIFY = "to-verify"
+"""Set by a job on a fact whose confidence has faded."""
+REFUTED, HYPOTHESIS = "refuted", "hypothesis"
+TAG_OF_EPISTEMIC: dict[Epistemic, str] = {Epistemic.REFUTED: REFUTED, Epistemic.HYPOTHESIS: HYPOTHESIS}
+"""Verified is what a memory is meant to be, and needs no mark."""
+MARKS = frozenset({TO_VERIFY, *TAG_OF_EPISTEMIC.values()})
+"""Tags that say how a memory stands, not what it is about."""
+STALE_WEIGHT: dict[Freshness, float] = {"stale": 0.6, "gone": 0.6}
+"""What the score of a snippet counts whose source does not say it any more."""
+TAG_WEIGHT = {TO_VERIFY: 0.85}
+NOTES_MAX = 5
+DEPTH = 30
+"""Memories that are reranked; the ranking behind is already good enough to be cut there."""
+DEADLINE_S = 1.5
+SHARE = 0.5
+"""What the reranker's score counts against the fused one."""
+LATE = "The reranker was too late; this is the order without it."
+
+
+def key(one: Ranked) -> tuple[bool, float, str]:
+    """Return what sorts memories: strong ones first, then by score."""
+    return one.relevance < STRONG, -one.score, one.memory.id
+
+
+def ordered(
+    ranked: Sequence[Ranked],
+    *,
+    limit: int,
+    weak: int,
+    other_sides: Callable[[Ranked, Mapping[str, Ranked], Collection[str]], Sequence[Ranked]],
+) -> tuple[list[Ranked], list[str]]:
+    """Return the answer's memories in their order, and the ids of disputed ones whose other side has no room.
+
+    Strong ones come first and at most `weak` others behind, `limit` in all. other_sides: what disputes a memory, given
+    the ranking by id and the ids already shown; it stands right behind. What comes after a pair makes room for it, what
+    comes before never.
+    """
+    doubted = [one for one in ranked if one.relevance < STRONG]
+    ranked = [*(one for one in ranked if one.relevance >= STRONG), *doubted[:weak]]
+    known = {one.memory.id: one for one in ranked}
+    answer: list[Ranked] = []
+    alone: list[str] = []
+    shown: set[str] = set()
+    for one in ranked:
+        if len(answer) >= limit:
+            break
+        if one.memory.id in shown:
+            continue
+        shown.add(one.memory.id)
+        sides = [one, *other_sides(one, known, shown)]
+        shown.update(side.memory.id for side in sides)
+        if len(answer) + len(sides) > limit:
+            alone.append(one.memory.id)
+        answer += sides
+    return answer[:limit], alone
+
+
+def standing(answer: SearchAnswer, checker: FreshnessChecker | None) -> SearchAnswer:
+    """Return the answer with citations checked and what stands less well ranked lower; the order else stays.
+
+    checker: of the caller's project, None when there is none to look at.
+    """
+    snippets: list[RetrievedSnippet] = []
+    warned: list[str] = []
+    lowered = False
+    for snippet in answer.snippets:
+        citations = snippet.citations if checker is None else checker.checked(snippet.citations)
+        names = {tag.name for tag in snippet.tags}
+        weight = STALE_WEIGHT.get(worst(citations) or "fresh", 1.0)
+        for name in names & set(TAG_WEIGHT):
+            weight *= TAG_WEIGHT[name]
+        if REFUTED in names:
+            warned.append(f"{snippet.id} was refuted; it is kept as a warning")
+        lowered |= weight < 1.0
+        snippets.append(replace(snippet, citations=citations, score=round(snippet.score * weight, 4)))
+    if lowered:
+        snippets.sort(key=lambda snippet: (snippet.weak, -snippet.score))
+    return replace(answer, snippets=tuple(snippets), notes=(*answer.notes, *warned[:NOTES_MAX]))
+
+
+def marked(tags: tuple[Tag, ...], epistemic: Epistemic | None) -> tuple[Tag, ...]:
+    """Return tags with the mark of this epistemic status and no other; verified also ends `to-verify`."""
+    gone = {REFUTED, HYPOTHESIS} | ({TO_VERIFY} if epistemic is Epistemic.VERIFIED else set())
+    kept = tuple(tag for tag in tags if tag.name not in gone)
+    return (*kept, Tag(TAG_OF_EPISTEMIC[epistemic])) if epistemic in TAG_OF_EPISTEMIC else kept
+
+
+def reranked(
+    reranker: Reranker, query: str, ranked: Sequence[Ranked], *, deadline_s: float = DEADLINE_S, share: float = SHARE
+) -> tuple[list[Ranked], str]:
+    """Return the list in its new order and a note, "" when all went well.
+
+    share: 0 (no change) to 1 (the reranker's order alone). Scores stay comparable within the list: those of the
+    reranked part keep their range, so that what stands behind stays behind.
+    """
+    head, rest = list(ranked[:DEPTH]), list(ranked[DEPTH:])
+    if len(head) < 2:
+        return [*head, *rest], ""
+    try:
+        scores = reranker.scores(query, [one.memory.content for one in head], deadline_s=deadline_s)
+    except MemoryAnchorError as error:
+        return [*head, *rest], f"Not reranked: {error}"
+    if scores is None:
+        return [*head, *rest], LATE
+    judged, fused = _scaled(scores), _scaled([one.score for one in head])
+    low, high = min(one.score for one in head), max(one.score for one in head)
+    share = min(max(share, 0.0), 1.0)
+    blended = [share * seen + (1 - share) * own for seen, own in zip(judged, fused, strict=True)]
+    moved = [
+        replace(
+            one,
+            score=low + total * (high - low),
+            signals={**one.signals, "reranker": round(seen, 4)} if one.signals else one.signals,
+        )
+        for one, seen, total in zip(head, judged, blended, strict=True)
+    ]
+    order = sorted(range(len(head)), key=lambda place: (-blended[place], place))
+    return [*(moved[place] for place in order), *rest], ""
+
+
+def _scaled(scores: Sequence[float]) -> list[float]:
+    """Return the scores mapped to 0..1; all 0 where they do not differ."""
+    low, high = min(scores), max(scores)
+    return [(score - low) / (high - low) if high > low else 0.0 for score in scores]
