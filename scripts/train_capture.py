@@ -228,7 +228,7 @@ def main() -> None:
         here = [name for name in found if name.startswith("mc")]
         truth, chance = data.kinds(here) != "0", np.concatenate([found[name] for name in here])
         print(what, "dialogues:", report(truth, chance))
-        for limit, precision in (("keep", 0.65), ("join", 0.5), ("sure", 0.8)):
+        for limit, precision in (("keep", 0.85), ("join", 0.5), ("sure", 0.8)):
             limits[limit].append(threshold(truth, chance, precision))
         print(what, f"kinds told right {told:.3f}", limits)
         if what == "form":

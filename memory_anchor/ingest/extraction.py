@@ -361,6 +361,33 @@ def _taken_in(said: Said, body: str) -> str:
     )
 
 
+_NAMED = bounded(
+    r"(?P<what>(?:[a-z]+[ -])?[a-z]+) names?(?![a-z])|names? (?:of|for) (?:all |your |the |our ){0,2}(?P<of>[a-z]+)"
+    r"|naming (?!convention|rule|practice|scheme|guideline|style)(?:all |your |the |our ){0,2}(?P<naming>[a-z]+)"
+    r"|(?P<han>[\u4e00-\u9fff]{1,4}?)名(?![\u4e00-\u9fff]{0,2}单)",
+    re.I,
+)
+_NO_NOUN = re.compile(
+    r"(?:all|your|the|our|their|every|each|any|my|its|these|to|of|for|in|start|end|prefix|suffix|use)[ -]", re.I
+)
+_AFFIX = re.compile(r"['\"`‘’“”「]([^'\"`‘’“”」\s]{1,40})['\"`‘’“”」]")
+
+
+def naming_rule(text: str) -> tuple[str, frozenset[str]] | None:
+    """Return what kind of thing a rule names and by which quoted signs, None for any other text.
+
+    >>> naming_rule("From now on, end all your function argument names with '_x'.")
+    ('function argument', frozenset({'_x'}))
+    """
+    signs = frozenset(_AFFIX.findall(text))
+    match = _NAMED.search(text) if signs else None
+    if match is None:
+        return None
+    what = next(part for part in (match["what"], match["of"], match["naming"], match["han"]) if part)
+    what = _NO_NOUN.sub("", what.lower() + " ").strip()
+    return (what.removesuffix("s"), signs) if what else None
+
+
 # --- what the tool calls show ------------------------------------------------------------------------------------
 
 RIVALS: tuple[tuple[str, ...], ...] = (

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memory_anchor.hashing import stable_hash
-from memory_anchor.ingest.extraction import Candidate
+from memory_anchor.ingest.extraction import Candidate, naming_rule
 from memory_anchor.ingest.extraction_model import Extraction, by_rules, extract_with_model
 from memory_anchor.ingest.messages import Message
 from memory_anchor.ingest.prompts import Style
@@ -31,7 +31,9 @@ from memory_anchor.model import (
     Citation,
     Layer,
     Memory,
+    MemoryType,
     Origin,
+    Outcome,
     Tag,
     Visibility,
     WriteMode,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 EMBEDDED_MAX = 400
 """Messages whose topic is compared; a longer conversation is cut by length alone."""
 KNOWN_MAX = 200
+STANDS = frozenset({Outcome.ADDED, Outcome.SUPERSEDED, Outcome.UPDATED, Outcome.SKIPPED})
 VISIBLE_TO = {"user": Visibility.USER, "agent": Visibility.AGENT, "project": Visibility.PROJECT}
 
 Rows = Callable[[Sequence[str]], "Matrix | None"]
@@ -88,6 +91,8 @@ class Extracted:
     candidates: tuple[Candidate, ...]
     by: str
     notes: tuple[str, ...] = ()
+    known: tuple[Memory, ...] = ()
+    """Live facts of this reader, newest first: what a later rule may end."""
 
 
 class Rememberer:
@@ -112,21 +117,29 @@ class Rememberer:
         found = extracted.candidates
         if user_facts_only:
             found = tuple(c for c in found if c.about == "user" and LAYER_OF_TYPE[c.type] is Layer.VERIFIED_FACT)
-        return Extracted(whole, found, extracted.by, extracted.notes)
+        return Extracted(whole, found, extracted.by, extracted.notes, tuple(known))
 
     def store(self, actor: Actor, found: Extracted, *, gate: Gate, mode: WriteMode) -> list[Remembered]:
         """Write each candidate, in the order it was said; a candidate stored before gets its first answer."""
         model = None if found.by == "rules" else found.by
         done = []
+        rules = _naming_rules(found.known, actor)
         for one in found.candidates:
             number, episode = next(
                 ((n, e) for n, e in enumerate(found.episodes) if e.start <= one.seq < e.end), (0, found.episodes[-1])
             )
-            outcome = self._write(actor, one, gate, mode, model)
+            named = naming_rule(one.content) if one.type is MemoryType.INSTRUCTION else None
+            before = rules.get(named[0]) if named else None
+            ended = before[0] if before and named and before[1] != named[1] and one.confidence >= gate.active else None
+            outcome = self._write(actor, one, gate, mode, model, ended)
+            if named and outcome.id and outcome.outcome in STANDS:
+                rules[named[0]] = (outcome.id, named[1])
             done.append(Remembered(outcome, number, episode.start, episode.end, one.quote))
         return done
 
-    def _write(self, actor: Actor, one: Candidate, gate: Gate, mode: WriteMode, model: str | None) -> WriteOutcome:
+    def _write(
+        self, actor: Actor, one: Candidate, gate: Gate, mode: WriteMode, model: str | None, replaces: str | None = None
+    ) -> WriteOutcome:
         cited = Citation("conversation", actor.scope.conversation or "unnamed", title=one.key or None)
         tags = tuple(Tag(name) for name in one.tags)
         visibility = VISIBLE_TO[one.about]
@@ -170,6 +183,7 @@ class Rememberer:
             sentiment=one.sentiment,
             gap=one.gap,
             redactions=one.redactions,
+            replaces=replaces,
         )
         return self._facts.save(actor, fact, request, gate=gate)
 
@@ -177,6 +191,18 @@ class Rememberer:
         said = [message.content if message.role != "tool" else "" for message in messages]
         rows = self._rows(said) if len(messages) <= EMBEDDED_MAX else None
         return [Episode(0, len(messages), "end")] if rows is None else episodes(messages, rows)
+
+
+def _naming_rules(known: Sequence[Memory], actor: Actor) -> dict[str, tuple[str, frozenset[str]]]:
+    """Return the newest extracted rule of each kind of name in this project, with its signs: the later word ends it."""
+    found: dict[str, tuple[str, frozenset[str]]] = {}
+    for memory in known:
+        extracted = memory.origin is Origin.EXTRACTED and memory.type is MemoryType.INSTRUCTION and not memory.pinned
+        here = memory.scope.project == actor.scope.project and memory.visibility is Visibility.PROJECT
+        named = naming_rule(memory.content) if extracted and here else None
+        if named:
+            found.setdefault(named[0], (memory.id, named[1]))
+    return found
 
 
 def _whose(actor: Actor) -> tuple[str, ...]:

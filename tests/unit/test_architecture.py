@@ -73,7 +73,7 @@ BUDGETS: dict[str, int] = {
     "recall": 3985,
     "identity": 3065,
     "upkeep": 2937,
-    "ingest": 2879,
+    "ingest": 2932,
     "care": 2251,
     "context": 2120,
     "evaluation": 1520,

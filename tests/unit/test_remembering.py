@@ -122,3 +122,18 @@ def test_the_same_conversation_in_another_project_or_account_is_learned_there_to
         other.remember_conversation(TALK)
         (own,) = [one.id for one in other.listing() if "PostgreSQL" in one.content]
         assert own not in mine
+
+
+def test_a_later_rule_for_the_same_names_ends_the_earlier_one_in_another_session(anchor: MemoryAnchor) -> None:
+    """Rule capture: a later rule on the same slot supersedes across sessions; another slot's stays."""
+    for text in (
+        "From now on always start all function names with 'fn_'.",
+        "From now on always start all variable names with 'v_'.",
+        "From now on always end all function names with '_b'.",
+    ):
+        anchor.remember_conversation([{"role": "user", "content": text}])
+
+    live = [memory.content for memory in anchor.listing()]
+    assert any("'_b'" in content for content in live)
+    assert any("'v_'" in content for content in live)
+    assert not any("'fn_'" in content for content in live)
