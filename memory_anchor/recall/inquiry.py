@@ -47,9 +47,9 @@ def period_of(actor: Actor, request: SearchRequest, now: datetime) -> TimeWords 
     return time_range(request.query, now=now, zone=actor.zone)
 
 
-def within(request: SearchRequest, period: TimeWords) -> SearchRequest:
-    """Return the same request for what lies in the period alone."""
-    return replace(request, since=period.start, until=period.end)
+def within(request: SearchRequest, period: TimeWords, *, weak: int | None = None) -> SearchRequest:
+    """Return the same request for what lies in the period alone; weak: how many weak ones may join instead."""
+    return replace(request, since=period.start, until=period.end, weak=request.weak if weak is None else weak)
 
 
 def words_of(request: SearchRequest, period: TimeWords | None) -> str:

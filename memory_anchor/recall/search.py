@@ -42,6 +42,7 @@ from memory_anchor.recall.inquiry import (
     nothing_like_it,
     period_of,
     tells_of,
+    within,
     words_of,
 )
 from memory_anchor.recall.meaning import QueryEmbedder
@@ -177,6 +178,13 @@ class Searcher(Index):
             found = self._then(asked, period)
         else:
             found = self._ranked(asked)
+            is_past = period is not None and period.start <= now and period.end - period.start <= SMALL_PERIOD
+            if period is not None and is_past and not any(one.relevance >= STRONG for one in found):
+                lying = self._ranked(replace(asked.within(period), request=within(request, period, weak=request.limit)))
+                if lying:
+                    notes[nothing_like_it(period)] = False
+                    shown = {one.memory.id for one in lying}
+                    found = [*lying, *(one for one in found if one.memory.id not in shown)][: request.limit]
         if asked.question.row is not None and (waiting := self._without_row(using)):
             notes[f"{waiting} memories are not embedded yet and are found by their words only."] = True
         shown = {one.memory.id for one in found}

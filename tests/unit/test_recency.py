@@ -85,3 +85,19 @@ def test_of_two_that_answer_alike_the_newer_comes_first(margin: float, first: st
         bench.event(f"lunch note {number} about the garden", when=now)
 
     assert ids[bench.ask("what did ops set the gateway timeout to")[0]] == first
+
+
+@pytest.mark.parametrize("query", ["本周四为什么回滚", "why did we roll back on Thursday", "why roll back, Thursday"])
+def test_a_small_period_without_anything_alike_tells_what_lies_in_it(query: str) -> None:
+    """Rule search.time: the day may answer in words that are not the question's, and a note says so."""
+    bench = Bench(cache_ttl_s=0)
+    friday = bench.clock.now() + timedelta(days=(4 - bench.clock.now().weekday()) % 7)
+    bench.clock.set(friday)
+    lying = bench.event("checkout returned 502 after v3.2, went to v3.1 again", when=friday - timedelta(days=1))
+    for number in range(12):
+        bench.event(f"lunch note {number} about the garden", when=friday - timedelta(days=20 + number))
+
+    answer = bench.searcher.search(ACTOR, SearchRequest(query))
+
+    assert answer.snippets[0].id == lying.id
+    assert any("what lies in it" in note for note in answer.notes)
