@@ -70,7 +70,7 @@ BUDGETS: dict[str, int] = {
     "adapters": 6124,
     "language": 5172,
     "runtime": 3779,
-    "recall": 3985,
+    "recall": 3993,
     "identity": 3065,
     "upkeep": 2937,
     "ingest": 2932,
