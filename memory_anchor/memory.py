@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from memory_anchor import requests as asks
@@ -67,11 +68,24 @@ class MemoryAnchor:
         self.room = room
         self.actor = actor
         self.writes = Writes(services, room, actor)
-        self.conversations = Conversations(self.writes)
-        self.curation = Curation(self.writes)
-        self.maintenance = Maintenance(self.writes, process)
-        self.moving = Moving(self.writes, process)
         self._context = context
+        self._process = process
+
+    @cached_property
+    def conversations(self) -> Conversations:
+        return Conversations(self.writes)
+
+    @cached_property
+    def curation(self) -> Curation:
+        return Curation(self.writes)
+
+    @cached_property
+    def maintenance(self) -> Maintenance:
+        return Maintenance(self.writes, self._process)
+
+    @cached_property
+    def moving(self) -> Moving:
+        return Moving(self.writes, self._process)
 
     @property
     def own(self) -> AgentSettings:

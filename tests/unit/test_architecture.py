@@ -92,7 +92,7 @@ BUDGETS: dict[str, int] = {
     "inputs": 228,
     "files": 300,
     "app": 230,
-    "memory": 421,
+    "memory": 435,
     "requests": 494,
     "fields": 460,
     "freshness": 210,

@@ -83,7 +83,7 @@ def test_it_is_worded_wherever_an_agent_reads_it(core: Core) -> None:
     reader = anchor(core, "claude-code")
 
     fetched = tool_calls.answer(reader, "get_memory", {"id": done.id})
-    (event,) = tool_calls.search_events(reader, {})["events"]
+    (event,) = tool_calls.answer(reader, "search_events", {})["events"]
     context = reader.build_context("release build").text
     started = Hooks().answer(reader, "SessionStart", {"source": "startup"})
 
