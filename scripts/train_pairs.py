@@ -28,7 +28,7 @@ from memory_anchor.recall.centring import Centring, script_of
 
 ROOT = Path(__file__).parent.parent
 CLASS_OF = {"dup": 0, "enrich": 0, "conflict": 1, "changed": 2, "hold": 3, "related": 3, "unrelated": 3}
-WEIGHT = {"slots": 0.35, "dev": 2.0, "train": 2.0, "rules": 2.0}
+WEIGHT = {"slots": 0.35, "dev": 2.0, "train": 2.0, "rules": 2.0, "more": 2.0}
 STRENGTH = 0.03
 Row = tuple[str, str, str, str]
 
@@ -101,7 +101,7 @@ def main() -> None:
         return scaler, model.fit(scaler.transform(matrix[chosen]), classes[chosen], sample_weight=weights[chosen])
 
     known = sources != "test"
-    for name in ("dev", "train", "pairs:held", "pairs:later", "pairs:fresh", "pairs:work"):
+    for name in ("dev", "train", "more", "pairs:held", "pairs:later", "pairs:fresh", "pairs:work"):
         scaler, model = fitted(known & (sources != name))
         left = (sources == name) & ~by_words
         print(score(f"{name} left out", kinds[left], model.predict_proba(scaler.transform(matrix[left]))))

@@ -529,7 +529,7 @@ def _ended(earlier: Candidate, later: Candidate) -> bool:
     if after.changed or read(later.quote).changed:
         return True
     seen = contrast(read(earlier.content), after)
-    return seen.value or (seen.span and (seen.numbers or seen.opposites))
+    return seen.value or (seen.span and (seen.counted or seen.opposites))
 
 
 def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity) -> Candidate | None:

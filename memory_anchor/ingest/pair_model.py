@@ -21,7 +21,6 @@ from pathlib import Path
 
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.coverage import words
-from memory_anchor.language.slot_words import RULE
 from memory_anchor.language.slots import Reading, contrast, read
 from memory_anchor.language.terms import is_chinese
 
@@ -33,12 +32,8 @@ CLASSES = ("repeat", "contradiction", "change", "other")
 CONTRAST_FIGURES = (
     "overlap",
     "wording",
-    "agrees",
     "other_subject",
     "counted",
-    "numbers",
-    "other_quantity",
-    "other_rule",
     "listed",
     "opposites",
     "denied",
@@ -46,8 +41,6 @@ CONTRAST_FIGURES = (
     "span",
     "value",
     "news",
-    "renews",
-    "renamed",
 )
 _DONE = bounded(
     r"(?<![a-z])(?:was|were|has|have|had|been|got|went|gone|since|starting|anymore|yesterday|\w+['’]ve"
@@ -116,7 +109,6 @@ def figures(old: str, new: str, cosine: float) -> dict[str, float]:
         "names_came": float(bool(after.names - before.names)),
         "names_went": float(bool(before.names - after.names)),
         "refuses": float(bool(before.refused & after.content or after.refused & before.content)),
-        "both_rules": float(bool(RULE.search(before.folded) and RULE.search(after.folded))),
     }
     found |= _places(before, after) | _words(old, new) | _happened(before.folded, after.folded)
     if seen.counted or seen.opposites or seen.denied or seen.news:

@@ -25,7 +25,7 @@ SIMILAR_SHOWN = 5
 """Neighbours listed in a decision, best first."""
 NEIGHBOURS_READ = 10
 """Neighbours compared word by word; further ones are less similar than these."""
-CONTRADICTS_FROM = 0.5
+CONTRADICTS_FROM = 0.53
 """Share of the model's belief from which it is a contradiction, marked as a change or not."""
 JOINED_CHARS = 600
 """Two wordings of one thing stand together up to this length; longer ones stay two memories."""
@@ -200,10 +200,11 @@ def repeat(new: Memory, old: Memory, similar: tuple[Similar, ...]) -> Decision:
     if covers(old.content, new.content):
         return Decision(Outcome.SKIPPED, old, "this memory says the same", None, similar, Relation.DUPLICATE)
     both = joined(old.content, new.content)
-    if outranked(new, old) or len(both) > JOINED_CHARS:
+    fuller = contains(new.content, old.content)
+    if outranked(new, old) or (len(both) > JOINED_CHARS and not fuller):
         reason = "much like a stored memory, with details of its own"
         return Decision(Outcome.ADDED, None, reason, None, similar, Relation.RELATED)
-    if contains(new.content, old.content) or words(old.content) <= words(new.content):
+    if fuller or words(old.content) <= words(new.content):
         reason = "the new wording says what this memory says, and more"
         return Decision(Outcome.UPDATED, old, reason, new.content, similar, Relation.DUPLICATE)
     reason = "this memory says the same in other words; both wordings stand"

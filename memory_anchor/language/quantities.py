@@ -156,7 +156,7 @@ _NUMBER = bounded(
 _NOT_NAMES = frozenset(
     _words(
         "the a an of to in on at for by with and or is are was were per every than about only just take takes have has "
-        "need needs most least after before from into"
+        "need needs most least after before from into now currently already only"
     )
 )
 

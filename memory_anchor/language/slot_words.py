@@ -1,7 +1,6 @@
 """The words that `slots` reads: change, denial, opposites, roles, in English and Chinese side by side.
 
-Lists, not models: each entry is something a person can check and a test can name. A new pair of opposites belongs
-here; a new way of reading belongs in `slots`.
+Lists that a person can check; what they weigh is learned (`ingest/pair_model`).
 """
 
 from __future__ import annotations
@@ -53,9 +52,6 @@ CHANGED_TO = bounded(
     r"|现在|[改迁换搬](?:移|名)?[到为成叫]|(?:提高|降低|增加|减少|推迟|延期|提前|调整?|扩大|缩短)[到为至]"
 )
 """Verbs of change as far as what follows is the new value: said again with another value, they change it again."""
-NOW = bounded(r"(?<![a-z])(?:now|currently)(?![a-z])|现在|如今|目前")
-"""What says when and nothing else: alone beside the same words it repeats them."""
-
 DENY = bounded(
     r"(?<![a-z])(?:not|no|never|none|without|cannot|nor|neither|no longer|stopped|quit|stop|avoid"
     r"|[a-z]+n['’]t|dont|doesnt|forbidden|refuses?)(?![a-z])"
@@ -126,20 +122,9 @@ OPPOSITES = tuple(
     )
 )
 """Words that exclude each other in one slot, both languages side by side."""
-NO_AGREEMENT = frozenset(
-    _words("likes loves 喜欢 wife after before office always 总是 never 从不 forbidden 禁止 required 必填")
-)
-"""Sides that agree in nothing by being named twice: two likes may be of two things, two prohibitions of two deeds."""
-RULE = bounded(
-    r"^(?:please )?(?:always|never|avoid|do not|don['’]t)(?![a-z])|(?<![a-z])must(?![a-z])"
-    r"|^(?:不要|禁止|避免|不得|严禁|别|务必|一律)|必须"
-)
-"""What makes a statement a rule: it orders or forbids."""
 RULE_WORDS = bounded(
     r"(?<![a-z])(?:please|always|never|avoid|must|not|don['’]t)(?![a-z])|不要|禁止|避免|不得|严禁|务必|一律|必须"
 )
-RULE_SHARED = 0.67
-"""Share of their words, orders left out, from which two rules with a word of their own each can be one rule."""
 ASIDES = tuple(
     tuple(frozenset(member.split("=")) for member in line.split("|"))
     for line in (

@@ -5,8 +5,8 @@ often the closer one). This module reads what a vector blurs: numbers, what is d
 and the places where two wordings differ. `read` takes one statement apart once, `contrast` compares two readings.
 Pure, no model, well under a millisecond.
 
-Rejected: a parser (heavy, and one a language), and a trained classifier (opaque, and a few hundred pairs train little).
-Invariant: nothing here decides an outcome; `reconcile` does.
+Rejected: a parser (heavy, and one a language); rules, agreements and renamings by lists (without them the
+model errs as rarely on pairs it did not see). Invariant: nothing here decides an outcome; `pair_model` weighs it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,13 @@ from memory_anchor.language.slot_words import (
     IMPLIED,
     MANY,
     NAME,
-    NO_AGREEMENT,
     NOT_A_NAME,
-    NOW,
     NUMERAL,
     ONLY,
     OPPOSITES,
     PLACED,
     PREDICATE,
     PRONOUNS,
-    RULE,
-    RULE_SHARED,
     RULE_WORDS,
     SINGLE,
     STOPS,
@@ -60,10 +56,6 @@ READ_CHARS = 1_000
 ALIGNED_TOKENS = 120
 READINGS_KEPT = 4_096
 ASIDE_TOKENS = 2
-COUNTED_IN = 0.51
-"""Words two statements share at least when a plain count (5 minutes, 3 servers) is said to differ; the same date or
-weekday is rarely about two things."""
-CALENDAR = frozenset({"date", "weekday", "clock", "year", "in-month", "version"})
 ALIKE, SWAPPED_IN, PARALLEL = 0.45, 0.4, 0.55
 """Alignment from which two wordings count as one sentence with a word exchanged."""
 
@@ -97,37 +89,24 @@ class Contrast:
     """How two statements differ.
 
     overlap: share of the shorter one's content terms that the other has, 0 to 1. wording: 0 to 1, how far both run in
-    parallel. agrees: they share a number with its unit, or the same side of a pair of opposites. other_subject: they
-    are parallel but speak of different things. other_quantity: both state quantities, none in common. counted: some
-    unit differs in number. other_rule: both are rules, about different things. listed: they differ in one value of a
-    predicate that holds many. The flags from `numbers` on speak for a contradiction. numbers: the same quantity
-    differs. denied: one denies or replaces what the other says. swapped: names stand in each other's place. span: one
-    stretch of words is all the difference. value: the same subject and single-valued predicate end in something else.
-    news: the new one says of its own that something changed. renews: and says more with it than that it is so now.
-    renamed: and what was, or was called, or lived somewhere, was renamed or moved.
+    parallel. other_subject: they are parallel but speak of different things. counted: some unit differs in number.
+    listed: they differ in one value of a predicate that holds many. opposites: each has one side of a pair. denied:
+    one denies or replaces what the other says. swapped: names stand in each other's place. span: one stretch of words
+    is all the difference. value: the same subject and single-valued predicate end in something else. news: the new
+    one says of its own that something changed.
     """
 
     overlap: float
     wording: float
-    agrees: bool
     other_subject: bool
-    other_quantity: bool
     counted: bool
-    other_rule: bool
     listed: bool
-    numbers: bool
     opposites: bool
     denied: bool
     swapped: bool
     span: bool
     value: bool
     news: bool
-    renews: bool
-    renamed: bool
-
-    @property
-    def strong(self) -> bool:
-        return self.numbers or self.opposites or self.denied or self.swapped
 
 
 def _names(text: str) -> frozenset[str]:
@@ -151,11 +130,6 @@ def _tokens(text: str) -> list[str]:
 
 def _stems(text: str) -> frozenset[str]:
     return frozenset(term for term in terms(text) if term not in STOPS and not (len(term) == 1 and term >= "\u3400"))
-
-
-_UNIT_TERMS = frozenset(
-    terms("second minute hour day week month year percent people person member time item row line degree floor byte")
-)
 
 
 @lru_cache(maxsize=READINGS_KEPT)
@@ -218,20 +192,6 @@ def _differing_units(old: Reading, new: Reading) -> frozenset[str]:
     return frozenset(found)
 
 
-def _countable(reading: Reading) -> bool:
-    """Return whether it states a quantity; one of something (一次, once) is too vague to be one."""
-    return any(value != "1" and not unit.startswith("every-") for unit, value in reading.numbers)
-
-
-def _named_overlap(old: Reading, new: Reading) -> float:
-    """Return the share of words in common, 0 to 1, when numbers and units are left out: is it the same quantity?"""
-    mine, theirs = (
-        {term for term in reading.content if not term[0].isdigit() and term not in _UNIT_TERMS}
-        for reading in (old, new)
-    )
-    return len(mine & theirs) / (min(len(mine), len(theirs)) or 1)
-
-
 class _Groups:
     """Groups of words, turned round for looking up: single English words by token, the rest as parts of the text."""
 
@@ -263,13 +223,6 @@ def _opposed(old: Reading, new: Reading) -> bool:
     )
 
 
-def _same_side(old: Reading, new: Reading) -> bool:
-    return any(
-        (pair, 1 - side) not in old.sides | new.sides and not OPPOSITES[pair][side] & NO_AGREEMENT
-        for pair, side in old.sides & new.sides
-    )
-
-
 def _other_aside(old: Reading, new: Reading) -> bool:
     """Return whether both name one of several places, times or kinds, and not the same one."""
     named = {group for group, _ in old.asides} & {group for group, _ in new.asides}
@@ -287,16 +240,6 @@ def _other_subject(old: Reading, new: Reading, swaps: Sequence[tuple[str, int, i
         if j <= old.subject and m <= new.subject and not any(token[0].isdigit() for token in (*gone, *come)):
             return not (set(gone) & set(new.tokens) or set(come) & set(old.tokens))
     return False
-
-
-def _other_rule(old: Reading, new: Reading) -> bool:
-    """Return whether both are rules, each with words of its own and too few in common to be one rule."""
-    if not (RULE.search(old.folded) and RULE.search(new.folded)):
-        return False
-    mine, theirs = (_stems(RULE_WORDS.sub(" ", reading.folded)) for reading in (old, new))
-    common = len(mine & theirs)
-    shorter = min(len(mine), len(theirs))
-    return common < shorter and common < RULE_SHARED * shorter
 
 
 def _change_words(folded: str) -> frozenset[str]:
@@ -337,17 +280,6 @@ def _hold_many(old: Reading, new: Reading) -> bool:
     return all(MANY.search(one.folded) and not ONLY.search(one.folded) for one in (old, new))
 
 
-def _renamed(old: Reading, new: Reading) -> bool:
-    """Return whether a subject that is, is called or lives somewhere is said to be renamed or moved to something else.
-
-    The longer subject may say more. "Now" is no such verb: what something now does ends nothing that it is.
-    """
-    words = min(old.subject, new.subject)
-    single = SINGLE.fullmatch(old.predicate) is not None
-    changed = CHANGED_TO.search(NOW.sub(" ", new.folded)) is not None
-    return single and changed and bool(new.predicate) and old.tokens[:words] == new.tokens[:words]
-
-
 def _denies(reading: Reading) -> bool:
     return reading.denied or bool(reading.refused)
 
@@ -364,21 +296,6 @@ def _names_swapped(old: Reading, new: Reading) -> bool:
     """Return whether each names something that the other does not mention at all."""
     gone = any(name not in new.folded for name in old.names)
     return gone and any(name not in old.folded for name in new.names)
-
-
-def _same_meaning(old: Reading, new: Reading, swaps: Sequence[tuple[str, int, int, int, int]]) -> bool:
-    """Return whether the words exchanged stand on the same side of a pair of opposites: synonyms."""
-    if not swaps:
-        return False
-    _, i, j, k, m = swaps[0]
-    gone, come = set(old.tokens[i:j]), set(new.tokens[k:m])
-    joined = "".join(old.tokens[i:j]), "".join(new.tokens[k:m])
-    return any(
-        any(word in gone or (not word.isascii() and word in joined[0]) for word in side)
-        and any(word in come or (not word.isascii() and word in joined[1]) for word in side)
-        for pair in OPPOSITES
-        for side in pair
-    )
 
 
 def _kind_differs(old: Reading, new: Reading, swap: tuple[str, int, int, int, int]) -> bool:
@@ -417,28 +334,21 @@ def contrast(old: Reading, new: Reading) -> Contrast:
     edits = [edit for edit in matcher.get_opcodes() if edit[0] != "equal"]
     swaps = [edit for edit in edits if edit[0] == "replace"]
     wording = matcher.ratio()
-    shared = {number for number in old.numbers & new.numbers if not number[0].startswith("every-")}
     one_stretch = len(edits) == 1 and len(swaps) == 1
     units = _differing_units(old, new)
     overlap = len(old.content & new.content) / (min(len(old.content), len(new.content)) or 1)
     swapped = max(overlap, wording) >= SWAPPED_IN and _names_swapped(old, new)
-    exchanged = one_stretch and not _same_meaning(old, new, swaps) and not _same_word(old, new, swaps[0])
+    exchanged = one_stretch and not _same_word(old, new, swaps[0])
     just_aside = one_stretch and swaps[0][2] - swaps[0][1] <= ASIDE_TOKENS
     other_aside = _other_aside(old, new)
     reworded = (new.changed and not old.changed) or _denies(old) != _denies(new) or (other_aside and just_aside)
     elsewhere = other_aside or (wording >= ALIKE and _other_subject(old, new, swaps))
-    news = new.changed and (not old.changed or _news(old, new, edits))
-    renews = news and bool(_stems(NOW.sub(" ", new.folded)) - old.content)
     return Contrast(
         overlap=overlap,
         wording=wording,
-        agrees=bool(shared) or _same_side(old, new),
         other_subject=elsewhere and not reworded,
-        other_quantity=_countable(old) and _countable(new) and not shared,
         counted=bool(units),
         listed=_hold_many(old, new) and (swapped or (exchanged and wording >= SWAPPED_IN)),
-        other_rule=not shared and _other_rule(old, new),
-        numbers=bool(units & CALENDAR) or (bool(units) and _named_overlap(old, new) >= COUNTED_IN),
         opposites=_opposed(old, new),
         denied=not _both_negative(old, new)
         and (
@@ -448,7 +358,5 @@ def contrast(old: Reading, new: Reading) -> Contrast:
         swapped=swapped,
         span=exchanged and wording >= PARALLEL and not _kind_differs(old, new, swaps[0]),
         value=_other_value(old, new, matcher),
-        news=news,
-        renews=renews,
-        renamed=renews and _renamed(old, new),
+        news=new.changed and (not old.changed or _news(old, new, edits)),
     )

@@ -68,7 +68,7 @@ BUDGETS: dict[str, int] = {
     "maintenance": 259,
     "front": 6510,
     "adapters": 6124,
-    "language": 5172,
+    "language": 5025,
     "runtime": 3779,
     "recall": 3993,
     "identity": 3065,

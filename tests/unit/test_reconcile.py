@@ -198,7 +198,7 @@ def test_numbers_are_read_in_one_spelling(text: str, number: tuple[str, str]) ->
 def test_any_two_texts_get_a_relation(old: str, new: str, cosine: float) -> None:
     """Rule: no text breaks the rules, and a text contradicts itself never."""
     relation(old, new, cosine)
-    assert not contrast(read(old), read(old)).numbers
+    assert not contrast(read(old), read(old)).counted
     assert relation(old, old, 1.0)[0] is Relation.DUPLICATE
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.app import build_core
 from memory_anchor.core import Core
-from memory_anchor.language.coverage import contains, covers, words
+from memory_anchor.ingest.reconcile import relation, repeat
+from memory_anchor.language.coverage import alike, contains, covers, words
 from memory_anchor.language.hedging import hedge
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Outcome, Status
+from memory_anchor.model import Actor, Layer, Memory, MemoryType, Outcome, Scope, Status
+from memory_anchor.settings import EmbedderSettings, Settings
+from memory_anchor.testing import ManualClock
 
 DATA = Path(__file__).parent.parent.parent / "scripts" / "data"
 
@@ -84,6 +91,56 @@ def test_an_enrichment_is_kept(anchor: MemoryAnchor, first: str, second: str) ->
     assert told.outcome in (Outcome.UPDATED, Outcome.ADDED)
     assert second in [memory.content for memory in anchor.listing()]
     assert first in [version.content for version in anchor.history(str(known.id))]
+
+
+def _taken_for(kind: str) -> Counter[str]:
+    """Return what the test half's pairs of a kind are taken for by their words alone."""
+    lines = (DATA / "writer_pairs.tsv").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("\t") for line in lines if line.startswith("test")]
+    return Counter(relation(one, two, alike(one, two))[0].value for _, name, one, two in rows if name == kind)
+
+
+def test_pairs_the_model_never_saw_are_told_apart_without_an_embedder() -> None:
+    """Rule: of the test half, by words alone, both-hold pairs stay apart and contradictions are seldom silent."""
+    apart = _taken_for("hold")
+    assert apart["related"] + apart["unrelated"] >= 57, apart
+    assert sum(_taken_for(kind)["conflict"] for kind in ("conflict", "changed")) >= 51
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "outcome"),
+    [
+        ("The default timeout is 30 seconds.", "The default timeout is now 60 seconds.", Outcome.SUPERSEDED),
+        ("The nightly build runs on Jenkins.", "The nightly build no longer runs on Jenkins.", Outcome.SUPERSEDED),
+        ("默认超时是30秒。", "默认超时是60秒。", Outcome.NEEDS_REVIEW),
+        ("用户喝咖啡。", "用户不喝咖啡。", Outcome.NEEDS_REVIEW),
+    ],
+)
+def test_a_contradiction_is_told_without_an_embedder(
+    tmp_path: Path, agent: Actor, first: str, second: str, outcome: Outcome
+) -> None:
+    """Rule: `embedder.kind none` makes no contradiction silent that words can show."""
+    settings = Settings(embedder=EmbedderSettings(kind="none"))
+    core = build_core(settings, data_dir=tmp_path / "core", clock=ManualClock(), store=DictStore())
+    anchor = core.anchor(agent)
+    known = anchor.save_memory(first)
+
+    told = anchor.save_memory(second)
+
+    assert (told.outcome, told.target_id) == (outcome, known.id)
+    core.close()
+
+
+def test_a_long_text_is_never_cut_by_a_repeat() -> None:
+    """Rule: what is longer than the proof reads stays whole, whatever the model says."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    head = "The importer skips empty rows. " * 70
+    old, new = (
+        Memory(name, head + tail, Layer.VERIFIED_FACT, MemoryType.FACT, Scope(), at, at)
+        for name, tail in (("old", "The key is in the safe."), ("new", "The key is in the car."))
+    )
+
+    assert repeat(new, old, ()).outcome is Outcome.ADDED
 
 
 def test_two_wordings_of_one_thing_both_stand(anchor: MemoryAnchor) -> None:
