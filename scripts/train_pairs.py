@@ -1,8 +1,9 @@
 """Train the numbers by which `ingest/pair_model.py` tells repeats, contradictions and different facts apart.
 
 From our own pairs alone: tests/corpora/pairs.tsv, the dev half of scripts/data/writer_pairs.tsv,
-scripts/data/writer_train.tsv and what scripts/pair_slots.py makes. The test half of writer_pairs.tsv is scored at the
-end and never trained on. Needs scikit-learn, which nothing at run time does.
+scripts/data/writer_train.tsv, what scripts/pair_slots.py makes, and neighbours in our own stores that have nothing to
+do with each other, which is what a save meets most. The test half of writer_pairs.tsv and the neighbours of the bundled
+evaluation are scored at the end and never trained on. Needs scikit-learn, which nothing at run time does.
 
     .venv/bin/python scripts/train_pairs.py            print the scores
     .venv/bin/python scripts/train_pairs.py --write    write memory_anchor/ingest/pair_model.json too
@@ -13,14 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pair_slots
+import yaml
 from bench_writer import DATA, RememberedEmbedder
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
+from memory_anchor.evaluation.questions import bundled
 from memory_anchor.ingest.pair_model import CLASSES, NUMBERS, figures
 from memory_anchor.ingest.reconcile import CONTRADICTS_FROM
 from memory_anchor.language.coverage import alike
@@ -28,7 +33,9 @@ from memory_anchor.recall.centring import Centring, script_of
 
 ROOT = Path(__file__).parent.parent
 CLASS_OF = {"dup": 0, "enrich": 0, "conflict": 1, "changed": 2, "hold": 3, "related": 3, "unrelated": 3}
-WEIGHT = {"slots": 0.35, "dev": 2.0, "train": 2.0, "rules": 2.0, "more": 2.0}
+NEIGHBOUR = 0.28
+"""Centred cosine from which two memories of one store are looked at."""
+WEIGHT = {"beside": 0.5, "slots": 0.35, "dev": 2.0, "train": 2.0, "rules": 2.0, "more": 2.0}
 STRENGTH = 0.03
 Row = tuple[str, str, str, str]
 
@@ -61,6 +68,28 @@ def cosines(found: list[Row], vectors: Path) -> list[float]:
     return [float(at[first] @ at[second]) for _, _, first, second in found]
 
 
+def beside(vectors: Path) -> tuple[list[Row], list[float]]:
+    """Return neighbours of one store, all of different facts, and their cosines; "beside held" is for scoring."""
+    stores = {f"beside:{path.stem}": list(_read(path)["memories"].values()) for path in DATA.glob("relevance_*.yaml")}
+    for name in ("prompts_train", "unasked"):
+        for language, part in _read(DATA / f"{name}.yaml").items():
+            stores[f"beside:{name}:{language}"] = [memory for _, memory, _ in part["decides"]]
+    stores["bundled"] = [one.text for one in bundled().memories]
+    found: list[Row] = []
+    for name, texts in stores.items():
+        held = any(word in name for word in ("test", "unasked", "bundled"))
+        found += [
+            ("beside held" if held else "beside", "unrelated", first, second)
+            for first, second in permutations(texts, 2)
+        ]
+    kept = [pair for pair in zip(found, cosines(found, vectors), strict=True) if pair[1] >= NEIGHBOUR]
+    return [row for row, _ in kept], [cosine for _, cosine in kept]
+
+
+def _read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
 def score(name: str, kinds: np.ndarray, shares: np.ndarray) -> str:
     """Return what a share of the pairs was taken for."""
     said = np.where(shares[:, 1] + shares[:, 2] >= CONTRADICTS_FROM, 1, np.where(shares[:, 0] >= shares[:, 3], 0, 3))
@@ -85,7 +114,10 @@ def main() -> None:
     asks.add_argument("--write", action="store_true")
     given = asks.parse_args()
     found = rows()
-    table = [figures(*pair[2:], cosine) for pair, cosine in zip(found, cosines(found, given.vectors), strict=True)]
+    near = cosines(found, given.vectors)
+    neighbours, their = beside(given.vectors)
+    found, near = found + neighbours, near + their
+    table = [figures(*pair[2:], cosine) for pair, cosine in zip(found, near, strict=True)]
     # Once more as it is without an embedder, so that the words alone carry it too.
     table += [figures(first, second, alike(first, second)) for _, _, first, second in found]
     found, by_words = found * 2, np.arange(2 * len(found)) >= len(found)
@@ -100,14 +132,19 @@ def main() -> None:
         model = LogisticRegression(C=STRENGTH, max_iter=4000)
         return scaler, model.fit(scaler.transform(matrix[chosen]), classes[chosen], sample_weight=weights[chosen])
 
-    known = sources != "test"
+    known = (sources != "test") & (sources != "beside held")
     for name in ("dev", "train", "more", "pairs:held", "pairs:later", "pairs:fresh", "pairs:work"):
         scaler, model = fitted(known & (sources != name))
         left = (sources == name) & ~by_words
         print(score(f"{name} left out", kinds[left], model.predict_proba(scaler.transform(matrix[left]))))
     scaler, model = fitted(known)
     tested = []
-    for name, asked in (("test", ~known & ~by_words), ("test by words alone", ~known & by_words)):
+    test, held = sources == "test", sources == "beside held"
+    for name, asked in (
+        ("test", test & ~by_words),
+        ("test by words alone", test & by_words),
+        ("neighbours", held & ~by_words),
+    ):
         tested.append(score(name, kinds[asked], model.predict_proba(scaler.transform(matrix[asked]))))
     print("\n".join(tested))
     if given.write:

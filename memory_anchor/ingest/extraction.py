@@ -243,7 +243,7 @@ _TO_AGENT = bounded(
     r"|你(?:的名字)?(?:就)?叫|以后(?:我)?叫你|你的名字是",
     re.I,
 )
-_REDACTED = re.compile(r"\[redacted:\w+\]")
+_REDACTED = re.compile(r"\[redacted:\w{1,40}\]")
 _ASKED_TO_KEEP = bounded(
     r"\A(?:please |also |oh,? |and )*(?:remember|note|keep in mind|don['’]t forget|for the record)"
     r"(?: that| this)?(?! to)(?![a-z])[:,]?\s*"
@@ -362,7 +362,8 @@ def _taken_in(said: Said, body: str) -> str:
 
 
 _NAMED = bounded(
-    r"(?P<what>(?:[a-z]+[ -])?[a-z]+) names?(?![a-z])|names? (?:of|for) (?:all |your |the |our ){0,2}(?P<of>[a-z]+)"
+    r"(?<![a-z])(?P<what>(?:[a-z]{1,24}[ -])?[a-z]{1,24}) names?(?![a-z])"
+    r"|names? (?:of|for) (?:all |your |the |our ){0,2}(?P<of>[a-z]+)"
     r"|naming (?!convention|rule|practice|scheme|guideline|style)(?:all |your |the |our ){0,2}(?P<naming>[a-z]+)"
     r"|(?P<han>[\u4e00-\u9fff]{1,4}?)名(?![\u4e00-\u9fff]{0,2}单)",
     re.I,

@@ -27,6 +27,10 @@ NEIGHBOURS_READ = 10
 """Neighbours compared word by word; further ones are less similar than these."""
 CONTRADICTS_FROM = 0.53
 """Share of the model's belief from which it is a contradiction, marked as a change or not."""
+FAR = 0.5
+FAR_CONTRADICTS_FROM = 0.8
+"""Below that centred cosine the model has to be this sure: most neighbours of a real store lie there, and none of 117
+bundled facts may end another (at 0.5, nine of them did)."""
 JOINED_CHARS = 600
 """Two wordings of one thing stand together up to this length; longer ones stay two memories."""
 ENDS = (".", "。", "!", "！", "?", "？", ";", "；", "…")
@@ -75,7 +79,7 @@ def relation(
     if cosine < thresholds.compared:
         return Relation.UNRELATED, False
     seen = judged(old, new, round(cosine, 3))
-    if seen.contradiction + seen.change >= CONTRADICTS_FROM:
+    if seen.contradiction + seen.change >= (CONTRADICTS_FROM if cosine >= FAR else FAR_CONTRADICTS_FROM):
         return Relation.CONFLICT, seen.marked and seen.change > seen.contradiction
     if seen.repeat >= seen.other:
         return Relation.DUPLICATE, False

@@ -30,7 +30,7 @@ _OLDEST = bounded(
     r"第一[次回]|首次|最早(?:的?一?[次回个])?|最初|一开始|起初",
     re.IGNORECASE,
 )
-_QUOTED = re.compile(r'["“「『《`][^"”」』》`\n]{1,200}["”」』》`]')
+_QUOTED = bounded(r'["“「『《`][^"”」』》`\n“「『《]{1,200}["”」』》`]')
 
 
 class EndAsked(NamedTuple):

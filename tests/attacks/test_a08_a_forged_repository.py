@@ -121,7 +121,7 @@ def test_a_claim_is_told_once_with_the_command_that_links(
 
     assert f"memory-anchor projects link {owner}" in note
     assert copy.search("anything else").notes == ()
-    assert "projects link" not in session_start(copy, "startup")
+    assert "projects link" not in session_start(copy, "startup")[0]
 
     before = core.projects.link(str(tmp_path / "downloads" / "app"), owner)
     assert before == copy.actor.scope.project

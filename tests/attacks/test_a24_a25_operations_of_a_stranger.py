@@ -55,7 +55,7 @@ def test_a_file_without_a_heading_is_a_passage(operations: Path, anchor: MemoryA
 
 
 def test_no_file_ends_a_search_and_each_bad_one_is_named(
-    operations: Path, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch
+    operations: Path, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Attack A25: binary, huge, not UTF-8, unreadable, a pipe, a folder, names with odd signs."""
     (operations / "binary.md").write_bytes(b"# Release\0\0\0release")
@@ -75,7 +75,7 @@ def test_no_file_ends_a_search_and_each_bad_one_is_named(
     assert not {"binary", "latin", "huge", "pipe"} & {one.name for one in found}
     doors(anchor, "how do I publish a release?")
     monkeypatch.chdir(operations)
-    told = " ".join(check.told for check in doctor._operations())
+    told = " ".join(check.told for check in doctor._operations(tmp_path))
     for name in ("binary.md", "latin.md", "huge.md", r"new\nline.md", r"\udcff.md", "pipe.md"):
         assert f".ai/operations/{name} is left out" in told, name
 

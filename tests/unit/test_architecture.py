@@ -86,7 +86,7 @@ BUDGETS: dict[str, int] = {
     "curation": 350,
     "activation": 370,
     "beneath": 330,
-    "hooks": 320,
+    "hooks": 390,
     "rights": 320,
     "ports": 310,
     "inputs": 228,

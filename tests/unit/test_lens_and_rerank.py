@@ -177,7 +177,7 @@ def test_an_agent_may_leave_use_out_and_let_age_count(tmp_path: Path) -> None:
 def test_strength_is_counted_as_the_settings_say(tmp_path: Path, activation: str, word: str) -> None:
     """Rule lifecycle.activation: search, get and forgetting agree on how present a memory is."""
     clock = ManualClock()
-    core = memory_with(tmp_path, clock=clock, lifecycle={"activation": activation})
+    core = memory_with(tmp_path, clock=clock, lifecycle={"activation": activation, "noise": 0})
     anchor = door(core)
     kept = anchor.save_memory("The deployment of the website runs nightly").id
     clock.advance(days=43)

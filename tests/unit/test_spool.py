@@ -76,7 +76,10 @@ def test_a_spooled_hook_taken_twice_is_one_event(core: Core, project: Path, serv
 
 def test_a_spooled_transcript_is_learned_from(core: Core, project: Path, service: Service, tmp_path: Path) -> None:
     """Rule spool.learned: what a compaction would have taught is learned when an engine comes."""
-    said = [("user", "We decided to use Postgres for the job queue."), ("assistant", "Understood.")]
+    said = [
+        ("user", "We decided to use Postgres for the job queue since Redis lost some."),
+        ("assistant", "Understood."),
+    ]
     lines = [
         json.dumps({"type": role, "message": {"role": role, "content": [{"type": "text", "text": text}]}})
         for role, text in said
