@@ -2,9 +2,10 @@
 
     python scripts/train_relevance.py [--reminding FILE_ZH FILE_EN] [--cache FOLDER] [--check]
 
-Learned from: `scripts/data/relevance_train.yaml` and the bundled evaluation (both our own), and, where they are given,
-the two files of MADial-Bench (MIT) in which somebody just says something. Each store is used whole, cut to a few
-memories, and all together, and is asked its own queries and those of the others, to which nothing in it is right.
+Learned from: `scripts/data/relevance_train.yaml`, `prompts_train.yaml` and the bundled evaluation (all our own), and,
+where they are given, the two files of MADial-Bench (MIT) in which somebody just says something. Each store is used
+whole, cut to a few memories, and all together, and is asked its own queries and those of the others, to which nothing
+in it is right.
 `relevance_test.yaml` is never learned from: its figures are printed first for a model that saw neither its queries nor
 its memories. --check: learn from all but one source, and print the figures on that one, for each in turn.
 """
@@ -21,8 +22,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import yaml
 from bench_recall import CachedEmbedder, Case, Turn, fill, open_store
-from bench_relevance import DATA, Asked, bundled, reminding
+from bench_relevance import DATA, LEARNED_AT, Asked, bundled, reminding
 
 from memory_anchor.evaluation import questions
 from memory_anchor.language.terms import is_chinese
@@ -32,6 +34,7 @@ from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.search import Searcher, SearchRequest
 from memory_anchor.testing import ManualClock
 
+PROMPTS = DATA / "prompts_train.yaml"
 DEPTH = 12
 """Candidates of a query that are learned from, in the order of the answer."""
 FOREIGN = 40
@@ -81,6 +84,12 @@ def sources(given: Sequence[Path]) -> list[Source]:
         Asked("question", one.text, one.gold & known) for one in own.questions if one.gold & known or not one.gold
     )
     made.append(Source("bundled", turns, asked))
+    for language, part in yaml.safe_load(PROMPTS.read_text(encoding="utf-8")).items():
+        pairs = list(enumerate(part["decides"]))
+        turns = tuple(Turn(f"{language}{n}", text, LEARNED_AT, "", "") for n, (_, text, _) in pairs)
+        asked = [Asked("prompt", prompt, frozenset((f"{language}{n}",))) for n, (*_, prompt) in pairs]
+        asked += [Asked("prompt", prompt, frozenset()) for prompt in part["others"]]
+        made.append(Source(f"prompts {language}", turns, tuple(asked)))
     if given:
         read = {path.stem: reminding(path) for path in given}
         for name, (_, said) in read.items():
@@ -124,7 +133,7 @@ def every(made: Sequence[Source], embedder: CachedEmbedder) -> list[Judged]:
         foreign = []
         for other in made:
             if _family(other) != _family(source):
-                pool = [(other.name, one) for one in other.asked if one.gold]
+                pool = [(other.name, one) for one in other.asked if one.gold or one.kind == "prompt"]
                 foreign += rng.sample(pool, min(FOREIGN, len(pool)))
         kept += judged(source, source.turns, own + foreign, embedder)
         for size in SIZES:
