@@ -133,7 +133,7 @@ class SaveMemory(WriteRequest):
     type: AnyType = arg(MemoryType.FACT, tool=_types_of(Layer.VERIFIED_FACT, MemoryType.FACT))
     layer: AnyLayer | None = arg(None)
     confidence: Share | None = arg(
-        None, "0 to 1; default: by its words.", tool="{}, default 0.9; below waits for review"
+        None, "0 to 1; default: by its words.", tool="{}, default 0.9, hedged 0.8; below waits for review"
     )
     replaces: Name = arg("", "The id of what it corrects.", tool="")
 
