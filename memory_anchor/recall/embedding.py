@@ -51,9 +51,9 @@ def awaited_text(text: str) -> str:
 
     The row of this much finds the neighbours; a longer memory gets its own row behind and is reconciled once more.
     """
-    if len(text) <= AWAITED_TOKENS or estimate_tokens(text) <= AWAITED_TOKENS:
+    if len(text) <= AWAITED_TOKENS:
         return text
-    cut = text[: AWAITED_TOKENS * _CHARS_A_TOKEN]
+    cut = text[: AWAITED_TOKENS * _CHARS_A_TOKEN]  # what is longer than that is never read whole
     while (estimate := estimate_tokens(cut)) > AWAITED_TOKENS:
         cut = cut[: min(len(cut) - 1, int(len(cut) * AWAITED_TOKENS / estimate))]
     return cut
