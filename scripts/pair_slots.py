@@ -366,6 +366,38 @@ A = {
 import random
 
 
+things = ["The piano", "The freezer", "The ladder", "The safe", "The scanner", "The sofa"]
+zthings = ["钢琴", "冰柜", "梯子", "保险箱", "扫描仪", "沙发"]
+en(
+    "one",
+    ["{s} stands in room {v}.", "{s} is in room {v}; it is heavy.", "You find {s} in room {v}."],
+    ["{s} was moved to room {v}.", "{s} now stands in room {v}."],
+    things,
+    ["2", "5", "14", "31"],
+)
+zh(
+    "one",
+    ["{s}放在{v}号房间。", "{s}在{v}号房间，很重。"],
+    ["{s}搬到{v}号房间了。", "{s}现在放在{v}号房间。"],
+    zthings,
+    ["2", "5", "14", "31"],
+)
+en(
+    "one",
+    ["{s} costs {v} euros.", "The price of {s} is {v} euros."],
+    ["{s} now costs {v} euros.", "The price of {s} went up to {v} euros."],
+    ["The ticket", "Lunch", "The parking space", "The course", "The licence"],
+    ["12", "20", "48", "90"],
+)
+zh(
+    "one",
+    ["{s}要{v}元。", "{s}的价格是{v}元。"],
+    ["{s}现在要{v}元了。", "{s}涨到{v}元了。"],
+    ["门票", "午餐", "车位", "课程", "许可证"],
+    ["12", "20", "48", "90"],
+)
+
+
 def pairs(seed=1, each=14):
     r = random.Random(seed)
     out = []
@@ -384,11 +416,11 @@ def pairs(seed=1, each=14):
             f = lambda t, s, v: t.format(s=s, v=v)
             roll = r.random()
             if kind == "one":
-                if roll < 0.35:
+                if roll < 0.3:
                     add(lang, "conflict", f(t, s, v), f(t2 if r.random() < 0.4 else t, s, v2))
-                elif roll < 0.65:
+                elif roll < 0.5:
                     add(lang, "changed", f(t, s, v), f(r.choice(ch), s, v2))
-                elif roll < 0.8 and len(st) > 1:
+                elif roll < 0.65 and len(st) > 1:
                     a, b = r.sample(st, 2)
                     add(lang, "dup", f(a, s, v), f(b, s, v))
                 elif s != s2:

@@ -115,6 +115,7 @@ def figures(old: str, new: str, cosine: float) -> dict[str, float]:
         found["listed"] = 0.0
     for name in ("denied", "one_denies", "counted", "opposites", "one_swap", "news"):
         found[f"{name}_shared"] = found[name] * found["shared"]
+    found["counted_elsewhere"] = found["counted"] * found["other_subject"]
     return found
 
 
