@@ -24,6 +24,8 @@ PIECE_TOKENS = 220
 """Estimated, so that a piece stays under the 256 tokens that an embedder reads."""
 AWAITED_TOKENS = 64
 """Estimated. Embedding 64 tokens takes some 50 ms, 256 of Chinese half a second."""
+AWAITED_OF_LONG = 32
+"""Of what is longer: its own row comes behind all the same, and an import of many long ones waits for each."""
 _CHARS_A_TOKEN = 8
 MAX_PIECES = 12
 _SENTENCE = re.compile(r"[^。！？!?\n.]+[。！？!?\n.]*|[。！？!?\n.]+")
@@ -47,15 +49,17 @@ def pieces(text: str) -> list[str]:
 
 
 def awaited_text(text: str) -> str:
-    """Return what of a memory's text a write waits for: its first `AWAITED_TOKENS`; all of it where that is all.
+    """Return what of a memory's text a write waits for: all of it up to `AWAITED_TOKENS`, else its first few words.
 
     The row of this much finds the neighbours; a longer memory gets its own row behind and is reconciled once more.
     """
     if len(text) <= AWAITED_TOKENS:
         return text
     cut = text[: AWAITED_TOKENS * _CHARS_A_TOKEN]  # what is longer than that is never read whole
-    while (estimate := estimate_tokens(cut)) > AWAITED_TOKENS:
-        cut = cut[: min(len(cut) - 1, int(len(cut) * AWAITED_TOKENS / estimate))]
+    if len(cut) == len(text) and estimate_tokens(text) <= AWAITED_TOKENS:
+        return text
+    while (estimate := estimate_tokens(cut)) > AWAITED_OF_LONG:
+        cut = cut[: min(len(cut) - 1, int(len(cut) * AWAITED_OF_LONG / estimate))]
     return cut
 
 
