@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -95,7 +96,7 @@ class Desk:
 
     def fact(self, who: Who = Who.AGENT, **more: Any) -> dict[str, Any]:
         """Return a fresh memory, told by no other."""
-        done = self.ask(who, "add", content=f"Fact {uuid.uuid4().hex} stands alone", **more)
+        done = self.ask(who, "add", content=f"Fact {word()}", **more)
         return self.show(done["id"])
 
     def show(self, name: str) -> dict[str, Any]:
@@ -113,7 +114,7 @@ class Desk:
     def disputed(self, *, guarded: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         old = self.fact()
         self.ask(Who.TERMINAL, "pin", id=old["id"])
-        new = self.ask(Who.AGENT, "add", content=f"Fact {uuid.uuid4().hex} against it", replaces=old["id"])
+        new = self.ask(Who.AGENT, "add", content=f"Fact {word()}", replaces=old["id"])
         assert new["outcome"] == "needs_review", new
         if not guarded:
             self.ask(Who.TERMINAL, "unpin", id=old["id"])
@@ -175,7 +176,10 @@ def by_tool(deed: Deed, name: str, make: Callable[[Desk, bool], dict[str, Any]])
 
 
 def word() -> str:
-    return f"Word {uuid.uuid4().hex} of its own"
+    """Return a text that shares no word, and so no subject, with any other."""
+    return " ".join(
+        "".join(random.choice("bdfgklmnprstvz") + random.choice("aeiou") for _ in range(4)) for _ in "12345"
+    )
 
 
 simple(Deed.SAVE, "add", lambda d, g: {"content": word()})
