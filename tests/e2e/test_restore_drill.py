@@ -40,7 +40,7 @@ def agent(seat: Seat) -> Iterator[Agent]:
 def answer(one: Agent, name: str, **arguments: Any) -> dict[str, Any]:
     result = one.tool(name, **arguments)["result"]
     assert not result.get("isError"), result
-    told: dict[str, Any] = json.loads(result["content"][0]["text"])
+    told: dict[str, Any] = result.get("structuredContent") or json.loads(result["content"][0]["text"])
     return told
 
 

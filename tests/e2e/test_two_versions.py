@@ -57,13 +57,17 @@ def saved(answer: dict[str, Any]) -> bool:
     return not answer["result"].get("isError") and '"added"' in answer["result"]["content"][0]["text"]
 
 
+BUOYS = ("red", "bell", "sand", "reef", "wreck")
+"""With a number behind each, words that no other text has."""
+
+
 @pytest.mark.slow
 def test_a_newer_bridge_takes_over_and_nothing_of_the_older_one_is_lost(data: Path, newer: Path) -> None:
     """Attack N4: what is in work is answered once, the newer engine serves both, the older bridge says what to do."""
     old = bridge(data, PACKAGE.parent)
     assert saved(old.tool("save_memory", content="The first lamp stands on the pier"))
     assert serving(data) == wire.VERSION
-    asked = [old.start_tool("save_memory", content=f"Buoy {at} lies {at} miles out at sea") for at in range(WRITES)]
+    asked = [old.start_tool("save_memory", content=" ".join(f"{word}{at}" for word in BUOYS)) for at in range(WRITES)]
 
     new = bridge(data, newer)
     late = new.tool("save_memory", content="The second lamp stands on the mole")
