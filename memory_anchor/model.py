@@ -230,10 +230,14 @@ Freshness = Literal["fresh", "moved", "stale", "gone"]
 
 @dataclass(frozen=True, slots=True)
 class Locator:
+    """Where in a source: lines from 1, the page of what has pages, the headings above, the passage's number."""
+
     line_start: int | None = None
     line_end: int | None = None
     sha: str | None = None
     chunk_index: int | None = None
+    page: int | None = None
+    heading: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,8 +320,8 @@ def citation(value: Citation, *, reader: Scope) -> Json:
         shaped["title"] = value.title
     locator = {
         name: inner
-        for name in ("line_start", "line_end", "sha", "chunk_index")
-        if (inner := getattr(value.locator, name)) is not None
+        for name in ("line_start", "line_end", "sha", "chunk_index", "page", "heading")
+        if (inner := getattr(value.locator, name)) not in (None, ())
     }
     if locator:
         shaped["locator"] = locator

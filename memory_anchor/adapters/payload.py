@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -210,9 +210,11 @@ def _citation_payload(citation: Citation) -> Payload:
             payload[name] = text
     locator = {
         name: value
-        for name in ("line_start", "line_end", "sha", "chunk_index")
+        for name in ("line_start", "line_end", "sha", "chunk_index", "page")
         if (value := getattr(citation.locator, name)) is not None
     }
+    if citation.locator.heading:
+        locator["heading"] = list(citation.locator.heading)
     if locator:
         payload["locator"] = locator
     if citation.scope is not None:
@@ -326,6 +328,10 @@ def _receipt(receipt: Mapping[str, Any]) -> Receipt:
     return Receipt(key=receipt["key"], fingerprint=receipt["fingerprint"], outcome=receipt["outcome"])
 
 
+def _locator(heading: Sequence[str] = (), **place: Any) -> Locator:
+    return Locator(**place, heading=tuple(heading))
+
+
 def _citation(citation: Mapping[str, Any]) -> Citation:
     ask = citation.get
     scope = ask("scope")
@@ -334,7 +340,7 @@ def _citation(citation: Mapping[str, Any]) -> Citation:
         kind=citation["kind"],
         ref=citation["ref"],
         title=ask("title"),
-        locator=Locator(**locator) if (locator := ask("locator")) else _NO_LOCATOR,
+        locator=_locator(**locator) if (locator := ask("locator")) else _NO_LOCATOR,
         scope=Scope(**scope) if scope else None,
         observed_at=_time(observed_at) if observed_at else None,
         trust=_TRUSTS[citation["trust"]],

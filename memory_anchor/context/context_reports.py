@@ -161,7 +161,7 @@ def _citation_json(cited: Citation) -> dict[str, Any]:
     for name in ("title", "freshness", "variant", "index_version"):
         if (value := getattr(cited, name)) is not None:
             found[name] = value
-    if locator := {name: value for name, value in asdict(cited.locator).items() if value is not None}:
+    if locator := {name: value for name, value in asdict(cited.locator).items() if value not in (None, ())}:
         found["locator"] = locator
     if cited.scope is not None:
         found["scope"] = asdict(cited.scope)
@@ -175,7 +175,7 @@ def _citation(held: Mapping[str, Any]) -> Citation:
         kind=held["kind"],
         ref=held["ref"],
         title=held.get("title"),
-        locator=Locator(**held.get("locator", {})),
+        locator=Locator(**{**(place := held.get("locator", {})), "heading": tuple(place.get("heading", ()))}),
         scope=Scope(**held["scope"]) if "scope" in held else None,
         observed_at=datetime.fromisoformat(held["observed_at"]) if "observed_at" in held else None,
         trust=Trust(held["trust"]),

@@ -1,0 +1,66 @@
+"""What stands written elsewhere: kinds of sources, the documents in them, and how far each is trusted.
+
+Knowledge is what others wrote; memory is what happened and was decided here. A source is scanned for documents, a
+document is cut into passages (`language.passages`), and each passage is found again by its locator. All of it is
+derived: whatever is lost of the index is read again from the source. Rejected: one kind of source with a flag for each
+difference; the kinds differ in who wrote them, and that decides how far they are trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from memory_anchor.model import Scope, Trust, Visibility
+
+
+class SourceKind(StrEnum):
+    REPO_DOCS = "repo_docs"
+    GIT_HISTORY = "git_history"
+    FILES = "files"
+    UPLOAD = "upload"
+    WEB_SNAPSHOT = "web_snapshot"
+    LOREBOOK = "lorebook"
+
+
+TRUST_OF_KIND: Mapping[SourceKind, Trust] = {
+    SourceKind.REPO_DOCS: Trust.TRUSTED,
+    SourceKind.GIT_HISTORY: Trust.SEMI_TRUSTED,
+    SourceKind.FILES: Trust.UNTRUSTED,
+    SourceKind.UPLOAD: Trust.UNTRUSTED,
+    SourceKind.WEB_SNAPSHOT: Trust.UNTRUSTED,
+    SourceKind.LOREBOOK: Trust.SEMI_TRUSTED,
+}
+"""How far a source is trusted unless its owner says otherwise; of a repository only once its owner says it is his."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source that was added. ref: the folder, URL or name it was added by. scope, visibility: who may read it."""
+
+    id: str
+    kind: SourceKind
+    ref: str
+    trust: Trust
+    scope: Scope
+    added_at: datetime
+    visibility: Visibility = Visibility.PROJECT
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDocument:
+    """One text of a source. ref: its path, URL or commit. sha: of the bytes it was read from. at: when it was written.
+
+    pages: the line on which each page begins, for what has pages.
+    """
+
+    ref: str
+    text: str
+    sha: str
+    mime: str = "text/plain"
+    title: str = ""
+    at: datetime | None = None
+    pages: tuple[int, ...] = ()
