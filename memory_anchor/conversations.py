@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from memory_anchor.hashing import stable_hash
@@ -15,7 +16,17 @@ from memory_anchor.ingest.messages import conversation
 from memory_anchor.ingest.prompts import Style
 from memory_anchor.ingest.remembering import KNOWN_MAX, Extract, Extracted, Remembered, extract_through
 from memory_anchor.language.perspective import Perspective
-from memory_anchor.model import FOUND_STATES, Layer, Memory, Origin, Status, Visibility, WriteMode, audiences
+from memory_anchor.model import (
+    FOUND_STATES,
+    LAYER_OF_TYPE,
+    Layer,
+    Memory,
+    Origin,
+    Status,
+    Visibility,
+    WriteMode,
+    audiences,
+)
 from memory_anchor.requests import RememberConversation
 from memory_anchor.settings import AgentSettings
 from memory_anchor.where import OneOf, Where
@@ -42,6 +53,11 @@ class Conversations:
             self._writes.check_usage(layer, Origin.EXTRACTED, Visibility.AGENT)
         known = self._known_first(stable_hash("learn", json.dumps(asked.asked(), sort_keys=True, default=str)))
         found, write_mode, notes = self.found_in(asked, known)
+        if asked.waits:
+            unsure = self.room.gate.unsure
+            waiting = (replace(one, confidence=min(one.confidence, unsure)) for one in found.candidates)
+            facts = tuple(one for one in waiting if LAYER_OF_TYPE[one.type] is Layer.VERIFIED_FACT)
+            found = replace(found, candidates=facts)
         return self.services.rememberer.store(self.actor, found, gate=self.room.gate, mode=write_mode), notes
 
     def found_in(
@@ -50,7 +66,7 @@ class Conversations:
         """Return what `remember` would store; nothing is written. known: None for what is known now."""
         turns = conversation(asked.messages)
         own = self.own.extraction
-        write_mode = asked.mode or WriteMode(own.mode)
+        write_mode = asked.mode or WriteMode(WriteMode.TOOL_CALL if own.mode == "auto" else own.mode)
         style = Style(write_mode, Perspective(own.perspective), own.prompt_template)
         extract: Extract | None = None
         notes = []

@@ -23,8 +23,10 @@ from cachetools import LRUCache
 
 from memory_anchor import inputs
 from memory_anchor.context.context import trust_of
+from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.ingest.asking import ASK, Look, look
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
-from memory_anchor.ingest.transcripts import read_transcript
+from memory_anchor.ingest.transcripts import read_end, read_transcript
 from memory_anchor.language.persons import worded
 from memory_anchor.language.safety import FENCE_RULE, fence, neutralise, strip_fenced
 from memory_anchor.language.tokens import estimate_tokens
@@ -67,13 +69,6 @@ MESSAGES_A_STOP = 2
 """A question and its answer: what lies between two Stops, counted like `min_turns`."""
 ASKED_AGAIN_AFTER = 20
 """Messages until a first-person agent whose trigger is the session's end is asked again."""
-ASK = (
-    "Before you stop, look back over this conversation as the one who had it. Save with save_memory, source "
-    "'first-person', what later sessions must know and memory does not hold yet: decisions and why, fixes and their "
-    "cause, the user's preferences and rules, mistakes not to repeat; log_event for work done. Write in your own "
-    "words, in the first person where it is your experience, one statement each. Leave out what memory told you. "
-    "Nothing to save is a good answer. Then stop, without a word about it to the user."
-)
 
 KEEP = (
     "Keep in the summary: what was decided and why, what was tried and failed, open questions, names of files and "
@@ -144,7 +139,8 @@ class Hooks:
         """Do what nobody waits for: learn from the transcript; return how many memories came of it.
 
         Before a compaction unless the agent's settings forbid it, after each answer or at the end only where they say
-        so. A transcript that was read before adds nothing. Raises what reading and storing raise.
+        so. At the end of a session whose agent is asked to write by itself, what is found beside that waits. A
+        transcript that was read before adds nothing. Raises what reading and storing raise.
         """
         chosen = anchor.own.extraction
         path = str(payload.get("transcript_path") or "")
@@ -154,22 +150,26 @@ class Hooks:
         if sum(map(_spoken, read)) < chosen.min_turns:
             return 0
         mode = chosen.mode if chosen.mode in UNATTENDED else WriteMode.FACTUAL.value
-        done, _ = anchor.remember_conversation(_newest(read), mode=mode)
+        waits = event == "SessionEnd" and chosen.mode not in UNATTENDED
+        done, _ = anchor.remember_conversation(_newest(read), mode=mode, waits=waits)
         return len(done)
 
     def _learns(self, anchor: MemoryAnchor, event: str) -> bool:
         chosen = anchor.own.extraction
         if not anchor.own.enabled or chosen.trigger == "manual":
             return False
+        if event == "SessionEnd" and chosen.asks:
+            return True
         return event == "PreCompact" or (chosen.mode in UNATTENDED and LEARNS_AT.get(event) == chosen.trigger)
 
     def _ask(self, anchor: MemoryAnchor, payload: Mapping[str, Any]) -> str:
         """Return what asks an agent to write down what it learned, "" where it is not to be asked now.
 
-        `stop_hook_active` says that this very stop follows our question: asking again would never end.
+        `stop_hook_active` says that this very stop follows our question: asking again would never end. Where the
+        transcript can be read, only what it holds is asked about; where it cannot, only an agent that a user chose.
         """
         chosen = anchor.own.extraction
-        asks = anchor.own.enabled and chosen.mode == "first-person" and chosen.trigger != "manual"
+        asks = anchor.own.enabled and chosen.asks
         if not asks or payload.get("stop_hook_active") or not anchor.writes.may_write:
             return ""
         again = chosen.min_turns if chosen.trigger == "per-turn" else max(chosen.min_turns, ASKED_AGAIN_AFTER)
@@ -177,9 +177,15 @@ class Hooks:
             key = _conversation(anchor)
             said, asked_at = self._turns.get(key, (0, 0))
             said += MESSAGES_A_STOP
-            due = said - asked_at >= (again if asked_at else chosen.min_turns)
-            self._turns[key] = (said, said if due else asked_at)
-        return (chosen.prompt_template or ASK) if due else ""
+            self._turns[key] = (said, asked_at)
+        if said - asked_at < (again if asked_at else chosen.min_turns):
+            return ""
+        seen = _look(payload)
+        if (seen is None and chosen.mode == "auto") or (seen is not None and not seen.candidates):
+            return ""
+        with self._lock:
+            self._turns[key] = (said, said)
+        return chosen.prompt_template or (seen.question if seen else ASK)
 
     def _prompt(self, anchor: MemoryAnchor, prompt: str) -> str:
         asked = strip_fenced(prompt).replace("\0", " ").strip()[: inputs.QUERY_MAX]
@@ -213,6 +219,17 @@ class Hooks:
 
 def _spoken(message: Message) -> bool:
     return message.role in ("user", "assistant") and bool(message.content.strip())
+
+
+def _look(payload: Mapping[str, Any]) -> Look | None:
+    """Return what the end of the transcript holds that nobody wrote down; None where there is none to read."""
+    path = str(payload.get("transcript_path") or "")
+    if not path:
+        return None
+    try:
+        return look(read_end(Path(path)))
+    except (BadInput, NotFound):
+        return None
 
 
 def _newest(read: Sequence[Message]) -> list[dict[str, Any]]:

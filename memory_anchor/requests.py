@@ -243,11 +243,14 @@ class BuildContext(BaseRequest):
 
 
 class RememberConversation(BaseRequest):
-    """Take what is worth remembering out of a conversation."""
+    """Take what is worth remembering out of a conversation. waits: of a hook, what is found waits for review."""
+
+    unlisted = frozenset({"waits"})
 
     messages: Messages = arg(tool="{role, content, tool_calls?} in order")
     mode: AnyMode | None = arg(None, "first-person, ghostwriter or factual.", tool="first-person, ghostwriter, factual")
     only: Literal["user_facts"] | None = arg(None, tool="user_facts: only what concerns the user")
+    waits: bool = arg(False)
 
 
 class ResolveConflict(BaseRequest):

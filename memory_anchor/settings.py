@@ -200,12 +200,19 @@ class RetrievalSettings(_Group):
 
 
 class ExtractionSettings(_Group):
-    mode: Literal["tool-call", "first-person", "ghostwriter", "factual"] = "tool-call"
+    """mode: `auto` is `first-person` where the client has a hook that can ask, else `tool-call`."""
+
+    mode: Literal["auto", "tool-call", "first-person", "ghostwriter", "factual"] = "auto"
     perspective: Literal["first-person", "third-person"] = "first-person"
     trigger: Literal["per-turn", "session-end", "manual"] = "session-end"
     model: str = ""
     prompt_template: str = ""
     min_turns: int = Field(2, ge=1, le=1000)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the agent itself is asked to write, by a hook that can."""
+        return self.mode in ("auto", "first-person") and self.trigger != "manual"
 
 
 class AgentLifecycle(_Group):

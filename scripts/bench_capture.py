@@ -289,6 +289,8 @@ def score_memorycode(path: Path, embedder: Embedder | None, *, half: str, verbos
             "kept",
             "replaced",
             "stale",
+            "in_force",
+            "in_force_stale",
             "disputed",
             "filler_sessions",
             "filler_facts",
@@ -337,7 +339,9 @@ def score_memorycode(path: Path, embedder: Embedder | None, *, half: str, verbos
             print(f"\n## {dialogue['n']}")
             for m in live:
                 print("      " if m in on else "  --  ", m.type.value, m.status.value, "|", m.content)
-        for name, value in dialogue["sessions"][-1]["history_regex"]:
+        last = dialogue["sessions"][-1]["history_regex"]
+        force = {(name, literal(value)) for name, value in last}
+        for name, value in last:
             if not (wanted := literal(value)):
                 continue
             total["rules"] += 1
@@ -348,12 +352,15 @@ def score_memorycode(path: Path, embedder: Embedder | None, *, half: str, verbos
                 left = has(old)
                 total["replaced"] += 1
                 total["stale"] += any(m.status.value != "disputed" for m in left)
+                total["in_force"] += (name, old) in force
+                total["in_force_stale"] += (name, old) in force and any(m.status.value != "disputed" for m in left)
                 total["disputed"] += any(m.status.value == "disputed" for m in left)
                 if verbose and left:
-                    print("   stale", name, old, "->", wanted)
+                    print("   in force" if (name, old) in force else "   stale", name, old, "->", wanted)
     shares = {
         "rules_kept": total["kept"] / max(1, total["rules"]),
-        "replaced_active": total["stale"] / max(1, total["replaced"]),
+        "replaced_active": (total["stale"] - total["in_force_stale"]) / max(1, total["replaced"] - total["in_force"]),
+        "replaced_active_as_published": total["stale"] / max(1, total["replaced"]),
         "about_a_rule": total["on_topic"] / max(1, total["facts"]),
         "facts_a_filler": total["filler_facts"] / max(1, total["filler_sessions"]),
     }

@@ -10,12 +10,12 @@ are its own, what concerns the project is the project's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memory_anchor.hashing import stable_hash
-from memory_anchor.ingest.extraction import Candidate, naming_rule
+from memory_anchor.ingest.extraction import Candidate, naming_rules
 from memory_anchor.ingest.extraction_model import Extraction, by_rules, extract_with_model
 from memory_anchor.ingest.messages import Message
 from memory_anchor.ingest.prompts import Style
@@ -123,22 +123,27 @@ class Rememberer:
         """Write each candidate, in the order it was said; a candidate stored before gets its first answer."""
         model = None if found.by == "rules" else found.by
         done = []
-        rules = _naming_rules(found.known, actor)
+        rules = _NamingRules(found.known, actor)
         for one in found.candidates:
             number, episode = next(
                 ((n, e) for n, e in enumerate(found.episodes) if e.start <= one.seq < e.end), (0, found.episodes[-1])
             )
-            named = naming_rule(one.content) if one.type is MemoryType.INSTRUCTION else None
-            before = rules.get(named[0]) if named else None
-            ended = before[0] if before and named and before[1] != named[1] and one.confidence >= gate.active else None
+            names = naming_rules(one.content) if one.type is MemoryType.INSTRUCTION else {}
+            ended = rules.ended_by(names) if one.confidence >= gate.active else []
             outcome = self._write(actor, one, gate, mode, model, ended)
-            if named and outcome.id and outcome.outcome in STANDS:
-                rules[named[0]] = (outcome.id, named[1])
+            if names and outcome.id and outcome.outcome in STANDS:
+                rules.add(outcome.id, names)
             done.append(Remembered(outcome, number, episode.start, episode.end, one.quote))
         return done
 
     def _write(
-        self, actor: Actor, one: Candidate, gate: Gate, mode: WriteMode, model: str | None, replaces: str | None = None
+        self,
+        actor: Actor,
+        one: Candidate,
+        gate: Gate,
+        mode: WriteMode,
+        model: str | None,
+        ended: Sequence[str] = (),
     ) -> WriteOutcome:
         cited = Citation("conversation", actor.scope.conversation or "unnamed", title=one.key or None)
         tags = tuple(Tag(name) for name in one.tags)
@@ -183,7 +188,8 @@ class Rememberer:
             sentiment=one.sentiment,
             gap=one.gap,
             redactions=one.redactions,
-            replaces=replaces,
+            replaces=ended[0] if ended else None,
+            ends=tuple(ended[1:]),
         )
         return self._facts.save(actor, fact, request, gate=gate)
 
@@ -193,16 +199,35 @@ class Rememberer:
         return [Episode(0, len(messages), "end")] if rows is None else episodes(messages, rows)
 
 
-def _naming_rules(known: Sequence[Memory], actor: Actor) -> dict[str, tuple[str, frozenset[str]]]:
-    """Return the newest extracted rule of each kind of name in this project, with its signs: the later word ends it."""
-    found: dict[str, tuple[str, frozenset[str]]] = {}
-    for memory in known:
-        extracted = memory.origin is Origin.EXTRACTED and memory.type is MemoryType.INSTRUCTION and not memory.pinned
-        here = memory.scope.project == actor.scope.project and memory.visibility is Visibility.PROJECT
-        named = naming_rule(memory.content) if extracted and here else None
-        if named:
-            found.setdefault(named[0], (memory.id, named[1]))
-    return found
+class _NamingRules:
+    """The extracted rules of names in this project: the later word on one part of one kind of names ends the first."""
+
+    def __init__(self, known: Sequence[Memory], actor: Actor) -> None:
+        """known: newest first."""
+        self._signs: dict[tuple[str, str], dict[str, str]] = {}
+        for memory in reversed(known):
+            extracted = memory.origin is Origin.EXTRACTED and memory.type is MemoryType.INSTRUCTION
+            here = memory.scope.project == actor.scope.project and memory.visibility is Visibility.PROJECT
+            if extracted and here and not memory.pinned:
+                self.add(memory.id, naming_rules(memory.content))
+
+    def add(self, name: str, rules: Mapping[tuple[str, str], str]) -> None:
+        """Take the rules of a memory, which count from now on."""
+        for slot, sign in rules.items():
+            same = {other: held for other, held in self._signs.get(slot, {}).items() if held == sign}
+            self._signs[slot] = {**same, name: sign}
+
+    def ended_by(self, rules: Mapping[tuple[str, str], str]) -> list[str]:
+        """Return the memories of which no rule would be left beside these."""
+        ended: dict[str, None] = {}
+        left: set[str] = set()
+        for slot, held in self._signs.items():
+            for name, sign in held.items():
+                if slot in rules and sign != rules[slot]:
+                    ended[name] = None
+                else:
+                    left.add(name)
+        return [name for name in ended if name not in left]
 
 
 def _whose(actor: Actor) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from memory_anchor.ingest.messages import Message, Role, ToolCall, arguments_of,
 from memory_anchor.language.bounded import bounded
 
 MAX_BYTES = 64 * 1024 * 1024
+END_BYTES = 256 * 1024
 MAX_LINES = 200_000
 MAX_LINE_CHARS = 4 * 1024 * 1024
 MAX_MESSAGES = 20_000
@@ -45,6 +46,14 @@ def read_transcript(path: Path) -> tuple[tuple[Message, ...], Format]:
     """
     raw = read_own(path, most=MAX_BYTES)
     return parse_transcript(raw, name=path.name)
+
+
+def read_end(path: Path) -> tuple[Message, ...]:
+    """Return the newest messages of a transcript: those of its last `END_BYTES`. Raises as `read_transcript` does."""
+    raw = read_own(path, most=MAX_BYTES)
+    if len(raw) > END_BYTES:
+        raw = raw[-END_BYTES:].partition(b"\n")[2]
+    return parse_transcript(raw, name=path.name)[0]
 
 
 def parse_transcript(raw: bytes, *, name: str = "transcript") -> tuple[tuple[Message, ...], Format]:

@@ -57,6 +57,8 @@ class FactDraft:
     visibility: Visibility = Visibility.PROJECT
     citations: tuple[Citation, ...] = ()
     replaces: str | None = None
+    ends: tuple[str, ...] = ()
+    """Further memories that what replaces the first leaves nothing of."""
     origin: Origin = Origin.AGENT
     write_mode: WriteMode = WriteMode.TOOL_CALL
     quoted: bool = False
@@ -285,12 +287,21 @@ class FactWriter:
             outcome = Outcome.NEEDS_REVIEW
             reason += f"; {against} speaks against it too, they stand as disputed until `memory-anchor review`"
         answer = _against(outcome, write, new, target, reason, similar)
-        steps = [self._end(write.actor, target, at, f"superseded by {new.id}", Status.SUPERSEDED, valid_to=at)]
+        steps = [
+            self._end(write.actor, one, at, f"superseded by {new.id}", Status.SUPERSEDED, valid_to=at)
+            for one in (target, *self._ended_too(write, target))
+        ]
         for other in others:
             disputes = tuple(dict.fromkeys(new.id if one == target.id else one for one in other.disputes))
             why = f"disputed by {new.id}, which superseded {target.id}"
             steps.append(self._end(write.actor, other, at, why, Status.DISPUTED, disputes=disputes))
         return self._commit_beside(write, new, steps, answer, kind="supersede")
+
+    def _ended_too(self, write: _Write, target: Memory) -> list[Memory]:
+        """Return what a new fact ends beside its target: undisputed and this caller's to displace."""
+        named = [self._records.read(name, write.actor.scope) for name in write.draft.ends if name != target.id]
+        may_end = [one for one in named if may(Deed.DISPLACE, write.actor.caller, [one])]
+        return [one for one in may_end if one.status in (Status.ACTIVE, Status.PENDING)]
 
     def _speaking_against(self, memory: Memory) -> list[Memory]:
         """Return the live memories with which this one is in dispute."""

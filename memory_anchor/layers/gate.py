@@ -53,7 +53,12 @@ class Gate:
     def assessed(self, text: str) -> tuple[float, str]:
         """Return the claim of a text that came without one, and the word by which it doubts itself ("" for none)."""
         doubt = hedge(text)
-        return (round((self.active + self.pending) / 2, 3), doubt) if doubt else (UNCLAIMED, "")
+        return (self.unsure, doubt) if doubt else (UNCLAIMED, "")
+
+    @property
+    def unsure(self) -> float:
+        """The claim of what waits for review without being turned away."""
+        return round((self.active + self.pending) / 2, 3)
 
     def judge(
         self,

@@ -14,7 +14,9 @@ from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.front import prompts
 from memory_anchor.front.clients import hooks as process
-from memory_anchor.hooks import ASK, Hooks
+from memory_anchor.hooks import Hooks
+from memory_anchor.ingest.asking import ASK, ASK_IN_CHINESE
+from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope, Visibility, WriteMode
 from memory_anchor.settings import Settings
@@ -147,7 +149,8 @@ def test_a_collection_cannot_pose_as_another_audience() -> None:
 LEARNS = {
     ("tool-call", "session-end"): {"PreCompact"},
     ("tool-call", "manual"): set(),
-    ("first-person", "per-turn"): {"PreCompact"},
+    ("auto", "session-end"): {"PreCompact", "SessionEnd"},
+    ("first-person", "per-turn"): {"PreCompact", "SessionEnd"},
     ("first-person", "manual"): set(),
     ("factual", "per-turn"): {"PreCompact", "Stop"},
     ("factual", "session-end"): {"PreCompact", "SessionEnd"},
@@ -158,7 +161,7 @@ LEARNS = {
 
 @pytest.mark.parametrize(("mode", "trigger"), LEARNS)
 def test_mode_and_trigger_decide_when_a_transcript_is_read(tmp_path: Path, mode: str, trigger: str) -> None:
-    """Rules agents.extraction.mode, trigger: an agent that writes itself is never written for, save at a compaction."""
+    """Rules agents.extraction.mode, trigger: a writing agent is written for at compactions and the end."""
     for event in ("Stop", "PreCompact", "SessionEnd"):
         own = {"codex": {"extraction": {"mode": mode, "trigger": trigger}}}
         here = anchor(core_with(tmp_path / event, own))
@@ -249,6 +252,53 @@ def test_an_agent_that_writes_itself_is_asked_when_it_stops(
     here = anchor(core_with(tmp_path, {"codex": {"extraction": extraction}}))
 
     assert [n for n, was in enumerate(stops(Hooks(), here, 13)) if was] == asked
+
+
+SMALL_TALK = (("user", "Good morning! Did you sleep well?"), ("assistant", "Good morning! How can I help?"))
+TALK_IN_CHINESE = (
+    ("user", "我们决定计费服务用 PostgreSQL 16，因为需要逻辑复制。以后所有接口都必须写测试。"),
+    ("assistant", "好的，明白。"),
+)
+
+
+def stop_asks(folder: Path, told: dict[str, str], own: dict[str, Any] | None = None) -> str:
+    return Hooks().answer(anchor(core_with(folder, {"codex": {"extraction": own or {}}})), "Stop", told)
+
+
+def test_by_default_an_agent_is_asked_once_where_the_small_model_saw_candidates(tmp_path: Path) -> None:
+    """Rule first-person: default for a client whose hook can ask; its user's language; small talk asks for nothing."""
+    assert stop_asks(tmp_path / "a", transcript(tmp_path, *TALK)) == ASK
+    assert stop_asks(tmp_path / "b", transcript(tmp_path, *TALK_IN_CHINESE)) == ASK_IN_CHINESE
+    assert stop_asks(tmp_path / "c", transcript(tmp_path, *SMALL_TALK)) == ""
+    assert stop_asks(tmp_path / "d", transcript(tmp_path, *SMALL_TALK), {"mode": "first-person"}) == ""
+    assert stop_asks(tmp_path / "e", {"session_id": "c1"}) == "", "nothing to look at"
+    assert max(count_tokens(ASK), count_tokens(ASK_IN_CHINESE)) <= 120
+
+    hooks, here = Hooks(), anchor(core_with(tmp_path / "f", {}))
+    told = transcript(tmp_path, *TALK)
+    assert [bool(hooks.answer(here, "Stop", told)) for _ in range(5)] == [True, False, False, False, False]
+
+
+def test_what_the_agent_wrote_down_itself_is_not_asked_for(tmp_path: Path) -> None:
+    """Rule first-person: only what came after its last own write counts."""
+    file = Path(transcript(tmp_path, *TALK)["transcript_path"])
+    call = {"type": "tool_use", "name": "mcp__memory-anchor__save_memory", "input": {"content": "PostgreSQL 16"}}
+    with file.open("a", encoding="utf-8") as added:
+        added.write(json.dumps({"type": "assistant", "message": {"role": "assistant", "content": [call]}}) + "\n")
+
+    assert stop_asks(tmp_path, {"transcript_path": str(file), "session_id": "c1"}) == ""
+
+
+def test_what_is_found_at_a_sessions_end_waits_for_review(tmp_path: Path) -> None:
+    """Rule hook.end: nobody can be asked then, so it is kept: pending, extracted, from the transcript."""
+    here = anchor(core_with(tmp_path, {}))
+
+    assert Hooks().behind(here, "SessionEnd", transcript(tmp_path, *TALK)) >= 1
+
+    kept = here.listing()
+    assert {(one.status.value, one.origin.value) for one in kept} == {("pending", "extracted")}
+    assert any("PostgreSQL 16" in one.content for one in kept)
+    assert here.search("PostgreSQL billing").snippets == ()
 
 
 def test_the_stop_that_follows_the_question_is_let_through(tmp_path: Path) -> None:

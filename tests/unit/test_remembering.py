@@ -125,15 +125,24 @@ def test_the_same_conversation_in_another_project_or_account_is_learned_there_to
 
 
 def test_a_later_rule_for_the_same_names_ends_the_earlier_one_in_another_session(anchor: MemoryAnchor) -> None:
-    """Rule capture: a later rule on the same slot supersedes across sessions; another slot's stays."""
+    """Rule capture: a later rule on the same slot supersedes across sessions; another slot's stays.
+
+    A prefix and a suffix are two slots of one name.
+    """
     for text in (
         "From now on always start all function names with 'fn_'.",
         "From now on always start all variable names with 'v_'.",
         "From now on always end all function names with '_b'.",
+        "Please never forget it: always end all function names with '_b', in every service that we ever write.",
+        "From now on always end all function names with '_c' and your method names with '_m'.",
+        "From now on always start all function names with 'g_'.",
     ):
         anchor.remember_conversation([{"role": "user", "content": text}])
 
     live = [memory.content for memory in anchor.listing()]
-    assert any("'_b'" in content for content in live)
-    assert any("'v_'" in content for content in live)
-    assert not any("'fn_'" in content for content in live)
+    for sign, stands in {"fn_": False, "v_": True, "_b": False, "_c": True, "_m": True, "g_": True}.items():
+        assert any(f"'{sign}'" in content for content in live) is stands, sign
+    anchor.remember_conversation([{"role": "user", "content": "From now on always end all method names with '_n'."}])
+    live = [memory.content for memory in anchor.listing()]
+    assert any("'_n'" in content for content in live)
+    assert any("'_c'" in content for content in live), "of two rules in one memory one still holds"
