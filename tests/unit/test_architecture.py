@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "memory_anchor"
@@ -136,11 +136,22 @@ OWNERS = {
 EDGES = ("adapters/", "runtime/", "front/", "evaluation/", "care/backup.py", "app.py", "settings.py", "files.py")
 HEAVY = frozenset(OWNERS) - {"mcp", "mcp_types", "fastapi", "uvicorn"}
 FILES = sorted(PACKAGE.rglob("*.py"))
+PLACES = {path.relative_to(PACKAGE).as_posix(): path for path in FILES}
 
 
-def imports(path: Path, *, top_only: bool = False) -> set[str]:
+@cache
+def text_of(place: str) -> str:
+    return PLACES[place].read_text(encoding="utf-8")
+
+
+@cache
+def tree_of(place: str) -> ast.Module:
+    return ast.parse(text_of(place))
+
+
+@cache
+def imports(place: str, *, top_only: bool = False) -> frozenset[str]:
     """Return the modules a file imports at run time; what stands under TYPE_CHECKING does not count."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     found: set[str] = set()
 
     def visit(node: ast.AST, inside: bool) -> None:
@@ -156,90 +167,84 @@ def imports(path: Path, *, top_only: bool = False) -> set[str]:
                 found.update(names)
             visit(child, inside or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
-    visit(tree, False)
-    return found
+    visit(tree_of(place), False)
+    return frozenset(found)
 
 
 def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else module
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_one_way(path: Path) -> None:
+def room_of_place(place: str) -> str:
+    return place.split("/")[0].removesuffix(".py")
+
+
+def may_import(place: str, module: str) -> bool:
+    """Return whether a file may import a module of ours: its own room, or one below; adapters only the last group."""
+    own, other = room_of_place(place), room_of(module)
+    if other == own or own == "__init__" or (own in BASE and other in BASE):
+        return True
+    if own == "adapters":
+        return other in BASE | {"language", "inputs"}
+    return RANK[own] <= RANK["care"] if other == "adapters" else RANK[own] < RANK[other]
+
+
+def test_imports_point_one_way() -> None:
     """Rule direction: a module imports its own room and those below; adapters only the last group."""
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    for module in imports(path):
-        if not module.startswith("memory_anchor.") or module == WIRE:
-            continue
-        other = room_of(module)
-        if other == own or own == "__init__" or (own in BASE and other in BASE):
-            continue
-        if own == "adapters":
-            assert other in BASE | {"language", "inputs"}, f"{path.name} imports {module}"
-        elif other == "adapters":
-            assert RANK[own] <= RANK["care"], f"{path.name} imports {module}"
-        else:
-            assert RANK[own] < RANK[other], f"{path.name} imports {module}"
+    ours = {(place, module) for place in PLACES for module in imports(place) if module.startswith("memory_anchor.")}
+
+    assert [one for one in sorted(ours) if one[1] != WIRE and not may_import(*one)] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_each_foreign_package_has_its_room(path: Path) -> None:
+def test_each_foreign_package_has_its_room() -> None:
     """Rule ports: engines and models stay behind their adapters, protocols in front."""
-    place = path.relative_to(PACKAGE).as_posix()
-    for module in imports(path):
-        allowed = OWNERS.get(module.split(".")[0])
-        assert allowed is None or place.startswith(allowed), f"{place} imports {module}"
+    owned = {(place, module.split(".")[0]) for place in PLACES for module in imports(place)}
+
+    assert [(place, top) for place, top in owned if top in OWNERS and not place.startswith(OWNERS[top])] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_heavy_packages_are_imported_late(path: Path) -> None:
+def test_heavy_packages_are_imported_late() -> None:
     """Rule late: nothing that takes seconds is imported by importing a module of ours."""
-    top = {module.split(".")[0] for module in imports(path, top_only=True)}
+    early = {place: {module.split(".")[0] for module in imports(place, top_only=True)} & HEAVY for place in PLACES}
 
-    assert not top & HEAVY
+    assert {place: heavy for place, heavy in early.items() if heavy} == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_file_stays_below_six_hundred_lines(path: Path) -> None:
+def test_a_file_stays_below_six_hundred_lines() -> None:
     """Rule size: at most 600 lines."""
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES_MAX
+    assert {place: n for place in PLACES if (n := len(text_of(place).splitlines())) > LINES_MAX} == {}
 
 
-def lines_of(room: str) -> int:
-    return sum(
-        len(path.read_text(encoding="utf-8").splitlines())
-        for path in FILES
-        if path.relative_to(PACKAGE).parts[0].removesuffix(".py") == room
-    )
-
-
-@pytest.mark.parametrize("room", sorted({path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in FILES}))
-def test_a_room_keeps_its_budget_and_a_budget_follows_its_room(room: str) -> None:
+def test_a_room_keeps_its_budget_and_a_budget_follows_its_room() -> None:
     """Rule budget: no room grows unseen, and what was made smaller stays so."""
-    assert room in BUDGETS, f"{room} is new: give it a rank and a budget"
-    assert lines_of(room) <= BUDGETS[room]
-    assert BUDGETS[room] - lines_of(room) <= SLACK, f"lower the budget of {room} to {lines_of(room)}"
+    lines: Counter[str] = Counter()
+    for place in PLACES:
+        lines[room_of_place(place)] += len(text_of(place).splitlines())
+
+    assert set(lines) - set(BUDGETS) == set(), "a new room: give it a rank and a budget"
+    wrong = {
+        room: f"{n} lines, budget {BUDGETS[room]}" for room, n in lines.items() if not 0 <= BUDGETS[room] - n <= SLACK
+    }
+    assert wrong == {}
 
 
 def test_a_class_name_stands_once_in_the_tree() -> None:
     """Rule names: one word per meaning, and none for two."""
     where: dict[str, list[str]] = {}
-    for path in FILES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for place in PLACES:
+        for node in tree_of(place).body:
             if isinstance(node, ast.ClassDef):
-                where.setdefault(node.name, []).append(path.relative_to(PACKAGE).as_posix())
+                where.setdefault(node.name, []).append(place)
 
     assert {name: places for name, places in where.items() if len(places) > 1} == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_opens_with_its_design_note(path: Path) -> None:
+def test_a_module_opens_with_its_design_note() -> None:
     """Rule notes: every module says what it is for; package `__init__` files stay empty."""
-    text = path.read_text(encoding="utf-8")
-    if path.name == "__init__.py":
-        assert text.strip() == ""
-    else:
-        assert ast.get_docstring(ast.parse(text)), f"{path} has no design note"
+    packages = {place for place in PLACES if place.endswith("__init__.py")}
+
+    assert {place for place in packages if text_of(place).strip()} == set()
+    assert {place for place in PLACES if place not in packages and not ast.get_docstring(tree_of(place))} == set()
 
 
 VIEWS = {"front", "memory", "requests", "fields", "errors", "shapes", "model", "language", "settings", "runtime"}
@@ -255,18 +260,17 @@ BESIDE_THE_DOOR = {
 SMALL_THINGS = {"inputs", "hashing", "terminal"}
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "front").rglob("*.py")), ids=lambda path: path.name)
-def test_a_front_end_imports_only_the_door_requests_errors_and_views(path: Path) -> None:
+def test_a_front_end_imports_only_the_door_requests_errors_and_views() -> None:
     """Rule door: rules and machinery stay behind `MemoryAnchor`."""
-    place = path.relative_to(PACKAGE).as_posix()
-    if place not in BESIDE_THE_DOOR:
-        rooms = {room_of(module) for module in imports(path) if module.startswith("memory_anchor.")}
-        assert rooms <= VIEWS | SMALL_THINGS, f"{place} imports {sorted(rooms - VIEWS - SMALL_THINGS)}"
+    for place in PLACES:
+        if place.startswith("front/") and place not in BESIDE_THE_DOOR:
+            rooms = {room_of(module) for module in imports(place) if module.startswith("memory_anchor.")}
+            assert rooms <= VIEWS | SMALL_THINGS, f"{place} imports {sorted(rooms - VIEWS - SMALL_THINGS)}"
 
 
 def test_every_front_end_beside_the_door_is_there() -> None:
     """Rule door: the list gets shorter, never stale."""
-    assert {place for place in BESIDE_THE_DOOR if not (PACKAGE / place).exists()} == set()
+    assert BESIDE_THE_DOOR - PLACES.keys() == set()
 
 
 def test_the_bridge_needs_the_standard_library_alone() -> None:
@@ -294,11 +298,10 @@ TOUCHES = {
 """What reads the clock, the environment or chance, by module or class; None: all of it."""
 
 
-def touched(path: Path) -> set[str]:
+def touched(place: str) -> set[str]:
     """Return which of `TOUCHES` a file calls or names, however it was imported; strings and comments do not count."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(tree_of(place)):
         if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module in TOUCHES:
             names = TOUCHES[node.module or ""]
             if node.module != "datetime":
@@ -310,9 +313,8 @@ def touched(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_clock_no_environment_and_no_chance_below_the_edge(path: Path) -> None:
+def test_no_clock_no_environment_and_no_chance_below_the_edge() -> None:
     """Rule ports: time, environment and randomness come in; only the outer rooms and system adapters touch them."""
-    place = path.relative_to(PACKAGE).as_posix()
-    if not place.startswith((*EDGES, "core.py")):
-        assert touched(path) == set()
+    inner = [place for place in PLACES if not place.startswith((*EDGES, "core.py"))]
+
+    assert {place: names for place in inner if (names := touched(place))} == {}

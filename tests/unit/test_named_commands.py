@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.main import get_command
 
 from memory_anchor.front.cli.app import app
@@ -49,6 +49,7 @@ def raised(path: Path) -> Iterator[str]:
                     yield part.value
 
 
+@cache
 def commands() -> Any:
     """Return the tree of commands; a group has `commands`."""
     return get_command(app)
@@ -80,18 +81,19 @@ def split(text: str) -> list[str]:
     return [word.strip(",.;:()'\"") for word in text.replace("|", " ").split()]
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *PAGES], ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_command_that_is_named_exists(path: Path) -> None:
-    """Rule messages.commands: a user can type what a message, a docstring or a page quotes."""
-    found = texts(path) if path.suffix == ".py" else iter([path.read_text(encoding="utf-8")])
-    for text in found:
-        for quoted in _QUOTED.findall(text):
-            assert not trouble(split(quoted)), f"`memory-anchor{quoted}`: {trouble(split(quoted))}"
+def misnamed(path: Path) -> Iterator[str]:
+    """Yield what a module or page tells the user to type and cannot be typed."""
+    for text in texts(path) if path.suffix == ".py" else [path.read_text(encoding="utf-8")]:
+        asked = [split(quoted) for quoted in _QUOTED.findall(text)]
         if path.suffix == ".py":
-            for bare in _BARE.findall(text):
-                words = split(bare)
-                if words[0] not in _PROSE:
-                    assert not trouble([words[0], *filter(_OPTION.fullmatch, words[1:])]), f"memory-anchor {bare}"
+            bare = [split(found) for found in _BARE.findall(text)]
+            asked += [[words[0], *filter(_OPTION.fullmatch, words[1:])] for words in bare if words[0] not in _PROSE]
+        yield from (f"{path.relative_to(ROOT)}: memory-anchor {' '.join(words)}" for words in asked if trouble(words))
+
+
+def test_every_command_that_is_named_exists() -> None:
+    """Rule messages.commands: a user can type what a message, a docstring or a page quotes."""
+    assert [said for path in (*SOURCES, *PAGES) for said in misnamed(path)] == []
 
 
 def all_options() -> set[str]:
