@@ -70,7 +70,7 @@ BUDGETS: dict[str, int] = {
     "front": 6510,
     "adapters": 6130,
     "language": 5025,
-    "knowledge": 68,
+    "knowledge": 1295,
     "runtime": 3779,
     "recall": 4010,
     "identity": 3065,

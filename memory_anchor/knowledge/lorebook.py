@@ -1,0 +1,470 @@
+"""A lorebook read: entries with keys, from SillyTavern world info, character cards V2 and V3, or our own YAML. Pure.
+
+The three formats name the same things differently (`excludeRecursion`, `extensions.exclude_recursion`), so an entry's
+names are brought to snake case, `extensions` beneath the entry's own fields, and read by one table. What is wrong in
+one entry costs that field or that entry, and is said in one sentence; the rest of the book goes in. The file itself is
+never rewritten: an export gives its bytes, so that fields nobody here knows survive. Rejected: a model per format,
+three times the same thirty fields.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any, Literal
+
+import yaml
+
+from memory_anchor import bounded_yaml
+from memory_anchor.errors import BadInput
+
+BOOK_BYTES_MAX = 32 * 1024 * 1024
+CARD_BYTES_MAX = 16 * 1024 * 1024
+"""Of a card inside a picture, unpacked."""
+ENTRIES_MAX = 20_000
+KEYS_MAX = 256
+"""Keys of one entry, and secondary ones."""
+KEY_CHARS_MAX = 2_000
+ENTRY_CHARS_MAX = 100_000
+PROBLEMS_KEPT = 50
+YAML_NODES_MAX = 200_000
+COUNT_MAX = 1_000_000
+DEPTH_MAX = 1_000
+TITLE_MAX = 120
+SHOWN_CHARS = 40
+PNG = b"\x89PNG\r\n\x1a\n"
+_CARD_CHUNKS = ("ccv3", "chara")
+"""Where a picture holds its card, the newer one first."""
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_DECORATOR = re.compile(r"@@@?(\w{1,40})(?:[ \t]{1,8}([^\n]{0,400}))?\r?(?:\n|\Z)")
+
+Place = Literal["prefix", "tail", "outlet"]
+
+
+class Logic(IntEnum):
+    """What secondary keys have to do with a match, by SillyTavern's numbers."""
+
+    AND_ANY = 0
+    NOT_ALL = 1
+    NOT_ANY = 2
+    AND_ALL = 3
+
+
+_PLACES: Mapping[object, Place] = {
+    **{0: "prefix", 1: "prefix", 2: "tail", 3: "tail", 4: "tail", 5: "prefix", 6: "prefix", 7: "outlet"},
+    **{"before_char": "prefix", "after_char": "prefix", "prefix": "prefix", "tail": "tail", "outlet": "outlet"},
+}
+"""World info counts: before and after the character, the author's note's top and bottom, at a depth, before and after
+the examples, a named outlet."""
+_ROLES = {0: "system", 1: "user", 2: "assistant", "system": "system", "user": "user", "assistant": "assistant"}
+SOURCES = (
+    "persona_description",
+    "character_description",
+    "character_personality",
+    "character_depth_prompt",
+    "scenario",
+    "creator_notes",
+)
+"""Texts beside the conversation that an entry may ask to be matched against (`match_...`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoreEntry:
+    """One entry. uid: unique in its book. order: where it stands, the higher the later. priority: what is admitted
+    first. delay, sticky, cooldown: in messages. delay_until_recursion: a level from 1, 0 for none. budget_weight: its
+    share of what the budget leaves, 0 to be taken whole or not at all. forced: by a decorator of its own text."""
+
+    uid: str
+    title: str
+    content: str
+    keys: tuple[str, ...]
+    secondary: tuple[str, ...] = ()
+    logic: Logic = Logic.AND_ANY
+    enabled: bool = True
+    constant: bool = False
+    order: int = 100
+    priority: int = 100
+    place: Place = "prefix"
+    outlet: str = ""
+    depth: int = 4
+    role: str = "system"
+    scan_depth: int | None = None
+    case_sensitive: bool | None = None
+    whole_words: bool | None = None
+    probability: float = 100.0
+    groups: tuple[str, ...] = ()
+    group_override: bool = False
+    group_weight: float = 100.0
+    group_scoring: bool | None = None
+    sticky: int = 0
+    cooldown: int = 0
+    delay: int = 0
+    exclude_recursion: bool = False
+    prevent_recursion: bool = False
+    delay_until_recursion: int = 0
+    ignore_budget: bool = False
+    budget_weight: float = 0.0
+    names: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+    excludes: bool = False
+    triggers: frozenset[str] = frozenset()
+    sources: frozenset[str] = frozenset()
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lorebook:
+    """A book as it was read. id: names it in reports and in timed state. scan_depth, token_budget, recursive: its own
+    word, None where it has none. problems: one sentence each about what was left out."""
+
+    id: str
+    name: str
+    entries: tuple[LoreEntry, ...]
+    format: str
+    scan_depth: int | None = None
+    token_budget: int | None = None
+    recursive: bool | None = None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Problems:
+    """What was left out, the first `PROBLEMS_KEPT` in words."""
+
+    sentences: list[str] = field(default_factory=list)
+    more: int = 0
+
+    def add(self, sentence: str) -> None:
+        if len(self.sentences) < PROBLEMS_KEPT:
+            self.sentences.append(sentence)
+        else:
+            self.more += 1
+
+    def all(self) -> tuple[str, ...]:
+        return (*self.sentences, *([f"and {self.more} more of such entries and fields"] if self.more else ()))
+
+
+def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
+    """Return the book in a file's bytes. name: the file, for sentences.
+
+    Raises BadInput: too large, no PNG with a card, no JSON or YAML, or nothing that has entries.
+    """
+    if len(content) > BOOK_BYTES_MAX:
+        raise BadInput(f"{name} has {len(content)} bytes; allowed are {BOOK_BYTES_MAX}: split the lorebook")
+    raw, syntax = _raw(content, name)
+    book, kind = _book_of(raw, name)
+    problems = _Problems()
+    listed = book["entries"]
+    is_list = isinstance(listed, list)
+    if len(listed) > ENTRIES_MAX:
+        problems.add(f"{name} has {len(listed)} entries; the first {ENTRIES_MAX} were taken: split the lorebook")
+    entries: list[LoreEntry] = []
+    taken: dict[str, int] = {}
+    for number, (key, given) in enumerate(enumerate(listed) if is_list else listed.items()):
+        if number == ENTRIES_MAX:
+            break
+        if not isinstance(given, Mapping):
+            problems.add(f"entry {_short(key)} is {_kind(given)} and was left out; allowed is an object")
+            continue
+        entry = _entry(given, str(key), selective=syntax == "yaml" or not is_list, cards=kind, problems=problems)
+        if entry is not None:
+            taken[entry.uid] = taken.get(entry.uid, 0) + 1
+            again = f"#{taken[entry.uid]}" if taken[entry.uid] > 1 else ""
+            entries.append(replace(entry, uid=entry.uid + again) if again else entry)
+    read = _Reader(_snake(book), "the book", problems)
+    return Lorebook(
+        id=book_id or name,
+        name=read.text("name") or name,
+        entries=tuple(entries),
+        format=f"{kind} {syntax}".strip(),
+        scan_depth=read.whole("scan_depth", None, most=DEPTH_MAX),
+        token_budget=read.whole("token_budget", None),
+        recursive=read.flag("recursive_scanning", read.flag("recursive", None)),
+        problems=problems.all(),
+    )
+
+
+# --- from bytes to an object with entries ------------------------------------------------------------------------
+
+
+def _raw(content: bytes, name: str) -> tuple[Any, str]:
+    """Return (what the file holds, "json", "png" or "yaml")."""
+    syntax = "png" if content.startswith(PNG) else ""
+    if syntax:
+        content = _card_in_png(content, name)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadInput(f"{name} is neither UTF-8 text nor a PNG; allowed is a lorebook or a character card") from None
+    try:
+        if syntax or text.lstrip()[:1] in ("{", "["):
+            return json.loads(text), syntax or "json"
+        bounded_yaml.check(text, most_nodes=YAML_NODES_MAX)
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), "yaml"  # noqa: S506 - safe ones
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{name} is no JSON (line {error.lineno}: {error.msg}); allowed is a lorebook") from None
+    except bounded_yaml.TooMuchYaml as error:
+        raise BadInput(f"{name}: {error}; split the lorebook") from None
+    except yaml.YAMLError as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", 0) + 1
+        raise BadInput(f"{name} is no YAML (line {line}); allowed is a lorebook as JSON, PNG or YAML") from None
+    except (RecursionError, ValueError):  # too deep; a number of more digits than are read
+        raise BadInput(f"{name} is nested too deep or has a number too long to read; allowed is a lorebook") from None
+
+
+def _card_in_png(content: bytes, name: str) -> bytes:
+    """Return the card's JSON out of a picture's text chunks. Raises BadInput."""
+    cards: dict[str, bytes] = {}
+    for kind, body in _chunks(content, name):
+        if kind in (b"tEXt", b"zTXt", b"iTXt"):
+            keyword, _, rest = body.partition(b"\0")
+            if (label := keyword.decode("latin-1").lower()) in _CARD_CHUNKS:
+                cards[label] = _chunk_text(kind, rest, name)
+    found = next((cards[label] for label in _CARD_CHUNKS if label in cards), None)
+    if found is None:
+        raise BadInput(f"{name} is a PNG without a character card (no chara or ccv3 text); allowed is one with a card")
+    try:
+        return base64.b64decode(found, validate=False)
+    except (binascii.Error, ValueError):
+        raise BadInput(f"{name} has a card that is not base64; export the card again") from None
+
+
+def _chunks(content: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
+    at = len(PNG)
+    while at < len(content):
+        size = int.from_bytes(content[at : at + 4], "big")
+        end = at + 12 + size
+        if end > len(content):
+            raise BadInput(f"{name} ends inside a piece of the PNG; get the file again")
+        kind, body = content[at + 4 : at + 8], content[at + 8 : at + 8 + size]
+        if kind in (b"tEXt", b"zTXt", b"iTXt") and zlib.crc32(kind + body) != int.from_bytes(content[end - 4 : end]):
+            raise BadInput(f"{name} is damaged (a text of the PNG has another checksum); get the file again")
+        yield kind, body
+        if kind == b"IEND":
+            return
+        at = end
+
+
+def _chunk_text(kind: bytes, rest: bytes, name: str) -> bytes:
+    """Return the text of a chunk behind its keyword: plain, packed, or international with two more fields."""
+    packed = kind == b"zTXt" or (kind == b"iTXt" and rest[:1] == b"\1")
+    body = rest[1:] if kind == b"zTXt" else rest[2:].split(b"\0", 2)[-1] if kind == b"iTXt" else rest
+    if not packed:
+        return body
+    try:
+        unpacked = zlib.decompressobj()
+        text = unpacked.decompress(body, CARD_BYTES_MAX)
+    except zlib.error:
+        raise BadInput(f"{name} has a packed card that cannot be unpacked; export the card again") from None
+    if unpacked.unconsumed_tail:
+        raise BadInput(f"{name} has a card of more than {CARD_BYTES_MAX} bytes unpacked; allowed is less")
+    return text
+
+
+def _book_of(raw: Any, name: str) -> tuple[Mapping[str, Any], str]:
+    """Return (the object that has entries, which format it is). Raises BadInput."""
+    if isinstance(raw, list):
+        raise BadInput(f"{name} is a list; allowed is an object with entries")
+    if not isinstance(raw, Mapping):
+        raise BadInput(f"{name} holds {_kind(raw)}; allowed is an object with entries")
+    spec = str(raw.get("spec", ""))
+    book: Any = raw
+    kind = ""
+    if isinstance(data := raw.get("data"), Mapping):
+        kind = "v3" if "v3" in spec else "v2"
+        book = data if spec == "lorebook_v3" or "entries" in data else data.get("character_book")
+        if book is None:
+            raise BadInput(f"{name} is a character card without a lorebook; allowed is one with a character_book")
+    if not isinstance(book, Mapping) or not isinstance(book.get("entries"), (list, dict)):
+        raise BadInput(f"{name} has no entries; allowed is a lorebook, world info, or a character card with one")
+    return book, kind or ("book" if isinstance(book["entries"], list) else "world info")
+
+
+# --- from an object to an entry ----------------------------------------------------------------------------------
+
+
+def _entry(given: Mapping[str, Any], key: str, *, selective: bool, cards: str, problems: _Problems) -> LoreEntry | None:
+    """Return an entry; None where its content is none. selective: whether secondary keys count unless it says so."""
+    extensions = given.get("extensions")
+    fields = (_snake(extensions) if isinstance(extensions, Mapping) else {}) | _snake(given)
+    named = next((fields[one] for one in ("uid", "id") if isinstance(fields.get(one), (str, int))), key)
+    uid = str(named)[:TITLE_MAX]
+    read = _Reader(fields, f"entry {uid}", problems)
+    content = fields.get("content", fields.get("text", ""))
+    if not isinstance(content, str) or len(content) > ENTRY_CHARS_MAX:
+        what = f"has {len(content)} characters" if isinstance(content, str) else f"is {_kind(content)}"
+        problems.add(f"entry {uid}: content {what} and was left out; allowed is text of up to {ENTRY_CHARS_MAX}")
+        return None
+    decorators, content = _decorated(content, read) if cards == "v3" else ({}, content)
+    as_regex = read.flag("use_regex", False)
+    keys = read.keys("keys", "key", as_regex=as_regex) + read.keys("regex", as_regex=True)
+    secondary = read.keys("secondary_keys", "keysecondary", as_regex=as_regex)
+    order = read.whole("order", read.whole("insertion_order", 100), least=-COUNT_MAX)
+    filtered = fields.get("character_filter")
+    filtered = _snake(filtered) if isinstance(filtered, Mapping) else {}
+    certain = not read.flag("use_probability", True)
+    delayed = fields.get("delay_until_recursion")
+    place: Place = read.choice("position", _PLACES, "prefix")
+    outlet = read.text("outlet_name") or read.text("outlet")
+    if not keys and not fields.get("constant") and "activate" not in decorators:
+        problems.add(f"entry {uid}: has no key and is not constant; give it one, it is never admitted")
+    return LoreEntry(
+        uid=uid,
+        title=(read.text("comment") or read.text("name") or (keys[0] if keys else uid))[:TITLE_MAX],
+        content=content,
+        keys=keys,
+        secondary=secondary if read.flag("selective", selective) else (),
+        logic=Logic(read.choice("selective_logic", _LOGICS, Logic.AND_ANY)),
+        enabled=read.flag("enabled", True) and not read.flag("disable", False) and "dont_activate" not in decorators,
+        constant=read.flag("constant", False),
+        order=order,
+        priority=read.whole("priority", order, least=-COUNT_MAX),
+        place="outlet" if outlet and "position" not in fields else place,
+        outlet=outlet,
+        depth=read.whole("depth", _number(decorators.get("depth"), 4), most=COUNT_MAX),
+        role=read.choice("role", _ROLES, _ROLES.get(decorators.get("role", ""), "system")),
+        scan_depth=read.whole("scan_depth", _number(decorators.get("scan_depth"), None), most=DEPTH_MAX),
+        case_sensitive=read.flag("case_sensitive", None),
+        whole_words=read.flag("match_whole_words", None),
+        probability=100.0 if certain else read.number("probability", 100.0, most=100.0),
+        groups=tuple(dict.fromkeys(one.strip() for one in read.text("group").split(",") if one.strip())),
+        group_override=read.flag("group_override", False),
+        group_weight=read.number("group_weight", 100.0),
+        group_scoring=read.flag("use_group_scoring", None),
+        sticky=read.whole("sticky", 0),
+        cooldown=read.whole("cooldown", 0),
+        delay=read.whole("delay", 0),
+        exclude_recursion=read.flag("exclude_recursion", False),
+        prevent_recursion=read.flag("prevent_recursion", False),
+        delay_until_recursion=int(delayed) if isinstance(delayed, bool) else read.whole("delay_until_recursion", 0),
+        ignore_budget=read.flag("ignore_budget", False),
+        budget_weight=read.number("budget_weight", 0.0),
+        names=frozenset(read.listed("character_filter_names") + _texts(filtered.get("names"))),
+        tags=frozenset(read.listed("character_filter_tags") + _texts(filtered.get("tags"))),
+        excludes=read.flag("character_filter_exclude", filtered.get("is_exclude") is True),
+        triggers=frozenset(read.listed("triggers")),
+        sources=frozenset(one for one in SOURCES if read.flag(f"match_{one}", False)),
+        forced="activate" in decorators,
+    )
+
+
+_LOGICS: Mapping[object, Logic] = {one.value: one for one in Logic} | {one.name.lower(): one for one in Logic}
+
+
+def _decorated(content: str, read: _Reader) -> tuple[dict[str, str], str]:
+    """Return (what the lines `@@name value` at the head of a V3 entry say, the text below them)."""
+    found: dict[str, str] = {}
+    while match := _DECORATOR.match(content):
+        found.setdefault(match[1].lower(), (match[2] or "").strip())
+        content = content[match.end() :]
+    if unknown := sorted(set(found) - {"activate", "dont_activate", "depth", "role", "scan_depth"}):
+        read.problems.add(f"{read.what}: the decorator @@{unknown[0]} is not known here and has no effect")
+    return found, content
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads fields that may hold anything: a value that is none of its kind is its default, and a problem."""
+
+    fields: Mapping[str, Any]
+    what: str
+    problems: _Problems
+
+    def flag(self, name: str, default: Any) -> Any:
+        value = self.fields.get(name)
+        if value is None or isinstance(value, bool):
+            return default if value is None else value
+        return self._wrong(name, value, "true or false", default)
+
+    def text(self, name: str) -> str:
+        value = self.fields.get(name)
+        if value is None or isinstance(value, str):
+            return (value or "").strip()
+        return str(value) if isinstance(value, int) else str(self._wrong(name, value, "text", ""))
+
+    def whole(self, name: str, default: Any, *, least: int = 0, most: int = COUNT_MAX) -> Any:
+        value = self.fields.get(name)
+        if value is None or value is False:
+            return default
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            return self._wrong(name, value, f"a whole number from {least} to {most}", default)
+        return value
+
+    def number(self, name: str, default: float, *, most: float = float(COUNT_MAX)) -> float:
+        value = self.fields.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+            return float(self._wrong(name, value, f"a number from 0 to {most:g}", default))
+        return float(value)
+
+    def choice(self, name: str, allowed: Mapping[Any, Any], default: Any) -> Any:
+        value = self.fields.get(name)
+        if value is None:
+            return default
+        value = value.strip().lower() if isinstance(value, str) else value
+        if isinstance(value, (str, int)) and not isinstance(value, bool) and value in allowed:
+            return allowed[value]
+        return self._wrong(name, value, "one of " + ", ".join(str(one) for one in allowed), default)
+
+    def listed(self, name: str) -> list[str]:
+        value = self.fields.get(name)
+        if value is None:
+            return []
+        found = _texts(value)
+        if not isinstance(value, (list, str)) or len(found) < (len(value) if isinstance(value, list) else 0):
+            self._wrong(name, value, "a list of texts", None)
+        return found
+
+    def keys(self, *names: str, as_regex: bool) -> tuple[str, ...]:
+        """Return keys, one text counting as several with commas between them unless it is an expression."""
+        name = next((one for one in names if self.fields.get(one) is not None), names[0])
+        value = self.fields.get(name)
+        if isinstance(value, str):
+            found = [value] if as_regex or value.startswith("/") else value.split(",")
+        else:
+            found = self.listed(name)
+        found = [one.strip() for one in found if one.strip()]
+        if long := [one for one in found if len(one) > KEY_CHARS_MAX]:
+            self._wrong(name, long[0], f"a key of up to {KEY_CHARS_MAX} characters", None)
+        found = [one for one in dict.fromkeys(found) if len(one) <= KEY_CHARS_MAX]
+        if len(found) > KEYS_MAX:
+            self.problems.add(f"{self.what}: {name} has {len(found)} keys; the first {KEYS_MAX} were taken")
+        return tuple(f"/{one}/" if as_regex and not one.startswith("/") else one for one in found[:KEYS_MAX])
+
+    def _wrong(self, name: str, value: Any, allowed: str, default: Any) -> Any:
+        kept = "" if default is None else f"; {default} was taken"
+        self.problems.add(f"{self.what}: {name} is {_short(value)}; allowed is {allowed}{kept}")
+        return default
+
+
+def _snake(fields: Mapping[Any, Any]) -> dict[str, Any]:
+    return {_HUMP.sub("_", str(name)).lower(): value for name, value in fields.items()}
+
+
+def _texts(value: Any) -> list[str]:
+    listed = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return [one for one in listed if isinstance(one, str)]
+
+
+def _number(text: str | None, default: int | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 4 else default
+
+
+def _kind(value: Any) -> str:
+    return {"NoneType": "nothing", "str": "text", "list": "a list", "dict": "an object"}.get(
+        type(value).__name__, f"a {type(value).__name__}"
+    )
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN_CHARS + 2 else f"{shown[:SHOWN_CHARS]}…"

@@ -1,0 +1,195 @@
+"""Which keys of many lorebooks stand in a text: an index built once, asked a text at a time.
+
+Of each literal key the rarest run of up to three letters is noted; a text's own runs then name the few keys that may
+stand in it, and only those are looked for. 5,000 entries cost what the text has of them, not 5,000 searches. An
+expression (`/regex/flags`) runs on the Rust engine that pydantic brings: its time is linear in the text, so that no
+pattern can hang a scan, and a result never depends on a clock. Rejected: `re` under a time limit (the same text would
+match on one day and not on another), and one large alternation (it says that a key stands there, not which).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+from memory_anchor.knowledge.lorebook import LoreEntry
+from memory_anchor.language.terms import CJK, normal
+
+REGEX_MAX = 1_000
+"""Expressions of one index: each takes some 100 KB."""
+REGEX_REPEATS_MAX = 1_000
+"""How often an expression's counted repetitions, multiplied, may repeat."""
+GRAM = 3
+_CJK = re.compile(f"[{CJK}]")
+_REGEX = re.compile(r"/(.+)/([a-z]{0,8})", re.S)
+_COUNTED = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
+_MACRO = re.compile(r"\{\{\s{0,8}(\w{1,40})\s{0,8}\}\}")
+_FLAGS = {"i": "i", "m": "m", "s": "s", "u": "", "g": "", "y": ""}
+
+
+class MatchRules(Protocol):
+    """What holds for a key whose entry does not say it."""
+
+    @property
+    def case_sensitive(self) -> bool: ...
+    @property
+    def match_whole_words(self) -> bool: ...
+
+
+def substituted(text: str, names: Mapping[str, str]) -> str:
+    """Return the text with `{{user}}` and `{{char}}` as the names they stand for; others stay as they are.
+
+    >>> substituted("{{User}} met {{char}} and {{x}}", {"user": "Li", "char": "Ada"})
+    'Li met Ada and {{x}}'
+    """
+    if "{{" not in text:
+        return text
+    return _MACRO.sub(lambda one: names.get(one[1].lower(), one[0]), text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A literal key as it is looked for. whole: as a word of its own."""
+
+    needle: str
+    case: bool
+    whole: bool
+
+    @classmethod
+    def of(cls, text: str, *, case: bool, whole: bool) -> _Key:
+        """Whole words are for keys of one word without CJK, whose words nothing parts."""
+        is_word = not any(one.isspace() for one in text) and not _CJK.search(text)
+        return cls(text if case else normal(text), case, whole and is_word)
+
+    def stands_in(self, text: str, lowered: str) -> bool:
+        haystack = text if self.case else lowered
+        at = haystack.find(self.needle)
+        while self.whole and at >= 0:
+            end = at + len(self.needle)
+            if not (_in_word(haystack, at - 1) or _in_word(haystack, end)):
+                return True
+            at = haystack.find(self.needle, at + 1)
+        return at >= 0
+
+
+def _in_word(text: str, at: int) -> bool:
+    """Return whether a letter of a word stands there; CJK beside a Latin word is none of its letters."""
+    return 0 <= at < len(text) and (text[at].isalnum() or text[at] == "_") and not _CJK.match(text[at])
+
+
+class _KeyExpression:
+    """An expression between slashes. Raises ValueError: what is wrong with it, in one clause."""
+
+    def __init__(self, source: str, flags: str) -> None:
+        if unknown := set(flags) - set(_FLAGS):
+            raise ValueError(f"has the flag {min(unknown)!r}; allowed are {''.join(_FLAGS)}")
+        repeats = 1
+        for counted in _COUNTED.finditer(source):
+            repeats *= max(1, int(counted[2] or counted[1]))
+        if repeats > REGEX_REPEATS_MAX:
+            raise ValueError(f"repeats {repeats} times; allowed are {REGEX_REPEATS_MAX}")
+        chosen = "".join(_FLAGS[one] for one in dict.fromkeys(flags) if _FLAGS[one])
+        pattern = (f"(?{chosen})" if chosen else "") + source
+        try:
+            self._engine = SchemaValidator(
+                core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True)
+            )
+        except SchemaError as error:
+            why = str(error).strip().splitlines()[-1].removeprefix("error: ").strip()
+            raise ValueError(f"cannot be run in linear time: {why}") from None
+
+    def stands_in(self, text: str) -> bool:
+        return self._engine.isinstance_python(text)
+
+
+@dataclass(slots=True)
+class KeyIndex:
+    """The keys of many entries; numbers stand for keys. primary, secondary: of each entry, in its order.
+
+    entries_of: key -> entries that have it as a primary one. problems: keys that cannot be looked for.
+    """
+
+    primary: list[tuple[int, ...]] = field(default_factory=list)
+    secondary: list[tuple[int, ...]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    entries_of: dict[int, list[int]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    _literal: dict[int, _Key] = field(default_factory=dict)
+    _regex: dict[int, _KeyExpression] = field(default_factory=dict)
+    _named: dict[int, tuple[str, bool, bool]] = field(default_factory=dict)
+    _grams: dict[str, list[int]] = field(default_factory=dict)
+    _known: dict[tuple[str, bool, bool], int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entries: Sequence[LoreEntry], rules: MatchRules) -> KeyIndex:
+        made = cls()
+        for place, entry in enumerate(entries):
+            case = rules.case_sensitive if entry.case_sensitive is None else entry.case_sensitive
+            whole = rules.match_whole_words if entry.whole_words is None else entry.whole_words
+            made.primary.append(made._numbers(entry, entry.keys, case=case, whole=whole))
+            made.secondary.append(made._numbers(entry, entry.secondary, case=case, whole=whole))
+            for key in made.primary[-1]:
+                made.entries_of.setdefault(key, []).append(place)
+        made._note_grams()
+        return made
+
+    def found(self, text: str, names: Mapping[str, str]) -> frozenset[int]:
+        """Return the keys that stand in one text. names: what `{{user}}` and `{{char}}` in keys stand for."""
+        if not text:
+            return frozenset()
+        lowered = normal(text)
+        grams = {lowered[at : at + size] for size in range(1, GRAM + 1) for at in range(len(lowered) - size + 1)}
+        near = (key for gram in grams & self._grams.keys() for key in self._grams[gram])
+        hits = {key for key in near if self._literal[key].stands_in(text, lowered)}
+        hits.update(key for key, expression in self._regex.items() if expression.stands_in(text))
+        for key, (source, case, whole) in self._named.items():
+            if _Key.of(substituted(source, names), case=case, whole=whole).stands_in(text, lowered):
+                hits.add(key)
+        return frozenset(hits)
+
+    def _numbers(self, entry: LoreEntry, keys: Iterable[str], *, case: bool, whole: bool) -> tuple[int, ...]:
+        numbers = []
+        for text in keys:
+            known = self._known.get((text, case, whole))
+            if known is None:
+                known = self._add(entry, text, case=case, whole=whole)
+            if known is not None:
+                numbers.append(known)
+        return tuple(numbers)
+
+    def _add(self, entry: LoreEntry, text: str, *, case: bool, whole: bool) -> int | None:
+        number = len(self.texts)
+        if expression := _REGEX.fullmatch(text):
+            try:
+                if len(self._regex) >= REGEX_MAX:
+                    raise ValueError(f"is beyond the {REGEX_MAX} expressions allowed at once")
+                self._regex[number] = _KeyExpression(expression[1], expression[2])  # its flags say whether case counts
+            except ValueError as error:
+                self.problems.append(f"entry {entry.uid}: the key {text[:40]!r} {error}; it is left out")
+                return None
+        elif _MACRO.search(text):
+            self._named[number] = (text, case, whole)
+        else:
+            key = _Key.of(text, case=case, whole=whole)
+            if not key.needle:
+                return None
+            self._literal[number] = key
+        self.texts.append(text)
+        self._known[(text, case, whole)] = number
+        return number
+
+    def _note_grams(self) -> None:
+        runs = {number: _runs(normal(key.needle)) for number, key in self._literal.items()}
+        common = Counter(run for found in runs.values() for run in found)
+        for number, found in runs.items():
+            self._grams.setdefault(min(found, key=lambda run: (common[run], run)), []).append(number)
+
+
+def _runs(text: str) -> set[str]:
+    """Return every run of three letters, or the whole text where it is shorter."""
+    return {text[at : at + GRAM] for at in range(len(text) - GRAM + 1)} if len(text) >= GRAM else {text}

@@ -1,0 +1,262 @@
+"""Lorebooks are read from world info, cards and YAML; what is wrong costs its field or entry and is said."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from typing import Any
+
+import pytest
+
+from memory_anchor.errors import BadInput
+from memory_anchor.knowledge import lorebook
+from memory_anchor.knowledge.lorebook import Logic, read_lorebook
+from tests.unit.lorekit import FIXTURES, admitted, scan
+
+V2_BOOK: dict[str, Any] = {
+    "name": "Harbour",
+    "scan_depth": 3,
+    "token_budget": 400,
+    "recursive_scanning": True,
+    "extensions": {"theirs": [1]},
+    "entries": [
+        {
+            "keys": ["harbour", "港口"],
+            "content": "The harbour freezes in winter.",
+            "extensions": {
+                **{"position": 4, "depth": 2, "role": 1, "selectiveLogic": 3, "probability": 40},
+                **{"useProbability": True, "exclude_recursion": True, "sticky": 4, "group": "places"},
+                "unknown": {"x": 1},
+            },
+            "enabled": True,
+            "insertion_order": 7,
+            "priority": 90,
+            "secondary_keys": ["ice", "snow"],
+            "selective": True,
+            "id": 11,
+            "name": "Harbour",
+            "position": "after_char",
+        },
+        {"keys": ["quay"], "content": "x", "enabled": False, "insertion_order": 1, "secondary_keys": ["y"]},
+    ],
+}
+
+
+BOMB = "a: &a [x]\n" + "".join(
+    f"{chr(at + 1)}: &{chr(at + 1)} [{','.join(['*' + chr(at)] * 9)}]\n" for at in range(97, 107)
+)
+
+
+def card(spec: str, book: Any) -> dict[str, Any]:
+    return {
+        "spec": spec,
+        "spec_version": spec[-1] + ".0",
+        "data": {"name": "Ada", "character_book": book, "extensions": {}},
+    }
+
+
+def read(value: Any, name: str = "book.json") -> lorebook.Lorebook:
+    return read_lorebook(json.dumps(value, ensure_ascii=False).encode(), name)
+
+
+def picture(*chunks: tuple[bytes, bytes]) -> bytes:
+    """Return a PNG of these chunks."""
+    made = lorebook.PNG
+    for kind, body in ((b"IHDR", b"\0" * 13), *chunks, (b"IEND", b"")):
+        made += len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
+    return made
+
+
+def packed(value: Any) -> bytes:
+    return base64.b64encode(json.dumps(value).encode())
+
+
+def test_a_card_of_version_two_is_read_with_what_its_extensions_say() -> None:
+    """Rule lore.formats: V2; an entry's own field counts before its extensions'."""
+    book = read(card("chara_card_v2", V2_BOOK))
+    first, second = book.entries
+
+    assert (book.name, book.scan_depth, book.token_budget, book.recursive) == ("Harbour", 3, 400, True)
+    assert (first.uid, first.keys, first.secondary, first.logic) == (
+        "11",
+        ("harbour", "港口"),
+        ("ice", "snow"),
+        Logic.AND_ALL,
+    )
+    assert (first.order, first.priority, first.place, first.depth, first.role) == (7, 90, "prefix", 2, "user")
+    assert (first.probability, first.exclude_recursion, first.sticky, first.groups) == (40.0, True, 4, ("places",))
+    assert (second.enabled, second.secondary, second.title) == (False, (), "quay")
+    assert book.problems == ()
+
+
+def test_a_card_of_version_three_has_expressions_and_lines_that_decorate() -> None:
+    """Rule lore.formats: V3, use_regex and decorators; one that is not known is named."""
+    entries = [
+        {
+            "keys": ["drag.n"],
+            "use_regex": True,
+            "content": "@@depth 2\n@@role user\n@@scan_depth 1\nDragons.",
+            "enabled": True,
+        },
+        {"keys": [], "content": "@@activate\nAlways.", "enabled": True, "use_regex": False},
+        {"keys": ["x"], "content": "@@dont_activate\nNever.", "enabled": True},
+        {"keys": ["x"], "content": "@@dance 3\n@@@fall back\nText", "enabled": True},
+    ]
+    for value in (card("chara_card_v3", {"entries": entries}), {"spec": "lorebook_v3", "data": {"entries": entries}}):
+        book = read(value)
+
+        assert [one.content for one in book.entries] == ["Dragons.", "Always.", "Never.", "Text"]
+        assert (book.entries[0].depth, book.entries[0].role, book.entries[0].scan_depth) == (2, "user", 1)
+        assert admitted(scan(book, "a dragon x")) == ["1", "0", "3"]
+        assert [one for one in book.problems if "@@dance" in one]
+
+
+@pytest.mark.parametrize("kind", [b"tEXt", b"iTXt", b"zTXt", b"iTXt packed"])
+def test_a_card_comes_out_of_a_picture(kind: bytes) -> None:
+    """Rule lore.formats: tEXt, iTXt and zTXt; ccv3 before chara."""
+    body = packed(card("chara_card_v3", V2_BOOK))
+    after = {
+        b"tEXt": b"\0" + body,
+        b"zTXt": b"\0\0" + zlib.compress(body),
+        b"iTXt": b"\0\0\0en\0\0" + body,
+        b"iTXt packed": b"\0\1\0\0\0" + zlib.compress(body),
+    }[kind]
+    old = (b"tEXt", b"chara\0" + packed(card("chara_card_v2", {"entries": []})))
+
+    book = read_lorebook(picture(old, (kind[:4], b"ccv3" + after)), "ada.png")
+
+    assert (book.format, [one.uid for one in book.entries]) == ("v3 png", ["11", "1"])
+
+
+def test_our_own_yaml_says_the_same_in_plain_words() -> None:
+    """Rule lore.formats: YAML, also in the words of the design: text, regex, priority, budget_weight."""
+    book = read_lorebook(
+        """
+        name: 部署
+        scan_depth: 4
+        recursive: true
+        entries:
+          - id: deploy
+            keys: [deploy, 部署]
+            secondary_keys: [prod]
+            selective_logic: and_all
+            text: Deploys go out on Tuesdays.
+            position: tail
+            budget_weight: 2
+          - regex: 'v\\d+\\.\\d+'
+            text: Versions follow semver.
+            priority: 5
+            outlet: versions
+        """.encode(),
+        "lore.yaml",
+    )
+    first, second = book.entries
+
+    assert (book.name, book.scan_depth, book.recursive, book.format) == ("部署", 4, True, "book yaml")
+    assert (first.uid, first.logic, first.secondary, first.place, first.budget_weight) == (
+        "deploy", Logic.AND_ALL, ("prod",), "tail", 2.0
+    )  # fmt: skip
+    assert (second.keys, second.priority, second.place, second.outlet) == ((r"/v\d+\.\d+/",), 5, "outlet", "versions")
+    assert admitted(scan(book, "部署 v1.2 to prod")) == ["1", "deploy"]
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.json")), ids=lambda path: path.stem)
+def test_a_fixture_is_read_whole(path: Any) -> None:
+    """Rule lore.fixtures: no entry and no field of them is refused."""
+    book = read_lorebook(path.read_bytes(), path.name)
+
+    assert (len(book.entries), book.problems) == (len(json.loads(path.read_text())["entries"]), ())
+
+
+def test_a_wrong_entry_costs_itself_and_a_wrong_field_its_value() -> None:
+    """Rule lore.bad_input: one sentence each with what is allowed; the rest goes in."""
+    book = read(
+        {
+            "scan_depth": "far",
+            "entries": [
+                "text",
+                {"key": ["a"], "content": 7},
+                {"key": 5, "content": "x"},
+                {"key": ["a", 3], "content": "x", "order": "high", "sticky": -1, "probability": 300, "disable": "no"},
+                {"key": "b, c", "content": "y", "position": 99, "group": ["g"], "extensions": 4},
+                {"key": ["a"], "content": "z" * 100_001},
+                {"content": "nobody calls me"},
+                {"key": ["fine"], "content": "fine"},
+            ],
+        }
+    )
+
+    assert [one.uid for one in book.entries] == ["2", "3", "4", "6", "7"]
+    assert (book.entries[1].order, book.entries[1].sticky, book.entries[1].probability) == (100, 0, 100.0)
+    assert book.entries[2].keys == ("b", "c")
+    for what in (
+        "entry 0 is text and was left out",
+        "entry 1: content is a int",
+        "entry 2: key is 5; allowed is a list of texts",
+        "entry 3: key is ['a', 3]; allowed is a list of texts",
+        "entry 3: order is 'high'; allowed is a whole number from -1000000 to 1000000; 100 was taken",
+        "entry 3: sticky is -1",
+        "entry 3: probability is 300",
+        "entry 3: disable is 'no'; allowed is true or false",
+        "entry 4: position is 99; allowed is one of 0, 1",
+        "entry 4: group is ['g']",
+        "entry 5: content has 100001 characters and was left out",
+        "entry 6: has no key and is not constant",
+        "the book: scan_depth is 'far'",
+    ):
+        assert [one for one in book.problems if one.startswith(what) and "\n" not in one], what
+    assert admitted(scan(book, "fine")) == ["7"]
+
+
+def test_uids_that_come_twice_are_told_apart() -> None:
+    """Rule lore.bad_input: an id names one entry."""
+    book = read({"entries": [{"uid": 1, "key": ["a"], "content": "x"}] * 3})
+
+    assert [one.uid for one in book.entries] == ["1", "1#2", "1#3"]
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"{", r"is no JSON \(line 1"),
+        (b"[1]", "is a list"),
+        (b"{}", "has no entries"),
+        (b'{"entries": 4}', "has no entries"),
+        (b"just words", "holds text"),
+        (b"a: [b", r"is no YAML \(line"),
+        (b"\xff\xfe\x00", "neither UTF-8 text nor a PNG"),
+        (b"[" * 200_000, "nested too deep"),
+        (b'{"entries": [' + b"1" * 5000 + b"]}", "a number too long"),
+        (BOMB.encode(), "values allowed"),
+        (json.dumps(card("chara_card_v2", None)).encode(), "without a lorebook"),
+        (picture(), "PNG without a character card"),
+        (picture()[:-20], "ends inside a piece"),
+        (picture((b"tEXt", b"chara\0!!!")), "base64|UTF-8|no JSON|YAML"),
+        (picture((b"zTXt", b"chara\0\0nonsense")), "cannot be unpacked"),
+        (picture((b"zTXt", b"chara\0\0" + zlib.compress(b"a" * (lorebook.CARD_BYTES_MAX + 1)))), "unpacked; allowed"),
+        (picture((b"tEXt", b"chara\0" + packed({"entries": []}))).replace(b"chara", b"charb"), "another checksum"),
+        (b" " * (lorebook.BOOK_BYTES_MAX + 1), "split the lorebook"),
+    ],
+    ids=range(18),
+)  # fmt: skip
+def test_a_file_that_is_no_lorebook_is_refused_in_one_sentence(content: bytes, what: str) -> None:
+    """Rule lore.bad_input: the file is named, and what is allowed."""
+    with pytest.raises(BadInput, match=what) as refused:
+        read_lorebook(content, "my file.json")
+
+    assert str(refused.value).startswith("my file.json")
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+def test_a_million_entries_are_cut_at_what_is_allowed_and_told() -> None:
+    """Rule lore.bad_input: the first 20,000 go in."""
+    book = read_lorebook(b'{"entries":[' + b",".join([b"{}"] * 1_000_000) + b"]}", "huge.json")
+
+    assert len(book.entries) == lorebook.ENTRIES_MAX
+    assert re.fullmatch(
+        r"huge.json has 1000000 entries; the first 20000 were taken: split the lorebook", book.problems[0]
+    )
+    assert len(book.problems) <= lorebook.PROBLEMS_KEPT + 1
