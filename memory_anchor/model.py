@@ -556,3 +556,4 @@ class OperationPassage:
     text: str
     score: float
     relevance: float = 1.0
+    locator: Locator = field(default_factory=Locator)

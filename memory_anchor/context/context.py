@@ -37,7 +37,6 @@ from memory_anchor.model import (
     Constitution,
     ContextCostReport,
     Layer,
-    Locator,
     OperationPassage,
     RetrievedSnippet,
     SearchAnswer,
@@ -380,7 +379,7 @@ def _place(cited: Citation) -> str:
 def _passage(passage: OperationPassage) -> Recalled:
     """Return a passage of the repository's own files: as trustworthy as whoever may commit there."""
     title = passage.title[:TITLE_MAX]
-    cited = Citation("file", passage.path, title=title, locator=Locator(), trust=Trust.SEMI_TRUSTED)
+    cited = Citation("file", passage.path, title=title, locator=passage.locator, trust=Trust.SEMI_TRUSTED)
     return Recalled.of(
         passage.text,
         id=passage.name,

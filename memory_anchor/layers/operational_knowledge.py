@@ -1,9 +1,9 @@
 """L4 `operational_knowledge`: how things are done, read from `.ai/operations/` of the working tree.
 
-Markdown is cut at headings into passages, YAML and JSON are taken whole; a question is matched against file names and
-passages by the same terms as every search, with the passage's rarity in this folder, and by meaning, which is what
-finds a passage in the other language. Nothing is copied into the store: Git is the record, and files are read again
-when their time or size changes. Read-only for agents.
+Files are cut by the one chunker of the tree (`language.passages`) and keep their lines; a question is matched against
+file names and passages by the same terms as every search, with the passage's rarity in this folder, and by meaning,
+which is what finds a passage in the other language. Nothing is copied into the store: Git is the record, and files
+are read again when their time or size changes. Read-only for agents.
 
 Whoever wrote the repository wrote these files. They are read without following a link (`beneath`), and a file that
 cannot be read as text is left out and named by `problems`: one bad file never ends a search.
@@ -23,8 +23,9 @@ from typing import Protocol
 from memory_anchor import beneath
 from memory_anchor.beneath import Seen
 from memory_anchor.errors import NotFound
+from memory_anchor.language.passages import HEADING_CHARS, PASSAGE_BYTES, cut, form_of, plain
 from memory_anchor.language.terms import is_chinese, terms
-from memory_anchor.model import OperationPassage
+from memory_anchor.model import Locator, OperationPassage
 from memory_anchor.quarantine import DEATHS, Quarantine
 
 FOLDER = PurePosixPath(".ai/operations")
@@ -37,8 +38,6 @@ NAMES_MAX = 2_000
 DEPTH_MAX = 8
 """Names below the folder that are looked at, and folders below each other."""
 PROBLEMS_MAX = 50
-PASSAGE_CHARS = 1_600
-TITLE_CHARS = 200
 NAME_WEIGHT = 2.0
 """A term in the file's name or title counts this much more than one in the text."""
 FLOOR = 0.12
@@ -96,6 +95,7 @@ class _Passage:
     meant: str
     opens: bool
     """Whether its file begins with it."""
+    locator: Locator
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class OperationalKnowledge:
             scored.append((words / mass + max(0.0, near.get(passage.meant, 0.0)), passage, chance))
         scored.sort(key=lambda found: (-found[2], -found[0], found[1].path, found[1].title))
         return [
-            OperationPassage(p.name, p.path, p.title, p.text, round(score, 4), chance)
+            OperationPassage(p.name, p.path, p.title, p.text, round(score, 4), chance, p.locator)
             for score, p, chance in scored[:limit]
         ]
 
@@ -261,52 +261,33 @@ def _misfit(seen: Seen, files: int, room: int) -> str:
 def _cut(ref: str, text: str) -> Iterator[_Passage]:
     path = PurePosixPath(ref)
     name, whole = path.stem, _title(text, path.stem)
-    is_markdown = path.suffix.lower() in (".md", ".markdown")
-    pieces = list(_sections(text, whole)) if is_markdown else [(whole, text)]
     named = frozenset(terms(f"{name.replace('_', ' ')} {whole}"))
-    parts = ((title, part) for title, piece in pieces for part in _windows(piece))
-    for place, (title, part) in enumerate(parts):
+    for passage in cut(plain(text), form_of(ref)):
+        title = passage.heading[-1] if passage.heading else whole
         yield _Passage(
             name=name,
             path=ref,
             title=title,
-            text=part,
-            bag=Counter(terms(f"{title}\n{part}")),
+            text=passage.text,
+            bag=Counter(terms(f"{title}\n{passage.text}")),
             named=named | set(terms(title)),
-            meant=_meant(whole, title, part),
-            opens=place == 0,
+            meant=_meant(whole, title, passage.text),
+            opens=passage.opens,
+            locator=Locator(passage.line_start, passage.line_end, heading=passage.heading),
         )
 
 
 def _title(text: str, stem: str) -> str:
     head = _HEADING.search(text)
-    return _said(head) if head else stem.replace("_", " ")
-
-
-def _said(head: re.Match[str]) -> str:
-    """Return a heading's text, cut to what a title may be, without the marks that may close it."""
+    if head is None:
+        return stem.replace("_", " ")
     said = head[1].rstrip()
-    return (said.rstrip("#").rstrip() or said)[:TITLE_CHARS]
-
-
-def _sections(text: str, title: str) -> Iterator[tuple[str, str]]:
-    """Yield title and text of each section; a heading without text of its own goes with the section below it."""
-    heads = list(_HEADING.finditer(text))
-    yield title, text[: heads[0].start()] if heads else text
-    begin = None
-    for place, head in enumerate(heads):
-        after = heads[place + 1] if place + 1 < len(heads) else None
-        begin = head.start() if begin is None else begin
-        end = after.start() if after else len(text)
-        if after and not text[head.end() : end].strip():
-            continue
-        yield _said(head), text[begin:end]
-        begin = None
+    return (said.rstrip("#").rstrip() or said)[:HEADING_CHARS]
 
 
 def _meant(whole: str, title: str, part: str) -> str:
     """Return what is embedded for a part of a section: its file's title, its own, and its first lines."""
-    said = f"{whole}. {title}. {' '.join(_MARKS.sub('', part[:PASSAGE_CHARS]).split())}"
+    said = f"{whole}. {title}. {' '.join(_MARKS.sub('', part[:PASSAGE_BYTES]).split())}"
     return said[: MEANT_CHARS[is_chinese(said)]]
 
 
@@ -320,16 +301,3 @@ def _answering(task: str, near: Mapping[str, float]) -> set[str]:
     }
     least = max(found.values(), default=0.0) * ABOUT_AS_GOOD
     return {text for text, cosine in found.items() if cosine >= least}
-
-
-def _windows(piece: str) -> list[str]:
-    """Return a piece whole, or in parts of at most PASSAGE_CHARS, cut at line ends where it can; empty ones vanish."""
-    parts, held = [], ""
-    lines = piece.strip().splitlines(keepends=True)
-    for line in (whole[at : at + PASSAGE_CHARS] for whole in lines for at in range(0, len(whole), PASSAGE_CHARS)):
-        if held and len(held) + len(line) > PASSAGE_CHARS:
-            parts.append(held.strip())
-            held = ""
-        held += line
-    parts.append(held.strip())
-    return [part for part in parts if part]

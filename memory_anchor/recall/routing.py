@@ -25,7 +25,6 @@ from memory_anchor.model import (
     Constitution,
     ConstitutionEntry,
     Layer,
-    Locator,
     OperationPassage,
     Origin,
     RetrievedSnippet,
@@ -337,7 +336,9 @@ def passages_judged(
 
 
 def _passage(passage: OperationPassage, request: SearchRequest, *, lead: float, now: datetime) -> RetrievedSnippet:
-    file = Citation("file", passage.path, title=passage.title, locator=Locator(), observed_at=now, trust=Trust.TRUSTED)
+    file = Citation(
+        "file", passage.path, title=passage.title, locator=passage.locator, observed_at=now, trust=Trust.TRUSTED
+    )
     return RetrievedSnippet(
         id=passage.name,
         text=passage.text,

@@ -14,7 +14,8 @@ from memory_anchor import beneath
 from memory_anchor.core import Core
 from memory_anchor.errors import NotFound, Refused
 from memory_anchor.front import doctor, resources
-from memory_anchor.layers.operational_knowledge import PASSAGE_CHARS, OperationalKnowledge
+from memory_anchor.language.passages import PASSAGE_BYTES
+from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
 
@@ -71,7 +72,7 @@ def test_no_file_ends_a_search_and_each_bad_one_is_named(
     found = anchor.find_operations("how do I publish a release?", limit=20)
 
     assert "release" in {one.name for one in found}
-    assert all(len(one.text) <= PASSAGE_CHARS for one in found)
+    assert all(len(one.text) <= PASSAGE_BYTES for one in found)
     assert not {"binary", "latin", "huge", "pipe"} & {one.name for one in found}
     doors(anchor, "how do I publish a release?")
     monkeypatch.chdir(operations)

@@ -69,7 +69,7 @@ BUDGETS: dict[str, int] = {
     "maintenance": 259,
     "front": 6510,
     "adapters": 6130,
-    "language": 5025,
+    "language": 5348,
     "knowledge": 1295,
     "runtime": 3779,
     "recall": 4010,
