@@ -81,7 +81,7 @@ BUDGETS: dict[str, int] = {
     "evaluation": 1520,
     "layers": 1158,
     "core": 599,
-    "model": 562,
+    "model": 569,
     "settings": 525,
     "writes": 482,
     "shapes": 479,
