@@ -33,6 +33,7 @@ from memory_anchor.model import (
     Memory,
     OperationPassage,
     Proposal,
+    RetrievedSnippet,
     SearchAnswer,
     WriteMode,
     WriteOutcome,
@@ -179,6 +180,20 @@ class MemoryAnchor:
         if note := self.services.project_note(self.actor.scope.project):
             answer = replace(answer, notes=(*answer.notes, note))
         return with_identity(answer, request, self.constitution, self.services.nearness.of, now=now)
+
+    def brought_up(self, prompt: str, *, limit: int) -> list[RetrievedSnippet]:
+        """Return what decides a prompt that asked memory nothing, of L2, L3 and L4; nothing where nothing does.
+
+        With an embedder that `recall/moments.py` does not know, what a search calls strong.
+        """
+        searcher, request = self.services.searcher, SearchRequest(prompt, limit=limit, weak=0)
+        now = self.services.clock.now()
+        found = searcher.brought_up(self.actor, request)
+        answer = searcher.search(self.actor, request) if found is None else SearchAnswer(tuple(found))
+        answer = standing(answer, self.room.sources)
+        self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
+        joined = with_operations(answer, request, self.room.operations.find, now=now)
+        return [one for one in joined.snippets if not one.weak][:limit]
 
     @use_case(asks.WhyNot)
     def why_not(self, asked: asks.WhyNot) -> dict[str, Any]:
