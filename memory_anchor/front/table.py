@@ -168,6 +168,7 @@ ROWS: Mapping[str, Row] = {
         Row("get", asks.GetMemory, _get, _as_is),
         Row("list", asks.ListMemories, MemoryAnchor.listing, _many),
         Row("show", asks.ShowMemory, MemoryAnchor.show, _one),
+        Row("profile", asks.ReadProfile, MemoryAnchor.profile, lambda lines, _: shapes.profile(lines)),
         Row("history", asks.ShowHistory, MemoryAnchor.steps, _steps),
         Row(
             "active",
