@@ -22,9 +22,9 @@ from memory_anchor.conversations import Conversations
 from memory_anchor.curation import Curation, ReviewItem
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import Moment, use_case
-from memory_anchor.ingest.profile import ProfileLine
 from memory_anchor.ingest.remembering import Extracted, Remembered
 from memory_anchor.language.safety import cleaned
+from memory_anchor.lore import Lore
 from memory_anchor.maintenance import Maintenance
 from memory_anchor.model import (
     HISTORY,
@@ -34,7 +34,6 @@ from memory_anchor.model import (
     Memory,
     OperationPassage,
     Proposal,
-    RetrievedSnippet,
     SearchAnswer,
     WriteMode,
     WriteOutcome,
@@ -88,6 +87,10 @@ class MemoryAnchor:
     @cached_property
     def moving(self) -> Moving:
         return Moving(self.writes, self._process)
+
+    @cached_property
+    def lore(self) -> Lore:
+        return Lore(self.writes)
 
     @property
     def own(self) -> AgentSettings:
@@ -182,20 +185,6 @@ class MemoryAnchor:
             answer = replace(answer, notes=(*answer.notes, note))
         return with_identity(answer, request, self.constitution, self.services.nearness.of, now=now)
 
-    def brought_up(self, prompt: str, *, limit: int) -> list[RetrievedSnippet]:
-        """Return what decides a prompt that asked memory nothing, of L2, L3 and L4; nothing where nothing does.
-
-        With an embedder that `recall/moments.py` does not know, what a search calls strong.
-        """
-        searcher, request = self.services.searcher, SearchRequest(prompt, limit=limit, weak=0)
-        now = self.services.clock.now()
-        found = searcher.brought_up(self.actor, request)
-        answer = searcher.search(self.actor, request) if found is None else SearchAnswer(tuple(found))
-        answer = standing(answer, self.room.sources)
-        self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
-        joined = with_operations(answer, request, self.room.operations.find, now=now)
-        return [one for one in joined.snippets if not one.weak][:limit]
-
     @use_case(asks.WhyNot)
     def why_not(self, asked: asks.WhyNot) -> dict[str, Any]:
         """Return why a memory does or does not answer a query: found, reason, and its rank and signals when scored."""
@@ -264,11 +253,6 @@ class MemoryAnchor:
         if past.parse_version_id(asked.id) is not None:
             return past.version(store, asked.id, reader)
         return self.get(asked.id)
-
-    @use_case(asks.ReadProfile)
-    def profile(self, _: asks.ReadProfile) -> tuple[ProfileLine, ...]:
-        """Return what is known of the user and the project: one page, each line citing its fact."""
-        return self.conversations.profile()
 
     def history(self, memory_id: str) -> list[Memory]:
         """Return every version of one memory, oldest first."""
@@ -434,6 +418,41 @@ class MemoryAnchor:
     def merge_projects(self, asked: asks.MergeProjects) -> Json:
         """Move every memory of one project to another, or back."""
         return self.maintenance.merge(asked)
+
+    @use_case(asks.AddLorebook)
+    def add_lorebook(self, asked: asks.AddLorebook) -> Json:
+        """Keep a lorebook for this project; return what was read of it, and what was left out."""
+        return self.lore.add(asked)
+
+    @use_case(asks.ListLorebooks)
+    def lorebooks(self, _: asks.ListLorebooks) -> Json:
+        """Return the lorebooks of this project."""
+        return self.lore.books()
+
+    @use_case(asks.ShowLorebook)
+    def show_lorebook(self, asked: asks.ShowLorebook) -> Json:
+        """Return a lorebook's entries and problems."""
+        return self.lore.show(asked)
+
+    @use_case(asks.RemoveLorebook)
+    def remove_lorebook(self, asked: asks.RemoveLorebook) -> Json:
+        """Erase a lorebook and the timed effects of its entries."""
+        return self.lore.remove(asked)
+
+    @use_case(asks.ExportLorebook)
+    def export_lorebook(self, asked: asks.ExportLorebook) -> Json:
+        """Return a lorebook's bytes as they came, in base64."""
+        return self.lore.export(asked)
+
+    @use_case(asks.ScanLorebook)
+    def scan_lorebook(self, asked: asks.ScanLorebook) -> Json:
+        """Return what lorebooks say to messages, with why each entry is in or out."""
+        return self.lore.scan(asked)
+
+    @use_case(asks.LorebookReport)
+    def lorebook_report(self, asked: asks.LorebookReport) -> Json:
+        """Return the last scan of a conversation that was kept."""
+        return self.lore.report(asked)
 
     @use_case(asks.BeginExport)
     def begin_export(self, asked: asks.BeginExport) -> Json:

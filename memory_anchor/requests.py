@@ -8,9 +8,8 @@ eight places.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
@@ -25,7 +24,6 @@ from memory_anchor.fields import (
     AnyVisibility,
     BaseRequest,
     Content,
-    Decay,
     Files,
     Flag,
     Identifier,
@@ -33,13 +31,11 @@ from memory_anchor.fields import (
     Messages,
     Name,
     People,
-    Polarity,
     Query,
     Reason,
     RequestId,
     Seen,
     Share,
-    Sources,
     StoredKey,
     StoredName,
     StoredPeople,
@@ -49,7 +45,6 @@ from memory_anchor.fields import (
     Text,
     When,
     Whole,
-    Whose,
     arg,
 )
 from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, QUERY_MAX, REASON_MAX, TAG_MAX, TTL_DAYS_MAX
@@ -67,13 +62,15 @@ VERSION_MAX = 1_000_000
 PURGED_MAX = 100
 LINES_MAX = 1_000
 PATH_MAX = 4_096
+FILE_CONTENT_MAX = 14_000_000
+"""Of a file in base64: 10 MB."""
+MESSAGE_COUNT_MAX = 1_000_000
 
-ENTRY = frozenset(("sentiment", "decay", "sources", "scope", "author", "written_at"))
-"""What the strategy's memory entry and observation say besides; an agent's tools take and do not list it."""
 COUNTS_OF_A_LINE = frozenset(
     ("content", "type", "layer", "key", "tags", "importance", "confidence", "visibility", "when", "where", "who")
 )
 
+FileContent = Annotated[str, Text(FILE_CONTENT_MAX)]
 Aliases = dict[str, list[str]]
 """Project id -> what it is known by."""
 
@@ -124,27 +121,6 @@ class WriteRequest(BaseRequest):
     files: Files = arg((), "path or path:10-20; repeatable.", tool="path or path:10-20")
     source: str | None = arg(None, "human, agent, document, or how it was written.")
     request_id: RequestId = arg("", "The same id with the same words is one write.", tool="")
-    sentiment: Polarity | None = arg(None, "-1 to 1.")
-    decay: Decay | None = arg(None, "{half_life_days}: how fast it fades.")
-    sources: Sources = arg((), "What it rests on: {kind, ref, locator}.")
-    scope: Whose = arg((), "Whose it is; the caller's own.")
-    author: StoredName = arg("", "Of an observation: who wrote it down.")
-    written_at: When | None = arg(None, "Of an observation: when it was written down.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _kind_is_a_type(cls, given: Any) -> Any:
-        """The strategy's memory entry says `kind` for `type`."""
-        if not isinstance(given, Mapping) or "kind" not in given or "type" in given:
-            return given
-        return {("type" if name == "kind" else name): value for name, value in given.items()}
-
-    def asked(self, **resolved: Any) -> dict[str, Any]:
-        """As every request's; what an entry of the strategy adds counts only where it is given."""
-        whole = super().asked(**resolved)
-        if self.written_at is not None:
-            whole["written_at"] = self.written_at.said
-        return {name: value for name, value in whole.items() if name not in ENTRY or value not in (None, (), [], "")}
 
     @classmethod
     def like(cls, other: WriteRequest) -> Self:
@@ -156,7 +132,7 @@ class WriteRequest(BaseRequest):
 class SaveMemory(WriteRequest):
     """Save a memory; facts pass the gate and are reconciled with what is known."""
 
-    unlisted = ENTRY | {"source"}
+    unlisted = frozenset({"source"})
 
     type: AnyType = arg(MemoryType.FACT, tool=_types_of(Layer.VERIFIED_FACT, MemoryType.FACT))
     layer: AnyLayer | None = arg(None)
@@ -169,7 +145,7 @@ class SaveMemory(WriteRequest):
 class LogEvent(WriteRequest):
     """Log an event: what happened, when, where, who."""
 
-    unlisted = ENTRY | {"source", "key", "importance", "visibility"}
+    unlisted = frozenset({"source", "key", "importance", "visibility"})
     terse = frozenset({"tags", "files"})
 
     when: When | None = arg(None, tool="ISO 8601, default now")
@@ -309,10 +285,6 @@ class ShowMemory(BaseRequest):
 
     id: Identifier = arg(help="A memory, or one version of it: ID@2.")
     as_of: When | None = arg(None, "As it was believed then.")
-
-
-class ReadProfile(BaseRequest):
-    """Show what is known of the user and the project: one page, each line with the fact it cites."""
 
 
 class ShowHistory(BaseRequest):
@@ -471,6 +443,54 @@ class CreateBackup(BaseRequest):
     """Write a backup to an absolute path, a file or a folder; writers wait while memories are read."""
 
     file: Annotated[str, Text(PATH_MAX)] = arg()
+
+
+class AddLorebook(BaseRequest):
+    """Keep a lorebook for this project: world info, a character card (JSON or PNG), or our YAML."""
+
+    file: Annotated[str, Text(PATH_MAX)] = arg(help="Its file; the book is known by its name.")
+    content: FileContent = arg()
+
+
+class ListLorebooks(BaseRequest):
+    """List the lorebooks of this project."""
+
+
+class ShowLorebook(BaseRequest):
+    """Show a lorebook's entries, and what of its file could not be taken."""
+
+    name: Identifier = arg()
+
+
+class RemoveLorebook(ShowLorebook):
+    """Erase a lorebook and the timed effects of its entries."""
+
+
+class ExportLorebook(ShowLorebook):
+    """Write a lorebook as it came, byte for byte."""
+
+
+class LorebookReport(BaseRequest):
+    """Show the last scan of a conversation that was kept: what was admitted, what was not, which effects run."""
+
+    conversation: Name = arg("")
+
+
+class ScanLorebook(LorebookReport):
+    """Scan messages with one lorebook, or every one of the project, and say why each entry is in or out."""
+
+    name: Name = arg("", "A lorebook's name; without one, all of the project.")
+    content: FileContent | None = arg(None)
+    file: Annotated[str, Text(PATH_MAX, 0)] = arg("")
+    messages: Messages = arg((), "{role, content, name?} in order.")
+    count: Annotated[Whole, Field(ge=0, le=MESSAGE_COUNT_MAX)] = arg(0, "Messages of the conversation, if more.")
+    trigger: Name = arg("normal", "normal, continue, impersonate, swipe, regenerate or quiet.")
+    character: Name = arg("", "What {{char}} and scope filters mean.")
+    user: Name = arg("", "What {{user}} means.")
+    tags: TagNames = arg((), "Of the character.")
+    budget_tokens: Annotated[Whole, Field(ge=1, le=BUDGET_MAX)] | None = arg(None, option="budget")
+    context_window_tokens: Annotated[Whole, Field(ge=1, le=WINDOW_MAX)] = arg(WINDOW_TOKENS, option="window")
+    keep: Flag = arg(False, "Count this message: timed effects of the conversation go on from here.")
 
 
 class BeginExport(BaseRequest):

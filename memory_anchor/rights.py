@@ -95,6 +95,8 @@ class Deed(StrEnum):
     IMPORT_IDENTITY = "import of the constitution's layer"
     IMPORT_PROJECTS = "import of project names and of an audit trail"
     # reading
+    LOREBOOK = "add or remove a lorebook"
+    LOREBOOK_HUMANS = "replace or remove a lorebook of a human"
     EXPORT = "export"
     EXPORT_ALL = "export of everybody's memories"
     READ = "search, get, list, history, why-not, events"
@@ -147,6 +149,8 @@ RIGHTS: Mapping[Deed, Mapping[Who, Right]] = {
         (Deed.IMPORT, Right.LOWERED, _Y, _N),
         (Deed.IMPORT_IDENTITY, _N, _Y, _N),
         (Deed.IMPORT_PROJECTS, _N, _Y, _N),
+        (Deed.LOREBOOK, Right.LOWERED, _Y, _N),
+        (Deed.LOREBOOK_HUMANS, _N, _Y, _N),
         (Deed.EXPORT, _R, _Y, _N),
         (Deed.EXPORT_ALL, _N, _Y, _N),
         (Deed.READ, _R, _R, _N),

@@ -14,6 +14,7 @@ from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.ingest.remembering import Rememberer
 from memory_anchor.ingest.writing import FactWriter
+from memory_anchor.knowledge.lorebooks import LorebookShelf
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventLog
 from memory_anchor.layers.gate import Gate
@@ -61,6 +62,7 @@ class Services:
     tags: TagNeighbours
     recalled: RecalledTogether
     answers: FirstAnswers = field(default_factory=FirstAnswers)
+    lorebooks: LorebookShelf = field(default_factory=LorebookShelf)
     project_note: Callable[[str], str] = lambda _: ""
     """What is to be told, once, about which project this is; "" for nothing."""
 

@@ -129,6 +129,23 @@ class BudgetSettings(_Group):
     reserve: int = Field(500, ge=0, le=20_000)
 
 
+class LorebookSettings(_Group):
+    """How lorebooks are scanned that do not say it themselves (docs/lorebook.md)."""
+
+    scan_depth: int = Field(2, ge=0, le=1000)
+    include_names: Switch = True
+    case_sensitive: Switch = False
+    match_whole_words: Switch = True
+    recursive: Switch = False
+    max_recursion_steps: int = Field(0, ge=0, le=1000)
+    min_activations: int = Field(0, ge=0, le=1000)
+    min_activations_depth: int = Field(0, ge=0, le=1000)
+    group_scoring: Switch = False
+    budget_tokens: int = Field(500, ge=0, le=50_000)
+    budget_percent: int = Field(25, ge=0, le=100)
+    budget_cap: int = Field(0, ge=0, le=50_000)
+
+
 class GateCaps(_Group):
     human: float = Field(1.0, ge=0, le=1)
     agent: float = Field(0.95, ge=0, le=1)
@@ -282,6 +299,7 @@ class Settings(_Group):
     lifecycle: LifecycleSettings = LifecycleSettings()
     backup: BackupSettings = BackupSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
+    lorebook: LorebookSettings = LorebookSettings()
     agents: Mapping[str, AgentSettings] = Field(default_factory=dict)
     collections: Mapping[str, CollectionSettings] = Field(default_factory=dict)
     http: HttpSettings = HttpSettings()

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of
 from memory_anchor.context.context import BuiltContext
 from memory_anchor.identity import proposals
-from memory_anchor.ingest.profile import ProfileLine, told
 from memory_anchor.ingest.remembering import Remembered
 from memory_anchor.language.persons import worded
 from memory_anchor.language.safety import FENCE_TAG
@@ -182,8 +181,6 @@ def _uncommon(value: Memory, reader: Scope) -> Json:
         "recorded_to": _time(value.recorded_to),
         "conversation_seq": value.conversation_seq,
         "decay": {"half_life_days": value.half_life_days} if value.half_life_days else None,
-        "gap": _gap(value.gap),
-        "written_at": _time(value.content_at) if value.content_at and value.version == 1 else None,
         "where": value.where,
         "who": list(value.who),
         "ttl_days": value.ttl_days,
@@ -193,18 +190,6 @@ def _uncommon(value: Memory, reader: Scope) -> Json:
         "citations": [citation(one, reader=reader) for one in value.citations],
     }
     return {name: inner for name, inner in found.items() if inner is not None and inner != []}
-
-
-def profile(lines: Sequence[ProfileLine]) -> Json:
-    """Return {text, lines}: the page, and each line with its page, section and the fact it cites."""
-    return {"text": told(lines), "lines": [asdict(line) for line in lines]}
-
-
-def _gap(value: Mapping[str, Any] | None) -> Json | None:
-    """Return the kind and size of what deviated from what was expected, and what that was."""
-    if not value or not value.get("predicted"):
-        return None
-    return {name: value[name] for name in ("type", "importance", "predicted") if name in value}
 
 
 def with_history(

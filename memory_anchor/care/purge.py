@@ -218,6 +218,8 @@ def beside_store(data_dir: Path) -> tuple[Holder, ...]:
         (REQUESTS, "*"),
         ("evaluations", "run-*.json"),
         ("imported/proposals", "*/*.yaml"),
+        ("lorebooks", "*/*.book"),
+        ("lorebooks", "*/turns/*.json"),
     ):
         if (data_dir / folder).is_dir():
             found += [WholeFile(path) for path in sorted((data_dir / folder).glob(files)) if path.is_file()]

@@ -95,7 +95,8 @@ class PromptAssembler:
         asked = inputs.text("task", task, most=TASK_MAX, required=False)
         transcript, known = read(messages), read_tools(tools, strict=inputs.flag("strict_tools", strict_tools))
         collect_ms = builder.elapsed_ms(started)
-        found = builder.gather(asked or last_user_text(transcript.shown()))
+        shown = transcript.shown()
+        found = builder.gather(asked or last_user_text(shown), shown, window_tokens=window)
         started = builder.monotonic()
         room = window - reserved
         draft = _Draft(
@@ -107,7 +108,7 @@ class PromptAssembler:
             unprunable=frozenset(tool.name for tool in known if not tool.prunable),
             decisions=found.decisions,
         )
-        draft.put(builder.fit(found, min(room, builder.default_tokens)).body)
+        draft.put(builder.fit(found, min(room, builder.tokens_for(found))).body)
         _degrade(draft)
         _reduce_for_retrieval(draft)
         found.stage_ms["collect"] = round(found.stage_ms["collect"] + collect_ms, 3)

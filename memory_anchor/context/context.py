@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from memory_anchor import inputs
 from memory_anchor.context.sections import (
+    LORE,
     RETRIEVED,
     SECTION_LAYER,
     Body,
@@ -27,6 +28,7 @@ from memory_anchor.context.sections import (
     Recalled,
     changed_shelves,
     fit,
+    shelf_tokens,
     with_rules_within,
 )
 from memory_anchor.errors import MemoryAnchorError, report
@@ -45,7 +47,7 @@ from memory_anchor.model import (
     Trust,
 )
 from memory_anchor.recall.guarded import Circuit, Returned, side_by_side
-from memory_anchor.requests import BUDGET_MAX, TASK_MAX
+from memory_anchor.requests import BUDGET_MAX, TASK_MAX, WINDOW_TOKENS
 
 DEADLINE_S = 2.0
 """For search, recent events and operations together; a cold engine answers in about as long."""
@@ -86,12 +88,24 @@ def _no_cache() -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class LoreFound:
+    """What lorebooks say to some messages, in their own budget, and the decisions that tell of it."""
+
+    snippets: tuple[RetrievedSnippet, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+
+class Lorebooks(Protocol):
+    def __call__(self, messages: Sequence[Mapping[str, Any]], window_tokens: int, *, is_prompt: bool) -> LoreFound: ...
+
+
+@dataclass(frozen=True, slots=True)
 class ContextSources:
     """Where a context comes from, bound to one caller.
 
     search, recent_events, operations run on other threads and may raise our errors. active_context: key -> JSON value.
     now: in the caller's zone. cache: hits and misses so far, of whatever answers searches. record: stores a report and
-    returns its id.
+    returns its id. lore: what lorebooks say to messages; is_prompt: they are the conversation whole.
     """
 
     constitution: Callable[[], Constitution]
@@ -102,6 +116,7 @@ class ContextSources:
     now: Callable[[], datetime]
     cache: Callable[[], tuple[int, int]] = _no_cache
     record: Callable[[ContextCostReport], str] | None = None
+    lore: Lorebooks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +172,10 @@ class ContextBuilder:
         Raises BadInput: a task that is empty, too long or not text, a budget out of range.
         """
         asked = inputs.text("task", task, most=TASK_MAX)
-        total = self.default_tokens
         if budget_tokens is not None:
-            total = inputs.integer("budget_tokens", budget_tokens, least=1, most=BUDGET_MAX)
+            budget_tokens = inputs.integer("budget_tokens", budget_tokens, least=1, most=BUDGET_MAX)
         found = self.gather(asked)
+        total = budget_tokens if isinstance(budget_tokens, int) else self.tokens_for(found)
         started = self.monotonic()
         fitted = self.fit(found, total)
         text = fitted.body.text()
@@ -179,8 +194,17 @@ class ContextBuilder:
         )
         return BuiltContext(text, report, report.citations, self.record(report, found.notes), tuple(found.notes))
 
-    def gather(self, task: str) -> Gathered:
-        """Return what there is for `task` ("" asks for no search), L0 and L1 whatever fails."""
+    def tokens_for(self, found: Gathered) -> int:
+        """Return the size of a context when none is asked for: lorebooks come on top of it, in their own budget."""
+        return self.default_tokens + sum(shelf_tokens(found.body, name) for name in LORE)
+
+    def gather(
+        self, task: str, prompt: Sequence[Mapping[str, Any]] | None = None, *, window_tokens: int = WINDOW_TOKENS
+    ) -> Gathered:
+        """Return what there is for `task` ("" asks for no search), L0 and L1 whatever fails.
+
+        prompt: the conversation's messages; without them lorebooks are asked about the task alone.
+        """
         started = self.monotonic()
         constitution = self._sources.constitution()
         shelves = {"active_context": _active(self._sources.active_context())}
@@ -190,6 +214,7 @@ class ContextBuilder:
         started = self.monotonic()
         hits, misses = self._sources.cache()
         shelves.update(self._retrieve(_question(task, self.budget.question), found))
+        shelves.update(self._lore(task, prompt, window_tokens, found))
         hits_now, misses_now = self._sources.cache()
         found.cache = {"hits": hits_now - hits, "misses": misses_now - misses}
         found.stage_ms["retrieve"] = self.elapsed_ms(started)
@@ -208,6 +233,7 @@ class ContextBuilder:
             "facts": budget.facts,
             "events": budget.events,
             "active_context": budget.reserve,
+            **{name: shelf_tokens(found.body, name) for name in LORE},
         }
         body = found.body
         if count_tokens("\n".join(body.identity)) > budget.identity:  # approved under a larger budget than today's
@@ -223,14 +249,14 @@ class ContextBuilder:
                     "kept": len(body.identity),
                 }
             )
-        fitted = fit(body, total=total, caps=caps, stretch=total > self.default_tokens)
+        fitted = fit(body, total=total, caps=caps, stretch=total > self.tokens_for(found))
         for name, (dropped, kept) in changed_shelves(found.body, fitted.body).items():
-            limit = f"the budget of {total}" if total != self.default_tokens else f"its share of {caps[name]}"
+            limit = f"the budget of {total}" if total != self.tokens_for(found) else f"its share of {caps[name]}"
             found.decisions.append(
                 {
                     "action": "drop_memory_results",
                     "reason": f"{limit} tokens leaves room for {kept} of {dropped + kept}",
-                    "layer": SECTION_LAYER[name].value,
+                    "layer": SECTION_LAYER[name].value if name in SECTION_LAYER else name,
                     "dropped": dropped,
                     "kept": kept,
                 }
@@ -284,6 +310,23 @@ class ContextBuilder:
             "events": _marked(best, _snippets(_alternating(events, recent))),
             "operations": tuple(_passage(one) for one in values.get("operations", ())),
         }
+
+    def _lore(
+        self, task: str, prompt: Sequence[Mapping[str, Any]] | None, window: int, found: Gathered
+    ) -> dict[str, tuple[Recalled, ...]]:
+        """Return what lorebooks say; constants of a trusted book that are meant for the head stand in the prefix."""
+        if self._sources.lore is None:
+            return {}
+        messages = prompt if prompt is not None else [{"role": "user", "content": task}]
+        try:
+            lore = self._sources.lore(messages, window, is_prompt=prompt is not None)
+        except MemoryAnchorError as error:
+            found.decisions.append({"action": "store_unavailable", "reason": report(error).code, "what": "lorebook"})
+            return {}
+        found.decisions.extend(lore.decisions)
+        head = [one for one in lore.snippets if is_head(one)]
+        rest = [one for one in lore.snippets if one not in head]
+        return {"lorebook_constants": _lorebook(head), "lorebook": _lorebook(rest)}
 
     def _troubles(self, back: Mapping[str, Returned]) -> list[Decision]:
         troubles: list[Decision] = []
@@ -366,6 +409,30 @@ def _snippet(snippet: RetrievedSnippet) -> Recalled:
         more=f"get_memory {snippet.id} has it whole",
         citations=(own, *(one for one in snippet.citations if one.ref != snippet.id)),
         when=snippet.when,
+    )
+
+
+def is_head(entry: RetrievedSnippet) -> bool:
+    """Return whether a lorebook's entry may stand in the stable prefix: meant for it, always there, not untrusted."""
+    meant = {"constant", "prefix"} <= {tag.name for tag in entry.tags}
+    return meant and trust_of(entry) in (Trust.TRUSTED, Trust.SEMI_TRUSTED)
+
+
+def _lorebook(snippets: Sequence[RetrievedSnippet]) -> tuple[Recalled, ...]:
+    """Return entries as one text a book: a fence around each would cost as much as what stands in it."""
+    books: dict[str, list[RetrievedSnippet]] = {}
+    for one in snippets:
+        books.setdefault(one.id.partition("/")[0], []).append(one)
+    return tuple(
+        Recalled.of(
+            "\n\n".join(one.text for one in entries),
+            id=f"lorebook:{book}",
+            source=f"lorebook {book}: {', '.join(one.id.partition('/')[2] for one in entries)}",
+            trust=trust_of(entries[0]),
+            more="`memory-anchor lorebook scan` has it whole",
+            citations=tuple(cited for one in entries for cited in one.citations),
+        )
+        for book, entries in books.items()
     )
 
 

@@ -20,19 +20,27 @@ from memory_anchor.language.safety import FENCE_RULE, fence, neutralise
 from memory_anchor.language.tokens import count_tokens, cut_to_tokens
 from memory_anchor.model import Citation, Layer, Section, Trust
 
-SHELVES: Mapping[str, Layer] = {
+SHELVES: Mapping[str, Layer | None] = {
     "operations": Layer.OPERATIONAL_KNOWLEDGE,
+    "lorebook_constants": None,
     "facts": Layer.VERIFIED_FACT,
     "events": Layer.EVENT_LOG,
+    "lorebook": None,
     "active_context": Layer.ACTIVE_CONTEXT,
 }
-"""Sections of fenced texts, in the order they stand, and the layer each holds."""
-SECTION_LAYER: Mapping[str, Layer] = {"constitution": Layer.IDENTITY_SCHEMA, **SHELVES}
-SHED_ORDER = ("events", "operations", "facts", "active_context")
+"""Sections of fenced texts, in the order they stand, and the layer each holds; a lorebook's is none of memory's."""
+SECTION_LAYER: Mapping[str, Layer] = {
+    "constitution": Layer.IDENTITY_SCHEMA,
+    **{name: layer for name, layer in SHELVES.items() if layer is not None},
+}
+PREFIX = ("operations", "lorebook_constants")
+"""Sections that change seldom."""
+LORE = ("lorebook", "lorebook_constants")
+SHED_ORDER = (*LORE, "events", "operations", "facts", "active_context")
 """Where the last-ranked text is taken from when the whole is still too long."""
-RETRIEVED = ("events", "operations", "facts")
+RETRIEVED = (*LORE, "events", "operations", "facts")
 """Shelves filled by retrieval; L1 is looked up, not retrieved."""
-SPARE_ORDER = ("facts", "events", "operations", "active_context")
+SPARE_ORDER = ("facts", "events", "operations", *LORE, "active_context")
 """Who may use what the other sections left."""
 CUT_LEAST_TOKENS = 120
 """Below this a cut text says nothing worth its fence."""
@@ -41,8 +49,10 @@ CUT_TRIES = 4
 _HEADINGS = {
     "constitution": "# Constitution (L0)",
     "operations": "# How things are done here (L4)",
+    "lorebook_constants": "# Lorebook (knowledge)",
     "facts": "# Verified facts (L3)",
     "events": "# Events (L2)",
+    "lorebook": "# Lorebook for this message (knowledge)",
     "active_context": "# Active context of this conversation (L1)",
 }
 
@@ -133,7 +143,7 @@ class Body:
                 items = tuple(sorted(items, key=lambda one: one.when.timestamp() if one.when else 0.0, reverse=True))
             if items:
                 body = "\n".join(one.fenced for one in items)
-                found.append((name, "prefix" if name == "operations" else "tail", f"{_HEADINGS[name]}\n{body}"))
+                found.append((name, "prefix" if name in PREFIX else "tail", f"{_HEADINGS[name]}\n{body}"))
         if self.time:
             found.append(("time", "tail", self.time))
         return found
@@ -277,6 +287,12 @@ def _shed(body: Body, total: int) -> Body:
     while count_tokens(body.text()) > total and (less := body.without_last()) is not None:
         body = less
     return body
+
+
+def shelf_tokens(body: Body, name: str) -> int:
+    """Return what a shelf takes whole, its heading included; 0 for an empty one."""
+    items = body.shelves.get(name, ())
+    return sum(one.tokens for one in items) + count_tokens(_HEADINGS[name]) + 2 if items else 0
 
 
 def changed_shelves(before: Body, after: Body) -> dict[str, tuple[int, int]]:

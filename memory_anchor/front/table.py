@@ -145,6 +145,12 @@ def _report(kept: Any, anchor: MemoryAnchor) -> Json:
     }
 
 
+def _lore(scanned: Json, anchor: MemoryAnchor) -> Json:
+    shown = [shapes.snippet(one, reader=anchor.actor.scope) for one in scanned["snippets"]]
+    placed = [one | where for one, where in zip(shown, scanned["places"], strict=True)]
+    return {"snippets": placed, "report": scanned["report"]}
+
+
 def _why_not(anchor: MemoryAnchor, asked: asks.WhyNot) -> Json:
     found = anchor.why_not(asked)
     return {"id": asked.id, "query": asked.query, "reasons": [found["reason"]], **found}
@@ -168,7 +174,6 @@ ROWS: Mapping[str, Row] = {
         Row("get", asks.GetMemory, _get, _as_is),
         Row("list", asks.ListMemories, MemoryAnchor.listing, _many),
         Row("show", asks.ShowMemory, MemoryAnchor.show, _one),
-        Row("profile", asks.ReadProfile, MemoryAnchor.profile, lambda lines, _: shapes.profile(lines)),
         Row("history", asks.ShowHistory, MemoryAnchor.steps, _steps),
         Row(
             "active",
@@ -214,6 +219,13 @@ ROWS: Mapping[str, Row] = {
         Row("projects_list", asks.ListProjects, MemoryAnchor.projects, _as_is),
         Row("projects_link", asks.LinkProject, MemoryAnchor.link_project, _as_is),
         Row("projects_merge", asks.MergeProjects, MemoryAnchor.merge_projects, _as_is),
+        Row("lorebook_add", asks.AddLorebook, MemoryAnchor.add_lorebook, _as_is),
+        Row("lorebook_list", asks.ListLorebooks, MemoryAnchor.lorebooks, _as_is),
+        Row("lorebook_show", asks.ShowLorebook, MemoryAnchor.show_lorebook, _as_is),
+        Row("lorebook_remove", asks.RemoveLorebook, MemoryAnchor.remove_lorebook, _as_is),
+        Row("lorebook_export", asks.ExportLorebook, MemoryAnchor.export_lorebook, _as_is),
+        Row("lorebook_scan", asks.ScanLorebook, MemoryAnchor.scan_lorebook, _lore),
+        Row("lorebook_report", asks.LorebookReport, MemoryAnchor.lorebook_report, _as_is),
         Row("export_begin", asks.BeginExport, MemoryAnchor.begin_export, _as_is),
         Row("export_page", asks.ExportPage, MemoryAnchor.export_page, _as_is),
         Row("import_projects", asks.ImportProjects, MemoryAnchor.import_projects, _as_is),

@@ -24,7 +24,8 @@ import yaml
 from memory_anchor import bounded_yaml
 from memory_anchor.errors import BadInput
 
-BOOK_BYTES_MAX = 32 * 1024 * 1024
+BOOK_BYTES_MAX = 10 * 1024 * 1024
+"""In base64 it fits into one line between a command and the engine."""
 CARD_BYTES_MAX = 16 * 1024 * 1024
 """Of a card inside a picture, unpacked."""
 ENTRIES_MAX = 20_000

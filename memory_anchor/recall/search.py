@@ -25,11 +25,11 @@ from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.recency import end_asked
 from memory_anchor.language.terms import holds, normal, phrases, terms
 from memory_anchor.language.timewords import TimeWords
-from memory_anchor.model import Actor, Layer, Memory, RetrievedSnippet, SearchAnswer, Status, point_id
+from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status, point_id
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
-from memory_anchor.recall import candidates, moments, ranking, scoring
+from memory_anchor.recall import candidates, ranking, scoring
 from memory_anchor.recall.assembling import Ranked, folded, newer_first, prior, snippet
 from memory_anchor.recall.centring import as_said, script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
@@ -153,48 +153,6 @@ class Searcher(Index):
             while len(self._answers) > CACHED_ANSWERS:
                 self._answers.popitem(last=False)
         return answer
-
-    def weighed(self, actor: Actor, prompt: str) -> tuple[Scored, float] | None:
-        """Return what a prompt comes near, scored, and the log-odds that it needs any memory; None for nothing.
-
-        The direction that prompts share is taken off its row (`moments`). None too where no such numbers fit.
-        """
-        script, meant = script_of(prompt), self._meaning.asked(prompt)
-        if meant.row is None or not moments.is_known(self._meaning.identities[meant.using]):
-            return None
-        self._drain()
-        with self._lock:
-            centring = self._mirror.centring(meant.using)
-        if centring is None:
-            return None
-        own = moments.prompt_row(meant.row, script, centring.means())
-        question = PreparedQuery.of(prompt, script=script, project=f"{actor.scope.account}|{actor.scope.project}")
-        question = replace(question, row=own.row, using=meant.using)
-        scored, _ = self._scored(Inquiry(actor, SearchRequest(prompt), question, self._clock.now(), None, {}))
-        return (scored, own.needs) if scored is not None else None
-
-    def brought_up(self, actor: Actor, request: SearchRequest) -> list[RetrievedSnippet] | None:
-        """Return the memories that decide what a prompt asks for, the likeliest first; None as of `weighed`.
-
-        request: the prompt, and how many at most.
-        """
-        found = self.weighed(actor, request.query)
-        if found is None:
-            return None
-        scored, needs = found
-        chances, now = moments.judged(scored.seen, needs), self._clock.now()
-        likely = np.argsort(-chances, kind="stable")[: request.limit + SPARE]
-        places = [int(place) for place in likely if chances[place] >= moments.bar_of(needs)]
-        points = [scored.mirror.points[int(scored.rows[place])] for place in places]
-        memories = self._get(scored.mirror, points)
-        ranked = [
-            Ranked(memories[point], float(chances[place]), place, relevance=float(chances[place]))
-            for place, point in zip(places, points, strict=True)
-            if point in memories and admits(actor, request, memories[point], now=now)
-        ]
-        shaped = partial(snippet, reader=actor.scope, now=now, detail=False, activation=self._activation)
-        told = [shaped(one, before="") for one in ranked[: request.limit]]
-        return [replace(one, weak=False) for one in told]
 
     def forget(self, query: str) -> None:
         """Let go of what is kept of a query, its answers and its rows: the next search for it takes its full time."""

@@ -182,6 +182,16 @@ def word() -> str:
     )
 
 
+LORE = "eyJlbnRyaWVzIjogW119"
+"""A lorebook without entries, in base64."""
+
+
+def lorebook(desk: Desk, who: Who) -> str:
+    """Return the name of a lorebook that this caller has just added."""
+    name: str = desk.ask(who, "lorebook_add", file=f"{uuid.uuid4().hex}.json", content=LORE)["name"]
+    return name
+
+
 simple(Deed.SAVE, "add", lambda d, g: {"content": word()})
 by_tool(Deed.SAVE, "save_memory", lambda d, g: {"content": word()})
 simple(Deed.SAVE_FOR_ACCOUNT, "add", lambda d, g: {"content": word(), "visibility": "account"})
@@ -211,6 +221,10 @@ simple(Deed.JOBS, "jobs_run", lambda d, g: {"name": "expire_events", "dry_run": 
 simple(Deed.JOBS, "jobs_switch", lambda d, g: {"on": True})
 simple(Deed.REINDEX, "reindex", lambda d, g: {})
 simple(Deed.BACKUP, "backup_create", lambda d, g: {"file": str(d.seat.root / f"{uuid.uuid4().hex}.tar.gz")})
+simple(Deed.LOREBOOK, "lorebook_add", lambda d, g: {"file": f"{uuid.uuid4().hex}.json", "content": LORE})
+simple(Deed.LOREBOOK, "lorebook_remove", lambda d, g: {"name": lorebook(d, Who.AGENT)})
+simple(Deed.LOREBOOK_HUMANS, "lorebook_remove", lambda d, g: {"name": lorebook(d, Who.TERMINAL)})
+simple(Deed.LOREBOOK_HUMANS, "lorebook_add", lambda d, g: {"file": lorebook(d, Who.TERMINAL), "content": LORE})
 simple(Deed.EXPORT, "export_begin", lambda d, g: {})
 simple(Deed.EXPORT_ALL, "export_begin", lambda d, g: {"everything": True})
 simple(

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import typer
 
-from memory_anchor.front.cli import care, contexts, evaluate, keep, link, memories, projects, setup
+from memory_anchor.front.cli import (
+    care,
+    contexts,
+    evaluate,
+    keep,
+    link,
+    lorebooks,
+    memories,
+    projects,
+    setup,
+)
 from memory_anchor.front.cli.constitution import make_app
 
 app = typer.Typer(
@@ -23,6 +33,7 @@ care.register(app)
 contexts.register(app)
 evaluate.register(app)
 keep.register(app)
+lorebooks.register(app)
 projects.register(app)
 setup.register(app)
 app.add_typer(make_app(setup.identity, link.check_writable), name="constitution")

@@ -58,10 +58,6 @@ def _show(answer: Answer, _: Values) -> None:
         out.print(f"  [dim]{name}:[/] {shown(text)}")
 
 
-def _profile(answer: Answer, _: Values) -> None:
-    out.print(block(answer["text"] or "Nothing is known of the user or the project yet."))
-
-
 def _history(answer: Answer, values: Values) -> None:
     last = ""
     for step in answer["steps"]:
@@ -75,16 +71,15 @@ def _history(answer: Answer, values: Values) -> None:
             out.print(f"    {shown(line)}")
 
 
-def _added(values: Values) -> tuple[str, Values] | list[tuple[str, Values]]:
-    """Return the memory that is saved, or those of a file of observations."""
+def _added(values: Values) -> tuple[str, Values]:
+    """Return the memory that is saved: an observation's file, or the text."""
     observation = values.pop("observation")
     if observation is None:
         return "add", values | {"content": _text(values["content"])}
     from memory_anchor.observation import Observation
 
-    calls = {"save_memory": "add", "log_event": "log"}
-    every = [one.asks() for one in Observation.read_all(_read_json(observation))]
-    return [(calls[asked.use_case], dict(asked.arguments)) for asked in every]
+    asked = Observation.read(_read_json(observation)).asks()
+    return {"save_memory": "add", "log_event": "log"}[asked.use_case], dict(asked.arguments)
 
 
 def _logged(values: Values) -> tuple[str, Values]:
@@ -109,11 +104,7 @@ def _text(content: str | None) -> str:
 
 def _read_json(path: Path) -> Any:
     try:
-        text = path.read_text(encoding="utf-8")
-        try:
-            return json.loads(text)
-        except ValueError:  # one observation a line
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}); allowed is a JSON file") from None
     except ValueError:
@@ -166,7 +157,6 @@ COMMANDS = (
     Command("unpin", "unpin", asks.UnpinMemory, _outcome, ("id",), human=True),
     Command("forget", "forget", asks.ForgetMemory, _outcome, ("id",), human=True),
     Command("restore", "restore", asks.RestoreMemory, _outcome, ("id",), human=True),
-    Command("profile", "profile", asks.ReadProfile, _profile, at=True),
     Command("history", "history", asks.ShowHistory, _history, ("id",)),
     Command("why-not", "why_not", asks.WhyNot, _why_not, ("id", "query"), at=True),
 )

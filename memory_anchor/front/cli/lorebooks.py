@@ -1,0 +1,177 @@
+"""`memory-anchor lorebook`: add, list, show, scan, report, export, remove.
+
+A book is named by what it was added as; `scan` also takes a file that was not added. Files are read here, by whoever
+called, and travel to the engine as their bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memory_anchor import requests as asks
+from memory_anchor.errors import BadInput
+from memory_anchor.front.cli import generated
+from memory_anchor.front.cli.contexts import read_prompt
+from memory_anchor.front.cli.generated import Command, Values, option
+from memory_anchor.front.cli.link import call
+from memory_anchor.front.cli.output import JsonOption, block, clipped, guarded, out, quiet, show_json, shown
+from memory_anchor.requests import FILE_CONTENT_MAX
+
+Answer = Mapping[str, Any]
+FILE_BYTES_MAX = FILE_CONTENT_MAX // 4 * 3
+DROPPED_SHOWN = 20
+HELP = """World books: entries that come in when the conversation names them.
+
+\\b
+Examples:
+  `memory-anchor lorebook add world.json`
+  `memory-anchor lorebook scan world --messages chat.json`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    books = typer.Typer(help=HELP, no_args_is_help=True)
+    generated.register(books, *COMMANDS)
+    books.command("export")(export)
+    app.add_typer(books, name="lorebook")
+
+
+def _content(path: Path) -> str:
+    """Return a file's bytes in base64. Raises BadInput."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({error.strerror}); allowed is a lorebook's file") from None
+    if len(content) > FILE_BYTES_MAX:
+        raise BadInput(f"{path} has more than {FILE_BYTES_MAX} bytes; split the lorebook")
+    if not content:
+        raise BadInput(f"{path} is empty; allowed is a lorebook: world info, a character card, or our YAML")
+    return base64.b64encode(content).decode()
+
+
+def _added(values: Values) -> tuple[str, Values]:
+    path = Path(values["file"])
+    return "lorebook_add", values | {"file": str(path.absolute()), "content": _content(path)}
+
+
+def _scanned(values: Values) -> tuple[str, Values]:
+    """Return the messages, and the book that was named: one that was added, or a file."""
+    messages, name = values.pop("messages"), values["name"]
+    if messages is None:
+        raise BadInput("messages are missing; give --messages FILE, or - for standard input")
+    if name is not None and Path(name).is_file():
+        values |= {"name": None, "file": name, "content": _content(Path(name))}
+    return "lorebook_scan", values | {"messages": read_prompt(messages)["messages"]}
+
+
+@guarded
+def export(
+    name: Annotated[str, typer.Argument(help="The lorebook's name.")],
+    to: Annotated[Path | None, typer.Option(help="A file; without one, standard output.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Write a lorebook as it came, byte for byte."""
+    answer = call("lorebook_export", name=name)
+    content = base64.b64decode(answer["content"])
+    if json_:
+        show_json(answer)
+    elif to is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    else:
+        try:
+            to.write_bytes(content)
+        except OSError as error:
+            raise BadInput(f"{to} cannot be written ({error.strerror}); allowed is a file") from None
+        quiet(f"{len(content)} bytes written to {to}")
+
+
+def _show_added(answer: Answer, _: Values) -> None:
+    quiet(f"{answer['name']}: {answer['entries']} entries ({answer['format']}), trust {answer['trust']}")
+    _problems(answer["problems"])
+
+
+def _show_list(answer: Answer, _: Values) -> None:
+    for one in answer["books"]:
+        out.print(f"[cyan]{shown(one['name'])}[/] [dim]{one['bytes']} bytes, {one['trust']}, {shown(one['file'])}[/]")
+    if not answer["books"]:
+        quiet("no lorebook here yet; `memory-anchor lorebook add FILE` brings one")
+
+
+def _show_book(answer: Answer, _: Values) -> None:
+    for one in answer["entries"]:
+        how = "off" if not one["enabled"] else "constant" if one["constant"] else ", ".join(one["keys"])
+        out.print(f"[cyan]{shown(one['id'])}[/] {shown(one['title'])} [dim]({shown(clipped(how))}; {one['place']})[/]")
+        out.print(block(clipped(one["content"]), "  "))
+    _problems(answer["problems"])
+
+
+def _show_scan(answer: Answer, _: Values) -> None:
+    for one in answer["snippets"]:
+        place = f"outlet {one['outlet']}" if one["place"] == "outlet" else one["place"]
+        out.print(f"[cyan]{shown(one['id'])}[/] [dim]{shown(place)}[/]")
+        out.print(block(one["text"], "  "))
+    _show_report(answer["report"])
+
+
+def _show_kept(answer: Answer, _: Values) -> None:
+    for id, at in answer["started"].items():
+        out.print(f"[cyan]{shown(id)}[/] since message {at} of {answer['count']}")
+    if answer["report"] is None:
+        quiet("no scan of this conversation was kept; `memory-anchor lorebook scan --keep --conversation ID` keeps one")
+    else:
+        _show_report(answer["report"])
+
+
+def _show_report(report: Answer) -> None:
+    for one in report["admitted"]:
+        by = f" by {one['key']!r}" if one.get("key") else ""
+        more = f"; {one['detail']}" if one.get("detail") else ""
+        told = f"{one['why']}{by} in pass {one['pass']}, {one['tokens']} tokens{more}"
+        out.print(f"[green]in [/] {shown(one['id'])} {shown(one['title'])}: {shown(told)}")
+    near = [one for one in report["dropped"] if one["why"] != "no key matched"]
+    for one in near[:DROPPED_SHOWN]:
+        more = f" ({one['detail']})" if one.get("detail") else ""
+        out.print(f"[yellow]out[/] {shown(one['id'])} {shown(one['title'])}: {shown(one['why'] + more)}")
+    left = len(report["dropped"]) + report.get("left_out", 0) - len(near[:DROPPED_SHOWN])
+    tokens = f"{report['tokens']} of {report['budget_tokens']} tokens in {report['passes']} passes"
+    quiet(f"{tokens}; {left} more entries are out, `--json` has each")
+    _problems(report["notes"])
+
+
+def _problems(problems: list[str]) -> None:
+    for one in problems[:DROPPED_SHOWN]:
+        out.print(f"[yellow]note[/] {shown(one)}")
+
+
+def _show_removed(answer: Answer, _: Values) -> None:
+    quiet(f"{answer['removed']} is removed")
+
+
+MESSAGES = option(
+    "messages", str | None, None, "A file with {role, content, name?} as JSON or a line each; - for stdin."
+)
+COMMANDS = (
+    Command("add", "lorebook_add", asks.AddLorebook, _show_added, ("file",), ("content",), human=True, before=_added),
+    Command("list", "lorebook_list", asks.ListLorebooks, _show_list),
+    Command("show", "lorebook_show", asks.ShowLorebook, _show_book, ("name",)),
+    Command(
+        "scan",
+        "lorebook_scan",
+        asks.ScanLorebook,
+        _show_scan,
+        ("name",),
+        ("content", "file", "messages"),
+        extra=(MESSAGES,),
+        before=_scanned,
+    ),
+    Command("report", "lorebook_report", asks.LorebookReport, _show_kept),
+    Command("remove", "lorebook_remove", asks.RemoveLorebook, _show_removed, ("name",), human=True),
+)

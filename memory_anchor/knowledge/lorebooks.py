@@ -1,0 +1,212 @@
+"""The lorebooks of each project on disk: the files as they came, what is known of them, and timed effects.
+
+`lorebooks/PROJECT/` holds `books.json`, one `ID.book` each with the very bytes (an export equals its input), and
+`turns/CONVERSATION.json` with the message count and what each timed entry started at. A file is on disk before the
+list names it, and gone from the list before it is removed, so a kill leaves at worst a file that nobody names; turns
+are written whole, so it leaves the state before the scan or after it. Rejected: the store's collections; a book is
+read whole or not at all, and nothing in it is searched by meaning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cachetools import LRUCache
+
+from memory_anchor.errors import BadInput, NotFound, StoreDamaged
+from memory_anchor.files import make_private, read_bounded, remove_durably, write_whole
+from memory_anchor.hashing import stable_hash
+from memory_anchor.knowledge.lorebook import BOOK_BYTES_MAX, Lorebook, read_lorebook
+from memory_anchor.knowledge.lorebook_scan import LoreScanner, ScanSettings
+from memory_anchor.model import Scope, Trust
+
+BOOKS_MAX = 64
+"""Books of one project."""
+NAME_CHARS = 40
+STATE_BYTES_MAX = 4 * 1024 * 1024
+CONVERSATIONS_KEPT = 500
+SCANNERS_KEPT = 8
+_LIST = "books.json"
+
+
+@dataclass(frozen=True, slots=True)
+class BookRecord:
+    """What is known of one book. id: its name here. file: where it came from. by: who added it."""
+
+    id: str
+    file: str
+    sha: str
+    size: int
+    trust: str
+    by: str
+    added_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationTurn:
+    """Where a conversation is: its message count, when each timed entry was admitted, and its last report."""
+
+    count: int = 0
+    started: Mapping[str, int] = field(default_factory=dict)
+    report: Mapping[str, Any] | None = None
+
+
+class LorebookShelf:
+    """Books and turns of every project below one folder. Thread-safe; one process has the folder."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._scanners: LRUCache[tuple[object, ...], LoreScanner] = LRUCache(SCANNERS_KEPT)
+
+    def books(self, home: Path) -> list[BookRecord]:
+        """Return the books of a project, by name. Raises StoreDamaged: the list cannot be read."""
+        held = _read(home / _LIST)
+        try:
+            return [BookRecord(**one) for one in (held or {}).get("books", ())]
+        except (TypeError, AttributeError):
+            raise StoreDamaged(f"{home / _LIST} cannot be read; add the lorebooks again after deleting it") from None
+
+    def add(
+        self, home: Path, content: bytes, *, file: str, trust: Trust, by: str, at: str
+    ) -> tuple[BookRecord, Lorebook]:
+        """Keep a book under its file's name, in the place of an older one. Raises BadInput: none, or one too many."""
+        book = read_lorebook(content, Path(file).name or "the lorebook")
+        record = BookRecord(
+            book_name(file), file, hashlib.sha256(content).hexdigest(), len(content), trust.value, by, at
+        )
+        with self._lock:
+            others = [one for one in self.books(home) if one.id != record.id]
+            if len(others) >= BOOKS_MAX:
+                raise BadInput(f"this project has {len(others)} lorebooks; allowed are {BOOKS_MAX}: remove one first")
+            make_private(home)
+            write_whole(_book_file(home, record), content)
+            old = [one for one in self.books(home) if one.id == record.id and one.sha != record.sha]
+            _write_list(home, sorted([*others, record], key=lambda one: one.id))
+            for one in old:
+                remove_durably(_book_file(home, one))
+        return record, replace(book, id=record.id)
+
+    def remove(self, home: Path, name: str) -> BookRecord:
+        """Erase a book and the turns of its entries. Raises NotFound."""
+        with self._lock:
+            record = self.record(home, name)
+            _write_list(home, [one for one in self.books(home) if one.id != record.id])
+            remove_durably(_book_file(home, record))
+            for path in sorted((home / "turns").glob("*.json")):
+                turn = self._turn(path)
+                kept = {id: at for id, at in turn.started.items() if not id.startswith(f"{record.id}/")}
+                if kept != turn.started or record.id in json.dumps(turn.report or {}):
+                    _write(path, asdict(replace(turn, started=kept, report=None)))
+        return record
+
+    def record(self, home: Path, name: str) -> BookRecord:
+        """Return what is known of one book. Raises NotFound."""
+        known = self.books(home)
+        found = next((one for one in known if one.id == name), None)
+        if found is None:
+            there = ", ".join(one.id for one in known) or "none yet: `memory-anchor lorebook add FILE`"
+            raise NotFound(f"no lorebook {name[:NAME_CHARS]!r} in this project; there are {there}")
+        return found
+
+    def content(self, home: Path, record: BookRecord) -> bytes:
+        """Return a book's bytes as they came. Raises StoreDamaged: they are gone, or others."""
+        try:
+            found = read_bounded(_book_file(home, record), most_bytes=BOOK_BYTES_MAX)
+        except OSError:
+            found = None
+        if found is None or hashlib.sha256(found).hexdigest() != record.sha:
+            raise StoreDamaged(
+                f"the lorebook {record.id} is gone or damaged; add {record.file} again, or "
+                f"`memory-anchor lorebook remove {record.id}`"
+            )
+        return found
+
+    def scanner(
+        self, home: Path, records: Sequence[BookRecord], settings: ScanSettings
+    ) -> tuple[LoreScanner, list[str]]:
+        """Return what scans these books, made once, and a sentence for each that cannot be read."""
+        key = (home, settings, tuple((one.id, one.sha) for one in records))
+        with self._lock:
+            if (known := self._scanners.get(key)) is not None:
+                return known, []
+        books, lost = [], []
+        for record in records:
+            try:
+                books.append(read_lorebook(self.content(home, record), record.file, book_id=record.id))
+            except (StoreDamaged, BadInput) as error:
+                lost.append(str(error))
+        made = LoreScanner(books, settings)
+        if not lost:
+            with self._lock:
+                self._scanners[key] = made
+        return made, lost
+
+    def turn(self, home: Path, conversation: str) -> ConversationTurn:
+        """Return where a conversation is; the beginning where nothing is known or nobody is named."""
+        return self._turn(_turn_file(home, conversation)) if conversation else ConversationTurn()
+
+    def keep(self, home: Path, conversation: str, turn: ConversationTurn) -> None:
+        """Write where a conversation is, durable on return; the oldest ones beyond what is kept go."""
+        with self._lock:
+            make_private(home / "turns")
+            _write(_turn_file(home, conversation), asdict(turn))
+            paths = sorted((home / "turns").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+            for path in paths[: max(0, len(paths) - CONVERSATIONS_KEPT)]:
+                path.unlink(missing_ok=True)
+
+    def _turn(self, path: Path) -> ConversationTurn:
+        """Return a turn; one that cannot be read counts as none, since an effect lost is a few messages."""
+        try:
+            held = _read(path) or {}
+            started = {str(id): int(at) for id, at in dict(held.get("started") or {}).items()}
+            return ConversationTurn(int(held.get("count", 0)), started, held.get("report"))
+        except (StoreDamaged, TypeError, ValueError):
+            return ConversationTurn()
+
+
+def home_of(data_dir: Path, scope: Scope) -> Path:
+    """Return the folder of an account's project."""
+    return data_dir / "lorebooks" / stable_hash(scope.account, scope.project)[:32]
+
+
+def book_name(file: str) -> str:
+    """Return the name under which a file's book is known: its stem, of letters, digits, `-` and `_`.
+
+    >>> book_name("/tmp/My world (2).json"), book_name("世界书.png"), book_name("///")
+    ('My-world-2', '世界书', 'lorebook')
+    """
+    return re.sub(r"[^\w-]+", "-", Path(file).stem).strip("-")[:NAME_CHARS] or "lorebook"
+
+
+def _book_file(home: Path, record: BookRecord) -> Path:
+    return home / f"{record.sha[:32]}-{stable_hash(record.id)[:8]}.book"
+
+
+def _turn_file(home: Path, conversation: str) -> Path:
+    return home / "turns" / f"{stable_hash(conversation)[:32]}.json"
+
+
+def _write_list(home: Path, records: Sequence[BookRecord]) -> None:
+    _write(home / _LIST, {"books": [asdict(one) for one in records]})
+
+
+def _write(path: Path, value: Any) -> None:
+    write_whole(path, json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return an object that was written here, None when there is none. Raises StoreDamaged."""
+    try:
+        held = json.loads(read_bounded(path, most_bytes=STATE_BYTES_MAX) or b"null")
+    except (OSError, ValueError, RecursionError):
+        held = []
+    if held is not None and not isinstance(held, dict):
+        raise StoreDamaged(f"{path} cannot be read; delete it and add the lorebooks again")
+    return held
