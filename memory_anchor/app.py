@@ -183,6 +183,8 @@ def _models(settings: Settings, data_dir: Path, clock: Clock) -> Callable[[str],
             base_url=settings.llm.base_url,
             monthly_token_budget=settings.llm.monthly_tokens,
             counter=counter,
+            command=settings.llm.command,
+            runs_a_day=settings.llm.runs_a_day,
         )
 
     return named

@@ -11,13 +11,33 @@ down and never stops it. Rejected: priorities of the operating system, which do 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 
 PATIENCE_S = 0.2
 """One wait at most; then the background does one piece and asks again."""
 QUIET_S = 0.03
 """Nobody has asked for as long when the background goes on."""
+
+
+_BEHIND: ContextVar[bool] = ContextVar("behind", default=False)
+
+
+@contextmanager
+def behind() -> Iterator[None]:
+    """Say that nobody waits for what is done here: a job, what a hook sets off after its answer."""
+    before = _BEHIND.set(True)
+    try:
+        yield
+    finally:
+        _BEHIND.reset(before)
+
+
+def is_behind() -> bool:
+    """Return whether nobody waits for this."""
+    return _BEHIND.get()
 
 
 class RequestGate:

@@ -24,6 +24,7 @@ from cachetools import LRUCache
 from memory_anchor import inputs
 from memory_anchor.context.context import trust_of
 from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.foreground import behind
 from memory_anchor.ingest.asking import ASK, Look, look
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
 from memory_anchor.ingest.transcripts import read_end, read_transcript
@@ -151,7 +152,8 @@ class Hooks:
             return 0
         mode = chosen.mode if chosen.mode in UNATTENDED else WriteMode.FACTUAL.value
         waits = event == "SessionEnd" and chosen.mode not in UNATTENDED
-        done, _ = anchor.remember_conversation(_newest(read), mode=mode, waits=waits)
+        with behind():
+            done, _ = anchor.remember_conversation(_newest(read), mode=mode, waits=waits)
         return len(done)
 
     def _learns(self, anchor: MemoryAnchor, event: str) -> bool:

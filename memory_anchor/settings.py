@@ -110,12 +110,16 @@ class EmbedderSettings(_Group):
 
 
 class ModelSettings(_Group):
-    kind: Literal["none", "anthropic", "openai"] = "none"
+    """command: of kind `command`, the program and its arguments; runs_a_day: how often it may be started."""
+
+    kind: Literal["none", "anthropic", "openai", "command"] = "none"
     model: str = ""
     base_url: str = ""
     api_key: SecretStr = SecretStr("")
     monthly_tokens: int = Field(2_000_000, ge=0)
     deadline_s: float = Field(30.0, gt=0, le=600)
+    command: str = Field("", max_length=1_000)
+    runs_a_day: int = Field(50, ge=0, le=10_000)
 
 
 class BudgetSettings(_Group):

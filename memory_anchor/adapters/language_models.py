@@ -97,7 +97,7 @@ class NoModel:
 
     def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
         del shape, system, prompt, deadline_s  # there is nobody to ask
-        raise Unavailable("No language model is set up; llm.kind may be anthropic or openai.")
+        raise Unavailable("No language model is set up; llm.kind may be anthropic, openai or command.")
 
 
 class AnthropicModel:
@@ -161,6 +161,13 @@ class AnthropicModel:
             raise
         self._breaker.record(ok=True)
         return answer
+
+    def state(self) -> str:
+        """Return whom this asks and what is left of the month. Raises Unavailable: nobody could be asked now."""
+        if not self._key and self._url == self.home:
+            raise Unavailable("llm.api_key is not set, so the language model cannot be asked.")
+        self._check_budget()
+        return f"{self.name} at {self._url}; {self._counter.spent(self._month())} of {self._budget} tokens this month"
 
     def _with_retries(self, shape: type[Answer], request: Mapping[str, Any], ends: float) -> tuple[Answer, ModelUsage]:
         from tenacity import (
@@ -355,10 +362,19 @@ def make_model(
     base_url: str = "",
     monthly_token_budget: int = 2_000_000,
     counter: TokenCounter | None = None,
+    command: str = "",
+    runs_a_day: int = 50,
 ) -> LanguageModel:
-    """Return the language model that settings name: `none`, `anthropic` or `openai`. Raises BadInput: no name."""
+    """Return the language model that settings name: `none`, `anthropic`, `openai` or `command`. Raises BadInput."""
     if kind == "none":
         return NoModel()
+    if kind == "command":
+        from memory_anchor.adapters.command_model import CommandModel
+
+        if not command.strip():
+            raise BadInput("llm.kind is command and llm.command is empty; set it to a program, such as `claude -p`.")
+        budget = {"monthly_token_budget": monthly_token_budget, "counter": counter}
+        return CommandModel(command, runs_a_day=runs_a_day, clock=clock, **budget)
     made: type[AnthropicModel] = AnthropicModel
     if kind == "openai":
         from memory_anchor.adapters.openai_model import OpenAIModel

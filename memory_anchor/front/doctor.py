@@ -178,6 +178,7 @@ def probe(core: Core) -> Iterator[Check]:
     yield _tried(
         "embedder", lambda: _embeds(core), "memory-anchor config shows embedder.*; kind=none searches by words"
     )
+    yield _tried("language model", lambda: _model(core), "memory-anchor config shows llm.*; kind=none goes by rules")
     waiting = core.services.searcher.unembedded()
     if waiting:
         yield Check("embedding", "warning", f"{waiting} memories wait for their meaning; words find them already")
@@ -276,6 +277,15 @@ def _embeds(core: Core) -> str:
         return "none: words alone are searched"
     row = embedder.documents(["memory-anchor doctor 记忆"])[0]
     return f"{embedder.identity.model}, {len(row)} dimensions"
+
+
+def _model(core: Core) -> str:
+    """Return what the language model can do now; it is asked nothing, so this costs nothing."""
+    model = core.services.model_named("")
+    if model is None:
+        return "none: rules and small models do the work"
+    state = getattr(model, "state", None)
+    return str(state()) if state is not None else model.name
 
 
 def _use_cases(core: Core) -> str:

@@ -26,7 +26,7 @@ KNOWN: Mapping[str, str] = {
     "scope": "account user agent project agent_across_projects",
     "store": "kind url path api_key reserve_mb sync sync_ms",
     "embedder": "kind model dimensions api_key base_url model_path",
-    "llm": "kind model base_url api_key monthly_tokens deadline_s",
+    "llm": "kind model base_url api_key monthly_tokens deadline_s command runs_a_day",
     "budget": "identity events facts operations question reserve",
     "gate": "active pending caps",
     "gate.caps": "human agent extracted_quoted extracted document system",

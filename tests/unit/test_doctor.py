@@ -34,7 +34,8 @@ def test_the_loop_leaves_no_trace(anchor, core):
     checks = list(probe(core))
 
     assert {check.state for check in checks} == {"ok"}
-    assert {check.name for check in checks} == {"store", "memories", "embedder", "write, read, forget", "store loop"}
+    names = {"store", "memories", "embedder", "language model", "write, read, forget", "store loop"}
+    assert {check.name for check in checks} == names
     assert everything(core) == before
     assert list(core.audit.records()) == trail
     assert not any("doctor" in one.text for one in anchor.search("what about the doctor").snippets)
