@@ -12,12 +12,14 @@ from typing import Any
 from memory_anchor.activation import GREATEST, ActivationSettings, strength_of, strength_word
 from memory_anchor.language.persons import worded
 from memory_anchor.language.terms import normal, terms
+from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import (
     TRUST_OF_ORIGIN,
     Citation,
     Epistemic,
     Layer,
     Memory,
+    MemoryType,
     Origin,
     RetrievedSnippet,
     Scope,
@@ -114,6 +116,33 @@ def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> 
         else:
             kept[same] = replace(kept[same], siblings=(*kept[same].siblings, candidate.memory))
     return kept
+
+
+def told_once(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:
+    """Return the list with a story or the events that it tells, whichever answers better, never both.
+
+    The story stands for its events where it alone is strong, or where it comes first and costs a reader no more than
+    those of them that the answer would hold. Else the events stand, and the best of them cites the story.
+    """
+    kept = list(ranked)
+    for story in [one for one in ranked if one.memory.type is MemoryType.SUMMARY and one.memory.citations]:
+        told = {cited.ref.partition("@")[0] for cited in story.memory.citations}
+        events = [one for one in kept if one.memory.id in told]
+        if story not in kept or not events:
+            continue
+        alone = story.relevance >= STRONG > max(one.relevance for one in events)
+        first = kept.index(story) < kept.index(events[0])
+        held = [one for one in kept[: limit + 1] if one.memory.id in told]
+        if alone or (first and _cost([story]) <= _cost(held)):
+            kept = [one for one in kept if one.memory.id not in told]
+        else:
+            best = replace(events[0], siblings=(*events[0].siblings, story.memory))
+            kept = [best if one is events[0] else one for one in kept if one is not story]
+    return kept
+
+
+def _cost(ranked: Sequence[Ranked]) -> int:
+    return sum(count_tokens(one.memory.content) for one in ranked)
 
 
 def _may_fold(one: Ranked, other: Ranked) -> bool:

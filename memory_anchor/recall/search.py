@@ -30,7 +30,7 @@ from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall import candidates, ranking, scoring
-from memory_anchor.recall.assembling import Ranked, folded, newer_first, prior, snippet
+from memory_anchor.recall.assembling import Ranked, folded, newer_first, prior, snippet, told_once
 from memory_anchor.recall.centring import as_said, script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.index import Index
@@ -289,7 +289,7 @@ class Searcher(Index):
         ties = -scored.mirror.happened(scored.rows).astype(np.int64)
         order = ranking.best_first(scored.total + (scored.relevance >= STRONG) * ABOVE_ALL, ties)
         if phrases(request.query):
-            ranked = self._arranged(self._quoted(asked, scored, order), scored, asked.question)
+            ranked = self._arranged(self._quoted(asked, scored, order), scored, asked)
         else:
             ranked = self._distinct(asked, scored, order)
         if self._reranker is not None and ranked:
@@ -358,7 +358,7 @@ class Searcher(Index):
         page = asked.request.limit + SPARE
         while len(order) and len(kept) < asked.request.limit:
             read += self._read(asked, scored, order[:page])
-            kept = self._arranged(sorted(read, key=order_key), scored, asked.question)
+            kept = self._arranged(sorted(read, key=order_key), scored, asked)
             order, page = order[page:], 2 * page
         return kept
 
@@ -407,7 +407,8 @@ class Searcher(Index):
         """Return how the topic bent the query, for explain; nothing where it did not."""
         return {"lens": {"topic": request.topic, "weight": self._lens}} if self._lens and request.topic else {}
 
-    def _arranged(self, ranked: list[Ranked], scored: Scored, question: PreparedQuery) -> list[Ranked]:
+    def _arranged(self, ranked: list[Ranked], scored: Scored, asked: Inquiry) -> list[Ranked]:
+        question = asked.question
         if not self._fold or len(ranked) < 2:
             return ranked
         with self._lock:
@@ -418,7 +419,7 @@ class Searcher(Index):
         }
         if question.end is None:
             ranked = newer_first(ranked, alike, self._weights.newer)
-        return folded(ranked, alike)
+        return told_once(folded(ranked, alike), asked.request.limit)
 
     def _other_sides(
         self, asked: Inquiry, one: Ranked, known: Mapping[str, Ranked], shown: Collection[str]
@@ -459,7 +460,10 @@ class Searcher(Index):
         # What the same search would show with room for all: what comes before it there is what comes before it.
         everything = self._answer(actor, replace(request, limit=request.limit + len(scored.rows)), now, {}).snippets
         rank = next((number for number, one in enumerate(everything, 1) if one.id == memory.id), 0)
-        same = next((one.id for one in everything if any(cited.ref == memory.id for cited in one.citations)), "")
+        same = next(
+            (one.id for one in everything if any(cited.ref.partition("@")[0] == memory.id for cited in one.citations)),
+            "",
+        )
         if rank > request.limit:
             reason = f"{rank - 1} others rank above it and {request.limit} are shown"
         elif rank:

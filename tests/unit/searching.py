@@ -37,7 +37,8 @@ class Bench:
 
     def event(self, content: str, *, embed: bool = True, **more: Any) -> Memory:
         more.setdefault("when", self.clock.now())
-        return self.add(self._memory(content, Layer.EVENT_LOG, MemoryType.EVENT, **more), embed=embed)
+        kind = more.pop("type", MemoryType.EVENT)
+        return self.add(self._memory(content, Layer.EVENT_LOG, kind, **more), embed=embed)
 
     def talk(self, name: str, *lines: tuple[str, str]) -> list[Memory]:
         told: list[Memory] = []

@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from searching import ACTOR, Bench
 
-from memory_anchor.model import Memory, Status
+from memory_anchor.model import Memory, MemoryType, Status
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.testing import START
+from memory_anchor.upkeep.digest import cited
 
 
 @pytest.fixture
@@ -145,3 +146,33 @@ def test_a_quoted_phrase_is_found_among_many_with_the_same_words(bench: Bench) -
     wanted = bench.event(f"{padding} so that the door is open on Sundays {padding}")
     assert bench.ask('"door is open"') == [wanted.id]
     assert bench.ask('"door is open"', types=("event",)) == [wanted.id]
+
+
+def told_as_story(bench: Bench, *texts: str, story: str) -> tuple[list[Memory], Memory]:
+    """Return events and the story that consolidation writes of them, which cites each."""
+    events = [bench.event(text) for text in texts]
+    return events, bench.event(story, type=MemoryType.SUMMARY, citations=cited(events))
+
+
+def test_a_story_takes_one_place_and_what_it_tells_is_folded_under_it(bench: Bench) -> None:
+    """Rule search.fold: the digest of a talk and its events say the same; the cheaper one is shown."""
+    texts = [f"The migration of the billing database, step {n}, was finished by the team on call" for n in range(5)]
+    events, story = told_as_story(bench, *texts, story="The migration of the billing database took five steps")
+    other = bench.event("A migration of birds was seen over the office")
+    asked = SearchRequest("migration of the billing database took five steps")
+    answer = bench.searcher.search(ACTOR, asked)
+    assert [one.id for one in answer.snippets] == [story.id, other.id]
+    assert {source.ref.partition("@")[0] for source in answer.snippets[0].citations} >= {one.id for one in events}
+    reason = bench.searcher.why_not(ACTOR, asked, events[0])
+    assert story.id in reason["reason"]
+
+
+def test_one_event_that_answers_wins_over_the_long_story_that_tells_it(bench: Bench) -> None:
+    """Rule search.fold: a story of much else costs more than the event that was asked for, which then cites it."""
+    texts = ["The kiln cracked at ninety degrees", "Rain fell on the roof", "Lunch was late", "The bus was full"]
+    events, story = told_as_story(bench, *texts, story="The kiln cracked at ninety degrees. " + ". ".join(texts * 3))
+    answer = bench.searcher.search(ACTOR, SearchRequest("kiln cracked at ninety degrees"))
+    found = [one.id for one in answer.snippets]
+    assert found[0] == events[0].id
+    assert story.id not in found
+    assert story.id in {source.ref for source in answer.snippets[0].citations}

@@ -74,7 +74,7 @@ BUDGETS: dict[str, int] = {
     "knowledge": 1518,
     "lore": 295,
     "runtime": 3779,
-    "recall": 4010,
+    "recall": 4041,
     "identity": 3065,
     "upkeep": 2937,
     "ingest": 3075,
