@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.errors import BadInput
+from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType
 
 BUNDLED = "bundled"
@@ -104,6 +105,26 @@ def bundled() -> Case:
         constitution=world["constitution"],
         operations=world["operations"],
     )
+    check(case)
+    return case
+
+
+@cache
+def week() -> Case:
+    """Return our own week: sixty memories in two languages, asked in both, procedures of L4 among the answers."""
+    world = _yaml("week.yaml")
+    asked = tuple(
+        Question(
+            id=f"week-{number:02d}",
+            text=entry["ask"],
+            gold=frozenset(entry["gold"]),
+            category=entry["about"],
+            language="zh" if is_chinese(entry["ask"]) else "en",
+        )
+        for number, entry in enumerate(world["questions"], 1)
+    )
+    memories = tuple(_material(entry) for entry in world["memories"])
+    case = Case("week", memories, asked, datetime.fromisoformat(world["now"]), operations=world["operations"])
     check(case)
     return case
 

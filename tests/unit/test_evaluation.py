@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation import datasets, runner, runs
 from memory_anchor.evaluation.kept_rows import KeptRows
-from memory_anchor.evaluation.questions import UNANSWERABLE, Case, Material, Question, bundled, check
+from memory_anchor.evaluation.questions import UNANSWERABLE, Case, Material, Question, bundled, check, week
 from memory_anchor.evaluation.variants import variant
+from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Layer, MemoryType
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder
@@ -390,3 +392,18 @@ def test_a_variant_that_cannot_be_meant_is_refused(text: str, says: str) -> None
     """Rule eval.variant: a misspelt weight must not look like a setting without effect."""
     with pytest.raises(BadInput, match=says):
         variant(text, {})
+
+
+def test_the_own_week_is_asked_in_both_languages_and_across_them() -> None:
+    """Rule eval.bundled: sixty memories of one week, thirty questions in their language, more across languages."""
+    case = week()
+    about = Counter(one.category for one in case.questions)
+    assert len(case.memories) == 60
+    assert about["week"] == 30
+    assert about["across"] == 13
+    assert about["zh over en"] == 12
+    assert about[UNANSWERABLE] == sum(not one.answerable for one in case.questions)
+    languages = {memory.name: is_chinese(memory.text) for memory in case.memories}
+    for one in case.questions:
+        if one.category in ("across", "zh over en"):
+            assert all(languages[name] != is_chinese(one.text) for name in one.gold), one.text

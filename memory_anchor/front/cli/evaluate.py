@@ -70,6 +70,7 @@ def evaluate(
         from memory_anchor.evaluation import questions
 
         reports += _each_variant("bundled", lambda: [questions.bundled()], variant)
+        reports += _each_variant("week", lambda: [questions.week()], variant)
         reports += _each_variant("newest", lambda: [questions.repeated(times) for times in questions.TOLD], variant)
     reports += _files(locomo, longmemeval, stores, variant)
     if golden or (everything and not variant):
