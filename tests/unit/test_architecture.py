@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "ingest": 3075,
     "care": 2253,
     "context": 2200,
-    "evaluation": 1520,
+    "evaluation": 1539,
     "layers": 1155,
     "core": 599,
     "model": 569,
