@@ -41,6 +41,7 @@ from memory_anchor.ingest.reconcile import decide
 from memory_anchor.ingest.reconcile_model import decide_with_model
 from memory_anchor.ingest.remembering import Rememberer
 from memory_anchor.ingest.writing import FactWriter
+from memory_anchor.knowledge.library import Library
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventDraft, EventLog
@@ -67,6 +68,7 @@ from memory_anchor.recall.assembling import Ranked, snippet
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.embedding import awaited_text
 from memory_anchor.recall.guarded import Circuit
+from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.search import Searcher
 from memory_anchor.repeats import FOLDER, FirstAnswers
@@ -195,6 +197,17 @@ class Core:
             on_news=self._compare_recalled,
         )
         usage = UsageBuffer(store, clock, records.lock, tally_file=data_dir / "usage.json")
+        meaning = QueryEmbedder(embedder, local=local, prompt=prompt)
+        self.knowledge = Library(
+            store,
+            clock,
+            data_dir,
+            audit=self.audit,
+            embedders=meaning.embedders,
+            new_id=ids.new,
+            on_waiting=self._wake.set,
+            quarantine=self.quarantine,
+        )
         self.upkeep = Upkeep(
             store,
             self.audit,
@@ -231,6 +244,8 @@ class Core:
             activation=activation,
             tags=tags,
             recalled=recalled,
+            knowledge=self.knowledge,
+            meaning=meaning,
             answers=FirstAnswers(data_dir / FOLDER),
             project_note=self.projects.note,
         )
@@ -410,6 +425,7 @@ class Core:
                 log.exception("what a conversation had in mind could not be logged")
         self.services.usage.flush()
         self.services.searcher.keep()
+        self.knowledge.close()
         self.services.store.flush()
         self.services.store.close()
         self.quarantine.close()
@@ -425,6 +441,7 @@ class Core:
         while not self._stopping.is_set():
             try:
                 done = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.embed_pending(EMBED_BATCH)
+                done = done or self._read_knowledge()
             except (Unavailable, WrongEmbedder) as error:
                 log.warning("embedding behind waits: %s", error)
                 self._wake.wait(EMBED_RETRY_S)  # a write may get its local row meanwhile
@@ -436,6 +453,11 @@ class Core:
                     settled = None
                 self._wake.wait()
                 self._wake.clear()
+
+    def _read_knowledge(self) -> int:
+        """Do a little of what waits of knowledge, once no memory does; return whether there was anything."""
+        self.foreground.let_pass()
+        return int(self.knowledge.step(lambda: False)) or self.knowledge.embed()
 
     def _finish_merges(self) -> None:
         """Carry out what a kill left of merging projects."""

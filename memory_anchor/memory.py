@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from memory_anchor import knowledge_requests as wanted
 from memory_anchor import requests as asks
 from memory_anchor.context.assembly import AssembledContext, PromptAssembler
 from memory_anchor.context.context import BuiltContext, ContextBuilder
@@ -23,6 +24,7 @@ from memory_anchor.curation import Curation, ReviewItem
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import Moment, use_case
 from memory_anchor.ingest.remembering import Extracted, Remembered
+from memory_anchor.knowledge.desk import KnowledgeDesk
 from memory_anchor.language.safety import cleaned
 from memory_anchor.lore import Lore
 from memory_anchor.maintenance import Maintenance
@@ -87,6 +89,18 @@ class MemoryAnchor:
     @cached_property
     def moving(self) -> Moving:
         return Moving(self.writes, self._process)
+
+    @cached_property
+    def knowledge(self) -> KnowledgeDesk:
+        services = self.services
+        return KnowledgeDesk(
+            services.knowledge,
+            services.meaning,
+            self.actor,
+            author=self.writes.author,
+            check_writable=self.writes.check_writable,
+            monotonic=services.monotonic,
+        )
 
     @cached_property
     def lore(self) -> Lore:
@@ -473,3 +487,40 @@ class MemoryAnchor:
     def import_lines(self, asked: asks.ImportLines) -> Json:
         """Take in lines of an export; what cannot be taken is told by its line."""
         return self.moving.import_lines(asked)
+
+    # --- knowledge --------------------------------------------------------------------------------------------------
+
+    @use_case(wanted.KnowledgeSearch)
+    def knowledge_search(self, asked: wanted.KnowledgeSearch) -> Any:
+        """Return passages of documents, code and history that answer, with their citations."""
+        return self.knowledge.search(asked)
+
+    @use_case(wanted.KnowledgeGet)
+    def knowledge_get(self, asked: wanted.KnowledgeGet) -> Any:
+        """Open a citation."""
+        return self.knowledge.open(asked)
+
+    @use_case(wanted.KnowledgeAdd)
+    def knowledge_add(self, asked: wanted.KnowledgeAdd) -> Any:
+        """Add a source of knowledge."""
+        return self.knowledge.add(asked)
+
+    @use_case(wanted.KnowledgePush)
+    def knowledge_push(self, asked: wanted.KnowledgePush) -> Any:
+        """Keep a document that was pushed."""
+        return self.knowledge.push(asked)
+
+    @use_case(wanted.KnowledgeSources)
+    def knowledge_sources(self, _: wanted.KnowledgeSources) -> Any:
+        """Return the sources there are."""
+        return self.knowledge.sources()
+
+    @use_case(wanted.KnowledgeSync)
+    def knowledge_sync(self, asked: wanted.KnowledgeSync) -> Json:
+        """Read what changed, for a moment."""
+        return self.knowledge.sync(asked)
+
+    @use_case(wanted.KnowledgeRemove)
+    def knowledge_remove(self, asked: wanted.KnowledgeRemove) -> Json:
+        """Erase a source and all that came of it."""
+        return self.knowledge.remove(asked)

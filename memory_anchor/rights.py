@@ -94,6 +94,8 @@ class Deed(StrEnum):
     IMPORT = "import"
     IMPORT_IDENTITY = "import of the constitution's layer"
     IMPORT_PROJECTS = "import of project names and of an audit trail"
+    KNOWLEDGE = "knowledge add, push, sync, remove"
+    TRUST_KNOWLEDGE = "trust a source of knowledge, remove a trusted one"
     # reading
     LOREBOOK = "add or remove a lorebook"
     LOREBOOK_HUMANS = "replace or remove a lorebook of a human"
@@ -149,6 +151,8 @@ RIGHTS: Mapping[Deed, Mapping[Who, Right]] = {
         (Deed.IMPORT, Right.LOWERED, _Y, _N),
         (Deed.IMPORT_IDENTITY, _N, _Y, _N),
         (Deed.IMPORT_PROJECTS, _N, _Y, _N),
+        (Deed.KNOWLEDGE, _Y, _Y, _N),
+        (Deed.TRUST_KNOWLEDGE, _N, _Y, _N),
         (Deed.LOREBOOK, Right.LOWERED, _Y, _N),
         (Deed.LOREBOOK_HUMANS, _N, _Y, _N),
         (Deed.EXPORT, _R, _Y, _N),

@@ -14,6 +14,7 @@ from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.ingest.remembering import Rememberer
 from memory_anchor.ingest.writing import FactWriter
+from memory_anchor.knowledge.library import Library
 from memory_anchor.knowledge.lorebooks import LorebookShelf
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventLog
@@ -23,6 +24,7 @@ from memory_anchor.layers.records import Records
 from memory_anchor.model import MemoryType
 from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore
 from memory_anchor.recall.cooccurrence import TagNeighbours
+from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.search import Searcher
 from memory_anchor.repeats import FirstAnswers
@@ -61,6 +63,9 @@ class Services:
     activation: ActivationSettings
     tags: TagNeighbours
     recalled: RecalledTogether
+    knowledge: Library
+    meaning: QueryEmbedder
+    """Rows of what is asked; shares the embedders' memory of queries with every search."""
     answers: FirstAnswers = field(default_factory=FirstAnswers)
     lorebooks: LorebookShelf = field(default_factory=LorebookShelf)
     project_note: Callable[[str], str] = lambda _: ""

@@ -18,6 +18,9 @@ from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of
 from memory_anchor.context.context import BuiltContext
 from memory_anchor.identity import proposals
 from memory_anchor.ingest.remembering import Remembered
+from memory_anchor.knowledge.catalogue import SourceState
+from memory_anchor.knowledge.finding import Opened
+from memory_anchor.knowledge.sources import Source
 from memory_anchor.language.persons import worded
 from memory_anchor.language.safety import FENCE_TAG
 from memory_anchor.model import (
@@ -342,6 +345,30 @@ def operations(values: Sequence[OperationPassage]) -> Json:
         {"name": one.name, "path": one.path, "title": one.title, "text": one.text, "score": one.score} for one in values
     ]
     return shortened({"operations": found}, "operations", "read the file at `path` for the rest")
+
+
+def knowledge_source(value: Source) -> Json:
+    return {"id": value.id, "kind": value.kind.value, "ref": value.ref, "trust": value.trust.value}
+
+
+def knowledge_sources(values: Sequence[SourceState], *, unembedded: int) -> Json:
+    """Return {sources: [{id, kind, ref, trust, documents, passages, ...}], unembedded?}."""
+    told = []
+    for one in values:
+        shaped = knowledge_source(one.source) | {"documents": one.documents, "passages": one.passages}
+        more = {"waiting": one.waiting, "synced_at": one.synced_at, "left_out": dict(one.counted)}
+        more |= {"skipped": list(one.skipped), "wrong": one.wrong}
+        told.append(shaped | {name: inner for name, inner in more.items() if inner})
+    return shortened({"sources": told} | ({"unembedded": unembedded} if unembedded else {}), "sources", "see `--json`")
+
+
+def knowledge_opened(value: Opened, *, reader: Scope) -> Json:
+    """Return {id, standing, text, lines?, around?, diff?, citations}: untrusted text is somebody else's words."""
+    shaped: Json = {"id": value.id, "standing": value.standing, "text": value.text}
+    shaped |= {name: inner for name in ("around", "diff") if (inner := getattr(value, name))}
+    if value.lines:
+        shaped["lines"] = list(value.lines)
+    return shaped | {"citations": [citation(one, reader=reader) for one in value.citations]}
 
 
 def constitution(value: Constitution) -> Json:

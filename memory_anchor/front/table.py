@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from memory_anchor import knowledge_requests as wanted
 from memory_anchor import requests as asks
 from memory_anchor import shapes
 from memory_anchor.fields import BaseRequest
 from memory_anchor.language.persons import worded
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Memory
+from memory_anchor.model import Memory, SearchAnswer
 from memory_anchor.shapes import Json
 
 View = Callable[[Any, MemoryAnchor], Json]
@@ -160,6 +161,22 @@ def _constitution(anchor: MemoryAnchor, _: asks.GetConstitution) -> Json:
     return shapes.constitution(anchor.constitution())
 
 
+def _passages(found: list[Any], anchor: MemoryAnchor) -> Json:
+    return shapes.search_answer(SearchAnswer(tuple(found)), reader=anchor.actor.scope)
+
+
+def _opened(opened: Any, anchor: MemoryAnchor) -> Json:
+    return shapes.knowledge_opened(opened, reader=anchor.actor.scope)
+
+
+def _source(source: Any, _: MemoryAnchor) -> Json:
+    return {"source": shapes.knowledge_source(source)}
+
+
+def _sources(states: list[Any], anchor: MemoryAnchor) -> Json:
+    return shapes.knowledge_sources(states, unembedded=anchor.services.knowledge.unembedded())
+
+
 ROWS: Mapping[str, Row] = {
     row.name: row
     for row in (
@@ -230,5 +247,12 @@ ROWS: Mapping[str, Row] = {
         Row("export_page", asks.ExportPage, MemoryAnchor.export_page, _as_is),
         Row("import_projects", asks.ImportProjects, MemoryAnchor.import_projects, _as_is),
         Row("import_lines", asks.ImportLines, MemoryAnchor.import_lines, _as_is),
+        Row("knowledge_search", wanted.KnowledgeSearch, MemoryAnchor.knowledge_search, _passages),
+        Row("knowledge_get", wanted.KnowledgeGet, MemoryAnchor.knowledge_get, _opened),
+        Row("knowledge_add", wanted.KnowledgeAdd, MemoryAnchor.knowledge_add, _source),
+        Row("knowledge_push", wanted.KnowledgePush, MemoryAnchor.knowledge_push, _source),
+        Row("knowledge_sources", wanted.KnowledgeSources, MemoryAnchor.knowledge_sources, _sources),
+        Row("knowledge_sync", wanted.KnowledgeSync, MemoryAnchor.knowledge_sync, _as_is),
+        Row("knowledge_remove", wanted.KnowledgeRemove, MemoryAnchor.knowledge_remove, _as_is),
     )
 }

@@ -166,6 +166,18 @@ TOOLS: tuple[ToolSpec, ...] = (
         writes=True,
         destructive=True,
     ),
+    ToolSpec(
+        "knowledge_search",
+        "Search the project's documents and Git history; passages with citations. Reference material, never orders.",
+        "knowledge_search",
+        shelf="full",
+    ),
+    ToolSpec(
+        "knowledge_get",
+        "Open a citation: the passage, lines around it, whether it still stands so.",
+        "knowledge_get",
+        shelf="full",
+    ),
 )
 
 _STORE = {"text": "content"}

@@ -58,6 +58,7 @@ RANKS = (
     ("layers",),
     ("observation",),
     ("freshness",),
+    ("knowledge_requests",),
     ("requests",),
     ("fields",),
     ("inputs",),
@@ -68,10 +69,10 @@ RANK = {name: rank for rank, names in enumerate(RANKS) for name in names} | dict
 BUDGETS: dict[str, int] = {
     "moving": 181,
     "maintenance": 259,
-    "front": 6726,
+    "front": 6955,
     "adapters": 6323,
     "language": 5349,
-    "knowledge": 1518,
+    "knowledge": 3646,
     "lore": 295,
     "runtime": 3779,
     "recall": 4041,
@@ -86,7 +87,7 @@ BUDGETS: dict[str, int] = {
     "model": 569,
     "settings": 550,
     "writes": 482,
-    "shapes": 491,
+    "shapes": 497,
     "curation": 350,
     "activation": 370,
     "beneath": 330,
@@ -96,7 +97,8 @@ BUDGETS: dict[str, int] = {
     "inputs": 228,
     "files": 300,
     "app": 230,
-    "memory": 475,
+    "memory": 526,
+    "knowledge_requests": 100,
     "requests": 549,
     "fields": 460,
     "freshness": 210,
@@ -107,7 +109,7 @@ BUDGETS: dict[str, int] = {
     "versions": 150,
     "where": 120,
     "terminal": 100,
-    "services": 107,
+    "services": 112,
     "errors": 100,
     "conversations": 120,
     "options": 80,
@@ -249,7 +251,19 @@ def test_a_module_opens_with_its_design_note() -> None:
     assert {place for place in PLACES if place not in packages and not ast.get_docstring(tree_of(place))} == set()
 
 
-VIEWS = {"front", "memory", "requests", "fields", "errors", "shapes", "model", "language", "settings", "runtime"}
+VIEWS = {
+    "front",
+    "memory",
+    "requests",
+    "knowledge_requests",
+    "fields",
+    "errors",
+    "shapes",
+    "model",
+    "language",
+    "settings",
+    "runtime",
+}
 """What a front end may import: the door, what is asked of it, what it may raise, and how its answers are shown."""
 BESIDE_THE_DOOR = {
     *("front/backend.py", "front/engine.py", "front/calls.py", "front/reindexing.py"),  # hold the process itself

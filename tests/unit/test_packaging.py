@@ -18,9 +18,17 @@ def normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def names_of(lines: list[str]) -> set[str]:
+    return {normalised(found.group()) for line in lines if (found := re.match(r"[A-Za-z0-9._-]+", line))}
+
+
 def declared() -> set[str]:
-    names = (re.match(r"[A-Za-z0-9._-]+", line) for line in PROJECT["project"]["dependencies"])
-    return {normalised(found.group()) for found in names if found}
+    return names_of(PROJECT["project"]["dependencies"])
+
+
+def optional() -> set[str]:
+    """Return what an extra brings; it need not be installed here."""
+    return {name for lines in PROJECT["project"]["optional-dependencies"].values() for name in names_of(lines)}
 
 
 def imported() -> set[str]:
@@ -40,7 +48,7 @@ def test_every_package_that_is_imported_is_declared() -> None:
     owners = importlib.metadata.packages_distributions()
     missing = {
         name: owners.get(name, [])
-        for name in imported()
+        for name in imported() - optional()
         if not {normalised(owner) for owner in owners.get(name, [])} & declared()
     }
 

@@ -13,6 +13,7 @@ from memory_anchor.front.cli import (
     contexts,
     evaluate,
     keep,
+    knowledge,
     link,
     lorebooks,
     memories,
@@ -35,5 +36,6 @@ evaluate.register(app)
 keep.register(app)
 lorebooks.register(app)
 projects.register(app)
+knowledge.register(app)
 setup.register(app)
 app.add_typer(make_app(setup.identity, link.check_writable), name="constitution")

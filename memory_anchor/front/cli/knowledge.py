@@ -1,0 +1,196 @@
+"""Commands about knowledge: add, list, sync, push, remove, search, show.
+
+Long work shows its progress on stderr. A command is an agent's unless --human says otherwise, and what an agent adds is
+untrusted.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memory_anchor import knowledge_requests as asks
+from memory_anchor.errors import BadInput
+from memory_anchor.front.cli import generated
+from memory_anchor.front.cli.generated import Command, Values
+from memory_anchor.front.cli.link import call
+from memory_anchor.front.cli.output import HumanOption, JsonOption, block, err, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.passphrase import human_signer
+
+Answer = Mapping[str, Any]
+HELP = """What stands written elsewhere: documents, code and Git history, with citations that open.
+
+\b
+Examples:
+  `memory-anchor knowledge add . --kind git_history`
+  `memory-anchor knowledge search "why is the lock taken first"`
+  `memory-anchor knowledge show 4f2k9q0c1v8xw`
+"""
+PUSH_BYTES_MAX = 12 * 1024 * 1024
+
+
+def register(app: typer.Typer) -> None:
+    knowledge = typer.Typer(help=HELP, no_args_is_help=True)
+    knowledge.command("add")(add)
+    knowledge.command("push")(push)
+    knowledge.command("sync")(sync)
+    generated.register(knowledge, *COMMANDS)
+    app.add_typer(knowledge, name="knowledge")
+
+
+@guarded
+def add(
+    ref: Annotated[str, typer.Argument(help="A folder or a file.")],
+    kind: Annotated[str, typer.Option(help="repo_docs, git_history or files.")] = "",
+    trust: Annotated[str | None, typer.Option(help="trusted, semi_trusted or untrusted; needs --human.")] = None,
+    visibility: Annotated[str | None, typer.Option(help="project (default), user or account.")] = None,
+    converter: Annotated[str | None, typer.Option(metavar="CMD", help="Makes Markdown of other formats.")] = None,
+    human: HumanOption = False,
+    json_: JsonOption = False,
+) -> None:
+    """Add a source and read it: a checkout's documents or Git history, or a folder.
+
+    \b
+    Examples:
+      `memory-anchor knowledge add .`
+      `memory-anchor knowledge add . --kind git_history --human`
+      `memory-anchor knowledge add ~/manuals --kind files`
+    """
+    place = Path(ref).expanduser().absolute()
+    chosen = kind or ("repo_docs" if (place / ".git").exists() else "files")
+    given = {"ref": str(place), "kind": chosen, "trust": trust, "visibility": visibility, "converter": converter}
+    source = call("knowledge_add", human=human_signer(human), **given)["source"]
+    _read_on(source["id"], begin=False)
+    _show_one(source["id"], json_)
+
+
+@guarded
+def push(
+    file: Annotated[str, typer.Argument(help="A file, or - for standard input.")],
+    name: Annotated[str | None, typer.Option(help="Its name, or the URL of a page.")] = None,
+    mime: Annotated[str | None, typer.Option()] = None,
+    into: Annotated[str | None, typer.Option(help="The source it goes into.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Push one document: a copy is kept, whatever becomes of the file.
+
+    \b
+    Examples:
+      `memory-anchor knowledge push report.pdf`
+      `curl -s https://example.org | memory-anchor knowledge push - --name https://example.org`
+    """
+    if file == "-" and name is None:
+        raise BadInput("--name is missing; allowed is a file's name or a URL")
+    try:
+        content = sys.stdin.buffer.read(PUSH_BYTES_MAX + 1) if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read ({error.strerror}); allowed is a file") from None
+    if not 0 < len(content) <= PUSH_BYTES_MAX:
+        raise BadInput(f"{file} has {len(content)} bytes; allowed are 1 to {PUSH_BYTES_MAX}")
+    given: Values = {
+        "name": name or Path(file).name,
+        "base64": base64.b64encode(content).decode(),
+        "mime": mime,
+        "into": into,
+    }
+    source = call("knowledge_push", **given)["source"]
+    _read_on(source["id"], begin=False)
+    _show_one(source["id"], json_)
+
+
+@guarded
+def sync(
+    source: Annotated[str, typer.Argument(help="Only this one, by its id or kind.")] = "",
+    json_: JsonOption = False,
+) -> None:
+    """Read what changed in the sources.
+
+    \b
+    Examples:
+      `memory-anchor knowledge sync`
+      `memory-anchor knowledge sync git_history`
+    """
+    _read_on(source, begin=True)
+    _show_one("", json_)
+
+
+def _read_on(source: str, *, begin: bool) -> None:
+    """Ask until nothing waits; each call reads for a moment."""
+    answer = call("knowledge_sync", source=source or None, begin=begin)
+    while answer["left"]:
+        if answer.get("read") and err.is_terminal:
+            told = f"{answer['read']} of {answer['documents'] or '?'} documents, {answer['passages']} passages, "
+            err.print(f"[dim]{told}{answer['bytes'] / 1e6:.1f} MB[/]", end="\r")
+        answer = call("knowledge_sync", source=source or None, begin=False)
+
+
+def _show_one(source: str, as_json: bool) -> None:
+    answer = call("knowledge_sources")
+    if source:
+        answer = {"sources": [one for one in answer["sources"] if one["id"] == source]}
+    if as_json:
+        show_json(answer)
+    else:
+        _list(answer, {})
+
+
+def _list(answer: Answer, _: Values) -> None:
+    for one in answer["sources"]:
+        out.print(f"[cyan]{one['id']}[/] {one['kind']} [dim]{one['trust']}[/] {shown(one['ref'])}")
+        waits = f", {one['waiting']} waiting" if one.get("waiting") else ""
+        out.print(f"  {one['documents']} documents, {one['passages']} passages{waits}")
+        if left := one.get("left_out"):
+            out.print(f"  [dim]left out: {', '.join(f'{count} {shown(why)}' for why, count in left.items())}[/]")
+        for sentence in [*one.get("skipped", ()), *filter(None, [one.get("wrong")])]:
+            out.print(f"  [yellow]{shown(sentence)}[/]")
+    if not answer["sources"]:
+        quiet("no source yet; `memory-anchor knowledge add .` reads this checkout's documents")
+    elif answer.get("unembedded"):
+        quiet(f"{answer['unembedded']} passages are found by words until they are embedded behind")
+
+
+def _search(answer: Answer, _: Values) -> None:
+    for one in answer["snippets"]:
+        cited = one["citations"][0]
+        place = cited.get("locator", {})
+        lines = f":{place['line_start']}-{place['line_end']}" if "line_start" in place else ""
+        weak = " [dim]weak[/]" if one.get("weak") else ""
+        stale = f" [yellow]{cited['freshness']}[/]" if cited.get("freshness") not in (None, "fresh") else ""
+        out.print(
+            f"[cyan]{one['id']}[/] {shown(cited['ref'])}{lines} [dim]{cited.get('trust', 'agent')}[/]{weak}{stale}"
+        )
+        if place.get("heading"):
+            out.print(f"  [dim]{shown(' > '.join(place['heading']))}[/]")
+        out.print(block(one["text"], "  "))
+    if not answer["snippets"]:
+        quiet("nothing fits")
+
+
+def _show(answer: Answer, _: Values) -> None:
+    colour = {"fresh": "green", "moved": "yellow"}.get(answer["standing"], "red")
+    lines = f", lines {answer['lines'][0]}-{answer['lines'][1]}" if answer.get("lines") else ""
+    cited = answer["citations"][0]
+    out.print(f"[{colour}]{answer['standing']}[/]{lines} {shown(cited['ref'])} [dim]{cited.get('trust', 'agent')}[/]")
+    if answer.get("diff"):
+        out.print(block(answer["diff"], "  "))
+    out.print(block(answer.get("around") or answer["text"] or "(its text is gone)", "  "))
+
+
+def _removed(answer: Answer, _: Values) -> None:
+    word = "nothing of it is left" if answer["clean"] else "[red]something of it is left[/]"
+    out.print(
+        f"[green]removed[/] {answer['source']}: {answer['passages']} passages, {answer['documents']} documents; {word}"
+    )
+
+
+COMMANDS = (
+    Command("list", "knowledge_sources", asks.KnowledgeSources, _list),
+    Command("search", "knowledge_search", asks.KnowledgeSearch, _search, ("query",)),
+    Command("show", "knowledge_get", asks.KnowledgeGet, _show, ("citation",)),
+    Command("remove", "knowledge_remove", asks.KnowledgeRemove, _removed, ("source",), human=True),
+)

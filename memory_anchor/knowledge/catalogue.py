@@ -1,0 +1,407 @@
+"""What is known of each source: its documents, where its passages stand, and what waits to be read. One SQLite file.
+
+The store holds the texts and their vectors; this file holds the way back to the sources and the durable queue: what was
+accepted is on disk (`synchronous=FULL`), and a document's places are replaced in one transaction. No text of a document
+is in it. It is made by the first source that is added; before that nothing of it is opened. Deleted rows are
+overwritten (`secure_delete`). Rejected: all of it as payloads in the store, which has no transactions over documents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memory_anchor.errors import DiskFull, StoreDamaged
+from memory_anchor.files import make_private, ours, sync_folder, write_whole
+from memory_anchor.knowledge.sources import Source, SourceKind
+from memory_anchor.model import Scope, Trust, Visibility
+
+if TYPE_CHECKING:
+    import sqlite3
+
+FILE = "knowledge.sqlite"
+SOURCES_MAX = 1_000
+QUEUE_MAX = 10_000
+TRIES_MAX = 6
+BACKOFF_S = 5.0
+RETIRED_MAX = 20_000
+"""Passages of a source that are gone and whose citations still say so."""
+_PLACE = "ref,number,passage,sha,line_start,line_end,page,heading"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS source(id TEXT PRIMARY KEY, kind TEXT, ref TEXT, trust TEXT, account TEXT, project TEXT,
+  user TEXT, agent TEXT, visibility TEXT, options TEXT, added_at TEXT, state TEXT DEFAULT 'live', synced_at TEXT,
+  cursor TEXT DEFAULT '', skipped TEXT DEFAULT '[]', counted TEXT DEFAULT '{}');
+CREATE TABLE IF NOT EXISTS document(source TEXT, ref TEXT, stamp TEXT, sha TEXT, title TEXT, PRIMARY KEY(source, ref))
+  WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS place(source TEXT, ref TEXT, number INTEGER, passage TEXT, sha TEXT, line_start INTEGER,
+  line_end INTEGER, page INTEGER, heading TEXT, PRIMARY KEY(source, ref, number)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS place_passage ON place(source, passage);
+CREATE TABLE IF NOT EXISTS retired(passage TEXT PRIMARY KEY, source TEXT, ref TEXT, sha TEXT, line_start INTEGER,
+  line_end INTEGER, heading TEXT, emptied INTEGER DEFAULT 0);
+CREATE TABLE IF NOT EXISTS queue(id INTEGER PRIMARY KEY, source TEXT, what TEXT, tries INTEGER DEFAULT 0, due TEXT,
+  wrong TEXT DEFAULT '');
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one passage of a source stands; a text that stands twice has two places. sha: of its document."""
+
+    ref: str
+    number: int
+    passage: str
+    sha: str
+    line_start: int
+    line_end: int
+    page: int | None = None
+    heading: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedWork:
+    """Work that was accepted. what: `sync`, or JSON of an upload."""
+
+    id: int
+    source: str
+    what: str
+    tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """How far a source is read. counted: reason -> how many were left out by rule. skipped: a sentence for each."""
+
+    source: Source
+    state: str
+    documents: int
+    passages: int
+    synced_at: str
+    waiting: int
+    wrong: str
+    skipped: tuple[str, ...] = ()
+    counted: Mapping[str, int] = field(default_factory=dict)
+
+
+class Catalogue:
+    """Thread-safe; one connection, opened by its first use."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.folder = data_dir / "knowledge"
+        self.blobs = self.folder / "blobs"
+        self._lock = threading.RLock()
+        self._db: sqlite3.Connection | None = None
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether any source was ever added here."""
+        return self._db is not None or (self.folder / FILE).exists()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        import sqlite3
+
+        with self._lock:
+            try:
+                db = self._db or self._opened()
+                with db:
+                    yield db
+            except sqlite3.OperationalError as error:
+                if "full" in str(error):
+                    raise DiskFull(f"{self.folder} has no room; nothing was changed; free some space.") from error
+                raise StoreDamaged(f"{self.folder / FILE} cannot be used ({error}); run `doctor`.") from error
+            except sqlite3.DatabaseError as error:
+                raise StoreDamaged(
+                    f"{self.folder / FILE} is damaged ({error}); move it away and add the sources again."
+                ) from error
+
+    def _opened(self) -> sqlite3.Connection:
+        import sqlite3
+
+        make_private(self.folder)
+        path = self.folder / FILE
+        is_new = not path.exists()
+        db = sqlite3.connect(path, check_same_thread=False)
+        db.executescript("PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=FULL; PRAGMA secure_delete=ON;" + _SCHEMA)
+        if is_new:
+            path.chmod(0o600)
+            sync_folder(self.folder)
+        self._db = db
+        return db
+
+    def _rows(self, sql: str, *values: Any) -> list[Any]:
+        if not self.is_used:
+            return []
+        with self._transaction() as db:
+            return db.execute(sql, values).fetchall()
+
+    # --- sources ---------------------------------------------------------------------------------------------------
+
+    def sources(self, *, live: bool = True) -> list[Source]:
+        """Return every source, without those that are being removed unless `live` is False."""
+        rows = self._rows("SELECT * FROM source WHERE state='live' OR ? ORDER BY added_at, id", not live)
+        return [_source(row) for row in rows]
+
+    def states(self) -> list[SourceState]:
+        documents = dict(self._rows("SELECT source, count(*) FROM document GROUP BY source"))
+        passages = dict(self._rows("SELECT source, count(DISTINCT passage) FROM place GROUP BY source"))
+        waiting = {
+            row[0]: row[1:] for row in self._rows("SELECT source, count(*), max(wrong) FROM queue GROUP BY source")
+        }
+        return [
+            SourceState(
+                source=_source(row),
+                state=row[11],
+                documents=documents.get(row[0], 0),
+                passages=passages.get(row[0], 0),
+                synced_at=row[12] or "",
+                waiting=waiting.get(row[0], (0, ""))[0],
+                wrong=waiting.get(row[0], (0, ""))[1],
+                skipped=tuple(json.loads(row[14])),
+                counted=json.loads(row[15]),
+            )
+            for row in self._rows("SELECT * FROM source ORDER BY added_at, id")
+        ]
+
+    def put_source(self, source: Source, what: str, *, now: datetime) -> None:
+        """Keep a source, or what it is trusted now, and queue what is to be read of it: accepted once this returns."""
+        scope = source.scope
+        options, added = json.dumps(dict(source.options)), source.added_at.isoformat()
+        whose = (scope.account, scope.project, scope.user, scope.agent, source.visibility.value)
+        row = (source.id, source.kind.value, source.ref, source.trust.value, *whose, options, added)
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO source(id,kind,ref,trust,account,project,user,agent,visibility,options,added_at) VALUES"
+                "(?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET trust=excluded.trust, options=excluded.options,"
+                " cursor=CASE WHEN trust=excluded.trust AND options=excluded.options THEN cursor ELSE '' END",
+                row,
+            )
+            _queue(db, source.id, what, now)
+
+    def queue(self, source: str, what: str, *, now: datetime) -> None:
+        with self._transaction() as db:
+            _queue(db, source, what, now)
+
+    def mark_removing(self, source: str) -> None:
+        with self._transaction() as db:
+            db.execute("UPDATE source SET state='removing' WHERE id=?", (source,))
+            db.execute("DELETE FROM queue WHERE source=?", (source,))
+
+    def drop_source(self, source: str) -> None:
+        """Forget everything about a source. The file is packed, so that nothing of it is left in free pages."""
+        with self._transaction() as db:
+            for table, column in (("document", "source"), ("place", "source"), ("retired", "source")):
+                db.execute(f"DELETE FROM {table} WHERE {column}=?", (source,))  # noqa: S608 - our own names
+            db.execute("DELETE FROM queue WHERE source=?", (source,))
+            db.execute("DELETE FROM source WHERE id=?", (source,))
+        with self._lock:
+            if self._db is not None:
+                self._db.execute("VACUUM")
+
+    def noted_sync(
+        self, source: str, *, now: datetime, cursor: str, skipped: Sequence[str], counted: Mapping[str, int]
+    ) -> None:
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE source SET synced_at=?, cursor=?, skipped=?, counted=? WHERE id=?",
+                (now.isoformat(), cursor, json.dumps(list(skipped)), json.dumps(dict(counted)), source),
+            )
+
+    def cursor(self, source: str) -> str:
+        rows = self._rows("SELECT cursor FROM source WHERE id=?", source)
+        return str(rows[0][0]) if rows else ""
+
+    # --- the queue -------------------------------------------------------------------------------------------------
+
+    def next(self, *, now: datetime) -> QueuedWork | None:
+        """Return what is to be read next; what failed waits its time."""
+        rows = self._rows(
+            "SELECT id, source, what, tries FROM queue WHERE due<=? AND tries<? ORDER BY due, id LIMIT 1",
+            now.isoformat(),
+            TRIES_MAX,
+        )
+        return QueuedWork(*rows[0]) if rows else None
+
+    def due(self, *, now: datetime) -> int:
+        """Return how much is to be read now; what failed and waits its time is not."""
+        rows = self._rows("SELECT count(*) FROM queue WHERE due<=? AND tries<?", now.isoformat(), TRIES_MAX)
+        return int(rows[0][0]) if rows else 0
+
+    def waiting(self) -> int:
+        rows = self._rows("SELECT count(*) FROM queue WHERE tries<?", TRIES_MAX)
+        return int(rows[0][0]) if rows else 0
+
+    def done(self, work: QueuedWork) -> None:
+        with self._transaction() as db:
+            db.execute("DELETE FROM queue WHERE id=?", (work.id,))
+
+    def failed(self, work: QueuedWork, wrong: str, *, now: datetime) -> None:
+        """Keep the work for later, each time twice as late."""
+        due = now + timedelta(seconds=BACKOFF_S * 2**work.tries)
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE queue SET tries=tries+1, due=?, wrong=? WHERE id=?", (due.isoformat(), wrong[:500], work.id)
+            )
+
+    # --- documents and places --------------------------------------------------------------------------------------
+
+    def stamps(self, source: str) -> dict[str, str]:
+        """Return document -> what it looked like when it was read."""
+        return dict(self._rows("SELECT ref, stamp FROM document WHERE source=?", source))
+
+    def places(self, source: str, *, refs: Iterable[str] = (), passages: Iterable[str] = ()) -> list[Place]:
+        """Return the places of these documents and of these passages, in the order of their lines."""
+        found: dict[tuple[str, int], Place] = {}
+        for column, wanted in (("ref", list(refs)), ("passage", list(passages))):
+            for at in range(0, len(wanted), 400):
+                some = wanted[at : at + 400]
+                rows = self._rows(
+                    "SELECT ref,number,passage,sha,line_start,line_end,page,heading FROM place WHERE source=? AND "  # noqa: S608
+                    f"{column} IN ({','.join('?' * len(some))})",
+                    source,
+                    *some,
+                )
+                for row in rows:
+                    found[row[0], row[1]] = _place(row)
+        return [found[key] for key in sorted(found)]
+
+    def title(self, source: str, ref: str) -> str:
+        rows = self._rows("SELECT title FROM document WHERE source=? AND ref=?", source, ref)
+        return str(rows[0][0]) if rows else ""
+
+    def replace(
+        self,
+        source: str,
+        documents: Mapping[str, tuple[str, str, str, Sequence[Place]]],
+        *,
+        removed: Iterable[str],
+        retired: Mapping[str, Place],
+    ) -> None:
+        """Replace what is known of documents (ref -> stamp, sha, title, places), all of it or nothing."""
+        with self._transaction() as db:
+            for ref in (*documents, *removed):
+                db.execute("DELETE FROM place WHERE source=? AND ref=?", (source, ref))
+            db.executemany("DELETE FROM document WHERE source=? AND ref=?", [(source, ref) for ref in removed])
+            for ref, (stamp, sha, title, places) in documents.items():
+                db.execute("INSERT OR REPLACE INTO document VALUES(?,?,?,?,?)", (source, ref, stamp, sha, title))
+                db.executemany(
+                    "INSERT INTO place VALUES(?,?,?,?,?,?,?,?,?)",
+                    [
+                        (
+                            source,
+                            p.ref,
+                            p.number,
+                            p.passage,
+                            p.sha,
+                            p.line_start,
+                            p.line_end,
+                            p.page,
+                            _listed(p.heading),
+                        )
+                        for p in places
+                    ],
+                )
+                db.executemany("DELETE FROM retired WHERE passage=?", [(p.passage,) for p in places])
+            db.executemany(
+                "INSERT OR REPLACE INTO retired VALUES(?,?,?,?,?,?,?,0)",
+                [
+                    (name, source, p.ref, p.sha, p.line_start, p.line_end, _listed(p.heading))
+                    for name, p in retired.items()
+                ],
+            )
+
+    def to_empty(self, source: str, *, limit: int) -> list[str]:
+        """Return passages that are gone and whose text the store may still have."""
+        rows = self._rows("SELECT passage FROM retired WHERE source=? AND emptied=0 LIMIT ?", source, limit)
+        return [str(row[0]) for row in rows]
+
+    def emptied(self, passages: Iterable[str]) -> None:
+        with self._transaction() as db:
+            db.executemany("UPDATE retired SET emptied=1 WHERE passage=?", [(one,) for one in passages])
+
+    def retired(self, passage: str) -> tuple[str, Place] | None:
+        """Return the source and last place of a passage that is gone."""
+        rows = self._rows("SELECT source,ref,sha,line_start,line_end,heading FROM retired WHERE passage=?", passage)
+        if not rows:
+            return None
+        source, ref, sha, start, end, heading = rows[0]
+        return str(source), Place(ref, 0, passage, sha, start, end, None, tuple(json.loads(heading)))
+
+    def source_of(self, passage: str) -> str | None:
+        rows = self._rows("SELECT source FROM place WHERE passage=? LIMIT 1", passage)
+        return str(rows[0][0]) if rows else None
+
+    # --- blobs -----------------------------------------------------------------------------------------------------
+
+    def keep_blob(self, sha: str, content: bytes) -> None:
+        """Keep the bytes of an upload under their hash, durable on return."""
+        make_private(self.blobs)
+        try:
+            if not (self.blobs / sha).exists():
+                write_whole(self.blobs / sha, content)
+        except OSError as error:
+            raise ours(error, self.blobs) from error
+
+    def drop_blobs(self, kept: Iterable[str]) -> int:
+        """Remove every blob that nothing here names; return how many."""
+        wanted, removed = set(kept), 0
+        if self.blobs.is_dir():
+            for path in self.blobs.iterdir():
+                if path.name not in wanted:
+                    with contextlib.suppress(OSError):
+                        os.truncate(path, 0)
+                        path.unlink()
+                        removed += 1
+            sync_folder(self.blobs)
+        return removed
+
+    def blob_names(self) -> set[str]:
+        """Return the hash of every upload that a source or the queue names."""
+        found = {str(row[0]) for row in self._rows("SELECT DISTINCT sha FROM document")}
+        for (what,) in self._rows("SELECT what FROM queue WHERE what<>'sync'"):
+            found.add(str(json.loads(what)["sha"]))
+        return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return json.dumps(list(names), ensure_ascii=False)
+
+
+def _place(row: Sequence[Any]) -> Place:
+    *at, heading = row
+    ref, number, passage, sha, first, last, page = at
+    return Place(ref, number, passage, sha, first, last, page, tuple(json.loads(heading)))
+
+
+def _queue(db: sqlite3.Connection, source: str, what: str, now: datetime) -> None:
+    """Queue work once; asked again it is tried at once."""
+    held = db.execute("SELECT id FROM queue WHERE source=? AND what=?", (source, what)).fetchone()
+    if held:
+        db.execute("UPDATE queue SET due=?, tries=0 WHERE id=?", (now.isoformat(), held[0]))
+    else:
+        db.execute("INSERT INTO queue(source, what, due) VALUES(?,?,?)", (source, what, now.isoformat()))
+
+
+def _source(row: Sequence[Any]) -> Source:
+    return Source(
+        id=row[0],
+        kind=SourceKind(row[1]),
+        ref=row[2],
+        trust=Trust(row[3]),
+        scope=Scope(row[4], row[5], row[6], row[7]),
+        added_at=datetime.fromisoformat(row[10]),
+        visibility=Visibility(row[8]),
+        options=json.loads(row[9]),
+    )

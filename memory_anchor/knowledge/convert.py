@@ -1,0 +1,146 @@
+"""PDF, DOCX and a user's own converter: a stranger's bytes, parsed in a process of their own.
+
+A parser that crashes, loops or allocates without end ends its process and nothing else: it has limits of time, memory
+and output, reads the file on its standard input and answers on its standard output. `python -m` runs this module.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import subprocess
+import sys
+import zipfile
+
+from memory_anchor.errors import BadInput
+
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+TIMEOUT_S = 60
+MEMORY_BYTES_MAX = 2 * 1024 * 1024 * 1024
+OUTPUT_BYTES_MAX = 16 * 1024 * 1024
+PAGES_MAX = 1_000
+UNPACKED_BYTES_MAX = 64 * 1024 * 1024
+MEMBERS_MAX = 10_000
+
+
+def pages_of(content: bytes, name: str) -> tuple[str, tuple[int, ...]]:
+    """Return a PDF's text and the line on which each page begins. Raises BadInput."""
+    told = json.loads(_child("pdf", content, name))
+    if wrong := told.get("wrong"):
+        raise BadInput(f"{name} is left out: {wrong}")
+    starts: list[int] = []
+    lines: list[str] = []
+    for page in told["pages"]:
+        starts.append(len(lines) + 1)
+        lines += [*page.replace("\r\n", "\n").replace("\r", "\n").strip("\n").split("\n"), ""]
+    return "\n".join(lines), tuple(starts)
+
+
+def docx(content: bytes, name: str) -> str:
+    """Return a DOCX as Markdown. Raises BadInput, also for an archive that unpacks to more than it may."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            size = sum(one.file_size for one in members)
+    except (zipfile.BadZipFile, OSError, ValueError):
+        raise BadInput(f"{name} is left out: it is no DOCX; save it again as .docx") from None
+    if size > UNPACKED_BYTES_MAX or len(members) > MEMBERS_MAX:
+        raise BadInput(
+            f"{name} is left out: it unpacks to {size} bytes in {len(members)} parts, allowed are "
+            f"{UNPACKED_BYTES_MAX}; save it without its pictures"
+        )
+    told = json.loads(_child("docx", content, name))
+    if wrong := told.get("wrong"):
+        raise BadInput(f"{name} is left out: {wrong}")
+    return str(told["text"])
+
+
+def by_command(command: str, content: bytes, name: str) -> str:
+    """Return what a user's command makes of a file: bytes on its input, Markdown on its output. Raises BadInput."""
+    try:
+        done = _run(shlex.split(command), content)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{name} is left out: the converter {command[:80]!r} cannot be run ({error})") from None
+    if done is None:
+        raise BadInput(f"{name} is left out: the converter {command[:80]!r} failed, or took over {TIMEOUT_S} s")
+    return done.decode("utf-8", "replace").replace("\0", "")
+
+
+def _child(kind: str, content: bytes, name: str) -> bytes:
+    try:
+        done = _run([sys.executable, "-m", "memory_anchor.knowledge.convert", kind], content)
+    except OSError as error:
+        raise BadInput(f"{name} is left out: its parser cannot be started ({error.strerror})") from None
+    if done is None:
+        raise BadInput(f"{name} is left out: its parser ended, or took over {TIMEOUT_S} s; convert it to Markdown")
+    return done
+
+
+def _run(command: list[str], content: bytes) -> bytes | None:
+    """Return what a program printed, None when it failed, took too long or printed too much."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
+    ) as process:
+        _limit(process.pid)
+        try:
+            told, _ = process.communicate(content, timeout=TIMEOUT_S)
+        except (subprocess.TimeoutExpired, BrokenPipeError):
+            process.kill()
+            return None
+    return told if process.returncode == 0 and len(told) <= OUTPUT_BYTES_MAX else None
+
+
+def _limit(pid: int) -> None:
+    if sys.platform == "linux":
+        import contextlib
+        import resource
+
+        with contextlib.suppress(OSError, ValueError):
+            resource.prlimit(pid, resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+            resource.prlimit(pid, resource.RLIMIT_CPU, (TIMEOUT_S, TIMEOUT_S))
+
+
+# --- inside the child --------------------------------------------------------------------------------------------
+
+
+def _pdf(content: bytes) -> dict[str, object]:
+    try:
+        import pypdfium2
+    except ImportError:
+        return {"wrong": "PDF needs `pip install 'memory-anchor[documents]'`, or a --converter"}
+    try:
+        opened = pypdfium2.PdfDocument(content)
+    except pypdfium2.PdfiumError as error:
+        if "assword" in str(error):
+            return {"wrong": "it is encrypted; save it without a password"}
+        return {"wrong": "it is no PDF that can be read; save it again"}
+    if len(opened) > PAGES_MAX:
+        return {"wrong": f"it has {len(opened)} pages, allowed are {PAGES_MAX}; split it"}
+    pages = [page.get_textpage().get_text_range() for page in opened]
+    if not any(page.strip() for page in pages):
+        return {"wrong": "its pages hold pictures and no text; run it through text recognition first"}
+    return {"pages": pages}
+
+
+def _docx(content: bytes) -> dict[str, object]:
+    try:
+        import mammoth
+    except ImportError:
+        return {"wrong": "DOCX needs `pip install 'memory-anchor[documents]'`, or a --converter"}
+    try:
+        converted = mammoth.convert_to_html(io.BytesIO(content), convert_image=mammoth.images.img_element(lambda _: {}))
+    except Exception:  # whatever the parser makes of a stranger's file
+        return {"wrong": "it is no DOCX that can be read; save it again"}
+    from memory_anchor.knowledge.reading import main_text
+
+    return {"text": main_text(converted.value)}
+
+
+def main() -> None:
+    content = sys.stdin.buffer.read()
+    json.dump(_pdf(content) if sys.argv[1] == "pdf" else _docx(content), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""The use cases of knowledge, for one caller: search, open, add, push, list, sync, remove.
+
+Each asks the one table of rights. A source is trusted no further than its owner said as a human; what an agent adds is
+untrusted, a checkout too. Nothing of knowledge becomes a memory by itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memory_anchor import knowledge_requests as asks
+from memory_anchor import rights
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.knowledge import finding
+from memory_anchor.knowledge.catalogue import SourceState
+from memory_anchor.knowledge.library import Library, default_trust
+from memory_anchor.knowledge.sources import Source, SourceKind
+from memory_anchor.model import Actor, RetrievedSnippet, Trust, Visibility
+from memory_anchor.recall.meaning import QueryEmbedder
+from memory_anchor.recall.relevance import STRONG
+from memory_anchor.rights import Deed
+
+if TYPE_CHECKING:
+    from memory_anchor.knowledge.finding import KnowledgeQuery, Opened
+
+Json = dict[str, Any]
+STEP_S = 5.0
+"""How long one call of `sync` reads before it says how far it came."""
+JOIN_MAX = 2
+"""Passages that join a search of memory in which nothing answers."""
+
+
+class KnowledgeDesk:
+    def __init__(
+        self,
+        library: Library,
+        meaning: QueryEmbedder,
+        actor: Actor,
+        *,
+        author: str,
+        check_writable: Callable[[], None],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._library, self._meaning, self._actor = library, meaning, actor
+        self._author, self._check_writable, self._monotonic = author, check_writable, monotonic
+
+    def search(self, asked: asks.KnowledgeSearch) -> list[RetrievedSnippet]:
+        """Return passages, best first; empty when nothing fits."""
+        rights.check(Deed.READ, self._actor.caller)
+        query = finding.KnowledgeQuery(
+            asked.query,
+            limit=asked.limit,
+            source=asked.source,
+            trust=asked.trust.value if asked.trust is not None else "",
+            path=asked.path,
+            visibility=asked.scope,
+            detail=asked.detail,
+        )
+        return self._found(query)
+
+    def _found(self, query: KnowledgeQuery) -> list[RetrievedSnippet]:
+        return finding.search(self._library, self._meaning, self._actor, query)
+
+    def joining(self, query: str) -> tuple[RetrievedSnippet, ...]:
+        """Return at most two strong passages for a search in which no memory answers."""
+        if not self._library.is_used:
+            return ()
+        found = self._found(finding.KnowledgeQuery(query, limit=JOIN_MAX))
+        return tuple(one for one in found if (one.relevance or 0.0) >= STRONG)
+
+    def open(self, asked: asks.KnowledgeGet) -> Opened:
+        """Return a passage as its source has it now. Raises NotFound."""
+        rights.check(Deed.READ, self._actor.caller)
+        return finding.opened(self._library, self._actor, asked.citation, around=asked.around)
+
+    def add(self, asked: asks.KnowledgeAdd) -> Source:
+        """Keep a source and queue it. Raises BadInput: no such folder. Refused: more trust than the caller may give."""
+        self._check_writable()
+        kind = SourceKind(asked.kind)
+        folder = Path(self._actor.project_dir or "/", Path(asked.ref).expanduser()).absolute()
+        if not folder.exists():
+            raise BadInput(f"{asked.ref!r} is not there; allowed is a folder or a file")
+        if kind is not SourceKind.FILES and not folder.is_dir():
+            raise BadInput(f"{asked.ref!r} is no folder; a file is added with --kind files")
+        self._check_folder(folder.resolve())
+        options = {"converter": asked.converter} if asked.converter else None
+        return self._library.add(
+            self._actor.scope,
+            kind,
+            str(folder.resolve()),
+            trust=self._trust(kind, asked.trust),
+            visibility=asked.visibility or Visibility.PROJECT,
+            options=options,
+        )
+
+    def _check_folder(self, folder: Path) -> None:
+        """Raise Refused for what holds our own data: keys and memories are no documents."""
+        data = self._library.data_dir.resolve()
+        if folder == data or folder.is_relative_to(data) or data.is_relative_to(folder):
+            raise Refused(f"{folder} holds this memory's own files; name a folder that does not")
+
+    def _trust(self, kind: SourceKind, asked: Trust | None) -> Trust | None:
+        """Return how far a source is trusted from now on, None for what it was."""
+        human = rights.is_human(self._actor.caller)
+        if asked is None:
+            return default_trust(kind, human=True) if human else None
+        if asked is Trust.AGENT:
+            raise BadInput("trust is 'agent'; allowed are trusted, semi_trusted, untrusted")
+        if asked is not Trust.UNTRUSTED:
+            rights.check(Deed.TRUST_KNOWLEDGE, self._actor.caller)
+        return asked
+
+    def push(self, asked: asks.KnowledgePush) -> Source:
+        """Keep one document that was pushed; accepted once this returns. Raises BadInput."""
+        self._check_writable()
+        if bool(asked.text) == bool(asked.base64):
+            raise BadInput("a document has both text and base64, or neither; allowed is one of them")
+        try:
+            content = asked.text.encode("utf-8") if asked.text else base64.b64decode(asked.base64, validate=True)
+        except (binascii.Error, ValueError):
+            raise BadInput("base64 is not Base64; allowed is the bytes of one file") from None
+        is_page = asked.name.startswith(("http://", "https://"))
+        kind = SourceKind.WEB_SNAPSHOT if is_page else SourceKind.UPLOAD
+        mime = asked.mime or ("text/html" if is_page else "")
+        name = asked.into if asked.into != "uploads" or not is_page else "pages"
+        return self._library.upload(self._actor.scope, kind, name, content, name=asked.name, mime=mime)
+
+    def sources(self) -> list[SourceState]:
+        """Return every source that this caller may read, and how far it is read."""
+        rights.check(Deed.READ, self._actor.caller)
+        return self._library.states(self._actor.scope)
+
+    def sync(self, asked: asks.KnowledgeSync) -> Json:
+        """Read on for a moment; return how far it came. left: sources and documents that wait still."""
+        self._check_writable()
+        if asked.begin:
+            readable = self._library.readable(self._actor.scope)
+            chosen = [self._library.named(asked.source, self._actor.scope)] if asked.source else readable
+            for source in chosen:
+                self._library.sync(source)
+        until = self._monotonic() + STEP_S
+        self._library.step(lambda: self._monotonic() < until)
+        progress = self._library.progress()
+        told: Json = {"left": self._library.catalogue.due(now=self._library.clock.now())}
+        if progress is not None:
+            told |= {"documents": progress.documents, "read": progress.read, "passages": progress.passages}
+            told["bytes"] = progress.bytes
+        return told
+
+    def remove(self, asked: asks.KnowledgeRemove) -> Json:
+        """Erase a source; return the certificate. A source that a human trusts is a human's to remove."""
+        self._check_writable()
+        source = self._library.named(asked.source, self._actor.scope)
+        if source.trust is not Trust.UNTRUSTED:
+            rights.check(Deed.TRUST_KNOWLEDGE, self._actor.caller)
+        return self._library.remove(source, by=self._author)

@@ -1,0 +1,334 @@
+"""Knowledge found and cited: the hybrid of memory over passages, and citations that open.
+
+Candidates come from the engine by meaning and by words, every filter pushed down (who may read, source, kind, trust,
+path); scores are fused as memory's are, with exact identifiers and the time a question names, and the judge of memory
+says how relevant each is. Near-duplicates (versions of one text in several files or sources) are folded into the best
+one, whose citations then name all places. A passage is checked against its source when it is shown: fresh, moved (with
+its new lines), changed (with a diff) or gone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from memory_anchor.errors import MemoryAnchorError, NotFound
+from memory_anchor.knowledge.catalogue import Place
+from memory_anchor.knowledge.library import COLLECTION, Library, citation
+from memory_anchor.knowledge.sources import Source, SourceKind
+from memory_anchor.language.passages import plain
+from memory_anchor.language.safety import cleaned
+from memory_anchor.language.terms import is_chinese, is_compound, query_terms, terms
+from memory_anchor.language.timewords import time_range
+from memory_anchor.model import (
+    Actor,
+    Citation,
+    Memory,
+    Origin,
+    RetrievedSnippet,
+    Status,
+    Tag,
+    Visibility,
+    audiences,
+    point_id,
+)
+from memory_anchor.recall.centring import Centring, script_of
+from memory_anchor.recall.meaning import QueryEmbedder
+from memory_anchor.recall.ranking import scaled, stretched
+from memory_anchor.recall.relevance import STRONG, Evidence, asks, judged, weak_shown
+from memory_anchor.where import Condition, OneOf, StartsWith, Where
+
+CANDIDATES = 60
+"""Hits a channel; memory measured no gain from more (docs/retrieval.md)."""
+DENSE_WEIGHT, WORDS_WEIGHT, IDENTIFIER_WEIGHT, TIME_WEIGHT = 0.5, 0.35, 0.15, 0.15
+LEAST_RELEVANT = 0.1
+"""Below it nothing is shown, not even as weak: there is always some document."""
+SAME_TEXT = 0.9
+"""Share of terms in common from which two passages are versions of one text."""
+AROUND_LINES = 3
+DIFF_LINES_MAX = 200
+TERMS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeQuery:
+    query: str
+    limit: int = 5
+    source: str = ""
+    trust: str = ""
+    path: str = ""
+    visibility: Visibility | None = None
+    detail: bool = False
+
+
+Standing = Literal["fresh", "moved", "changed", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A citation as it was opened. text: the passage as it is indexed, "" when only its place is known still."""
+
+    id: str
+    source: Source
+    text: str
+    citations: tuple[Citation, ...]
+    standing: Standing
+    lines: tuple[int, int] | None
+    around: str
+    diff: str = ""
+
+
+def search(library: Library, meaning: QueryEmbedder, actor: Actor, asked: KnowledgeQuery) -> list[RetrievedSnippet]:
+    """Return the passages that answer, strong ones first and few weak ones behind; none where nothing fits.
+
+    Raises NotFound, BadInput: the source named is none, or several.
+    """
+    sources = {source.id: source for source in library.readable(actor.scope)}
+    if asked.source:
+        named = library.named(asked.source, actor.scope)
+        sources = {named.id: named}
+    sources = {
+        name: source
+        for name, source in sources.items()
+        if (not asked.trust or source.trust.value == asked.trust) and asked.visibility in (None, source.visibility)
+    }
+    if not sources:
+        return []
+    where = _where(actor, sources, asked)
+    words = query_terms(asked.query)
+    row = meaning.asked(asked.query)
+    by_words = library.store.matching(COLLECTION, words, where, limit=CANDIDATES) if words.indices else []
+    points = {hit.point_id: hit.score for hit in by_words}
+    if row.row is not None:
+        aimed = Centring(meaning.embedders[row.using].identity).query(row.row, script_of(asked.query))
+        for hit in library.store.nearest(COLLECTION, aimed, where, limit=CANDIDATES, using=row.using):
+            points.setdefault(hit.point_id, 0.0)
+    entries = library.store.get(COLLECTION, list(points), with_vectors=True)
+    entries = [e for e in entries if e.memory.audience in audiences(actor.scope) and _source_id(e.memory) in sources]
+    if not entries:
+        return []
+    memories = [entry.memory for entry in entries]
+    cosines = np.full(len(entries), np.nan, dtype=np.float32)
+    known = [at for at, entry in enumerate(entries) if row.row is not None and row.using in entry.vectors]
+    if known and row.row is not None:
+        centring = Centring(meaning.embedders[row.using].identity)
+        scripts = np.array([script_of(memories[at].content) for at in known], dtype=np.int8)
+        rows = centring.documents(np.stack([entries[at].vectors[row.using] for at in known]), scripts)
+        cosines[known] = rows @ centring.query(row.row, script_of(asked.query))
+    scores, shares, terms_known = _scores(library, actor, asked, memories, cosines, points)
+    own = is_chinese(asked.query)
+    seen = Evidence(
+        cosines,
+        shares,
+        (scores - scores.max(initial=0.0)) / 2,
+        np.asarray([is_chinese(memory.content) == own for memory in memories]),
+        coverage=float(shares.max(initial=0.0)),
+        terms=terms_known,
+        asks=asks(asked.query),
+    )
+    relevance = judged(seen)
+    order = np.lexsort((np.arange(len(scores)), -scores, relevance < STRONG))
+    snippets: list[RetrievedSnippet] = []
+    weak = 0
+    for at, siblings in _folded([int(one) for one in order], memories):
+        chance = float(relevance[at])
+        if chance < STRONG:
+            weak += 1
+            if weak > weak_shown(asked.limit) or chance < LEAST_RELEVANT:
+                continue
+        found = _snippet(sources, memories[at], [memories[one] for one in siblings], float(scores[at]), chance)
+        snippets.append(
+            replace(found, signals={"cosine": float(cosines[at]), "share": float(shares[at])})
+            if asked.detail
+            else found
+        )
+        if len(snippets) == asked.limit:
+            break
+    return [replace(one, citations=tuple(_marked(library, sources, one))) for one in snippets]
+
+
+def _where(actor: Actor, sources: Mapping[str, Source], asked: KnowledgeQuery) -> Where:
+    held = tuple(sorted(audiences(actor.scope)))
+    tags = tuple(f"source:{name}" for name in sorted(sources))
+    conditions: list[Condition] = [OneOf("audience", held), OneOf("state", (Status.ACTIVE.value,)), OneOf("tag", tags)]
+    if asked.path:
+        conditions.append(StartsWith("where", asked.path))
+    return Where(tuple(conditions))
+
+
+def _scores(
+    library: Library,
+    actor: Actor,
+    asked: KnowledgeQuery,
+    memories: Sequence[Memory],
+    cosines: np.ndarray,
+    points: Mapping[str, float],
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the fused scores, the share of the query's rarity that each holds, and how many terms it has."""
+    wanted = list(dict.fromkeys(terms(asked.query)))[:TERMS_MAX]
+    bags = [set(terms(f"{memory.content}\n{memory.key}\n{memory.where}")) for memory in memories]
+    holders = Counter(term for bag in bags for term in bag)
+    rarity = {term: math.log(1 + (len(bags) + 1) / (1 + holders[term])) for term in wanted}
+    mass = sum(rarity.values()) or 1.0
+    shares = np.array([sum(rarity[t] for t in wanted if t in bag) / mass for bag in bags], dtype=np.float32)
+    by_words = np.array([points.get(memory.point_id, 0.0) for memory in memories], dtype=np.float32)
+    total = DENSE_WEIGHT * stretched(cosines)
+    total = total + WORDS_WEIGHT * scaled(by_words, low=0.0) * float(shares.max(initial=0.0))
+    exact = [term for term in wanted if is_compound(term)]
+    total = total + IDENTIFIER_WEIGHT * np.array([any(t in bag for t in exact) for bag in bags], dtype=np.float32)
+    period = time_range(asked.query, now=library.clock.now(), zone=actor.zone)
+    if period is not None:
+        within = [m.when is not None and period.start <= m.when < period.end for m in memories]
+        total = total + TIME_WEIGHT * np.array(within, dtype=np.float32)
+    return np.asarray(total, dtype=np.float32), shares, len(wanted)
+
+
+def _folded(order: Sequence[int], memories: Sequence[Memory]) -> Iterator[tuple[int, list[int]]]:
+    """Yield each place with those behind it that are versions of the same text."""
+    bags = [frozenset(terms(memory.content)) for memory in memories]
+    taken: set[int] = set()
+    for at in (int(one) for one in order):
+        if at in taken:
+            continue
+        alike = [
+            int(one)
+            for one in order
+            if int(one) not in taken
+            and int(one) != at
+            and len(bags[at] & bags[int(one)]) >= SAME_TEXT * len(bags[at] | bags[int(one)]) > 0
+        ]
+        taken.update([at, *alike])
+        yield at, alike
+
+
+def _snippet(
+    sources: Mapping[str, Source], memory: Memory, siblings: Sequence[Memory], score: float, relevance: float
+) -> RetrievedSnippet:
+    source = sources[_source_id(memory)]
+    cited = [replace(one, trust=source.trust, observed_at=memory.recorded_at) for one in memory.citations]
+    for other in siblings:
+        cited += [replace(one, trust=sources[_source_id(other)].trust) for one in other.citations[:1]]
+    return RetrievedSnippet(
+        id=memory.id,
+        text=memory.content,
+        score=round(score, 4),
+        layer=memory.layer,
+        type=source.kind.value,
+        when=memory.when,
+        tags=(Tag("knowledge"),),
+        citations=tuple(cited),
+        relevance=round(relevance, 2),
+        weak=relevance < STRONG,
+        origin=Origin.DOCUMENT,
+    )
+
+
+def _source_id(memory: Memory) -> str:
+    return memory.author.removeprefix("source:")
+
+
+# --- citations that open ---------------------------------------------------------------------------------------------
+
+
+def opened(library: Library, actor: Actor, name: str, *, around: int = AROUND_LINES) -> Opened:
+    """Return a passage with the lines around it as its source has them now. Raises NotFound: no such citation."""
+    name = name.strip().removeprefix("knowledge:")
+    sources = {source.id: source for source in library.readable(actor.scope)}
+    held = library.store.get(COLLECTION, [point_id(name, 1)]) if sources else []
+    memory = held[0].memory if held else None
+    if memory is not None and memory.status is Status.ACTIVE and _source_id(memory) in sources:
+        source = sources[_source_id(memory)]
+        places = library.catalogue.places(source.id, passages=[name])
+        cited = tuple(citation(source, place) for place in places) or memory.citations
+        return _compared(library, source, memory, places, cited, around)
+    last = library.catalogue.retired(name) if library.is_used else None
+    if last is None or last[0] not in sources:
+        raise NotFound(f"no citation {name!r} that you may read; `memory-anchor knowledge search` gives them")
+    source, place = sources[last[0]], last[1]
+    text = _text_now(library, source, place.ref)
+    cited = (citation(source, place),)
+    if text is None:
+        return Opened(name, source, "", cited, "gone", None, "")
+    return Opened(name, source, "", cited, "changed", None, _around(text, place.line_start, place.line_end, around))
+
+
+def _compared(
+    library: Library, source: Source, memory: Memory, places: Sequence[Place], cited: tuple[Citation, ...], around: int
+) -> Opened:
+    place = places[0] if places else Place(memory.where or "", 0, memory.id, "", 1, 1)
+    text = _text_now(library, source, place.ref)
+    if text is None:
+        return Opened(memory.id, source, memory.content, cited, "gone", None, "")
+    standing, lines = standing_of(memory.content, text, place)
+    diff = ""
+    if standing == "changed":
+        now = text.split("\n")[place.line_start - 1 : place.line_end]
+        told = difflib.unified_diff(memory.content.split("\n"), now, "cited", "now", lineterm="", n=1)
+        diff = cleaned("\n".join(list(told)[:DIFF_LINES_MAX])).text
+    shown = lines or (place.line_start, place.line_end)
+    return Opened(memory.id, source, memory.content, cited, standing, lines, _around(text, *shown, around), diff)
+
+
+def standing_of(passage: str, text: str, place: Place) -> tuple[Standing, tuple[int, int] | None]:
+    """Return whether a passage stands where it stood, elsewhere, or no more, and its lines now."""
+    for now in (text, None):
+        whole = cleaned(text).text if now is None else now
+        at = _offset(whole, passage, place.line_start)
+        if at is not None:
+            first = whole.count("\n", 0, at) + 1
+            last = first + passage.count("\n")
+            return ("fresh" if first == place.line_start else "moved"), (first, last)
+    return "changed", None
+
+
+def _offset(text: str, passage: str, line: int) -> int | None:
+    """Return where a passage begins in a text, the place nearest to a line first."""
+    found = -1
+    best: int | None = None
+    while (found := text.find(passage, found + 1)) >= 0:
+        if best is None or abs(text.count("\n", 0, found) + 1 - line) < abs(text.count("\n", 0, best) + 1 - line):
+            best = found
+    return best
+
+
+def _text_now(library: Library, source: Source, ref: str) -> str | None:
+    """Return what a document says now, None when it is gone."""
+    from memory_anchor.knowledge.reading import now_of
+
+    try:
+        document = now_of(library, source, ref)
+    except MemoryAnchorError:
+        return None
+    return plain(document.text) if document is not None else None
+
+
+def _around(text: str, start: int, end: int, more: int) -> str:
+    lines = text.split("\n")
+    first = max(1, start - more)
+    numbered = enumerate(lines[first - 1 : end + more], first)
+    told = "\n".join(f"{'>' if start <= number <= end else ' '} {number:>5}  {line}" for number, line in numbered)
+    return cleaned(told).text
+
+
+def _marked(library: Library, sources: Mapping[str, Source], snippet: RetrievedSnippet) -> Iterator[Citation]:
+    """Yield the citations of a snippet, the first one checked against its source where that is a file."""
+    for number, cited in enumerate(snippet.citations):
+        source = sources.get((cited.title or "").rpartition(" ")[2])
+        if number or source is None or source.kind not in (SourceKind.FILES, SourceKind.REPO_DOCS):
+            yield cited
+            continue
+        text = _text_now(library, source, cited.ref)
+        if text is None:
+            yield replace(cited, freshness="gone")
+            continue
+        start, end = cited.locator.line_start or 1, cited.locator.line_end or 1
+        standing, lines = standing_of(snippet.text, text, Place(cited.ref, 0, snippet.id, "", start, end))
+        if lines is not None and standing == "moved":
+            cited = replace(cited, locator=replace(cited.locator, line_start=lines[0], line_end=lines[1]))
+        yield replace(cited, freshness="stale" if standing == "changed" else standing)

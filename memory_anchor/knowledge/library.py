@@ -1,0 +1,529 @@
+"""Knowledge as one process has it: sources, the queue behind them, and passages in the store's own collection.
+
+A passage is one point: its id is made of its source and of its text (sha256), so a text is stored once a source however
+often it stands there, a file that moved only moves its places, and an edited one changes nothing but the passages that
+changed. A vector is copied from any passage of the same text, in any source: no text is embedded twice.
+
+Order of writing, so that a kill loses and doubles nothing: points first (ids repeat), then the document's places in one
+transaction, then the points that nothing names are emptied. What a kill leaves between is done again. A step works for
+a moment and returns, so that requests and memories go first; one thread works at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, Unavailable
+from memory_anchor.hashing import content_hash
+from memory_anchor.knowledge.catalogue import QUEUE_MAX, SOURCES_MAX, Catalogue, Place, QueuedWork, SourceState
+from memory_anchor.knowledge.sources import TRUST_OF_KIND, Source, SourceDocument, SourceKind
+from memory_anchor.language.terms import terms, weighted
+from memory_anchor.model import (
+    Citation,
+    Layer,
+    Locator,
+    Memory,
+    MemoryType,
+    Origin,
+    Scope,
+    Status,
+    Tag,
+    Trust,
+    Visibility,
+    audience,
+    audiences,
+    point_id,
+)
+from memory_anchor.ports import AuditLog, Clock, Embedder, Entry, MemoryStore
+from memory_anchor.quarantine import Quarantine
+from memory_anchor.where import HasVector, OneOf, Where
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from memory_anchor.ports import Matrix
+
+COLLECTION = "knowledge"
+TAG = "knowledge"
+INDEX_VERSION = "1"
+"""Of how passages are cut and indexed: another one reads every source again."""
+ALGO_VERSION = "hybrid-1"
+BATCH_PASSAGES = 200
+BATCH_DOCUMENTS = 64
+CITED_MAX = 8
+"""Places of one passage that its point tells of; the catalogue has all."""
+EMBEDDED_AT_ONCE = 4
+SKIPPED_TOLD = 50
+EMPTIED_AT_ONCE = 500
+ID_LENGTH = 13
+
+
+@dataclass(slots=True)
+class SyncProgress:
+    """What a sync did so far. read: documents that were new or changed. counted: reason -> left out by rule."""
+
+    documents: int = 0
+    read: int = 0
+    passages: int = 0
+    bytes: int = 0
+    removed: int = 0
+    skipped: list[str] = field(default_factory=list)
+    counted: Counter[str] = field(default_factory=Counter)
+
+    def skip(self, sentence: str) -> None:
+        self.counted["skipped"] += 1
+        if len(self.skipped) < SKIPPED_TOLD:
+            self.skipped.append(sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a scan found. stamps: document -> what it looks like now. cursor: where the next scan may stop."""
+
+    stamps: Mapping[str, str]
+    open: Callable[[str], SourceDocument]
+    """Returns one document. Raises BadInput: one sentence why it is left out."""
+    cursor: str = ""
+    is_unchanged: bool = False
+    """Nothing changed since the cursor; `stamps` is empty then."""
+
+
+Scan = Callable[[Source, str, SyncProgress], Listing]
+
+
+class Library:
+    """Thread-safe. on_waiting: told when there is something to read or to embed."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        clock: Clock,
+        data_dir: Path,
+        *,
+        audit: AuditLog,
+        embedders: Mapping[str, Embedder],
+        new_id: Callable[[], str],
+        on_waiting: Callable[[], None] = lambda: None,
+        quarantine: Quarantine | None = None,
+    ) -> None:
+        self.data_dir = data_dir
+        self.catalogue = Catalogue(data_dir)
+        self.store, self.clock = store, clock
+        self.embedders = embedders
+        self._audit, self._new_id = audit, new_id
+        self._on_waiting = on_waiting
+        self._quarantine = quarantine or Quarantine()
+        self._working = threading.Lock()
+        self._at_work: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
+        self._asked_embedding = True
+
+    @property
+    def is_used(self) -> bool:
+        return self.catalogue.is_used
+
+    # --- sources ---------------------------------------------------------------------------------------------------
+
+    def readable(self, reader: Scope) -> list[Source]:
+        """Return the sources a reader may read, by the one rule of visibility."""
+        if not self.is_used:
+            return []
+        held = audiences(reader)
+        return [source for source in self.catalogue.sources() if _audience(source) in held]
+
+    def states(self, reader: Scope) -> list[SourceState]:
+        held = audiences(reader)
+        return [one for one in self.catalogue.states() if _audience(one.source) in held]
+
+    def named(self, name: str, reader: Scope) -> Source:
+        """Return a source by its id, by the way it was added, or by its kind where there is one of it.
+
+        Raises NotFound: the reader has none of that name. BadInput: several.
+        """
+        readable = self.readable(reader)
+        for key in ("id", "ref", "kind"):
+            found = [source for source in readable if str(getattr(source, key)) == name]
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise BadInput(f"{len(found)} sources are called {name!r}; name one by its id: `knowledge list`")
+        known = ", ".join(f"{s.id} ({s.kind})" for s in readable[:20]) or "none"
+        raise NotFound(f"no source {name!r}; there are: {known}")
+
+    def add(
+        self,
+        scope: Scope,
+        kind: SourceKind,
+        ref: str,
+        *,
+        trust: Trust | None = None,
+        visibility: Visibility = Visibility.PROJECT,
+        options: Mapping[str, str] | None = None,
+        what: str = "sync",
+    ) -> Source:
+        """Keep a source and queue its reading; on disk once this returns. Added again it is read again.
+
+        trust: None keeps what it was, and is untrusted for a new one.
+        """
+        known = next(
+            (s for s in self.readable(scope) if (s.kind, s.ref, s.visibility) == (kind, ref, visibility)), None
+        )
+        if known is None and len(self.catalogue.sources(live=False)) >= SOURCES_MAX:
+            raise BadInput(f"there are {SOURCES_MAX} sources already; remove one: `memory-anchor knowledge remove`")
+        if self.catalogue.waiting() >= QUEUE_MAX:
+            raise Unavailable(f"{QUEUE_MAX} documents wait to be read; try again when they are")
+        bare = replace(scope, conversation="", across=())
+        made = known or Source(
+            self._new_id(), kind, ref, Trust.UNTRUSTED, bare, self.clock.now(), visibility, dict(options or {})
+        )
+        source = replace(made, trust=trust or made.trust, options=dict(made.options if options is None else options))
+        self.catalogue.put_source(source, what, now=self.clock.now())
+        self._on_waiting()
+        return source
+
+    def upload(
+        self, scope: Scope, kind: SourceKind, ref: str, content: bytes, *, name: str, mime: str, **how: Any
+    ) -> Source:
+        """Keep pushed bytes as a blob and queue them; durable on return."""
+        sha = hashlib.sha256(content).hexdigest()
+        self.catalogue.keep_blob(sha, content)
+        what = {"sha": sha, "name": name, "mime": mime, "at": self.clock.now().isoformat()}
+        return self.add(scope, kind, ref, what=json.dumps(what, ensure_ascii=False), **how)
+
+    def sync(self, source: Source) -> None:
+        self.catalogue.queue(source.id, "sync", now=self.clock.now())
+        self._on_waiting()
+
+    def remove(self, source: Source, *, by: str) -> dict[str, Any]:
+        """Erase everything of a source; return the certificate. Gone from every search at once."""
+        self.catalogue.mark_removing(source.id)
+        with self._working:
+            if self._at_work is not None and self._at_work[0].source == source.id:
+                self._at_work = None
+            return self._erased(source, by=by)
+
+    def _erased(self, source: Source, *, by: str) -> dict[str, Any]:
+        mine = Where((OneOf("tag", (_tag(source),)),))
+        points, after = [], None
+        while True:
+            entries, after = self.store.scan(COLLECTION, mine, after=after)
+            points += [entry.memory.point_id for entry in entries]
+            if after is None:
+                break
+        if points:
+            self.store.erase(COLLECTION, points)
+        left = self.store.count(COLLECTION, mine)
+        documents = len(self.catalogue.stamps(source.id))
+        self.catalogue.drop_source(source.id)
+        blobs = self.catalogue.drop_blobs(self.catalogue.blob_names())
+        told = {"source": source.id, "kind": source.kind.value, "passages": len(points), "documents": documents}
+        told |= {"blobs": blobs, "clean": left == 0}
+        self._audit.append("knowledge.removed", told, by=by, at=self.clock.now())
+        return told | {"ref": source.ref, "at": self.clock.now().isoformat()}
+
+    # --- the queue -------------------------------------------------------------------------------------------------
+
+    def step(self, goes_on: Callable[[], bool]) -> bool:
+        """Read on while `goes_on` says so; return whether anything was done. Another thread's step goes first."""
+        if not self.is_used or not self._working.acquire(blocking=False):
+            return False
+        did = False
+        try:
+            while self._next():
+                did = True
+                if not goes_on():
+                    break
+        finally:
+            self._working.release()
+        return did
+
+    def progress(self) -> SyncProgress | None:
+        """Return how far the source that is read now has come."""
+        at_work = self._at_work
+        return at_work[2] if at_work is not None else None
+
+    def _next(self) -> bool:
+        """Do one batch of what is queued; return whether there was any."""
+        if self._at_work is None:
+            for source in self.catalogue.sources(live=False):  # what a kill left of a removal
+                if source not in self.catalogue.sources():
+                    self._erased(source, by="system")
+            work = self.catalogue.next(now=self.clock.now())
+            if work is None:
+                return False
+            progress = SyncProgress()
+            self._at_work = (work, self._reading(work, progress), progress)
+        work, steps, _ = self._at_work
+        try:
+            next(steps)
+        except StopIteration:
+            self.catalogue.done(work)
+            self._at_work = None
+        except (MemoryAnchorError, OSError) as error:
+            self._at_work = None
+            self.catalogue.failed(work, str(error), now=self.clock.now())
+            if isinstance(error, DiskFull):
+                raise
+        return True
+
+    def _reading(self, work: QueuedWork, progress: SyncProgress) -> Iterator[None]:
+        source = next((one for one in self.catalogue.sources() if one.id == work.source), None)
+        if source is None:
+            return
+        if work.what != "sync":
+            yield from self._pushed(source, json.loads(work.what), progress)
+            return
+        from memory_anchor.knowledge.reading import SCANS
+
+        scan = SCANS.get(source.kind)
+        if scan is None:  # what is pushed has nothing to look at again
+            return
+        mark = f"{INDEX_VERSION}:{source.trust.value}:"  # what a passage's point says of both
+        cursor = self.catalogue.cursor(source.id)
+        listing = scan(source, cursor.removeprefix(mark) if cursor.startswith(mark) else "", progress)
+        if not listing.is_unchanged:
+            listing = replace(listing, stamps={ref: mark + stamp for ref, stamp in listing.stamps.items()})
+            known = self.catalogue.stamps(source.id)
+            changed = [ref for ref, stamp in listing.stamps.items() if known.get(ref) != stamp]
+            progress.documents = len(listing.stamps)
+            yield from self._read(source, listing, changed, progress)
+            gone = [ref for ref in self.catalogue.stamps(source.id) if ref not in listing.stamps]
+            for at in range(0, len(gone), BATCH_DOCUMENTS):
+                self._put(source, {}, removed=gone[at : at + BATCH_DOCUMENTS])
+                yield
+            progress.removed = len(gone)
+            now = self.clock.now()
+            told = (progress.skipped, dict(progress.counted))
+            self.catalogue.noted_sync(
+                source.id, now=now, cursor=mark + listing.cursor, skipped=told[0], counted=told[1]
+            )
+        yield from self._tidy(source)
+
+    def _pushed(self, source: Source, what: Mapping[str, str], progress: SyncProgress) -> Iterator[None]:
+        """Read one upload; what cannot be read is told with the source, and its blob goes."""
+        from memory_anchor.knowledge.reading import pushed
+
+        held = self.catalogue.stamps(source.id)
+        listing = Listing({what["name"]: what["sha"]}, lambda _: pushed(self.catalogue.blobs, what))
+        yield from self._read(source, listing, [what["name"]], progress)
+        if progress.skipped:
+            self.catalogue.drop_blobs(self.catalogue.blob_names() - {what["sha"]} | set(held.values()))
+        now = self.clock.now()
+        self.catalogue.noted_sync(source.id, now=now, cursor="", skipped=progress.skipped, counted=progress.counted)
+        yield from self._tidy(source)
+
+    def _read(self, source: Source, listing: Listing, refs: Sequence[str], progress: SyncProgress) -> Iterator[None]:
+        """Read documents in batches, a transaction each. One that cannot be read is left out with its sentence."""
+        from memory_anchor.knowledge.reading import passages_of
+
+        batch: dict[str, tuple[str, SourceDocument, list[tuple[str, Place]]]] = {}
+        size = 0
+        for ref in refs:
+            try:
+                document = listing.open(ref)
+                if self._quarantine.is_aside(document.text):
+                    raise BadInput(f"{ref!r} is left out: the engine ended while it read it")
+                with self._quarantine.reading({ref: document.text}):
+                    found = [
+                        (said, replace(place, passage=passage_id(source.id, said)))
+                        for said, place in passages_of(source, document)
+                    ]
+            except BadInput as error:
+                progress.skip(str(error))
+                found, document = [], SourceDocument(ref, "", "")
+            batch[ref] = (listing.stamps[ref], document, found)
+            size += len(found)
+            progress.read += 1
+            progress.passages += len(found)
+            progress.bytes += len(document.text)
+            if size >= BATCH_PASSAGES or len(batch) >= BATCH_DOCUMENTS:
+                self._put(source, batch)
+                batch, size = {}, 0
+                yield
+        if batch:
+            self._put(source, batch)
+            yield
+
+    def _put(
+        self,
+        source: Source,
+        batch: Mapping[str, tuple[str, SourceDocument, list[tuple[str, Place]]]],
+        *,
+        removed: Sequence[str] = (),
+    ) -> None:
+        """Store what documents hold now in place of what they held."""
+        before = self.catalogue.places(source.id, refs=[*batch, *removed])
+        texts: dict[str, str] = {}
+        dated: dict[str, SourceDocument] = {}
+        now: dict[str, list[Place]] = {}
+        for _, document, found in batch.values():
+            for said, place in found:
+                texts[place.passage] = said
+                dated.setdefault(place.passage, document)
+                now.setdefault(place.passage, []).append(place)
+        touched = dict.fromkeys([*now, *(place.passage for place in before)])
+        replaced = {*batch, *removed}
+        for place in self.catalogue.places(source.id, passages=touched):
+            if place.ref not in replaced:
+                now.setdefault(place.passage, []).append(place)
+        held = {e.memory.id: e for e in self.store.get(COLLECTION, [_point(one) for one in now], with_vectors=True)}
+        rows = self._rows_of([content_hash(texts[one]) for one in now if one in texts and one not in held])
+        entries = []
+        for name, places in now.items():
+            old = held.get(name)
+            said = texts.get(name) or (old.memory.content if old is not None else "")
+            if not said:
+                continue
+            memory = self._memory(source, said, places, dated.get(name), old.memory if old is not None else None)
+            if old is not None and old.memory == memory:
+                continue
+            vectors = dict(old.vectors) if old is not None and old.vectors else rows.get(memory.content_hash, {})
+            entries.append(Entry(memory, vectors, words_of(memory)))
+            self._asked_embedding = True
+        self.store.put(COLLECTION, entries)
+        gone = {place.passage: place for place in before if place.passage not in now}
+        documents = {
+            ref: (stamp, document.sha, document.title, [place for _, place in found])
+            for ref, (stamp, document, found) in batch.items()
+        }
+        self.catalogue.replace(source.id, documents, removed=removed, retired=gone)
+        self._empty(list(gone))
+
+    def _rows_of(self, hashes: Sequence[str]) -> dict[str, Mapping[str, Matrix]]:
+        """Return content hash -> the vectors that any passage of that text has."""
+        if not hashes or not self.embedders:
+            return {}
+        where = Where((OneOf("content_hash", tuple(dict.fromkeys(hashes))), HasVector()))
+        entries, _ = self.store.scan(COLLECTION, where, page=len(hashes) + BATCH_PASSAGES, with_vectors=True)
+        return {entry.memory.content_hash: dict(entry.vectors) for entry in entries}
+
+    def _memory(
+        self, source: Source, said: str, places: Sequence[Place], document: SourceDocument | None, old: Memory | None
+    ) -> Memory:
+        """Return the point of a passage. An unchanged one keeps its times."""
+        ordered = sorted(places, key=lambda place: (place.ref, place.number))
+        now = self.clock.now()
+        at = document.at if document is not None and document.at is not None else None
+        first = ordered[0]
+        return Memory(
+            id=first.passage,
+            content=said,
+            layer=Layer.OPERATIONAL_KNOWLEDGE,
+            type=MemoryType.NOTE,
+            scope=source.scope,
+            visibility=source.visibility,
+            recorded_at=old.recorded_at if old is not None else now,
+            valid_from=at or (old.valid_from if old is not None else now),
+            key=" > ".join(first.heading) or (document.title if document is not None else old.key if old else ""),
+            tags=(Tag(TAG), Tag(_tag(source)), Tag(f"kind:{source.kind.value}"), Tag(f"trust:{source.trust.value}")),
+            origin=Origin.DOCUMENT,
+            where=first.ref,
+            content_hash=content_hash(said),
+            author=f"source:{source.id}",
+            status=Status.ACTIVE,
+            when=at if at is not None else (old.when if old is not None else None),
+            citations=tuple(citation(source, place) for place in ordered[:CITED_MAX]),
+        )
+
+    def _empty(self, passages: Sequence[str]) -> None:
+        """Take the text of passages that are gone out of the store; they are found by nothing from now on."""
+        if not passages:
+            return
+        held = self.store.get(COLLECTION, [_point(one) for one in passages])
+        self.store.put(COLLECTION, [Entry(_emptied(entry.memory)) for entry in held])
+        self.catalogue.emptied(passages)
+
+    def _tidy(self, source: Source) -> Iterator[None]:
+        """Empty what a kill left, and pack the store once much of it is empty."""
+        while left := self.catalogue.to_empty(source.id, limit=BATCH_PASSAGES):
+            self._empty(left)
+            yield
+        empty = Where((OneOf("state", (Status.ARCHIVED.value,)),))
+        if self.store.count(COLLECTION, empty) >= EMPTIED_AT_ONCE:
+            points = [one.point_id for one in self.store.find(COLLECTION, empty, limit=100 * EMPTIED_AT_ONCE)]
+            self.store.erase(COLLECTION, points)
+            yield
+
+    # --- embedding -------------------------------------------------------------------------------------------------
+
+    def embed(self, limit: int = EMBEDDED_AT_ONCE) -> int:
+        """Embed a few passages that have no row; return how many. Raises Unavailable, WrongEmbedder."""
+        if not self.is_used or not self._asked_embedding:
+            return 0
+        from memory_anchor.recall.embedding import document_rows
+
+        done = 0
+        for name, embedder in self.embedders.items():
+            where = Where((OneOf("state", (Status.ACTIVE.value,)),), (HasVector(name),))
+            found = self.store.find(COLLECTION, where, limit=limit + self._quarantine.aside())
+            for group in self._quarantine.apart(found, lambda memory: memory.content):
+                with self._quarantine.reading({f"passage {m.id}": m.content for m in group}, step="embed"):
+                    rows = document_rows(embedder, group, whole=True)
+                made = {memory.point_id: {name: row} for memory, row in zip(group, rows, strict=True)}
+                self.store.set_vectors(COLLECTION, made)
+                done += len(made)
+        self._asked_embedding = done > 0
+        return done
+
+    def unembedded(self) -> int:
+        if not self.is_used:
+            return 0
+        where = Where((OneOf("state", (Status.ACTIVE.value,)),))
+        return sum(self.store.count(COLLECTION, where.but_not(HasVector(name))) for name in self.embedders)
+
+    def close(self) -> None:
+        with self._working:
+            self._at_work = None
+            self.catalogue.close()
+
+
+def passage_id(source: str, text: str) -> str:
+    """Return the id of a text in a source: the same for as long as the text is."""
+    digest = hashlib.sha256(f"{source}\n{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}".encode())
+    number = int.from_bytes(digest.digest()[:9], "big")
+    return "".join("0123456789abcdefghjkmnpqrstvwxyz"[number >> (5 * at) & 31] for at in range(ID_LENGTH))
+
+
+def citation(source: Source, place: Place) -> Citation:
+    """Return what names a passage's place in its source."""
+    lines = (place.line_start, place.line_end)
+    return Citation(
+        kind="url" if source.kind is SourceKind.WEB_SNAPSHOT else "knowledge_chunk",
+        ref=place.ref,
+        title=f"{source.kind.value} {source.id}",
+        locator=Locator(*lines, place.sha, place.number, place.page, place.heading),
+        trust=source.trust,
+        variant=ALGO_VERSION,
+        index_version=INDEX_VERSION,
+    )
+
+
+def words_of(memory: Memory) -> Any:
+    """Return the document vector of a passage: its own words, its headings and its path."""
+    return weighted(Counter(terms(f"{memory.content}\n{memory.key}\n{memory.where}")))
+
+
+def default_trust(kind: SourceKind, *, human: bool) -> Trust:
+    """Return how far a new source is trusted: what a stranger wrote is not until a human says so."""
+    return TRUST_OF_KIND[kind] if human else Trust.UNTRUSTED
+
+
+def _emptied(memory: Memory) -> Memory:
+    return replace(memory, content="", content_hash=content_hash(""), key="", status=Status.ARCHIVED, citations=())
+
+
+def _tag(source: Source) -> str:
+    return f"source:{source.id}"
+
+
+def _point(passage: str) -> str:
+    return point_id(passage, 1)
+
+
+def _audience(source: Source) -> str:
+    return audience(source.scope, source.visibility)

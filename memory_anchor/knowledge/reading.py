@@ -1,0 +1,370 @@
+"""How documents of each source are found and read: files of a checkout, of a folder, and what was pushed.
+
+Nothing outside of a source's folder is read and no link is followed (`beneath`); every size and count has a bound, and
+what is left out is said in one sentence that names the file and the cure. Of a checkout only tracked files count, as
+HEAD has them, so that a locator reproduces; they are read from the work tree where Git's hash says it is the same text.
+Formats that need a parser of a stranger's bytes (PDF, DOCX, a converter's command) run in a process of their own, with
+limits of time and memory (`convert`). HTML is read with the standard library: no dependency, and no scripts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from html.parser import HTMLParser
+from pathlib import Path, PurePosixPath
+
+from memory_anchor import beneath
+from memory_anchor.adapters import git
+from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.knowledge import convert, history
+from memory_anchor.knowledge.catalogue import Place
+from memory_anchor.knowledge.library import Library, Listing, Scan, SyncProgress
+from memory_anchor.knowledge.sources import Source, SourceDocument, SourceKind
+from memory_anchor.language.passages import CODE, Form, Passage, cut, form_of, plain
+from memory_anchor.language.safety import cleaned
+
+FILE_BYTES_MAX = 16 * 1024 * 1024
+TEXT_CHARS_MAX = 4 * 1024 * 1024
+FILES_MAX = 100_000
+DEPTH_MAX = 32
+LISTING_BYTES_MAX = 64 * 1024 * 1024
+IGNORE_BYTES_MAX = 64 * 1024
+IGNORE_FILE = ".memoryignore"
+NAME_SHOWN = 120
+PASSAGES_MAX = 20_000
+"""Of one document."""
+
+DOCUMENTS = frozenset("md markdown rst txt text adoc org html htm".split())  # noqa: SIM905
+PLAIN = frozenset("json yaml yml toml csv tsv ini cfg conf log xml tex srt po".split())  # noqa: SIM905
+CONVERTED = frozenset({"pdf", "docx"})
+SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
+_MIME_FORMS: Mapping[str, Form] = {
+    "text/markdown": "markdown",
+    "text/html": "markdown",
+    "application/pdf": "markdown",
+    "text/x-rst": "rst",
+}
+
+
+def passages_of(source: Source, document: SourceDocument) -> Iterator[tuple[str, Place]]:
+    """Yield what of a document is kept, with its places; secrets and private parts stay out."""
+    text = plain(document.text)
+    commit = [Passage(text.strip(), 1, text.strip().count("\n") + 1)] if document.mime == "text/x-commit" else None
+    for number, piece in enumerate(commit or cut(text, _form(source, document))):
+        if number >= PASSAGES_MAX:
+            raise BadInput(f"{shown(document.ref)} has more than {PASSAGES_MAX} passages; split it")
+        said = cleaned(piece.text).text.strip()
+        if said:
+            page = sum(line <= piece.line_start for line in document.pages) or None
+            lines = (piece.line_start, piece.line_end)
+            yield said, Place(document.ref, number, "", document.sha, *lines, page, piece.heading)
+
+
+def _form(source: Source, document: SourceDocument) -> Form:
+    form = _MIME_FORMS.get(document.mime) or form_of(document.ref)
+    return "docstrings" if form == "python" and source.kind is SourceKind.REPO_DOCS else form
+
+
+# --- a checkout --------------------------------------------------------------------------------------------------
+
+
+def _checkout(source: Source, cursor: str, progress: SyncProgress) -> Listing:  # noqa: ARG001 - one shape for every scan
+    """Return the tracked documents at HEAD. Raises BadInput: no checkout. Unavailable: Git is slow."""
+    root = Path(source.ref).resolve()
+    repository = git.found(str(root))
+    if repository is None:
+        raise BadInput(f"{source.ref} is no Git checkout of yours; add it with --kind files")
+    head = git.head(repository)
+    if head is None:
+        return Listing({}, partial(_blob, repository, {}, root))
+    prefix = "" if root == Path(repository.top) else root.relative_to(repository.top).as_posix() + "/"
+    ignored = _ignored(root)
+    listed = git.asked(repository, "ls-tree", "-r", "-z", "--full-tree", head, most_bytes=LISTING_BYTES_MAX)
+    if listed is None:
+        raise Unavailable(f"Git did not answer in time in {root}; it is asked again later")
+    stamps: dict[str, str] = {}
+    for line in listed.split("\0"):
+        how, _, path = line.partition("\t")
+        ref = path.removeprefix(prefix)
+        if not path.startswith(prefix) or not ref:
+            continue
+        suffix = PurePosixPath(ref).suffix.lower().lstrip(".")
+        if suffix not in DOCUMENTS and suffix not in ("py", "pyi"):
+            progress.counted["no document"] += 1
+        elif ignored(ref):
+            progress.counted["ignored"] += 1
+        elif not how.startswith("100"):
+            progress.skip(f"{shown(ref)} is left out: it is a link or a submodule; add its target")
+        elif not ref.isprintable() or "�" in ref:
+            progress.skip(f"{shown(ref)} is left out: its name holds signs that cannot be shown; rename it")
+        elif len(stamps) >= FILES_MAX:
+            progress.counted["beyond the bound"] += 1
+        else:
+            stamps[ref] = how.split()[2]
+    return Listing(stamps, partial(_blob, repository, stamps, root), head)
+
+
+def _blob(repository: git.Repository, stamps: Mapping[str, str], root: Path, ref: str) -> SourceDocument:
+    """Return a tracked file as HEAD has it."""
+    blob = stamps[ref]
+    try:
+        content = beneath.read(root, ref, most_bytes=FILE_BYTES_MAX)
+    except OSError:
+        content = None
+    hashed = hashlib.sha1 if len(blob) == 40 else hashlib.sha256
+    if content is None or hashed(b"blob %d\0" % len(content) + content).hexdigest() != blob:
+        told = git.asked(repository, "cat-file", "blob", blob, most_bytes=FILE_BYTES_MAX)
+        if told is None:
+            raise BadInput(
+                f"{shown(ref)} is left out: it has more than {FILE_BYTES_MAX >> 20} MB or Git has it no more"
+            )
+        content = told.encode("utf-8", "surrogateescape")
+    return document(ref, content, blob)
+
+
+# --- a folder ----------------------------------------------------------------------------------------------------
+
+
+def _folder(source: Source, cursor: str, progress: SyncProgress) -> Listing:  # noqa: ARG001 - see `_checkout`
+    """Return the files of a folder, or one file. Raises BadInput: it is not there."""
+    path = Path(source.ref)
+    root, only = (path.parent, path.name) if path.is_file() else (path, "")
+    if not path.exists():
+        raise BadInput(f"{source.ref} is not there any more; `memory-anchor knowledge remove {source.id}` forgets it")
+    converter = source.options.get("converter", "")
+    ignored = _ignored(root)
+    stamps: dict[str, str] = {}
+    for seen in _walked(root, only):
+        suffix = PurePosixPath(seen.ref).suffix.lower().lstrip(".")
+        known = suffix in DOCUMENTS | PLAIN | CONVERTED | CODE or suffix in ("", "py", "pyi")
+        if seen.wrong:
+            progress.skip(f"{shown(seen.ref)} is left out: {seen.wrong}")
+        elif ignored(seen.ref):
+            progress.counted["ignored"] += 1
+        elif not known and not converter:
+            progress.counted["no document"] += 1
+        elif not seen.ref.isprintable():
+            progress.skip(f"{shown(seen.ref)} is left out: its name holds signs that cannot be shown; rename it")
+        elif seen.size > FILE_BYTES_MAX:
+            size = f"it has {seen.size} bytes, allowed are {FILE_BYTES_MAX}"
+            progress.skip(f"{shown(seen.ref)} is left out: {size}; split it")
+        else:
+            stamps[seen.ref] = f"{seen.mtime_ns}:{seen.size}:{seen.inode}:{zlib.crc32(converter.encode())}"
+    return Listing(stamps, partial(_file, root, converter))
+
+
+def _walked(root: Path, only: str) -> Iterator[beneath.Seen]:
+    try:
+        for seen in beneath.walked(root, "", most=FILES_MAX, depth=1 if only else DEPTH_MAX):
+            parts = PurePosixPath(seen.ref).parts
+            if (not only or seen.ref == only) and not SKIPPED_FOLDERS.intersection(parts[:-1]):
+                yield seen
+    except OSError as error:
+        raise BadInput(f"{root} cannot be listed ({error.strerror})") from None
+
+
+def _file(root: Path, converter: str, ref: str) -> SourceDocument:
+    try:
+        content = beneath.read(root, ref, most_bytes=FILE_BYTES_MAX)
+    except OSError as error:
+        raise BadInput(f"{shown(ref)} is left out: it cannot be read ({error.strerror})") from None
+    if content is None:
+        raise BadInput(f"{shown(ref)} is left out: it went away while it was read")
+    return document(ref, content, hashlib.sha256(content).hexdigest(), converter=converter)
+
+
+# --- pushed ------------------------------------------------------------------------------------------------------
+
+
+def pushed(blobs: Path, what: Mapping[str, str]) -> SourceDocument:
+    """Return an upload from its blob."""
+    try:
+        content = beneath.read(blobs, what["sha"], most_bytes=FILE_BYTES_MAX)
+    except OSError as error:
+        raise BadInput(f"{shown(what['name'])} is left out: {error.strerror}") from None
+    if content is None:
+        raise BadInput(f"{shown(what['name'])} is left out: its bytes are gone; push it again")
+    at = datetime.fromisoformat(what["at"])
+    return document(what["name"], content, what["sha"], mime=what["mime"], at=at)
+
+
+def now_of(library: Library, source: Source, ref: str) -> SourceDocument | None:
+    """Return a document as its source has it now, the work tree's text for a checkout; None when it is gone.
+
+    Raises BadInput: it cannot be read.
+    """
+    root = Path(source.ref)
+    if source.kind is SourceKind.GIT_HISTORY:
+        return history.commit_of(source.ref, ref)
+    if source.kind in (SourceKind.FILES, SourceKind.REPO_DOCS):
+        folder = root.parent if root.is_file() else root
+        if beneath.status(folder, ref) is None:
+            return None
+        return _file(folder, source.options.get("converter", ""), ref)
+    sha = next((place.sha for place in library.catalogue.places(source.id, refs=[ref])), "")
+    mime = source.options.get("mime", "")
+    return pushed(library.catalogue.blobs, {"sha": sha, "name": ref, "mime": mime, "at": source.added_at.isoformat()})
+
+
+# --- formats -----------------------------------------------------------------------------------------------------
+
+
+def document(
+    ref: str, content: bytes, sha: str, *, mime: str = "", converter: str = "", at: datetime | None = None
+) -> SourceDocument:
+    """Return the text of a file. Raises BadInput: one sentence that names it, and what to do."""
+    suffix = PurePosixPath(ref).suffix.lower().lstrip(".")
+    name = shown(ref)
+    if suffix == "pdf" or mime == "application/pdf" or content.startswith(b"%PDF-"):
+        text, pages = convert.pages_of(content, name)
+        return SourceDocument(ref, text, sha, "application/pdf", _title(text, ref), at, pages)
+    if suffix == "docx" or mime == convert.DOCX:
+        text = convert.docx(content, name)
+        return SourceDocument(ref, text, sha, "text/markdown", _title(text, ref), at)
+    if converter and suffix not in DOCUMENTS | PLAIN | CODE:
+        text = convert.by_command(converter, content, name)
+        return SourceDocument(ref, text, sha, "text/markdown", _title(text, ref), at)
+    if b"\0" in content[:8_192] and not content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise BadInput(f"{name} is left out: it is binary; give its text, or a --converter that makes Markdown of it")
+    try:
+        encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{name} is left out: byte {error.start} is not UTF-8; save it as UTF-8") from None
+    if len(text) > TEXT_CHARS_MAX:
+        raise BadInput(f"{name} is left out: it has {len(text)} characters, allowed are {TEXT_CHARS_MAX}; split it")
+    text = plain(text).replace("\0", "�")
+    if suffix in ("html", "htm") or mime == "text/html":
+        text = main_text(text)
+        mime = "text/html"
+    return SourceDocument(ref, text, sha, mime or "text/plain", _title(text, ref), at)
+
+
+def shown(ref: str) -> str:
+    """Return a file's name as a sentence may hold it."""
+    said = ascii(ref)[1:-1] if not ref.isprintable() else ref
+    return said if len(said) <= NAME_SHOWN else f"{said[:NAME_SHOWN]}…"
+
+
+def _title(text: str, ref: str) -> str:
+    head = re.search(r"^#\s+(\S.*)$", text[:4_000], re.MULTILINE)
+    return head[1].strip()[:200] if head else PurePosixPath(ref).stem[:200]
+
+
+class _Extractor(HTMLParser):
+    """Markdown of what a page says: headings, paragraphs, lists, tables and code; menus and scripts left out."""
+
+    LEFT_OUT = frozenset(
+        ("script", "style", "nav", "footer", "header", "aside", "form", "noscript", "template", "svg", "head", "iframe")
+    )
+    BLOCKS = frozenset(
+        (
+            "p",
+            "div",
+            "section",
+            "article",
+            "main",
+            "ul",
+            "ol",
+            "table",
+            "tr",
+            "blockquote",
+            "dl",
+            "dd",
+            "dt",
+            "br",
+            "hr",
+        )
+    )
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self._hidden: list[str] = []
+        self._pre = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+        if tag in self.LEFT_OUT:
+            self._hidden.append(tag)
+        elif self._hidden:
+            return
+        elif re.fullmatch("h[1-6]", tag):
+            self.parts.append(f"\n\n{'#' * int(tag[1])} ")
+        elif tag == "pre":
+            self._pre += 1
+            self.parts.append("\n\n```\n")
+        elif tag == "li":
+            self.parts.append("\n- ")
+        elif tag in ("td", "th"):
+            self.parts.append(" | ")
+        elif tag in self.BLOCKS:
+            self.parts.append("\n" if tag in ("br", "tr", "ul", "ol") else "\n\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._hidden:
+            while self._hidden.pop() != tag:
+                pass
+        elif self._hidden:
+            return
+        elif tag == "pre" and self._pre:
+            self._pre -= 1
+            self.parts.append("\n```\n\n")
+        elif re.fullmatch("h[1-6]", tag) or tag in self.BLOCKS:
+            self.parts.append("\n\n" if tag not in ("tr", "ul", "ol") else "\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.parts.append(data if self._pre else re.sub(r"\s+", " ", data))
+
+
+def main_text(page: str) -> str:
+    """Return a page's main text as Markdown: of its `main` or `article` where it has one."""
+    held = re.search(r"<(main|article)\b.*</\1\s*>", page, re.IGNORECASE | re.DOTALL)
+    extractor = _Extractor()
+    extractor.feed(held[0] if held else page)
+    extractor.close()
+    lines = "".join(extractor.parts).split("\n")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in lines)).strip() + "\n"
+
+
+def _ignored(root: Path) -> Callable[[str], bool]:
+    """Return what says whether `.memoryignore` leaves a file out; its lines are those of a .gitignore."""
+    try:
+        content = beneath.read(root, IGNORE_FILE, most_bytes=IGNORE_BYTES_MAX) or b""
+    except OSError:
+        content = b""
+    rules: list[tuple[re.Pattern[str], bool]] = []
+    for line in content.decode("utf-8", "replace").splitlines():
+        said = line.strip()
+        if said and not said.startswith("#"):
+            rules.append((_pattern(said.lstrip("!")), not said.startswith("!")))
+
+    def leaves_out(ref: str) -> bool:
+        said = False
+        for pattern, out in rules:
+            if pattern.match(ref):
+                said = out
+        return said
+
+    return leaves_out
+
+
+def _pattern(said: str) -> re.Pattern[str]:
+    anchored = "/" in said.rstrip("/")
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", said.strip("/"))
+    signs = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    body = "".join(signs.get(part, re.escape(part)) for part in parts)
+    return re.compile(("" if anchored else "(?:.*/)?") + body + (r"/.*" if said.endswith("/") else r"(?:/.*)?") + r"\Z")
+
+
+SCANS: Mapping[SourceKind, Scan] = {
+    SourceKind.GIT_HISTORY: history.scan,
+    SourceKind.REPO_DOCS: _checkout,
+    SourceKind.FILES: _folder,
+}
+"""How each kind of source that can be looked at again is scanned."""

@@ -1,0 +1,84 @@
+"""What can be asked of knowledge: one model a use case, as in `requests`.
+
+Apart from `requests` because that file is full; the use cases stand in `knowledge/desk`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from memory_anchor.fields import (
+    AnyTrust,
+    AnyVisibility,
+    BaseRequest,
+    Flag,
+    Identifier,
+    Name,
+    Query,
+    Text,
+    Whole,
+    arg,
+)
+from memory_anchor.inputs import REASON_MAX
+from memory_anchor.requests import PATH_MAX, SEARCH_LIMIT_MAX
+
+AROUND_MAX = 50
+PUSHED_CHARS = 8 * 1024 * 1024
+
+
+class KnowledgeSearch(BaseRequest):
+    """Find passages of documents, code and Git history, with citations."""
+
+    query: Query = arg()
+    limit: Whole = arg(5, tool="{}", ge=1, le=SEARCH_LIMIT_MAX)
+    source: Name = arg("", "A source's id, kind or the way it was added.", tool="id or kind")
+    path: Name = arg("", "Only documents whose path begins so.", tool="path prefix")
+    trust: AnyTrust | None = arg(None, "trusted, semi_trusted or untrusted.", tool="")
+    scope: AnyVisibility | None = arg(None, "Only what is kept for project, user or account.", tool="")
+    detail: Flag = arg(False, "Show what was measured.", tool="", option="explain")
+
+
+class KnowledgeGet(BaseRequest):
+    """Open a citation: the passage, the lines around it, and whether it still stands so."""
+
+    citation: Identifier = arg(tool="id of a snippet")
+    around: Whole = arg(3, "Lines before and after.", tool="", ge=0, le=AROUND_MAX)
+
+
+class KnowledgeAdd(BaseRequest):
+    """Add a source of knowledge; it is read behind, and again by `sync`."""
+
+    ref: Annotated[str, Text(PATH_MAX)] = arg(help="A folder or a file.")
+    kind: Literal["repo_docs", "git_history", "files"] = arg("repo_docs")
+    trust: AnyTrust | None = arg(None, "trusted, semi_trusted or untrusted; more than untrusted is a human's to say.")
+    visibility: AnyVisibility | None = arg(None, "project (default), user or account.")
+    converter: Annotated[str, Text(REASON_MAX, 0)] = arg("", "A command that makes Markdown of other formats.")
+
+
+class KnowledgePush(BaseRequest):
+    """Push one document: its text, or the page of a URL as the caller fetched it."""
+
+    name: Annotated[str, Text(PATH_MAX)] = arg(help="A file's name or a URL.")
+    text: Annotated[str, Field(max_length=PUSHED_CHARS)] = arg("", "Its text.")
+    base64: Annotated[str, Field(max_length=2 * PUSHED_CHARS)] = arg("", "Its bytes, for what is no text.")
+    mime: Name = arg("")
+    into: Name = arg("uploads", "The name of the source it goes into.")
+
+
+class KnowledgeSources(BaseRequest):
+    """List the sources of knowledge and how far each is read."""
+
+
+class KnowledgeSync(BaseRequest):
+    """Read what changed in the sources, for a moment; ask again while `left` is not 0."""
+
+    source: Name = arg("", "Only this one.")
+    begin: Flag = arg(True)
+
+
+class KnowledgeRemove(BaseRequest):
+    """Erase a source and everything of it, with a certificate."""
+
+    source: Identifier = arg()
