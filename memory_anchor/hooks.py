@@ -153,7 +153,7 @@ class Hooks:
         mode = chosen.mode if chosen.mode in UNATTENDED else WriteMode.FACTUAL.value
         waits = event == "SessionEnd" and chosen.mode not in UNATTENDED
         with behind():
-            done, _ = anchor.remember_conversation(_newest(read), mode=mode, waits=waits)
+            done, _ = anchor.remember_conversation(newest(read), mode=mode, waits=waits)
         return len(done)
 
     def _learns(self, anchor: MemoryAnchor, event: str) -> bool:
@@ -234,7 +234,7 @@ def _look(payload: Mapping[str, Any]) -> Look | None:
         return None
 
 
-def _newest(read: Sequence[Message]) -> list[dict[str, Any]]:
+def newest(read: Sequence[Message]) -> list[dict[str, Any]]:
     """Return the newest messages of a transcript, with the tool calls and answers between them, to be learned from.
 
     A message is cut where extraction stops reading it. Of what tools answered only our own are read, to know what was

@@ -2,17 +2,12 @@
 # ruff: noqa: E501
 """Score what `remember_conversation` keeps of working sessions that nobody tuned it for, and of MemoryCode's dialogues.
 
-    python scripts/bench_capture.py                       every session of scripts/data/sessions_{en,zh}
+    python scripts/bench_capture.py                       every bundled session (memory_anchor/evaluation/data)
     python scripts/bench_capture.py --half test -v        the even ones, with what was missed and what was too much
     python scripts/bench_capture.py --memorycode FILE     MemoryCode's dialogues instead, scored as they are from outside
     python scripts/bench_capture.py --embedder none       by features alone
 
-Each session goes through the real door into a fresh store. Recall: wanted items of which one live memory holds every
-literal and half of the words. Precision: live memories that share a literal or most of their words with a wanted item;
-a value that the session itself replaced is a wrong one. JSON on stdout.
-
-A session file: `U:` and `A:` lines, then under the message where it was said `+ type | text | literals` for what a
-careful reader keeps, `~` for what a later message of the session replaces.
+Each goes through the real door into a fresh store (`evaluation/capture.py` scores sessions). JSON on stdout.
 """
 
 from __future__ import annotations
@@ -22,124 +17,20 @@ import hashlib
 import json
 import re
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memory_anchor.curation import Curation
+from memory_anchor.evaluation.capture import kept_of, run, scratch, sessions
 from memory_anchor.model import Actor, Caller, Memory, Scope
-from memory_anchor.requests import ListMemories
+from memory_anchor.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memory_anchor.core import Core
     from memory_anchor.ports import Embedder, Matrix
-
-SESSIONS = Path(__file__).parent / "data"
-COVERS, IS_ABOUT = 0.5, 0.5
-LIVE = ("active", "pending", "disputed")
-COMMON = frozenset(
-    [
-        "the",
-        "and",
-        "for",
-        "with",
-        "that",
-        "this",
-        "are",
-        "was",
-        "has",
-        "have",
-        "not",
-        "but",
-        "from",
-        "they",
-        "them",
-        "its",
-        "user",
-        "will",
-        "all",
-        "any",
-    ]
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """One thing a careful reader keeps. message: where it was said; replaced: a later message ends it."""
-
-    kind: str
-    text: str
-    literals: tuple[str, ...]
-    message: int
-    replaced: bool = False
-
-
-@dataclass(slots=True)
-class Session:
-    name: str
-    language: str
-    half: str
-    messages: list[dict[str, str]] = field(default_factory=list)
-    wanted: list[Wanted] = field(default_factory=list)
-
-
-def read_session(path: Path) -> Session:
-    number = int(path.name[:2])
-    session = Session(path.stem, path.parent.name[-2:], "test" if number % 2 == 0 else "dev")
-    for line in path.read_text("utf-8").splitlines():
-        if line.startswith(("U: ", "A: ")):
-            session.messages.append({"role": "user" if line[0] == "U" else "assistant", "content": line[3:]})
-        elif re.match(r"[+~] \w+ \| ", line):
-            kind, text, literals = line[2:].split(" | ")
-            names = tuple(name.strip() for name in re.split("[;；]", literals) if name.strip())
-            session.wanted.append(Wanted(kind, text, names, len(session.messages) - 1, line[0] == "~"))
-        elif line:
-            session.messages[-1]["content"] += "\n" + line
-    return session
-
-
-def sessions(half: str = "") -> list[Session]:
-    paths = sorted(SESSIONS.glob("sessions_*/*.txt"))
-    return [one for one in map(read_session, paths) if half in ("", one.half)]
-
-
-def words(text: str) -> frozenset[str]:
-    """Return the stems of English words and the pairs of Chinese signs in a text."""
-    small = text.lower()
-    stems = {word[:5] for word in re.findall(r"[a-z][a-z_]{2,}|\d+", small)} - COMMON
-    return frozenset(
-        stems | {run[at : at + 2] for run in re.findall("[\u4e00-\u9fff]{2,}", small) for at in range(len(run) - 1)}
-    )
-
-
-def holds(text: str, literal: str) -> bool:
-    folded = re.sub(r"\s", "", text).lower()
-    return any(re.sub(r"\s", "", name).lower() in folded for name in literal.split("|"))
-
-
-def coverage(of: frozenset[str], by: frozenset[str]) -> float:
-    return len(of & by) / (len(of) or 1)
-
-
-def finds(item: Wanted, content: str) -> bool:
-    return all(holds(content, name) for name in item.literals) and coverage(words(item.text), words(content)) >= COVERS
-
-
-def nearest(content: str, wanted: Sequence[Wanted]) -> Wanted | None:
-    """Return the wanted item that a memory is about, None for none."""
-    said = words(content)
-    best, most = None, 0.0
-    for item in wanted:
-        asked = words(item.text)
-        share = max(coverage(said, asked), coverage(asked, said))
-        share += 0.2 if any(holds(content, name) for name in item.literals) else 0.0
-        if share > most:
-            best, most = item, share
-    return best if most >= IS_ABOUT else None
 
 
 class KeptRows:
@@ -193,73 +84,12 @@ def anchor_of(core: Core, conversation: str) -> Any:
     )
 
 
-def kept_of(core: Core) -> list[Memory]:
-    """Return the live facts and events of a store."""
-    return [m for m in Curation(anchor_of(core, "reader")).listing(ListMemories(limit=200)) if m.status.value in LIVE]
-
-
-def score_sessions(found: Sequence[Session], embedder: Embedder | None, *, verbose: bool) -> dict[str, Any]:
-    totals: dict[str, dict[str, int]] = {}
-    for session in found:
-        with tempfile.TemporaryDirectory() as folder:
-            core = make_core(Path(folder), embedder)
-            anchor_of(core, session.name).remember_conversation(session.messages)
-            kept = kept_of(core)
-            core.close()
-        wanted = [item for item in session.wanted if not item.replaced]
-        hit = {item for item in wanted if any(finds(item, one.content) for one in kept)}
-        about = {one.id: nearest(one.content, session.wanted) for one in kept}
-        right = [one for one in kept if (item := about[one.id]) is not None and not item.replaced]
-        typed = sum(alike(about[one.id].kind, one) for one in right)  # type: ignore[union-attr]
-        for group in (session.language, f"{session.language}/{session.half}"):
-            total = totals.setdefault(group, dict.fromkeys(("wanted", "found", "kept", "right", "typed"), 0))
-            for name, count in (
-                ("wanted", len(wanted)),
-                ("found", len(hit)),
-                ("kept", len(kept)),
-                ("right", len(right)),
-                ("typed", typed),
-            ):
-                total[name] += count
-        if verbose:
-            print(
-                f"\n## {session.language}/{session.name}: {len(hit)}/{len(wanted)} found, {len(right)}/{len(kept)} right"
-            )
-            for item in wanted:
-                if item not in hit:
-                    print("   missed", item.kind, "|", item.text)
-            for one in kept:
-                mark = "      " if one in right else "  !!  "
-                print(mark, one.type.value, "|", one.status.value, "|", one.content)
-    for total in totals.values():
-        total["recall"] = round(total["found"] / max(1, total["wanted"]), 3)  # type: ignore[assignment]
-        total["precision"] = round(total["right"] / max(1, total["kept"]), 3)  # type: ignore[assignment]
-    return totals
-
-
-KINDS = {
-    "rule": {"instruction", "workflow"},
-    "fix": {"bugfix"},
-    "task": {"project_state", "bookmark"},
-    "person": {"fact"},
-    "fact": {"fact", "project_state"},
-    "decision": {"decision"},
-    "preference": {"preference"},
-}
-
-
-def alike(kind: str, memory: Memory) -> bool:
-    return memory.type.value in KINDS[kind]
-
-
 def make_core(folder: Path, embedder: Embedder | None) -> Core:
-    from memory_anchor.adapters.dict_store import DictStore
-    from memory_anchor.adapters.system import ManualClock
-    from memory_anchor.app import build_core
-    from memory_anchor.settings import Settings
+    return scratch(folder, settings_of(embedder), embedder)
 
-    settings = Settings() if embedder is not None else Settings(embedder={"kind": "none"})  # type: ignore[arg-type]
-    return build_core(settings, data_dir=folder, clock=ManualClock(), store=DictStore(), embedder=embedder)
+
+def settings_of(embedder: Embedder | None) -> Settings:
+    return Settings() if embedder is not None else Settings(embedder={"kind": "none"})  # type: ignore[arg-type]
 
 
 def literal(value: object) -> str:
@@ -379,7 +209,9 @@ def main() -> None:
     if chosen.memorycode:
         result = score_memorycode(chosen.memorycode, kept, half=chosen.half, verbose=chosen.verbose)
     else:
-        result = score_sessions(sessions(chosen.half), kept, verbose=chosen.verbose)
+        result = run(sessions(chosen.half), settings_of(kept), kept, say=lambda _: None)
+        if not chosen.verbose:
+            del result["sessions"]
     if kept is not None:
         kept.keep()
     print(json.dumps(result, indent=1))

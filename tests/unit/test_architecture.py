@@ -69,7 +69,7 @@ RANK = {name: rank for rank, names in enumerate(RANKS) for name in names} | dict
 BUDGETS: dict[str, int] = {
     "moving": 181,
     "maintenance": 259,
-    "front": 6955,
+    "front": 7022,
     "adapters": 6323,
     "language": 5349,
     "knowledge": 3646,
@@ -81,7 +81,7 @@ BUDGETS: dict[str, int] = {
     "ingest": 3075,
     "care": 2253,
     "context": 2200,
-    "evaluation": 1539,
+    "evaluation": 1757,
     "layers": 1155,
     "core": 599,
     "model": 569,

@@ -49,6 +49,10 @@ def evaluate(
     variant: Annotated[
         Many, typer.Option(metavar="SETTINGS", help="A settings file or name=value,...; twice to compare.")
     ] = None,
+    capture: Annotated[bool, typer.Option("--capture", help="What is kept of conversations instead.")] = False,
+    transcript: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="With --capture: your own, instead of the bundled ones.")
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Measure recall, time and tokens: bundled questions, your golden ones, LoCoMo or LongMemEval files."""
@@ -61,6 +65,11 @@ def evaluate(
         raise BadInput("--expects is given without --save; allowed is `eval --save QUERY --expects ID`")
     if len(variant or ()) > VARIANTS_MAX:
         raise BadInput(f"--variant is given {len(variant or ())} times; allowed are {VARIANTS_MAX}")
+    if transcript and not capture:
+        raise BadInput("--transcript is given without --capture; allowed is `eval --capture --transcript FILE`")
+    if capture:
+        _capture(transcript or (), variant, as_json=json_)
+        return
     for name, path in (("--locomo", locomo), ("--longmemeval", longmemeval)):
         if path is not None and not path.is_file():
             raise BadInput(f"{name} names {str(path)!r}, which is no file; allowed is the path of one")
@@ -82,6 +91,58 @@ def evaluate(
             _show(report)
         if variant and len(variant) > 1:
             _show_side_by_side(reports)
+
+
+def _capture(transcripts: Sequence[Path], variants: Many, *, as_json: bool) -> None:
+    """Show what is kept of the bundled sessions, or of one's own transcripts, under each variant."""
+    from memory_anchor.app import embedder_of
+    from memory_anchor.evaluation import capture, runs
+    from memory_anchor.evaluation.kept_rows import KeptRows
+    from memory_anchor.evaluation.variants import as_set
+    from memory_anchor.evaluation.variants import variant as read_variant
+    from memory_anchor.hooks import newest
+    from memory_anchor.ingest.transcripts import read_transcript
+
+    env, project = os.environ, preamble().project_dir
+    own = [(path.name, newest(read_transcript(path)[0])) for path in transcripts]
+    reports = []
+    for one in [read_variant(text, env, project) for text in variants] if variants else [as_set(env, project)]:
+        embedder = embedder_of(one.settings, data_dir())
+        rows = KeptRows(embedder, runs.folder_of(data_dir())) if embedder is not None else None
+        _progress(f"capture ({one.name})")
+        try:
+            if own:
+                found = [capture.would_keep(messages, name, one.settings, rows) for name, messages in own]
+                reports.append({"kind": "capture", "variant": one.name, "transcripts": found})
+            else:
+                figures = capture.run(capture.sessions(), one.settings, rows, say=_progress)
+                reports.append({"kind": "capture", "variant": one.name, **figures})
+        finally:
+            if rows is not None:
+                rows.save()
+    if as_json:
+        show_json({"runs": reports})
+        return
+    for report in reports:
+        _show_capture(report)
+
+
+def _show_capture(report: Mapping[str, Any]) -> None:
+    out.print(f"\n[bold]capture[/] [dim]{escape(report['variant'])}[/]")
+    for language, row in report.get("by_language", {}).items():
+        out.print(
+            f"{language}: recall {row['recall']:.2f} ({row['found']} of {row['wanted']}), precision "
+            f"{row['precision']:.2f} ({row['right']} of {row['kept']}), right type {row['type_right']:.2f}"
+        )
+    for session in report.get("sessions", ()):
+        for item in session["missed"]:
+            out.print(f"  [red]missed[/] {escape(session['session'])}: {escape(clipped(item['text'], 90))}")
+        for item in session["too_much"]:
+            out.print(f"  [yellow]too much[/] {escape(session['session'])}: {escape(clipped(item['content'], 90))}")
+    for told in report.get("transcripts", ()):
+        out.print(f"{escape(told['transcript'])}: {told['kept']} kept of {told['messages']} messages")
+        for item in told["memories"]:
+            out.print(f"  [dim]{item['type']}, {item['status']}[/] {escape(clipped(item['content'], 110))}")
 
 
 def _files(locomo: Path | None, longmemeval: Path | None, stores: int | None, variants: Many) -> list[dict[str, Any]]:
