@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from bench_capture import KeptRows, literal, messages_of, topic_words
 
-from memory_anchor.evaluation.capture import Session, coverage, holds, sessions, words
+from memory_anchor.evaluation.capture import WorkingSession, coverage, holds, sessions, words
 from memory_anchor.ingest.extraction import sentences_of
 from memory_anchor.ingest.messages import conversation
 from memory_anchor.ingest.worth import KINDS, NUMBERS, Said, figures, form
@@ -43,7 +43,7 @@ Labelled = list[tuple[Said, str]]
 """Sentences with their kind, `0` for nothing."""
 
 
-def of_session(session: Session) -> Labelled:
+def of_session(session: WorkingSession) -> Labelled:
     every = sentences_of(conversation(session.messages))
     kinds = ["0"] * len(every)
     for item in session.wanted:

@@ -47,7 +47,7 @@ KINDS: dict[str, frozenset[str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Keepsake:
     """One thing a careful reader keeps. message: where it was said; replaced: a later message ends it."""
 
     kind: str
@@ -58,31 +58,31 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Session:
+class WorkingSession:
     name: str
     language: str
     half: str
     messages: list[dict[str, str]] = field(default_factory=list)
-    wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[Keepsake] = field(default_factory=list)
 
 
-def read_session(path: Path) -> Session:
+def read_session(path: Path) -> WorkingSession:
     """Return a session and what is wanted of it."""
     number = int(path.name[:2])
-    session = Session(path.stem, path.parent.name[-2:], "test" if number % 2 == 0 else "dev")
+    session = WorkingSession(path.stem, path.parent.name[-2:], "test" if number % 2 == 0 else "dev")
     for line in path.read_text("utf-8").splitlines():
         if line.startswith(("U: ", "A: ")):
             session.messages.append({"role": "user" if line[0] == "U" else "assistant", "content": line[3:]})
         elif re.match(r"[+~] \w+ \| ", line):
             kind, text, literals = line[2:].split(" | ")
             names = tuple(name.strip() for name in re.split("[;；]", literals) if name.strip())
-            session.wanted.append(Wanted(kind, text, names, len(session.messages) - 1, line[0] == "~"))
+            session.wanted.append(Keepsake(kind, text, names, len(session.messages) - 1, line[0] == "~"))
         elif line:
             session.messages[-1]["content"] += "\n" + line
     return session
 
 
-def sessions(half: str = "") -> list[Session]:
+def sessions(half: str = "") -> list[WorkingSession]:
     """Return the bundled sessions, or one half of them: `dev` has trained what ships, so has `test`; `--half` of the
     bench says which a model has not seen."""
     found = map(read_session, sorted(SESSIONS.glob("sessions_*/*.txt")))
@@ -109,12 +109,12 @@ def coverage(of: frozenset[str], by: frozenset[str]) -> float:
     return len(of & by) / (len(of) or 1)
 
 
-def finds(item: Wanted, content: str) -> bool:
+def finds(item: Keepsake, content: str) -> bool:
     """Return whether a memory says a wanted item: every literal, half of its words."""
     return all(holds(content, name) for name in item.literals) and coverage(words(item.text), words(content)) >= COVERS
 
 
-def nearest(content: str, wanted: Sequence[Wanted]) -> Wanted | None:
+def nearest(content: str, wanted: Sequence[Keepsake]) -> Keepsake | None:
     """Return the wanted item that a memory is about, None for none."""
     said = words(content)
     best, most = None, 0.0
@@ -133,7 +133,7 @@ def kept_of(core: Core) -> list[Memory]:
 
 
 def run(
-    found: Sequence[Session], settings: Settings, embedder: Embedder | None, *, say: Callable[[str], None]
+    found: Sequence[WorkingSession], settings: Settings, embedder: Embedder | None, *, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Return recall and precision by language, with what was missed and what was too much.
 

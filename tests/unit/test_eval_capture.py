@@ -35,11 +35,11 @@ def test_a_bundled_session_is_scored_by_what_a_careful_reader_keeps() -> None:
 
 def test_what_a_session_replaced_counts_as_wrong() -> None:
     """Rule eval.capture: precision is of what holds at the end."""
-    wanted = [capture.Wanted("rule", "the port is 8080", ("8080",), 0, replaced=True)]
+    wanted = [capture.Keepsake("rule", "the port is 8080", ("8080",), 0, replaced=True)]
     item = capture.nearest("The port is 8080.", wanted)
     assert item is not None
     assert item.replaced
-    assert not capture.finds(capture.Wanted("rule", "the port is 9090", ("9090",), 0), "The port is 8080.")
+    assert not capture.finds(capture.Keepsake("rule", "the port is 9090", ("9090",), 0), "The port is 8080.")
 
 
 def test_the_command_tells_of_ones_own_transcript_what_each_variant_keeps(
