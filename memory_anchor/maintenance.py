@@ -116,6 +116,7 @@ class Maintenance:
                 purging.Cache("what searches remember", services.searcher.invalidate),
                 purging.Cache("which tags occur together", self._process.forget_tags),
                 purging.Cache("what was said last", services.events.forget),
+                purging.Cache("what lorebooks say", services.lorebooks.forget),
             ),
         }
         for memory_id in asked.ids:

@@ -42,6 +42,7 @@ SHOWN_CHARS = 40
 PNG = b"\x89PNG\r\n\x1a\n"
 _CARD_CHUNKS = ("ccv3", "chara")
 """Where a picture holds its card, the newer one first."""
+_HALF = re.compile(r"\\[uU](?:0000)?[dD][89a-fA-F]")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DECORATOR = re.compile(r"@@@?(\w{1,40})(?:[ \t]{1,8}([^\n]{0,400}))?\r?(?:\n|\Z)")
 
@@ -205,9 +206,10 @@ def _raw(content: bytes, name: str) -> tuple[Any, str]:
         raise BadInput(f"{name} is neither UTF-8 text nor a PNG; allowed is a lorebook or a character card") from None
     try:
         if syntax or text.lstrip()[:1] in ("{", "["):
-            return json.loads(text), syntax or "json"
+            return _without_halves(json.loads(text), text), syntax or "json"
         bounded_yaml.check(text, most_nodes=YAML_NODES_MAX)
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), "yaml"  # noqa: S506 - safe ones
+        read = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - a safe one
+        return _without_halves(read, text), "yaml"
     except json.JSONDecodeError as error:
         raise BadInput(f"{name} is no JSON (line {error.lineno}: {error.msg}); allowed is a lorebook") from None
     except bounded_yaml.TooMuchYaml as error:
@@ -217,6 +219,13 @@ def _raw(content: bytes, name: str) -> tuple[Any, str]:
         raise BadInput(f"{name} is no YAML (line {line}); allowed is a lorebook as JSON, PNG or YAML") from None
     except (RecursionError, ValueError):  # too deep; a number of more digits than are read
         raise BadInput(f"{name} is nested too deep or has a number too long to read; allowed is a lorebook") from None
+
+
+def _without_halves(value: Any, text: str) -> Any:
+    """Return a value without the halves of letters that an escape can write and no encoding can."""
+    if not _HALF.search(text):
+        return value
+    return json.loads(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace"))
 
 
 def _card_in_png(content: bytes, name: str) -> bytes:
@@ -421,7 +430,7 @@ class _Reader:
         if value is None:
             return []
         found = _texts(value)
-        if not isinstance(value, (list, str)) or len(found) < (len(value) if isinstance(value, list) else 0):
+        if len(found) < (len(value) if isinstance(value, list) else 1):
             self._wrong(name, value, "a list of texts", None)
         return found
 
@@ -452,8 +461,9 @@ def _snake(fields: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _texts(value: Any) -> list[str]:
-    listed = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    return [one for one in listed if isinstance(one, str)]
+    """Return the texts of a list; a number, which YAML reads where a text was meant, is one."""
+    listed = value if isinstance(value, list) else [value]
+    return [str(one) for one in listed if isinstance(one, (str, int)) and not isinstance(one, bool)]
 
 
 def _number(text: str | None, default: int | None) -> int | None:

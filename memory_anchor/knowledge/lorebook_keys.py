@@ -25,7 +25,7 @@ REGEX_MAX = 1_000
 """Expressions of one index: each takes some 100 KB."""
 REGEX_REPEATS_MAX = 1_000
 """How often an expression's counted repetitions, multiplied, may repeat."""
-TEXTS_KEPT = 512
+TEXTS_KEPT = 128
 """Texts whose keys are remembered."""
 GRAM = 8
 """Letters of a run. With 3, keys of few syllables named 5,000 others for each text (21 ms instead of 2)."""

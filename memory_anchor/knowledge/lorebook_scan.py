@@ -378,7 +378,7 @@ class _Run:
         """Return the sets of keys that stand in the texts an entry is matched against."""
         entry, depth = self.of.entries[place], self._depth(place)
         messages = self.messages[min(depth, len(self.messages)) - 1] if depth and self.messages else frozenset()
-        beside = tuple(self.beside[name] for name in entry.sources if name in self.beside)
+        beside = tuple(self.beside[name] for name in entry.sources if depth and name in self.beside)
         takes = self._recurses(place) and not entry.exclude_recursion
         return (messages, *beside, self.recursed if takes else frozenset())
 

@@ -1,10 +1,10 @@
 """The lorebooks of each project on disk: the files as they came, what is known of them, and timed effects.
 
-`lorebooks/PROJECT/` holds `books.json`, one `ID.book` each with the very bytes (an export equals its input), and
+`lorebooks/PROJECT/` holds `books.json`, one `.book` each with the very bytes (an export equals its input), and
 `turns/CONVERSATION.json` with the message count and what each timed entry started at. A file is on disk before the
-list names it, and gone from the list before it is removed, so a kill leaves at worst a file that nobody names; turns
-are written whole, so it leaves the state before the scan or after it. Rejected: the store's collections; a book is
-read whole or not at all, and nothing in it is searched by meaning.
+list names it, and gone from the list before it is removed, so a kill leaves at worst a file that nobody names, which
+the next change removes; turns are written whole, so it leaves the state before the scan or after it. Rejected: the
+store's collections; a book is read whole or not at all, and nothing in it is searched by meaning.
 """
 
 from __future__ import annotations
@@ -87,10 +87,7 @@ class LorebookShelf:
                 raise BadInput(f"this project has {len(others)} lorebooks; allowed are {BOOKS_MAX}: remove one first")
             make_private(home)
             write_whole(_book_file(home, record), content)
-            old = [one for one in self.books(home) if one.id == record.id and one.sha != record.sha]
             _write_list(home, sorted([*others, record], key=lambda one: one.id))
-            for one in old:
-                remove_durably(_book_file(home, one))
         return record, replace(book, id=record.id)
 
     def remove(self, home: Path, name: str) -> BookRecord:
@@ -98,7 +95,6 @@ class LorebookShelf:
         with self._lock:
             record = self.record(home, name)
             _write_list(home, [one for one in self.books(home) if one.id != record.id])
-            remove_durably(_book_file(home, record))
             for path in sorted((home / "turns").glob("*.json")):
                 turn = self._turn(path)
                 kept = {id: at for id, at in turn.started.items() if not id.startswith(f"{record.id}/")}
@@ -161,6 +157,11 @@ class LorebookShelf:
             for path in paths[: max(0, len(paths) - CONVERSATIONS_KEPT)]:
                 path.unlink(missing_ok=True)
 
+    def forget(self) -> None:
+        """Let go of what is in memory of every book."""
+        with self._lock:
+            self._scanners.clear()
+
     def _turn(self, path: Path) -> ConversationTurn:
         """Return a turn; one that cannot be read counts as none, since an effect lost is a few messages."""
         try:
@@ -194,7 +195,12 @@ def _turn_file(home: Path, conversation: str) -> Path:
 
 
 def _write_list(home: Path, records: Sequence[BookRecord]) -> None:
+    """Write which books there are; then files that nobody names go, also those that a kill left."""
     _write(home / _LIST, {"books": [asdict(one) for one in records]})
+    named = {_book_file(home, one) for one in records}
+    for path in (*home.glob("*.book"), *home.glob(".*.tmp")):
+        if path not in named:
+            remove_durably(path)
 
 
 def _write(path: Path, value: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -153,6 +154,21 @@ def test_books_are_of_one_project(core: Core, harbour: MemoryAnchor, agent: Acto
         assert other.scan_lorebook(messages=turns("deploy"))["snippets"] == []
 
 
+def test_the_examples_of_the_docs_answer_as_they_say(run: Run, project: Path) -> None:
+    """Rule lore.docs: each YAML of docs/lorebook.md, scanned as shown, prints what stands there."""
+    page = (Path(__file__).parents[2] / "docs" / "lorebook.md").read_text(encoding="utf-8")
+    books = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    shown = re.findall(
+        r"```\n\$ echo '(.*?)' \| memory-anchor (lorebook scan (\S+) --messages -)\n(.*?)```", page, re.S
+    )
+    assert len(books) == len(shown) == 2
+
+    for book, (messages, command, file, printed) in zip(books, shown, strict=True):
+        (project / file).write_text(book, encoding="utf-8")
+        output = run(*command.split(), input=messages).output
+        assert re.sub(r"\d+ tokens", "tokens", output).startswith(re.sub(r"\d+ tokens", "tokens", printed)), output
+
+
 # --- what is kept --------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +216,17 @@ def test_a_damaged_book_is_named_and_the_others_are_scanned(harbour: MemoryAncho
     for path in (damaged.parent / "turns").glob("*.json"):
         path.write_text("[")
     assert harbour.scan_lorebook(messages=turns("deploy"), conversation="c9")["report"]["tokens"] > 0
+
+
+def test_purging_a_text_takes_the_book_that_holds_it(core: Core, agent: Actor, harbour: MemoryAnchor) -> None:
+    """Rule lore.purge: from disk, from memory and from what is kept of conversations."""
+    of_conversation(core, agent, "c1").assemble(messages=turns("deploy"), context_window_tokens=8_000)
+    human = core.anchor(replace(agent, caller=Caller.HUMAN))
+    text = "Deploys go out on Tuesdays."
+    human.purge(text=text, seen=human.preview_purge(text=text)["seen"])
+
+    assert not [one for one in core.data_dir.rglob("*") if one.is_file() and text.encode() in one.read_bytes()]
+    assert text not in harbour.build_context("deploy").text
 
 
 def test_a_book_added_again_takes_the_place_of_the_older_one(harbour: MemoryAnchor, core: Core) -> None:

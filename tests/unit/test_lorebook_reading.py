@@ -178,8 +178,15 @@ def test_a_wrong_entry_costs_itself_and_a_wrong_field_its_value() -> None:
             "entries": [
                 "text",
                 {"key": ["a"], "content": 7},
-                {"key": 5, "content": "x"},
-                {"key": ["a", 3], "content": "x", "order": "high", "sticky": -1, "probability": 300, "disable": "no"},
+                {"key": {"a": 1}, "content": "x"},
+                {
+                    "key": ["a", None],
+                    "content": "x",
+                    "order": "high",
+                    "sticky": -1,
+                    "probability": 300,
+                    "disable": "no",
+                },
                 {"key": "b, c", "content": "y", "position": 99, "group": ["g"], "extensions": 4},
                 {"key": ["a"], "content": "z" * 100_001},
                 {"content": "nobody calls me"},
@@ -194,8 +201,8 @@ def test_a_wrong_entry_costs_itself_and_a_wrong_field_its_value() -> None:
     for what in (
         "entry 0 is text and was left out",
         "entry 1: content is a int",
-        "entry 2: key is 5; allowed is a list of texts",
-        "entry 3: key is ['a', 3]; allowed is a list of texts",
+        "entry 2: key is {'a': 1}; allowed is a list of texts",
+        "entry 3: key is ['a', None]; allowed is a list of texts",
         "entry 3: order is 'high'; allowed is a whole number from -1000000 to 1000000; 100 was taken",
         "entry 3: sticky is -1",
         "entry 3: probability is 300",
@@ -208,6 +215,16 @@ def test_a_wrong_entry_costs_itself_and_a_wrong_field_its_value() -> None:
     ):
         assert [one for one in book.problems if one.startswith(what) and "\n" not in one], what
     assert admitted(scan(book, "fine")) == ["7"]
+
+
+def test_numbers_that_yaml_reads_where_a_text_was_meant_are_keys_and_halves_of_letters_are_replaced() -> None:
+    """Rule lore.bad_input: `keys: [404]` means the text; what no encoding can write stops nothing."""
+    book = read_lorebook(b"entries:\n- keys: [404, no]\n  content: gone\n", "b.yaml")
+    halves = read_lorebook(b'{"entries": [{"key": ["a"], "content": "x \\ud800 y", "comment": "\\udfff"}]}', "b.json")
+
+    assert admitted(scan(book, "a 404 page")) == ["0"]
+    assert [one for one in book.problems if "keys is [404, False]" in one]
+    assert (halves.entries[0].content, halves.entries[0].title) == ("x ? y", "?")
 
 
 def test_uids_that_come_twice_are_told_apart() -> None:
