@@ -8,7 +8,7 @@ front ends only show.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -21,6 +21,7 @@ from memory_anchor.context.context import BuiltContext, ContextBuilder
 from memory_anchor.context.context_reports import RecordedReport
 from memory_anchor.conversations import Conversations
 from memory_anchor.curation import Curation, ReviewItem
+from memory_anchor.due import READ, DueFile, DueMemory, due_of
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import Moment, use_case
 from memory_anchor.ingest.remembering import Extracted, Remembered
@@ -36,6 +37,7 @@ from memory_anchor.model import (
     Memory,
     OperationPassage,
     Proposal,
+    RetrievedSnippet,
     SearchAnswer,
     WriteMode,
     WriteOutcome,
@@ -45,6 +47,7 @@ from memory_anchor.recall.order import standing
 from memory_anchor.recall.relevance import weak_shown
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.routing import asks_how, with_identity, with_operations
+from memory_anchor.recall.unasked import brought_up, naming
 from memory_anchor.services import Process, Project, Services
 from memory_anchor.settings import AgentSettings
 from memory_anchor.upkeep import history as past
@@ -198,6 +201,35 @@ class MemoryAnchor:
         if note := self.services.project_note(self.actor.scope.project):
             answer = replace(answer, notes=(*answer.notes, note))
         return with_identity(answer, request, self.constitution, self.services.nearness.of, now=now)
+
+    def brought_up(self, prompt: str, *, limit: int) -> list[RetrievedSnippet]:
+        """Return what decides a prompt that asked memory nothing, of L2, L3 and L4; nothing where nothing does.
+
+        With an embedder that `recall/moments.py` does not know, what a search calls strong.
+        """
+        searcher, request = self.services.searcher, SearchRequest(prompt, limit=limit, weak=0)
+        now = self.services.clock.now()
+        found = brought_up(searcher, self.actor, request)
+        answer = searcher.search(self.actor, request) if found is None else SearchAnswer(tuple(found))
+        answer = standing(answer, self.room.sources)
+        self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
+        joined = with_operations(answer, request, self.room.operations.find, now=now)
+        return [one for one in joined.snippets if not one.weak][:limit]
+
+    def naming(self, names: Sequence[str], *, limit: int = 4) -> list[Memory]:
+        """Return current memories that name one of these files, identifiers or phrases, the rarest first; by words."""
+        return naming(self.services.searcher, self.actor, names, limit=limit)
+
+    @use_case(asks.ListDue)
+    def due(self, asked: asks.ListDue) -> list[DueMemory]:
+        """Return open tasks and dates that are due; with `done` that one is no more."""
+        file, now = DueFile(self.services.data_dir / "due.json"), self.services.clock.now()
+        if asked.done:
+            self.writes.check_writable()
+            file.note([self.services.records.read(asked.done, self.actor.scope).id], f"{now:%Y-%m-%d}", what="done")
+        layers = (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value)
+        memories = [one for layer in layers for one in self.listing(layer=layer, limit=READ)]
+        return due_of(memories, now=now, zone=self.actor.zone, done=file.done(), ahead_days=asked.days)
 
     @use_case(asks.WhyNot)
     def why_not(self, asked: asks.WhyNot) -> dict[str, Any]:

@@ -54,6 +54,7 @@ SEARCH_LIMIT_MAX = 50
 EVENTS_LIMIT_MAX = 200
 OPERATIONS_LIMIT_MAX = 20
 LIST_LIMIT_MAX = 1_000
+DUE_DAYS_MAX = 366
 TASK_MAX = 8_000
 BUDGET_MAX = 200_000
 WINDOW_TOKENS, WINDOW_MAX = 200_000, 100_000_000
@@ -278,6 +279,13 @@ class ListMemories(BaseRequest):
     status: AnyStatus | None = arg(None, "active, pending, archived, superseded, disputed.")
     tag: Annotated[str, Text(TAG_MAX)] | None = arg(None)
     limit: Whole = arg(50, ge=1, le=LIST_LIMIT_MAX)
+
+
+class ListDue(BaseRequest):
+    """List open tasks and dates that are due: planned events, dates in memories, tags `todo` and `due:2026-12-05`."""
+
+    days: Whole = arg(1, "How many days ahead.", ge=0, le=DUE_DAYS_MAX)
+    done: Identifier | None = arg(None, "This one is done and is told no more.")
 
 
 class ShowMemory(BaseRequest):

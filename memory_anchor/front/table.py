@@ -49,6 +49,15 @@ def _many(memories: list[Memory], anchor: MemoryAnchor) -> Json:
     return {"memories": [shaped_memory(memory, anchor) for memory in memories]}
 
 
+def _due(waiting: list[Any], anchor: MemoryAnchor) -> Json:
+    return {
+        "due": [
+            {"due_at": shapes.time_text(one.at) if one.at else None, "memory": shaped_memory(one.memory, anchor)}
+            for one in waiting
+        ]
+    }
+
+
 def _told(memory: Memory, anchor: MemoryAnchor) -> Json:
     return shaped_memory(memory, anchor) | {"content": worded(memory, anchor.actor.scope)}
 
@@ -190,6 +199,7 @@ ROWS: Mapping[str, Row] = {
         Row("events", asks.SearchEvents, MemoryAnchor.search_events, _events),
         Row("get", asks.GetMemory, _get, _as_is),
         Row("list", asks.ListMemories, MemoryAnchor.listing, _many),
+        Row("due", asks.ListDue, MemoryAnchor.due, _due),
         Row("show", asks.ShowMemory, MemoryAnchor.show, _one),
         Row("history", asks.ShowHistory, MemoryAnchor.steps, _steps),
         Row(

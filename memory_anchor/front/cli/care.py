@@ -278,6 +278,14 @@ def _paused(answer: Answer, _: Values) -> None:
     quiet("paused: agents read and do not write" if answer["paused"] else "agents may write again")
 
 
+def _due(answer: Answer, _: Values) -> None:
+    for one in answer["due"]:
+        when = f"due {one['due_at'][:10]}" if one["due_at"] else "open task"
+        out.print(f"[cyan]{one['memory']['id']}[/] [dim]{when}[/] {shown(one['memory']['content'])}")
+    if not answer["due"]:
+        quiet("nothing is due")
+
+
 def _jobs(answer: Answer, _: Values) -> None:
     if not answer["running"]:
         quiet("nothing runs by itself here: no engine serves, or `memory-anchor jobs stop` was said")
@@ -319,6 +327,7 @@ def _switch(name: str, *, on: bool, about: str) -> Command:
 COMMANDS = (
     Command("undo", "undo", asks.Undo, _undone, ("what",), human=True),
     Command("stats", "stats", asks.ReadStats, _stats, at=True),
+    Command("due", "due", asks.ListDue, _due),
     Command("pause", "pause", asks.PauseAgents, _paused, signs=lambda values: bool(values["off"])),
 )
 LIST_JOBS = Command("list", "jobs_list", asks.ListJobs, _jobs)

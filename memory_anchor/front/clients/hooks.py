@@ -24,16 +24,23 @@ if TYPE_CHECKING:
 WAIT_S = {
     "SessionStart": 8.0,
     "UserPromptSubmit": 1.5,
+    "PreToolUse": 0.5,
+    "PostToolUse": 0.5,
+    "PostToolUseFailure": 0.5,
     "PreCompact": 5.0,
     "PostCompact": 3.0,
     "Stop": 1.0,
     "SessionEnd": 0.9,
 }
 """How long each event may take in all; a warm engine answers within 0.3 s."""
+COLD_WAIT_S = 4.0
+"""A prompt waits so long for an engine that it had to start: a conversation's first is told most by its brief."""
 STARTS_ENGINE = ("SessionStart", "UserPromptSubmit", "PreCompact")
 MUST_ARRIVE = ("PreCompact", "PostCompact", "Stop", "SessionEnd")
 """Events that carry something to keep: undelivered, they are spooled."""
-ADDS_CONTEXT = ("SessionStart", "UserPromptSubmit")
+ADDS_CONTEXT = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure")
+UNTIL = "memory_anchor_until"
+"""In what the engine gets: when nobody waits for its answer any more, so that it does not count as told."""
 RETRY_S = 0.05
 MAX_STDIN_BYTES = 8 << 20
 STDIN_WAIT_S = 5.0
@@ -78,13 +85,15 @@ def deliver(data: str, caller: wire.Preamble, event: str, payload: Mapping[str, 
         if left <= 0:
             raise TimeoutError("the memory engine did not answer in time")
         try:
-            answer = wire.ask(data, "hook", caller, timeout_s=left, event=event, payload=payload)
+            timed = {**payload, UNTIL: time.time() + left} if event in ADDS_CONTEXT else payload
+            answer = wire.ask(data, "hook", caller, timeout_s=left, event=event, payload=timed)
         except (ConnectionError, FileNotFoundError):
             if event not in STARTS_ENGINE:
                 raise
             if not started:
                 launch.start(data, os.environ)
                 started = True
+                until += max(0.0, COLD_WAIT_S - WAIT_S[event])
             time.sleep(RETRY_S)
             continue
         if not answer.get("ok"):

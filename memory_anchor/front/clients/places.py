@@ -28,6 +28,9 @@ OUR_HOOK = re.compile(rf"(?:\b{NAME}(?:\.exe)?|-m memory_anchor) hook [A-Z]")
 HOOK_TIMEOUT_S = {
     "SessionStart": 15,
     "UserPromptSubmit": 5,
+    "PreToolUse": 5,
+    "PostToolUse": 5,
+    "PostToolUseFailure": 5,
     "PreCompact": 10,
     "PostCompact": 10,
     "Stop": 5,
@@ -36,6 +39,9 @@ HOOK_TIMEOUT_S = {
 """What a client may wait at most; ours ends by itself before (see `hooks.WAIT_S`)."""
 WRITTEN_OUT = ("MEMORY_ANCHOR_DATA_DIR", "MEMORY_ANCHOR_CONFIG_FILE")
 """Variables set while installing that say where the memory is: written into what is installed."""
+TOOLS = "Bash|Edit|Write|MultiEdit|NotebookEdit"
+"""Tools that touch a file or run a command: the others start no hook of ours."""
+MATCHERS = {"PreToolUse": TOOLS, "PostToolUse": "Bash", "PostToolUseFailure": "Bash"}
 CODEX_EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact", "Stop")
 
 Kind = Literal["json-server", "json-hooks", "toml-server"]
@@ -114,7 +120,10 @@ def hook_entries(command: tuple[str, ...], events: tuple[str, ...], env: Mapping
     else:
         quoted = " ".join([*(f"{n}={shlex.quote(v)}" for n, v in _places_of(env).items()), shlex.join(command)])
     return {
-        event: [{"hooks": [{"type": "command", "command": f"{quoted} hook {event}", "timeout": HOOK_TIMEOUT_S[event]}]}]
+        event: [
+            ({"matcher": MATCHERS[event]} if event in MATCHERS else {})
+            | {"hooks": [{"type": "command", "command": f"{quoted} hook {event}", "timeout": HOOK_TIMEOUT_S[event]}]}
+        ]
         for event in events
     }
 

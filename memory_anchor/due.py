@@ -1,0 +1,117 @@
+"""Open tasks and dates: when a memory is due, what is due now, and what was told of it today.
+
+A memory is due by what it says itself, not by a type of its own: an event planned for later (`when`), a tag
+`due:DATE`, the tag `todo` (due at once), or a date in its words that lay ahead when they were written. It stops being
+due when it is said to be done, forgotten, replaced, or `OVER_DAYS` past. A brief tells each once a day.
+
+Rejected: a date without a year ("on 3 November") as a promise, since most tell of what was; only "until" and "before"
+make one. The file holds ids and days, no text; lost, a line is told once more.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from memory_anchor.files import write_whole
+from memory_anchor.language.timewords import time_range
+from memory_anchor.model import Memory, Status
+
+AHEAD_DAYS = 1
+"""A date is told from the day before on."""
+OVER_DAYS = 30
+"""A date that so many days have passed over is nobody's any more."""
+READ = 400
+"""The newest facts, and as many events, that are looked through for dates."""
+KEPT = 2_000
+TODO_TAGS = frozenset({"todo", "task", "待办"})
+DUE_TAG = "due:"
+DONE_TAG = "done"
+YEAR = timedelta(days=365)
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class DueMemory:
+    """at: the end of the day it is due on; None for a task without a date."""
+
+    memory: Memory
+    at: datetime | None
+
+
+def due_at(memory: Memory, zone: str) -> datetime | None:
+    """Return the end of the day a memory is due on, None where it names none that lay ahead when it was written."""
+    written = memory.learned_at
+    for tag in memory.tags:
+        if tag.name.startswith(DUE_TAG):
+            return _day_end(tag.name.removeprefix(DUE_TAG), zone)
+    if memory.when is not None and memory.when > written + timedelta(hours=1):
+        return memory.when
+    period = time_range(memory.content, now=written, zone=zone)
+    if period is None:
+        return None
+    if period.start.year == 1970 and period.end <= written:  # "until 5 December": the next one is meant
+        period = replace(period, end=period.end + YEAR)
+    lies_ahead = written + timedelta(hours=12) < period.end < written + 3 * YEAR
+    return period.end if lies_ahead else None
+
+
+def _day_end(day: str, zone: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)) + timedelta(days=1)
+    except ValueError:
+        return None
+
+
+def due_of(
+    memories: Iterable[Memory], *, now: datetime, zone: str, done: frozenset[str], ahead_days: int = AHEAD_DAYS
+) -> list[DueMemory]:
+    """Return what is due, the longest overdue first, tasks without a date last."""
+    found = []
+    for memory in memories:
+        names = {tag.name.casefold() for tag in memory.tags}
+        if memory.id in done or DONE_TAG in names or memory.status not in (Status.ACTIVE, Status.DISPUTED):
+            continue
+        at = due_at(memory, zone)
+        if at is not None:
+            if now - timedelta(days=OVER_DAYS) <= at <= now + timedelta(days=ahead_days + 1):
+                found.append(DueMemory(memory, at))
+        elif names & TODO_TAGS:
+            found.append(DueMemory(memory, None))
+    return sorted(found, key=lambda one: (one.at is None, one.at or one.memory.learned_at))
+
+
+class DueFile:
+    """What was told on which day, and what is done, beside the store. A missing or torn file counts as empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def done(self) -> frozenset[str]:
+        return frozenset(self._read().get("done", {}))
+
+    def told_on(self, day: str) -> frozenset[str]:
+        """Return the ids that were told on that day already."""
+        return frozenset(name for name, when in self._read().get("told", {}).items() if when == day)
+
+    def note(self, ids: Iterable[str], day: str, *, what: str = "told") -> None:
+        """Write down that these were told, or are done."""
+        if not (new := dict.fromkeys(ids, day)):
+            return
+        with _lock:
+            stored = self._read()
+            kept = stored.get(what, {}) | new
+            stored = dict(stored) | {what: dict(list(kept.items())[-KEPT:])}
+            write_whole(self._path, json.dumps(stored).encode())
+
+    def _read(self) -> Mapping[str, dict[str, str]]:
+        try:
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {k: v for k, v in stored.items() if isinstance(v, dict)} if isinstance(stored, dict) else {}

@@ -1,0 +1,168 @@
+"""The briefs: what a session and its first prompt are told, what is due, and what a tool's hook warns of."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor.brief import heads_of, names_in
+from memory_anchor.core import Core
+from memory_anchor.hooks import UNTIL, Hooks
+from memory_anchor.language.tokens import count_tokens
+from memory_anchor.model import Actor, Scope
+from memory_anchor.testing import ManualClock, ephemeral_core
+
+MONDAY = datetime(2026, 11, 23, 9, tzinfo=UTC)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(MONDAY)
+
+
+@pytest.fixture
+def core(tmp_path: Path, clock: ManualClock) -> Core:
+    return ephemeral_core(tmp_path / "data", clock=clock)
+
+
+def anchor(core: Core, conversation: str = "c1") -> Any:
+    return core.anchor(Actor(scope=Scope(conversation=conversation, agent="tester")))
+
+
+def ran(hooks: Hooks, core: Core, command: str, conversation: str = "c1") -> str:
+    return hooks.answer(anchor(core, conversation), "PreToolUse", {"tool_input": {"command": command}})
+
+
+# --- briefs --------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_is_told_what_changed_since_its_agent_was_last_here(core: Core, clock: ManualClock) -> None:
+    """Issue 15, brief: what another wrote meanwhile, and not what was known before."""
+    anchor(core, "first").log_event("The old cluster was switched off")
+    Hooks().answer(anchor(core, "first"), "SessionStart", {})
+    clock.advance(days=1)
+    Hooks().answer(anchor(core, "second"), "SessionStart", {})
+    clock.advance(days=1)
+    anchor(core, "other").log_event("The queue was moved to the new broker")
+
+    text = Hooks().answer(anchor(core, "third"), "SessionStart", {})
+
+    assert "since you were last here" in text
+    assert "new broker" in text
+    assert "old cluster" not in text
+
+
+def test_a_first_prompt_is_told_what_names_its_files(core: Core) -> None:
+    """Issue 15, brief: decisions about the files that the prompt names, whatever else it says."""
+    anchor(core).save_memory("src/billing/round.py rounds half to even because the auditors want it", type="decision")
+    prompt = {"prompt": "tidy up src/billing/round.py a little"}
+    assert "half to even" in Hooks().answer(anchor(core, "c2"), "UserPromptSubmit", prompt)
+
+
+def test_a_brief_stays_below_its_tokens(core: Core) -> None:
+    """Issue 15, brief: at most 800 tokens, whatever is stored."""
+    for number in range(12):
+        anchor(core).save_memory(f"Rule {number} of src/a.py: " + "the parser keeps every comment it reads " * 9)
+    text = Hooks().answer(anchor(core, "c2"), "UserPromptSubmit", {"prompt": "change the parser in src/a.py"})
+    assert 0 < count_tokens(text) <= 800
+
+
+def test_what_came_too_late_does_not_count_as_told(core: Core, clock: ManualClock) -> None:
+    """Issue 15: a client that had stopped waiting was told nothing, and is told with its next prompt."""
+    anchor(core).save_memory("The cache keys expire after nine minutes")
+    hooks, late = Hooks(), clock.now().timestamp() - 1
+    prompt = {"prompt": "when do the cache keys expire?"}
+    hooks.answer(anchor(core, "c2"), "UserPromptSubmit", prompt | {UNTIL: late})
+    assert "nine minutes" in hooks.answer(anchor(core, "c2"), "UserPromptSubmit", prompt | {UNTIL: late + 5})
+    assert hooks.answer(anchor(core, "c2"), "UserPromptSubmit", prompt | {UNTIL: late + 5}) == ""
+
+
+# --- due -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("The staging certificate expires on 2026-12-05", 11),
+        ("预发证书 2026年12月5日 到期", 11),
+        ("Hand in the audit report next Wednesday", 1),
+        ("下周三之前交审计报告", 8),
+    ],
+)
+def test_a_date_in_a_memory_is_told_the_day_before(core: Core, clock: ManualClock, text: str, days: int) -> None:
+    """Issue 15, due: a date that lay ahead is told when it is near, and not before."""
+    anchor(core).save_memory(text)
+    if days > 1:
+        assert anchor(core).due() == []
+    clock.advance(days=days)
+    assert [one.memory.content for one in anchor(core).due()] == [text]
+
+
+def test_a_date_that_is_long_over_or_was_past_when_written_is_never_due(core: Core, clock: ManualClock) -> None:
+    """Issue 15, due: a report of what was is no task, and nobody is reminded for ever."""
+    anchor(core).save_memory("On 3 November 2026 the cache cluster fell over")
+    anchor(core).save_memory("The licence ends on 2026-11-25")
+    clock.advance(days=40)
+    assert anchor(core).due() == []
+
+
+def test_what_is_due_is_told_once_a_day_until_it_is_done(core: Core, clock: ManualClock) -> None:
+    """Issue 15, due: once a day at most, in whichever session; `due --done` ends it."""
+    saved = anchor(core).save_memory("Rotate the signing key", tags=["todo"], type="project_state")
+    hooks = Hooks()
+    assert "due: open task" in hooks.answer(anchor(core, "c2"), "SessionStart", {})
+    assert "due: open task" not in hooks.answer(anchor(core, "c3"), "SessionStart", {})
+    clock.advance(days=1)
+    assert "due: open task" in hooks.answer(anchor(core, "c4"), "SessionStart", {})
+    clock.advance(days=1)
+    assert anchor(core).due(done=saved.id) == []
+    assert "due: open task" not in hooks.answer(anchor(core, "c5"), "SessionStart", {})
+
+
+# --- tools ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_known_trap_of_a_command_is_told_once_before_it_runs(core: Core) -> None:
+    """Issue 15, PreToolUse: the rule that names the command, and never twice."""
+    anchor(core).save_memory("npm install breaks the workspace links; use pnpm add", type="decision")
+    hooks = Hooks()
+    assert "pnpm add" in ran(hooks, core, "cd web && npm install lodash")
+    assert ran(hooks, core, "npm install left-pad") == ""
+
+
+def test_a_known_trap_of_a_file_is_told_before_it_is_edited(core: Core) -> None:
+    """Issue 15, PreToolUse: the file itself, or a folder of it that a rule names."""
+    anchor(core).save_memory("Ask before touching anything under legacy/billing", type="instruction")
+    given = {"tool_input": {"file_path": "/work/shop/legacy/billing/round.py"}}
+    assert "Ask before" in Hooks().answer(anchor(core, "c2"), "PreToolUse", given)
+    other = {"tool_input": {"file_path": "/work/shop/web/billing.css"}}
+    assert Hooks().answer(anchor(core, "c2"), "PreToolUse", other) == ""
+
+
+def test_what_merely_happened_is_no_trap(core: Core) -> None:
+    """Issue 15, PreToolUse: events are none, and a command nothing is known of gets nothing."""
+    anchor(core).log_event("ran terraform apply for the new bucket")
+    assert ran(Hooks(), core, "terraform apply") == ""
+    assert ran(Hooks(), core, "ls -la") == ""
+
+
+def test_a_failing_command_gets_the_fix_that_is_known(core: Core) -> None:
+    """Issue 15, PostToolUse: by the identifiers of what it printed; one that succeeded gets nothing."""
+    fix = "ECONNRESET from the uploader is the balancer's idle timeout; switch keep-alive on"
+    anchor(core).save_memory(fix, type="bugfix")
+    said = "upload failed\nError: read ECONNRESET"
+    failed = {"hook_event_name": "PostToolUseFailure", "error": said}
+    assert fix in Hooks().answer(anchor(core, "c2"), "PostToolUseFailure", failed)
+    exited = {"tool_response": {"stderr": said, "exit_code": 1}}
+    assert fix in Hooks().answer(anchor(core, "c3"), "PostToolUse", exited)
+    fine = {"tool_response": {"stdout": said, "exit_code": 0}}
+    assert Hooks().answer(anchor(core, "c4"), "PostToolUse", fine) == ""
+
+
+def test_the_names_and_heads_of_commands_are_read() -> None:
+    """Issue 15, PreToolUse: what is looked for in memories."""
+    assert names_in("edit src/api/a.py and getUserName") == ["src/api/a.py"]
+    assert heads_of("FOO=1 sudo git push origin main | tee log.txt; pytest -x") == (["git push"], ["tee", "pytest"])
