@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache, wraps
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
 from zoneinfo import ZoneInfo
 
 from pydantic import (
@@ -51,8 +51,12 @@ from memory_anchor.inputs import (
 from memory_anchor.model import (
     LAYER_ALIASES,
     TYPE_ALIASES,
+    VISIBILITY_ALIASES,
+    Citation,
+    CitationKind,
     Epistemic,
     Layer,
+    Locator,
     MemoryType,
     ProposalAction,
     Status,
@@ -71,6 +75,10 @@ UNTAKEN = "not_taken"
 """The kind of our own complaints, whose message is a whole sentence but for its subject."""
 WORDS = {"ge": "minimum", "le": "maximum"}
 """What pydantic calls the bounds of a value that a function of ours reads first."""
+
+WHOSE = ("account_id", "user_id", "conversation_id")
+HALF_LIFE_DAYS_MAX = 36_500
+SOURCE_ALIASES = {"dag_node": "conversation"}
 
 Schema = dict[str, Any]
 Asked = TypeVar("Asked", bound="BaseRequest")
@@ -169,6 +177,40 @@ def _moment(value: Any) -> Moment:
     return Moment(said.strip(), at, len(said.strip()) == len("2026-01-31") and "T" not in said)
 
 
+def _half_life(value: Any) -> float:
+    days = value.get("half_life_days") if isinstance(value, Mapping) and len(value) == 1 else value
+    if isinstance(days, bool) or not isinstance(days, int | float) or not 0 < days <= HALF_LIFE_DAYS_MAX:
+        raise _untaken(f"is {_short(value)}; allowed is {{half_life_days}} above 0, at most {HALF_LIFE_DAYS_MAX}")
+    return float(days)
+
+
+def _whose(value: Any) -> tuple[tuple[str, str], ...]:
+    if isinstance(value, tuple):
+        return value
+    if not isinstance(value, Mapping) or not all(
+        name in WHOSE and isinstance(one, str) and len(one) <= NAME_MAX for name, one in value.items()
+    ):
+        raise _untaken(f"is {_short(value)}; allowed is an object of {', '.join(WHOSE)}")
+    return tuple((name, str(value[name])) for name in WHOSE if value.get(name))
+
+
+def _cited_source(value: Any) -> Citation:
+    """Return a source of a memory entry, `{kind, ref, title?, locator?}`, as a citation."""
+    if isinstance(value, Citation):
+        return value
+    given = dict(value) if isinstance(value, Mapping) else {}
+    kind: Any = SOURCE_ALIASES.get(str(given.get("kind")), given.get("kind"))
+    ref, title, place = given.get("ref"), given.get("title"), given.get("locator") or {}
+    if kind not in get_args(CitationKind) or not isinstance(ref, str) or not 1 <= len(ref.strip()) <= FILE_MAX:
+        kinds = ", ".join(get_args(CitationKind))
+        raise _untaken(f"is {_short(value)}; allowed is {{kind, ref}}, kind one of {kinds}")
+    lines = (place.get("line_start"), place.get("line_end")) if isinstance(place, Mapping) else (0, 0)
+    if not all(one is None or (isinstance(one, int) and one >= 1) for one in lines):
+        raise _untaken(f"has the locator {_short(place)}; allowed are line_start and line_end from 1")
+    name = _as_stored(_without_nul(title[:KEY_MAX])) if isinstance(title, str) else None
+    return Citation(kind, _as_stored(_without_nul(ref.strip())), name, Locator(*lines))
+
+
 def _json(value: Any) -> Any:
     """Return a JSON value as it would be read again."""
     return json.loads(json_value("value", value, most_bytes=L1_BYTES_MAX))
@@ -221,6 +263,15 @@ StoredKey = Annotated[str, Text(KEY_MAX, 0), AsStored]
 Query = Annotated[str, Text(QUERY_MAX)]
 RequestId = Annotated[str, Text(REQUEST_ID_MAX, 0)]
 Flag = Annotated[bool, Field(strict=True)]
+Polarity = Annotated[float, Field(strict=True, ge=-1, le=1, allow_inf_nan=False)]
+Decay = Annotated[float, PlainValidator(_half_life), WithJsonSchema({"type": "object"})]
+"""Of a memory entry, `{half_life_days}`: the days."""
+Sources = Annotated[
+    tuple[Annotated[Citation, PlainValidator(_cited_source), WithJsonSchema({"type": "object"})], ...],
+    Field(max_length=FILES_MAX),
+]
+Whose = Annotated[tuple[tuple[str, str], ...], PlainValidator(_whose), WithJsonSchema({"type": "object"})]
+"""Of a memory entry, `{account_id, user_id, conversation_id}`: (name, id) of each that was given."""
 Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
 When = Annotated[Moment, PlainValidator(_moment), WithJsonSchema({"type": "string"})]
@@ -233,7 +284,7 @@ People = Annotated[tuple[Annotated[str, Text(NAME_MAX)], ...], Listed(PEOPLE_MAX
 StoredPeople = Annotated[tuple[Annotated[str, Text(NAME_MAX), AsStored], ...], Listed(PEOPLE_MAX)]
 AnyLayer = Annotated[Layer, named(LAYER_ALIASES), WithJsonSchema({"type": "string"})]
 AnyType = Annotated[MemoryType, named(TYPE_ALIASES), WithJsonSchema({"type": "string"})]
-AnyVisibility = Annotated[Visibility, named(), WithJsonSchema({"type": "string"})]
+AnyVisibility = Annotated[Visibility, named(VISIBILITY_ALIASES), WithJsonSchema({"type": "string"})]
 AnyAction = Annotated[ProposalAction, named(), WithJsonSchema({"type": "string"})]
 AnyMode = Annotated[WriteMode, named(), WithJsonSchema({"type": "string"})]
 AnyStatus = Annotated[Status, named(), WithJsonSchema({"type": "string"})]
@@ -321,6 +372,8 @@ def use_case(model: type[Asked]) -> Callable[[Callable[[Any, Asked], Answer]], C
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Citation):
+        return [value.kind, value.ref, value.locator.line_start, value.locator.line_end]
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, tuple):

@@ -128,6 +128,10 @@ class Visibility(StrEnum):
     ACCOUNT = "account"
 
 
+VISIBILITY_ALIASES: Mapping[str, Visibility] = {"private": Visibility.AGENT}
+"""Of the strategy's memory entry: what one agent alone may see."""
+
+
 class Caller(StrEnum):
     """Who is asking: decides what may be written and how far a confidence claim counts."""
 

@@ -22,6 +22,8 @@ from memory_anchor.fields import sentence, without_titles
 from memory_anchor.model import LAYER_OF_TYPE, Layer
 
 SUMMARY_MAX = 200
+OBSERVATIONS_MAX = 100
+"""Of one file."""
 
 ObservationType = Literal[
     "decision",
@@ -74,6 +76,14 @@ class Observation(BaseModel):
     author: _Name = Field(description="Who wrote it down.")
 
     @classmethod
+    def read_all(cls, value: object) -> list[Observation]:
+        """Return the checked observations of a file: one, or a list of them. Raises BadInput as `read` does."""
+        values = value if isinstance(value, list) else [value]
+        if not 1 <= len(values) <= OBSERVATIONS_MAX:
+            raise BadInput(f"the file holds {len(values)} observations; allowed are 1 to {OBSERVATIONS_MAX}")
+        return [cls.read(one) for one in values]
+
+    @classmethod
     def read(cls, value: object) -> Observation:
         """Return the checked observation.
 
@@ -99,6 +109,7 @@ class Observation(BaseModel):
             arguments["tags"] = list(self.tags)
         if self.files:
             arguments["files"] = list(self.files)
+        arguments |= {"author": self.author, "written_at": self.created_at.isoformat()}
         if layer is not Layer.EVENT_LOG:
             if layer is not LAYER_OF_TYPE[inputs.memory_type(self.type)]:
                 arguments["layer"] = layer.value

@@ -8,8 +8,9 @@ eight places.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
@@ -24,6 +25,7 @@ from memory_anchor.fields import (
     AnyVisibility,
     BaseRequest,
     Content,
+    Decay,
     Files,
     Flag,
     Identifier,
@@ -31,11 +33,13 @@ from memory_anchor.fields import (
     Messages,
     Name,
     People,
+    Polarity,
     Query,
     Reason,
     RequestId,
     Seen,
     Share,
+    Sources,
     StoredKey,
     StoredName,
     StoredPeople,
@@ -45,6 +49,7 @@ from memory_anchor.fields import (
     Text,
     When,
     Whole,
+    Whose,
     arg,
 )
 from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, QUERY_MAX, REASON_MAX, TAG_MAX, TTL_DAYS_MAX
@@ -67,6 +72,8 @@ FILE_CONTENT_MAX = 14_000_000
 """Of a file in base64: 10 MB."""
 MESSAGE_COUNT_MAX = 1_000_000
 
+ENTRY = frozenset(("sentiment", "decay", "sources", "scope", "author", "written_at"))
+"""What the strategy's memory entry and observation say besides; an agent's tools take and do not list it."""
 COUNTS_OF_A_LINE = frozenset(
     ("content", "type", "layer", "key", "tags", "importance", "confidence", "visibility", "when", "where", "who")
 )
@@ -122,6 +129,27 @@ class WriteRequest(BaseRequest):
     files: Files = arg((), "path or path:10-20; repeatable.", tool="path or path:10-20")
     source: str | None = arg(None, "human, agent, document, or how it was written.")
     request_id: RequestId = arg("", "The same id with the same words is one write.", tool="")
+    sentiment: Polarity | None = arg(None, "-1 to 1.")
+    decay: Decay | None = arg(None, "{half_life_days}: how fast it fades.")
+    sources: Sources = arg((), "What it rests on: {kind, ref, locator}.")
+    scope: Whose = arg((), "Whose it is; the caller's own.")
+    author: StoredName = arg("", "Of an observation: who wrote it down.")
+    written_at: When | None = arg(None, "Of an observation: when it was written down.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kind_is_a_type(cls, given: Any) -> Any:
+        """The strategy's memory entry says `kind` for `type`."""
+        if not isinstance(given, Mapping) or "kind" not in given or "type" in given:
+            return given
+        return {("type" if name == "kind" else name): value for name, value in given.items()}
+
+    def asked(self, **resolved: Any) -> dict[str, Any]:
+        """As every request's; what an entry of the strategy adds counts only where it is given."""
+        whole = super().asked(**resolved)
+        if self.written_at is not None:
+            whole["written_at"] = self.written_at.said
+        return {name: value for name, value in whole.items() if name not in ENTRY or value not in (None, (), [], "")}
 
     @classmethod
     def like(cls, other: WriteRequest) -> Self:
@@ -133,7 +161,7 @@ class WriteRequest(BaseRequest):
 class SaveMemory(WriteRequest):
     """Save a memory; facts pass the gate and are reconciled with what is known."""
 
-    unlisted = frozenset({"source"})
+    unlisted = ENTRY | {"source"}
 
     type: AnyType = arg(MemoryType.FACT, tool=_types_of(Layer.VERIFIED_FACT, MemoryType.FACT))
     layer: AnyLayer | None = arg(None)
@@ -146,7 +174,7 @@ class SaveMemory(WriteRequest):
 class LogEvent(WriteRequest):
     """Log an event: what happened, when, where, who."""
 
-    unlisted = frozenset({"source", "key", "importance", "visibility"})
+    unlisted = ENTRY | {"source", "key", "importance", "visibility"}
     terse = frozenset({"tags", "files"})
 
     when: When | None = arg(None, tool="ISO 8601, default now")

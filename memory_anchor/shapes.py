@@ -184,6 +184,8 @@ def _uncommon(value: Memory, reader: Scope) -> Json:
         "recorded_to": _time(value.recorded_to),
         "conversation_seq": value.conversation_seq,
         "decay": {"half_life_days": value.half_life_days} if value.half_life_days else None,
+        "gap": _gap(value.gap),
+        "written_at": _time(value.content_at) if value.content_at and value.version == 1 else None,
         "where": value.where,
         "who": list(value.who),
         "ttl_days": value.ttl_days,
@@ -193,6 +195,13 @@ def _uncommon(value: Memory, reader: Scope) -> Json:
         "citations": [citation(one, reader=reader) for one in value.citations],
     }
     return {name: inner for name, inner in found.items() if inner is not None and inner != []}
+
+
+def _gap(value: Mapping[str, Any] | None) -> Json | None:
+    """Return the kind and size of what deviated from what was expected, and what that was."""
+    if not value or not value.get("predicted"):
+        return None
+    return {name: value[name] for name in ("type", "importance", "predicted") if name in value}
 
 
 def with_history(

@@ -151,6 +151,7 @@ class Writes:
         safe = inputs.public("content", asked.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.EVENT_LOG, safe.kinds)
+        self._check_scope(asked)
         days = self.services.settings.lifecycle.default_ttl_days if asked.ttl_days is None else asked.ttl_days
         claimed, write_mode = self._source(asked.source)
         draft = EventDraft(
@@ -159,10 +160,13 @@ class Writes:
             type=asked.type,
             key=asked.key,
             where=asked.where or None,
-            who=asked.who,
+            who=tuple(dict.fromkeys((*asked.who, *((asked.author,) if asked.author else ())))),
             ttl_days=days or None,
             tags=asked.tags,
-            citations=self._cited(asked.files),
+            citations=(*self._cited(asked.files), *asked.sources),
+            sentiment=asked.sentiment,
+            half_life_days=asked.decay,
+            written_at=self._written_at(asked),
             importance=asked.importance,
             visibility=self._visibility(asked.visibility),
             origin=line.origin if line else claimed,
@@ -196,6 +200,7 @@ class Writes:
         safe = inputs.public("content", asked.content)
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
+        self._check_scope(asked)
         claim, doubt = self._claim(asked.confidence, safe.text)
         claimed, write_mode = self._source(asked.source)
         draft = FactDraft(
@@ -207,7 +212,11 @@ class Writes:
             confidence=claim,
             doubt=doubt,
             visibility=self._visibility(asked.visibility),
-            citations=self._cited(asked.files),
+            citations=(*self._cited(asked.files), *asked.sources),
+            sentiment=asked.sentiment,
+            half_life_days=asked.decay,
+            who=(asked.author,) if asked.author else (),
+            written_at=self._written_at(asked),
             replaces=asked.replaces or None,
             origin=line.origin if line else claimed,
             write_mode=write_mode,
@@ -399,6 +408,19 @@ class Writes:
             return own, WriteMode(source)
         claimed = inputs.choice("source", source, Origin, ORIGIN_ALIASES)
         return (claimed if claimed in (own, Origin.DOCUMENT, Origin.EXTRACTED) else own), WriteMode.TOOL_CALL
+
+    def _check_scope(self, asked: WriteRequest) -> None:
+        """Raise Refused: an entry says that it is somebody else's than this caller's."""
+        scope = self.actor.scope
+        own = {"account_id": scope.account, "user_id": scope.user, "conversation_id": scope.conversation}
+        for name, value in asked.scope:
+            if value != own[name]:
+                raise Refused(f"scope.{name} is {value!r}; this caller may write for {own[name]!r} only")
+
+    def _written_at(self, asked: WriteRequest) -> datetime | None:
+        """Return when an observation was written down; what lies ahead is now."""
+        said = asked.written_at.begins(self.actor.zone) if asked.written_at is not None else None
+        return min(said, self.services.clock.now()) if said is not None else None
 
     def _visibility(self, chosen: Visibility | None) -> Visibility:
         if chosen is None:

@@ -40,6 +40,8 @@ from memory_anchor.versions import Revision, revise
 from memory_anchor.where import OneOf, Where
 
 SIMILAR_SHOWN = 3
+BESIDE_MAX = 32
+"""Tags, and sources, of one memory up to which repeats add theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,10 @@ class FactDraft:
     extractor_model: str | None = None
     questions: tuple[str, ...] = ()
     sentiment: float | None = None
+    half_life_days: float | None = None
+    who: tuple[str, ...] = ()
+    written_at: datetime | None = None
+    """When an observation was written down, where that is not now."""
     gap: dict[str, Any] | None = None
     redactions: tuple[str, ...] = ()
 
@@ -173,6 +179,7 @@ class FactWriter:
         at = self._records.clock.now()
         confidence = gate.corroborated(known.confidence, known.origin, draft.confidence, draft.origin)
         priority = merged_priority(known.priority)
+        tags, cited = _news_beside(known, actor, draft)
         status = known.status
         if status is Status.PENDING and may(Deed.ACCEPT, actor.caller):
             status = Status.ACTIVE
@@ -181,23 +188,25 @@ class FactWriter:
             known.id,
             known.layer,
             status,
-            f"nothing new: {why} is already known and was strengthened",
+            f"nothing new: {why} is already known and was strengthened{_with_news(tags, cited)}",
             redactions=draft.redactions,
         )
         receipt = Receipt(request.key, request.fingerprint, outcome_to(outcome)) if request else None
-        if confidence == known.confidence and status is known.status:
+        if confidence == known.confidence and status is known.status and not tags and not cited:
             self._records.touch(known, at=at, receipt=receipt, priority=priority)
             return outcome
         step = revise(
             known,
             at=at,
             author=author_of(actor),
-            reason="corroborated by another origin",
+            reason="corroborated by another origin" if confidence != known.confidence else "said again",
             written_in=actor.scope.conversation,
             confidence=confidence,
             priority=priority,
-            corroborated_at=at,
+            corroborated_at=at if confidence != known.confidence else known.corroborated_at,
             status=status,
+            tags=(*known.tags, *tags),
+            citations=(*known.citations, *cited),
         )
         new = with_receipt(step.new, request, outcome)
         self._records.commit(
@@ -353,7 +362,10 @@ class FactWriter:
             type=draft.type,
             scope=replace(actor.scope, across=()),
             recorded_at=now,
-            valid_from=now,
+            valid_from=draft.written_at or now,
+            content_at=draft.written_at,
+            half_life_days=draft.half_life_days,
+            who=draft.who,
             key=draft.key,
             tags=draft.tags,
             priority=first_priority(draft.importance),
@@ -378,6 +390,26 @@ def _against(
     outcome: Outcome, write: _Write, new: Memory, target: Memory, reason: str, similar: tuple[Similar, ...]
 ) -> WriteOutcome:
     return WriteOutcome(outcome, new.id, new.layer, new.status, reason, target.id, similar, write.draft.redactions)
+
+
+def _news_beside(known: Memory, actor: Actor, draft: FactDraft) -> tuple[tuple[Tag, ...], tuple[Citation, ...]]:
+    """Return the tags and sources that a repeat brings and the known one lacks, conversations left aside."""
+    names = {tag.name for tag in known.tags}
+    there = {(one.kind, one.ref, one.locator.line_start, one.locator.line_end) for one in known.citations}
+    cited = [
+        one
+        for one in cited_by(actor, draft.origin, draft.citations)
+        if one.kind != "conversation" and (one.kind, one.ref, one.locator.line_start, one.locator.line_end) not in there
+    ]
+    tags = [tag for tag in draft.tags if tag.name not in names]
+    room = max(0, BESIDE_MAX - len(known.citations))
+    return tuple(tags[: max(0, BESIDE_MAX - len(known.tags))]), tuple(cited[:room])
+
+
+def _with_news(tags: Sequence[Tag], cited: Sequence[Citation]) -> str:
+    """Return what a repeat added, for the answer."""
+    parts = [f"{len(found)} {what}" for found, what in ((tags, "tags"), (cited, "sources")) if found]
+    return f", and has {' and '.join(parts)} more" if parts else ""
 
 
 def _kept_old(write: _Write, target: Memory, decision: Decision, similar: tuple[Similar, ...]) -> WriteOutcome:

@@ -60,6 +60,8 @@ class EventDraft:
     importance: float = 0.5
     confidence: float = 0.9
     sentiment: float | None = None
+    half_life_days: float | None = None
+    written_at: datetime | None = None
     visibility: Visibility = Visibility.PROJECT
     origin: Origin = Origin.AGENT
     write_mode: WriteMode = WriteMode.TOOL_CALL
@@ -168,6 +170,8 @@ class EventLog:
             importance=draft.importance,
             confidence=draft.confidence,
             sentiment=draft.sentiment,
+            half_life_days=draft.half_life_days,
+            content_at=draft.written_at,
             origin=draft.origin,
             write_mode=draft.write_mode,
             extractor_model=draft.extractor_model,

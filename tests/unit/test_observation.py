@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from memory_anchor.errors import BadInput
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.model import Actor, Scope
 from memory_anchor.observation import Observation, observation_schema
+from memory_anchor.testing import ephemeral_core
 
 TEMPLATE = Path(__file__).parents[2] / ".ai" / "operations" / "templates" / "observation.json"
 BUGFIX = {
@@ -84,3 +86,76 @@ def test_an_observation_can_be_stored(anchor):
         asked = Observation.read(wanted).asks()
         outcome = getattr(anchor, asked.use_case)(**asked.arguments)
         assert outcome.id is not None
+
+
+def test_author_and_time_of_an_observation_are_kept(tmp_path: Path):
+    """Rule observation: who wrote it down and when are fields of what is stored, of facts and events."""
+    core = ephemeral_core(tmp_path)
+    here = core.anchor(Actor(scope=Scope(conversation="c", agent="tester")))
+    earlier = {"files": [], "created_at": "2025-12-14T09:30:00Z"}
+    fact = here.get(here.save_memory(**Observation.read(BUGFIX | earlier).asks().arguments).id)
+    event = here.get(here.log_event(**Observation.read(EVENT | earlier).asks().arguments).id)
+
+    for memory in (fact, event):
+        assert memory.who == ("claude-code",)
+        assert memory.told_at.isoformat() == "2025-12-14T09:30:00+00:00"
+
+
+def test_a_file_may_hold_several_observations():
+    assert [one.summary for one in Observation.read_all([BUGFIX, EVENT])] == [BUGFIX["summary"], EVENT["summary"]]
+    with pytest.raises(BadInput, match="1 to 100"):
+        Observation.read_all([])
+
+
+def test_the_strategys_memory_entry_is_taken_whole(tmp_path: Path):
+    """Rule entry: kind, scope, decay, sources, sentiment and `visibility: private` are accepted and mean something."""
+    core = ephemeral_core(tmp_path)
+    here = core.anchor(Actor(scope=Scope(account="acme", user="lena", conversation="c", agent="tester")))
+    entry = {
+        "content": "用户喜欢赛博朋克风格",
+        "kind": "preference",
+        "scope": {"account_id": "acme", "user_id": "lena", "conversation_id": "c"},
+        "visibility": "private",
+        "importance": 0.6,
+        "decay": {"half_life_days": 30},
+        "sources": [
+            {"kind": "dag_node", "ref": "node-7"},
+            {"kind": "file", "ref": "a.py", "locator": {"line_start": 3}},
+        ],
+        "sentiment": 0.8,
+    }
+
+    stored = here.get(here.save_memory(**entry).id)
+
+    assert (stored.type.value, stored.visibility.value) == ("preference", "agent")
+    assert (stored.half_life_days, stored.sentiment) == (30, 0.8)
+    assert [(one.kind, one.ref, one.locator.line_start) for one in stored.citations] == [
+        ("conversation", "node-7", None),
+        ("file", "a.py", 3),
+    ]
+    other = core.anchor(Actor(scope=Scope(account="acme", user="lena", conversation="c", agent="another")))
+    assert other.search("赛博朋克").snippets == ()
+    for wrong, told in (
+        ({"scope": {"user_id": "eve"}}, "scope.user_id is 'eve'"),
+        ({"decay": {"half_life_days": 0}}, "half_life_days"),
+        ({"sources": [{"kind": "rumour", "ref": "x"}]}, "kind one of"),
+        ({"sentiment": 2}, "sentiment"),
+        ({"scope": {"planet": "mars"}}, "account_id"),
+    ):
+        with pytest.raises((BadInput, Refused), match=told):
+            here.save_memory(**entry | {"content": "another text"} | wrong)
+
+
+def test_a_repeat_that_brings_tags_or_files_adds_them(tmp_path: Path):
+    """Rule writer: a skipped save drops nothing that it says beside its text."""
+    here = ephemeral_core(tmp_path).anchor(Actor(scope=Scope(conversation="c", agent="tester")))
+    first = here.save_memory("Run smoke tests before a release", tags=["ci"], files=["ci.yml"])
+    again = here.save_memory("Run smoke tests before a release", tags=["ci", "release"], files=["ci.yml", "deploy.sh"])
+
+    assert (again.outcome.value, again.id) == ("skipped", first.id)
+    stored = here.get(first.id)
+    assert [tag.name for tag in stored.tags] == ["ci", "release"]
+    assert [one.ref for one in stored.citations] == ["ci.yml", "deploy.sh"]
+    version = stored.version
+    here.save_memory("Run smoke tests before a release", tags=["ci"])
+    assert here.get(first.id).version == version

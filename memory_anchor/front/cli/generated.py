@@ -20,10 +20,14 @@ from memory_anchor.fields import BaseRequest, Moment
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import AtOption, HumanOption, JsonOption, guarded, show_json
 from memory_anchor.front.cli.passphrase import human_signer
+from memory_anchor.requests import ENTRY
 
 Values = dict[str, Any]
 Shown = Callable[[Mapping[str, Any], Values], None]
 SINGULAR = {"layers": "layer", "types": "type", "tags": "tag", "files": "file"}
+
+
+NO_OPTIONS = ENTRY | {"source", "seen", "request_id", "waits"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class Command:
     about: str = ""
     piped: tuple[str, ...] = ()
     extra: tuple[inspect.Parameter, ...] = ()
-    before: Callable[[Values], tuple[str, Values]] | None = None
+    before: Callable[[Values], tuple[str, Values] | list[tuple[str, Values]]] | None = None
 
     def made(self) -> Callable[..., None]:
         """Return the function that typer reads and runs."""
@@ -56,13 +60,16 @@ class Command:
         def run(**given: Any) -> None:
             as_json, wants_human = given.pop("json_"), given.pop("human", False)
             values = {named.get(name, name): value for name, value in given.items()}
-            asked, values = self.before(values) if self.before is not None else (self.call, values)
-            signs = wants_human or (self.signs is not None and self.signs(values))
-            answer = call(asked, human=human_signer(signs), **values)
+            made = self.before(values) if self.before is not None else (self.call, values)
+            steps = made if isinstance(made, list) else [made]
+            answers = []
+            for asked, values in steps:
+                signs = wants_human or (self.signs is not None and self.signs(values))
+                answers.append(answer := call(asked, human=human_signer(signs), **values))
+                if not as_json:
+                    self.show(answer, values)
             if as_json:
-                show_json(answer)
-            else:
-                self.show(answer, values)
+                show_json(answers[0] if len(answers) == 1 else {"outcomes": answers})
 
         parameters = [self._parameter(option, field) for option, field in named.items()]
         parameters += self.extra
@@ -96,7 +103,7 @@ class Command:
         """Return (option, field), positional ones first."""
         fields = self.request.model_fields
         ordered = [*self.arguments, *(name for name in fields if name not in self.arguments)]
-        hidden = {*self.left_out, *self.request.unlisted.intersection({"source", "seen", "request_id"})}
+        hidden = {*self.left_out, *self.request.unlisted & NO_OPTIONS}
         extra = {name: dict(fields[name].json_schema_extra or {}) for name in ordered}  # type: ignore[arg-type]
         return [
             (str(extra[name].get("option") or SINGULAR.get(name, name)), name) for name in ordered if name not in hidden

@@ -71,15 +71,16 @@ def _history(answer: Answer, values: Values) -> None:
             out.print(f"    {shown(line)}")
 
 
-def _added(values: Values) -> tuple[str, Values]:
-    """Return the memory that is saved: an observation's file, or the text."""
+def _added(values: Values) -> tuple[str, Values] | list[tuple[str, Values]]:
+    """Return the memory that is saved, or those of a file of observations."""
     observation = values.pop("observation")
     if observation is None:
         return "add", values | {"content": _text(values["content"])}
     from memory_anchor.observation import Observation
 
-    asked = Observation.read(_read_json(observation)).asks()
-    return {"save_memory": "add", "log_event": "log"}[asked.use_case], dict(asked.arguments)
+    calls = {"save_memory": "add", "log_event": "log"}
+    every = [one.asks() for one in Observation.read_all(_read_json(observation))]
+    return [(calls[asked.use_case], dict(asked.arguments)) for asked in every]
 
 
 def _logged(values: Values) -> tuple[str, Values]:
@@ -104,7 +105,11 @@ def _text(content: str | None) -> str:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        try:
+            return json.loads(text)
+        except ValueError:  # one observation a line
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}); allowed is a JSON file") from None
     except ValueError:
