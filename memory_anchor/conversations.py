@@ -13,6 +13,7 @@ from functools import partial
 
 from memory_anchor.hashing import stable_hash
 from memory_anchor.ingest.messages import conversation
+from memory_anchor.ingest.profile import ProfileLine, profile_of
 from memory_anchor.ingest.prompts import Style
 from memory_anchor.ingest.remembering import KNOWN_MAX, Extract, Extracted, Remembered, extract_through
 from memory_anchor.language.perspective import Perspective
@@ -31,6 +32,9 @@ from memory_anchor.requests import RememberConversation
 from memory_anchor.settings import AgentSettings
 from memory_anchor.where import OneOf, Where
 from memory_anchor.writes import STORED_LAYERS, Writes
+
+PROFILED_MAX = 1_000
+"""The newest live facts that a profile is made from."""
 
 
 class Conversations:
@@ -86,6 +90,10 @@ class Conversations:
         found = self.services.rememberer.find(turns, before, user_facts_only=asked.only is not None, extract=extract)
         return found, write_mode, [*notes, *found.notes]
 
+    def profile(self) -> tuple[ProfileLine, ...]:
+        """Return what is known of this caller's user and project, each line citing its fact."""
+        return profile_of(self._known_here(PROFILED_MAX))
+
     def _known_first(self, asked: str) -> list[Memory]:
         """Return what was known when this request came first: of what it stored itself it would find nothing new."""
         nonce, now = self.actor.nonce, self._known_here()
@@ -95,7 +103,7 @@ class Conversations:
         held = {e.memory.point_id: e.memory for e in self.services.store.get(Layer.VERIFIED_FACT.value, ids)}
         return [held[one] for one in ids if one in held]
 
-    def _known_here(self) -> list[Memory]:
+    def _known_here(self, limit: int = KNOWN_MAX) -> list[Memory]:
         """Return the newest live facts this caller reads: what an extraction need not say again."""
         where = Where(
             (
@@ -104,5 +112,5 @@ class Conversations:
             )
         )
         return self.services.store.find(
-            Layer.VERIFIED_FACT.value, where, limit=KNOWN_MAX, order_by="recorded_at", descending=True
+            Layer.VERIFIED_FACT.value, where, limit=limit, order_by="recorded_at", descending=True
         )

@@ -24,6 +24,7 @@ from memory_anchor.curation import Curation, ReviewItem
 from memory_anchor.due import READ, DueFile, DueMemory, due_of
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import Moment, use_case
+from memory_anchor.ingest.profile import ProfileLine
 from memory_anchor.ingest.remembering import Extracted, Remembered
 from memory_anchor.knowledge.desk import KnowledgeDesk
 from memory_anchor.language.safety import cleaned
@@ -299,6 +300,11 @@ class MemoryAnchor:
         if past.parse_version_id(asked.id) is not None:
             return past.version(store, asked.id, reader)
         return self.get(asked.id)
+
+    @use_case(asks.ReadProfile)
+    def profile(self, _: asks.ReadProfile) -> tuple[ProfileLine, ...]:
+        """Return what is known of the user and the project: one page, each line citing its fact."""
+        return self.conversations.profile()
 
     def history(self, memory_id: str) -> list[Memory]:
         """Return every version of one memory, oldest first."""

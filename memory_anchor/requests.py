@@ -323,6 +323,10 @@ class ShowMemory(BaseRequest):
     as_of: When | None = arg(None, "As it was believed then.")
 
 
+class ReadProfile(BaseRequest):
+    """Show what is known of the user and the project: one page, each line with the fact it cites."""
+
+
 class ShowHistory(BaseRequest):
     """Show every version of a memory: who, when, why, and what changed."""
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of
 from memory_anchor.context.context import BuiltContext
 from memory_anchor.identity import proposals
+from memory_anchor.ingest.profile import ProfileLine, told
 from memory_anchor.ingest.remembering import Remembered
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.finding import Opened
@@ -195,6 +196,11 @@ def _uncommon(value: Memory, reader: Scope) -> Json:
         "citations": [citation(one, reader=reader) for one in value.citations],
     }
     return {name: inner for name, inner in found.items() if inner is not None and inner != []}
+
+
+def profile(lines: Sequence[ProfileLine]) -> Json:
+    """Return {text, lines}: the page, and each line with its page, section and the fact it cites."""
+    return {"text": told(lines), "lines": [asdict(line) for line in lines]}
 
 
 def _gap(value: Mapping[str, Any] | None) -> Json | None:

@@ -1,6 +1,6 @@
 """What a client can read by address: `memory://...`. The same shapes as the tools' answers.
 
-Reading a memory here is a use of it, as with `get_memory`. Addresses are matched by hand: there are five.
+Reading a memory here is a use of it, as with `get_memory`. Addresses are matched by hand: there are six.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Address:
 ADDRESSES = (
     Address("constitution", "constitution", "L0: the project's rules, whole"),
     Address("active-context", "active-context", "L1: what this conversation has noted"),
+    Address("profile", "profile", "What is known of the user and the project: one page, each line with its fact"),
     Address("stats", "stats", "Counts by layer, memories not embedded yet, size on disk"),
     Address("memories/{id}", "memory", "One memory of L2 or L3 with its sources"),
     Address("operations/{name}", "operation", "L4: one file of .ai/operations/, whole", MARKDOWN),
@@ -73,6 +74,8 @@ def read(anchor: MemoryAnchor, uri: str, *, stats: Callable[[], Mapping[str, Any
             return Content(_compact(anchor, "constitution"), JSON)
         case "active-context", "":
             return Content(_compact(anchor, "active"), JSON)
+        case "profile", "":
+            return Content(_compact(anchor, "profile"), JSON)
         case "stats", "":
             return Content(shapes.compact(stats()), JSON)
         case "memories", found if found:

@@ -201,6 +201,7 @@ ROWS: Mapping[str, Row] = {
         Row("list", asks.ListMemories, MemoryAnchor.listing, _many),
         Row("due", asks.ListDue, MemoryAnchor.due, _due),
         Row("show", asks.ShowMemory, MemoryAnchor.show, _one),
+        Row("profile", asks.ReadProfile, MemoryAnchor.profile, lambda lines, _: shapes.profile(lines)),
         Row("history", asks.ShowHistory, MemoryAnchor.steps, _steps),
         Row(
             "active",

@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from memory_anchor.ingest.choices import deviation, other_choices
 from memory_anchor.ingest.messages import Message, fold, plain, recalled
+from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.reconcile import Relation, relation
 from memory_anchor.ingest.worth import TALKATIVE, Said, Worth, acknowledges, trained
 from memory_anchor.language.bounded import bounded
@@ -90,14 +92,17 @@ def extract_by_rules(
     known: Sequence[str] = (),
     similarity: Similarity | None = None,
     rows: Rows | None = None,
+    expected: Sequence[str] | None = None,
 ) -> list[Candidate]:
     """Return what is worth remembering of a conversation, in the order it was said.
 
+    expected: lines of the profile, from which is predicted what the tool calls will show; None: what is known.
     known: contents of memories already stored near this conversation; what they say already is not extracted again.
     similarity: of two texts, from the store's embedder; without it shared words decide. rows: without them sentences
     are weighed by their form alone, which finds less.
     """
-    found = _from_sentences(messages, rows) + _behaviour(messages, known)
+    found = _from_sentences(messages, rows)
+    found += _behaviour(messages, known if expected is None else expected, found, rows)
     return fresh_only(found, recalled(messages), known, similarity or _nearness(found, rows))
 
 
@@ -363,61 +368,6 @@ def _taken_in(said: Said, body: str) -> str:
     )
 
 
-_NAMED = bounded(
-    r"(?<![a-z])(?P<what>(?:[a-z]{1,24}[ -])?[a-z]{1,24}) names?(?![a-z])"
-    r"|names? (?:of|for) (?:all |your |the |our ){0,2}(?P<of>[a-z]+)"
-    r"|(?:naming|for) (?!convention|rule|practice|scheme|guideline|style)(?:all |your |the |our ){0,2}"
-    r"(?P<naming>(?:[a-z]{1,24} )?[a-z]{2,24}s)(?![a-z])"
-    r"|(?P<han>[\u4e00-\u9fff]{1,4}?)名(?![\u4e00-\u9fff]{0,2}单)",
-    re.I,
-)
-_NO_NOUN = re.compile(
-    r"(?:all|your|the|our|their|every|each|any|my|its|these|and|or|to|of|for|in|with|prefix|suffix|use|start|end|\w+ing)"
-    r"[ -]|(?:所有|全部|每个|每一|以后|今后|请把|请将|的)",
-    re.I,
-)
-_AFFIX = re.compile(
-    r"['\"`‘’“”「]([^'\"`‘’“”」\s.,]{1,40})[.,]?['\"`‘’“”」]|(?<![a-z])([a-z]{4,6})[ _-]?case(?![a-z])", re.I
-)
-_AT_START = bounded(r"(?<![a-z])(?:start|begin|prefix|precede|lead)|开头|前缀|打头", re.I)
-_AT_END = bounded(r"(?<![a-z])(?:end|suffix|close|finish)|结尾|后缀|收尾", re.I)
-
-
-def naming_rules(text: str) -> dict[tuple[str, str], str]:
-    """Return (what is named, where the sign stands) -> the sign, for each rule of names in a text.
-
-    A prefix, a suffix, a part and a way of capitals can all hold for one name; another prefix ends the first.
-
-    >>> naming_rules("End your function names with '_fn' and your method names with '_ud'.")
-    {('function', 'end'): '_fn', ('method', 'end'): '_ud'}
-    """
-    found: dict[tuple[str, str], str] = {}
-    begins = 0
-    signs = list(_AFFIX.finditer(text))
-    for number, sign in enumerate(signs):
-        follows = signs[number + 1].start() if number + 1 < len(signs) else len(text)
-        match = _NAMED.search(text, begins, sign.start()) or _NAMED.search(text, sign.end(), follows)
-        said, begins = text[begins:follows], sign.end()
-        if match is None:
-            continue
-        begins = max(begins, match.end())
-        what = next(part for part in match.groups() if part).lower().removesuffix(" names")
-        while (no_noun := _NO_NOUN.match(what)) is not None:
-            what = what[no_noun.end() :]
-        if what:
-            found.setdefault((what.removesuffix("s"), _where(sign, said)), (sign[1] or sign[2]).lower())
-    return found
-
-
-def _where(sign: re.Match[str], said: str) -> str:
-    """Return which part of a name a sign is."""
-    if sign[2]:
-        return "case"
-    if sign[1][-1] in "_-" or sign[1][0] in "_-":
-        return "start" if sign[1][-1] in "_-" else "end"
-    return "start" if _AT_START.search(said) else "end" if _AT_END.search(said) else "part"
-
-
 # --- what the tool calls show ------------------------------------------------------------------------------------
 
 RIVALS: tuple[tuple[str, ...], ...] = (
@@ -456,26 +406,49 @@ def _commands(messages: Iterable[Message]) -> list[tuple[str, int]]:
     return found
 
 
-def _behaviour(messages: Sequence[Message], known: Sequence[str]) -> list[Candidate]:
-    """Return what the tool calls show: a command run again and again, a tool used where another was expected."""
+def _behaviour(
+    messages: Sequence[Message], known: Sequence[str], said: Sequence[Candidate], rows: Rows | None
+) -> list[Candidate]:
+    """Return what the tool calls show: a command run again and again, a tool or a value where another was expected.
+
+    said: what was found in words; what a person said of the same choice needs no second memory.
+    """
     commands = _commands(messages)
     last = dict(commands)
     found: list[Candidate] = []
     heads: Counter[str] = Counter(command.split()[0] for command, _ in commands)
     for family in RIVALS:
-        used = [name for name in family if heads[name] >= MIN_COMMAND_RUNS]
-        for text in known:
+        used = [name for name in family if heads[name]]
+        for text in known if used else ():
             words = set(read(text).tokens)
             expected = [name for name in family if name in words]
             for name in used:
                 if expected and name not in expected:
+                    size = deviation(heads[name], sum(heads[one] for one in expected))
                     example = next(command for command, _ in commands if command.split()[0] == name)
-                    gap = {"predicted": text[:MAX_CHARS], "actual": example, "type": "new_behavior", "importance": 0.5}
+                    gap = {"predicted": text[:MAX_CHARS], "actual": example, "type": "new_behavior", "importance": size}
                     content = f"Commands here were run with `{name}`, where `{expected[0]}` was expected."
                     found.append(_shown(content, example, last[example], gap))
+    found += _other_choices(messages, known, said, rows)
     for command, runs in Counter(command for command, _ in commands).items():
         if runs >= MIN_COMMAND_RUNS and " " in command and not _LOOKING.match(command):
             found.append(_shown(f"Command used again and again here: `{command}`", command, last[command], None))
+    return found
+
+
+def _other_choices(
+    messages: Sequence[Message], known: Sequence[str], said: Sequence[Candidate], rows: Rows | None
+) -> list[Candidate]:
+    """Return one memory for each habit that the tool calls deviate from: usually vintage, this time cyberpunk."""
+    found = []
+    for one in other_choices(messages, known, rows):
+        if one.size <= MIN_GAP or any(one.value.lower() in candidate.content.lower() for candidate in said):
+            continue
+        head = "这次 {} 选了 `{}`，而此前：" if is_chinese(one.habit) else "This time {} was `{}`; before: "
+        safe, actual = redact(head.format(one.name, one.value) + one.habit), f"{one.tool} {one.name}={one.value}"
+        gap = {"predicted": one.habit, "actual": actual, "type": "preference_shift", "importance": one.size}
+        shown = _shown(safe.text, actual, one.seq, gap)
+        found.append(replace(shown, type=MemoryType.PREFERENCE, about="user", importance=one.size, questions=()))
     return found
 
 

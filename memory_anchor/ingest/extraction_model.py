@@ -247,9 +247,10 @@ def by_rules(
     similarity: Similarity | None = None,
     rows: Rows | None = None,
     style: Style | None = None,
+    expected: Sequence[str] | None = None,
 ) -> Extraction:
     """Return what rules find, as an `Extraction`; a ghostwriter's style is applied to their wording too."""
-    found = extract_by_rules(messages, known=known, similarity=similarity, rows=rows)
+    found = extract_by_rules(messages, known=known, similarity=similarity, rows=rows, expected=expected)
     if style is not None:
         found = [replace(candidate, content=_in_person(candidate.content, style)) for candidate in found]
     return Extraction(tuple(found), "rules")

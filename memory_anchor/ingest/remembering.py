@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memory_anchor.hashing import stable_hash
-from memory_anchor.ingest.extraction import Candidate, naming_rules
+from memory_anchor.ingest.extraction import Candidate
 from memory_anchor.ingest.extraction_model import Extraction, by_rules, extract_with_model
 from memory_anchor.ingest.messages import Message
+from memory_anchor.ingest.naming import naming_rules
+from memory_anchor.ingest.profile import profile_of
 from memory_anchor.ingest.prompts import Style
 from memory_anchor.ingest.segmentation import Episode, episodes
 from memory_anchor.ingest.worth import reads_rows_of
@@ -112,7 +114,9 @@ class Rememberer:
         whole = tuple(self._episodes(messages))
         starts = [one.start for one in whole]
         extracted = (
-            extract(messages, contents, rows, starts) if extract else by_rules(messages, known=contents, rows=rows)
+            extract(messages, contents, rows, starts)
+            if extract
+            else by_rules(messages, known=contents, rows=rows, expected=[line.text for line in profile_of(known)])
         )
         found = extracted.candidates
         if user_facts_only:

@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "recall": 4320,
     "identity": 3065,
     "upkeep": 2937,
-    "ingest": 3094,
+    "ingest": 3333,
     "care": 2253,
     "context": 2200,
     "evaluation": 1757,

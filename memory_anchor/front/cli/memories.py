@@ -58,6 +58,10 @@ def _show(answer: Answer, _: Values) -> None:
         out.print(f"  [dim]{name}:[/] {shown(text)}")
 
 
+def _profile(answer: Answer, _: Values) -> None:
+    out.print(block(answer["text"] or "Nothing is known of the user or the project yet."))
+
+
 def _history(answer: Answer, values: Values) -> None:
     last = ""
     for step in answer["steps"]:
@@ -162,6 +166,7 @@ COMMANDS = (
     Command("unpin", "unpin", asks.UnpinMemory, _outcome, ("id",), human=True),
     Command("forget", "forget", asks.ForgetMemory, _outcome, ("id",), human=True),
     Command("restore", "restore", asks.RestoreMemory, _outcome, ("id",), human=True),
+    Command("profile", "profile", asks.ReadProfile, _profile, at=True),
     Command("history", "history", asks.ShowHistory, _history, ("id",)),
     Command("why-not", "why_not", asks.WhyNot, _why_not, ("id", "query"), at=True),
 )
