@@ -542,6 +542,7 @@ class Core:
             now=lambda: self.clock.now().astimezone(ZoneInfo(anchor.actor.zone)),
             cache=self.services.searcher.cache_counts,
             record=partial(self.reports.record, owner=owner_of(anchor.actor.scope)),
+            knowledge=anchor.knowledge.joining if self.knowledge.is_used else None,
             lore=anchor.lore.found,
         )
         return ContextBuilder(sources, anchor.room.settings.budget, circuit=self._circuit, monotonic=time.monotonic)

@@ -199,6 +199,9 @@ class MemoryAnchor:
         answer = standing(answer, self.room.sources)
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         answer = with_operations(answer, request, self.room.operations.find, now=now)
+        if request.is_open and not request.layers and all(one.weak for one in answer.snippets):
+            joined = self.knowledge.joining(request.query)
+            answer = replace(answer, snippets=(*joined, *answer.snippets)[: request.limit])
         if note := self.services.project_note(self.actor.scope.project):
             answer = replace(answer, notes=(*answer.notes, note))
         return with_identity(answer, request, self.constitution, self.services.nearness.of, now=now)

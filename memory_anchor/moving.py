@@ -21,6 +21,7 @@ from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.care import transfer
 from memory_anchor.errors import MemoryAnchorError, Refused
 from memory_anchor.hashing import stable_hash
+from memory_anchor.knowledge.library import COLLECTION as KNOWLEDGE
 from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
 from memory_anchor.model import COLLECTIONS, Memory, Origin, WriteOutcome, audiences
@@ -48,7 +49,7 @@ class Moving:
         return {
             "instant": instant.isoformat(),
             "project": self._actor.scope.project,
-            "collections": list(COLLECTIONS),
+            "collections": [name for name in COLLECTIONS if name != KNOWLEDGE],  # derived: read again from its sources
         }
 
     def export_page(self, asked: asks.ExportPage) -> Json:

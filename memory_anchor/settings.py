@@ -131,6 +131,7 @@ class BudgetSettings(_Group):
     operations: int = Field(500, ge=0, le=20_000)
     question: int = Field(500, ge=0, le=20_000)
     reserve: int = Field(500, ge=0, le=20_000)
+    knowledge: int = Field(500, ge=0, le=20_000)
 
 
 class LorebookSettings(_Group):

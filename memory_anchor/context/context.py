@@ -54,6 +54,7 @@ DEADLINE_S = 2.0
 SEARCH_LIMIT = 40
 RECENT_LIMIT = 20
 OPERATIONS_LIMIT = 5
+KNOWLEDGE_LIMIT = 5
 TITLE_MAX = 60
 QUESTION_LEAST = 32
 """A question's share of 0 keeps none for the caller's text; it is still searched for by its first words."""
@@ -81,6 +82,8 @@ class Budget(Protocol):
     def question(self) -> int: ...
     @property
     def reserve(self) -> int: ...
+    @property
+    def knowledge(self) -> int: ...
 
 
 def _no_cache() -> tuple[int, int]:
@@ -117,6 +120,7 @@ class ContextSources:
     cache: Callable[[], tuple[int, int]] = _no_cache
     record: Callable[[ContextCostReport], str] | None = None
     lore: Lorebooks | None = None
+    knowledge: Callable[[str, int], Sequence[RetrievedSnippet]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,11 @@ class ContextBuilder:
 
     def tokens_for(self, found: Gathered) -> int:
         """Return the size of a context when none is asked for: lorebooks come on top of it, in their own budget."""
-        return self.default_tokens + sum(shelf_tokens(found.body, name) for name in LORE)
+        return self.default_tokens + sum(shelf_tokens(found.body, name) for name in LORE) + self._knowledge(found.body)
+
+    def _knowledge(self, body: Body) -> int:
+        """Return what knowledge may take: a small share of its own, on top of memory's, and only where there is any."""
+        return min(shelf_tokens(body, "knowledge"), self.budget.knowledge) if body.shelves.get("knowledge") else 0
 
     def gather(
         self, task: str, prompt: Sequence[Mapping[str, Any]] | None = None, *, window_tokens: int = WINDOW_TOKENS
@@ -234,6 +242,7 @@ class ContextBuilder:
             "events": budget.events,
             "active_context": budget.reserve,
             **{name: shelf_tokens(found.body, name) for name in LORE},
+            "knowledge": self._knowledge(found.body),
         }
         body = found.body
         if count_tokens("\n".join(body.identity)) > budget.identity:  # approved under a larger budget than today's
@@ -292,6 +301,8 @@ class ContextBuilder:
         if task:
             calls["search"] = lambda: sources.search(task, layers, SEARCH_LIMIT)
             calls["operations"] = lambda: sources.operations(task, OPERATIONS_LIMIT)
+            if (knowledge := sources.knowledge) is not None:
+                calls["knowledge"] = lambda: knowledge(task, KNOWLEDGE_LIMIT)
         waits = {name: self._circuit.retry_in_s(name) for name in calls}
         calls = {name: call for name, call in calls.items() if waits[name] == 0}
         back = side_by_side(calls, deadline_s=self._deadline_s, monotonic=self.monotonic)
@@ -309,6 +320,7 @@ class ContextBuilder:
             "facts": _marked(best, _snippets(one for one in answer.snippets if one.layer is not Layer.EVENT_LOG)),
             "events": _marked(best, _snippets(_alternating(events, recent))),
             "operations": tuple(_passage(one) for one in values.get("operations", ())),
+            "knowledge": tuple(_knowledge(one) for one in values.get("knowledge", ())),
         }
 
     def _lore(
@@ -454,6 +466,19 @@ def _passage(passage: OperationPassage) -> Recalled:
         trust=Trust.SEMI_TRUSTED,
         more=f"read {passage.path} for the rest",
         citations=(cited,),
+    )
+
+
+def _knowledge(snippet: RetrievedSnippet) -> Recalled:
+    """Return a passage of somebody else's text, as far trusted as its source."""
+    cited = snippet.citations[0]
+    return Recalled.of(
+        snippet.text,
+        id=snippet.id,
+        source=f"{snippet.type} {_place(cited)}"[: 2 * TITLE_MAX],
+        trust=cited.trust,
+        more=f"knowledge_get {snippet.id} has it whole",
+        citations=snippet.citations,
     )
 
 

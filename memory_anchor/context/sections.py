@@ -26,9 +26,11 @@ SHELVES: Mapping[str, Layer | None] = {
     "facts": Layer.VERIFIED_FACT,
     "events": Layer.EVENT_LOG,
     "lorebook": None,
+    "knowledge": None,
     "active_context": Layer.ACTIVE_CONTEXT,
 }
-"""Sections of fenced texts, in the order they stand, and the layer each holds; a lorebook's is none of memory's."""
+"""Sections of fenced texts, in the order they stand, and the layer each holds; a lorebook's and knowledge's is none
+of memory's. Knowledge stands in the tail alone: what a stranger wrote is never in the prefix."""
 SECTION_LAYER: Mapping[str, Layer] = {
     "constitution": Layer.IDENTITY_SCHEMA,
     **{name: layer for name, layer in SHELVES.items() if layer is not None},
@@ -36,11 +38,11 @@ SECTION_LAYER: Mapping[str, Layer] = {
 PREFIX = ("operations", "lorebook_constants")
 """Sections that change seldom."""
 LORE = ("lorebook", "lorebook_constants")
-SHED_ORDER = (*LORE, "events", "operations", "facts", "active_context")
+SHED_ORDER = ("knowledge", *LORE, "events", "operations", "facts", "active_context")
 """Where the last-ranked text is taken from when the whole is still too long."""
-RETRIEVED = (*LORE, "events", "operations", "facts")
+RETRIEVED = ("knowledge", *LORE, "events", "operations", "facts")
 """Shelves filled by retrieval; L1 is looked up, not retrieved."""
-SPARE_ORDER = ("facts", "events", "operations", *LORE, "active_context")
+SPARE_ORDER = ("facts", "events", "operations", *LORE, "active_context", "knowledge")
 """Who may use what the other sections left."""
 CUT_LEAST_TOKENS = 120
 """Below this a cut text says nothing worth its fence."""
@@ -53,6 +55,7 @@ _HEADINGS = {
     "facts": "# Verified facts (L3)",
     "events": "# Events (L2)",
     "lorebook": "# Lorebook for this message (knowledge)",
+    "knowledge": "# Documents and history (knowledge)",
     "active_context": "# Active context of this conversation (L1)",
 }
 

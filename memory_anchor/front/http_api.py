@@ -1,4 +1,4 @@
-"""The HTTP front end: MCP at `/mcp` and `/sse`, whole prompts at `/v1/context`, health and version.
+"""The HTTP front end: MCP at `/mcp` and `/sse`, whole prompts at `/v1/context`, knowledge, health and version.
 
 One FastAPI app behind one guard (`http_access`). MCP runs on the SDK's own transports over the same server object that
 stdio uses. Errors are `{code, message}` with the status of the one table; a bug says nothing but that it is one.
@@ -30,6 +30,7 @@ from memory_anchor.front import http_limits
 from memory_anchor.front.callers import actor_from
 from memory_anchor.front.http_access import SECRET_PREFIX, Guard, error_body, is_loopback
 from memory_anchor.front.mcp_server import build_server, project_for
+from memory_anchor.front.table import ROWS
 from memory_anchor.requests import PromptOverHttp
 from memory_anchor.runtime import limits
 from memory_anchor.runtime.wire import PREAMBLE, VERSION, WIRE, Preamble
@@ -95,6 +96,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     app.router.routes.append(Route("/sse", endpoint=_Asgi(sse), methods=["GET"]))
     app.router.routes.append(Mount(MESSAGES_PATH, app=events.handle_post_message))
     _add_routes(app, core)
+    _add_knowledge(app, core)
     _add_errors(app)
     return Guard(
         RequestBodyLimitMiddleware(app, BODY_BYTES_MAX),
@@ -156,6 +158,32 @@ def _add_routes(app: FastAPI, core: Core) -> None:
             report_id=made.report_id,
             notes=list(made.notes),
         )
+
+
+def _add_knowledge(app: FastAPI, core: Core) -> None:
+    """Search, open and push documents. No path takes a folder or a command of this machine."""
+
+    def route(path: str, row: str) -> None:
+        @app.post(f"/v1/knowledge/{path}", name=row)
+        def asked(request: Request, body: dict[str, Any]) -> dict[str, Any]:
+            who = {name: body.pop(name, "") for name in ("account_id", "user_id", "conversation_id")}
+            if who["account_id"] != request.user.access_token.subject:
+                raise Refused(f"account_id {who['account_id']!r} is not the account this credential is bound to")
+            if any(not isinstance(name, str) for name in who.values()):
+                raise BadInput("user_id or conversation_id is no text; allowed is text")
+            actor = actor_from(
+                PREAMBLE.get(),
+                account=who["account_id"],
+                user=who["user_id"],
+                conversation=who["conversation_id"],
+                project_dir=project_for(who["account_id"], core),
+                read_only=core.settings.read_only,
+            )
+            with core.foreground:
+                return ROWS[row].answer(core.anchor(actor), ROWS[row].request.read(body, path))
+
+    for path, row in (("search", "knowledge_search"), ("get", "knowledge_get"), ("ingest", "knowledge_push")):
+        route(path, row)
 
 
 def _add_errors(app: FastAPI) -> None:

@@ -65,11 +65,11 @@ class KnowledgeDesk:
     def _found(self, query: KnowledgeQuery) -> list[RetrievedSnippet]:
         return finding.search(self._library, self._meaning, self._actor, query)
 
-    def joining(self, query: str) -> tuple[RetrievedSnippet, ...]:
-        """Return at most two strong passages for a search in which no memory answers."""
+    def joining(self, query: str, limit: int = JOIN_MAX) -> tuple[RetrievedSnippet, ...]:
+        """Return the first strong passages, for a search in which no memory answers, or for a context."""
         if not self._library.is_used:
             return ()
-        found = self._found(finding.KnowledgeQuery(query, limit=JOIN_MAX))
+        found = self._found(finding.KnowledgeQuery(query, limit=limit))
         return tuple(one for one in found if (one.relevance or 0.0) >= STRONG)
 
     def open(self, asked: asks.KnowledgeGet) -> Opened:

@@ -309,7 +309,7 @@ class Library:
         from memory_anchor.knowledge.reading import pushed
 
         held = self.catalogue.stamps(source.id)
-        listing = Listing({what["name"]: what["sha"]}, lambda _: pushed(self.catalogue.blobs, what))
+        listing = Listing({what["name"]: f"{what['sha']}:{what['mime']}"}, lambda _: pushed(self.catalogue.blobs, what))
         yield from self._read(source, listing, [what["name"]], progress)
         if progress.skipped:
             self.catalogue.drop_blobs(self.catalogue.blob_names() - {what["sha"]} | set(held.values()))

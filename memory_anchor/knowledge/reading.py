@@ -206,8 +206,7 @@ def now_of(library: Library, source: Source, ref: str) -> SourceDocument | None:
         if beneath.status(folder, ref) is None:
             return None
         return _file(folder, source.options.get("converter", ""), ref)
-    sha = next((place.sha for place in library.catalogue.places(source.id, refs=[ref])), "")
-    mime = source.options.get("mime", "")
+    sha, _, mime = library.catalogue.stamps(source.id).get(ref, "").partition(":")
     return pushed(library.catalogue.blobs, {"sha": sha, "name": ref, "mime": mime, "at": source.added_at.isoformat()})
 
 

@@ -264,7 +264,7 @@ _MARK = re.compile(
 _LINE = re.compile(
     r"(?:\A|(?<=[\n\r\v\f]))[ \t\u0301]*+((?:H(?i:uman)|A(?i:ssistant)|S(?i:ystem))[ \t]*+:(?!:)"
     r"|(?:\#[ \t]*+){1,6}(?i:constitution|how[ ]things[ ]are[ ]done[ ]here|verified[ ]facts|events"
-    r"|active[ ]context[ ]of[ ]this[ ]conversation|lorebook(?:[ ]for[ ]this[ ]message)?)"
+    r"|documents[ ]and[ ]history|active[ ]context[ ]of[ ]this[ ]conversation|lorebook(?:[ ]for[ ]this[ ]message)?)"
     r"[ \t]*+\([ \t]*+(?i:l[0-4]|knowledge)[ \t]*+\)"
     r"|(?i:the[ ]project's[ ]constitution,[ ]approved[ ]by[ ]humans)[^\n]{0,40}:)",
     re.A,

@@ -338,3 +338,29 @@ def test_a_taken_port_is_one_sentence(held: Core) -> None:
         settings = Settings.model_validate({"http": {"port": port}})
         with pytest.raises(Unavailable, match=f"127.0.0.1:{port} cannot be served"):
             http_api.serve(held, settings)
+
+
+def test_a_pushed_document_is_searched_and_opened_over_http(served: Served, held: Core) -> None:
+    """POST /v1/knowledge/ingest, search and get: bound to the credential's account; no path of the server is taken."""
+
+    def ask(path: str, **body: Any) -> Any:
+        return served.ask("POST", f"/v1/knowledge/{path}", headers=LOCAL, json={"account_id": "local", **body})
+
+    taken = ask("ingest", name="https://example.org/a", text="<main><h1>Whales</h1><p>Whales sing at night.</p></main>")
+    assert taken.json()["source"]["kind"] == "web_snapshot"
+    while held.knowledge.step(lambda: False):
+        pass
+    (found, *_) = ask("search", query="when do whales sing").json()["snippets"]
+    cited = found["citations"][0]
+    assert (found["text"], cited["ref"], cited["trust"]) == (
+        "# Whales\n\nWhales sing at night.",
+        "https://example.org/a",
+        "untrusted",
+    )
+    assert ask("get", citation=found["id"]).json()["standing"] == "fresh"
+
+    assert ask("get", citation="0000000000000").status_code == 404
+    assert ask("ingest", ref="/etc").status_code == 400
+    assert ask("search").json()["message"].startswith("search lacks the argument 'query'")
+    other = served.ask("POST", "/v1/knowledge/search", headers=LOCAL, json={"account_id": "other", "query": "whales"})
+    assert other.status_code == 403
