@@ -28,6 +28,7 @@ from memory_anchor.ingest.profile import ProfileLine
 from memory_anchor.ingest.remembering import Extracted, Remembered
 from memory_anchor.knowledge.desk import KnowledgeDesk
 from memory_anchor.language.safety import cleaned
+from memory_anchor.layers.links import Link, links_of
 from memory_anchor.lore import Lore
 from memory_anchor.maintenance import Maintenance
 from memory_anchor.model import (
@@ -303,6 +304,10 @@ class MemoryAnchor:
         if past.parse_version_id(asked.id) is not None:
             return past.version(store, asked.id, reader)
         return self.get(asked.id)
+
+    def links(self, memory: Memory) -> tuple[Link, ...]:
+        """Return what a memory is connected with, as far as this caller may read it."""
+        return links_of(self.services.store, memory, self.actor.scope)
 
     @use_case(asks.ReadProfile)
     def profile(self, _: asks.ReadProfile) -> tuple[ProfileLine, ...]:

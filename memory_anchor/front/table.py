@@ -42,7 +42,12 @@ def shaped_memory(memory: Memory, anchor: MemoryAnchor) -> Json:
 
 
 def _one(memory: Memory, anchor: MemoryAnchor) -> Json:
-    return {"memory": shaped_memory(memory, anchor)}
+    return {"memory": shaped_memory(memory, anchor) | _linked(memory, anchor)}
+
+
+def _linked(memory: Memory, anchor: MemoryAnchor) -> Json:
+    links = anchor.links(memory)
+    return {"links": [asdict(link) for link in links]} if links else {}
 
 
 def _many(memories: list[Memory], anchor: MemoryAnchor) -> Json:
@@ -66,7 +71,7 @@ def _get(anchor: MemoryAnchor, asked: asks.GetMemory) -> Json:
     memory = anchor.get(asked)
     shown = _told(memory, anchor)
     if not asked.history:
-        return shown
+        return shown | _linked(memory, anchor)
     return shapes.with_history(
         shown,
         anchor.history(memory.id),

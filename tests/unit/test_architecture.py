@@ -84,7 +84,7 @@ BUDGETS: dict[str, int] = {
     "care": 2253,
     "context": 2228,
     "evaluation": 1757,
-    "layers": 1158,
+    "layers": 1241,
     "core": 599,
     "model": 569,
     "settings": 550,
