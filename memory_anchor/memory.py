@@ -28,7 +28,7 @@ from memory_anchor.ingest.profile import ProfileLine
 from memory_anchor.ingest.remembering import Extracted, Remembered
 from memory_anchor.knowledge.desk import KnowledgeDesk
 from memory_anchor.language.safety import cleaned
-from memory_anchor.layers.links import Connection, links_of
+from memory_anchor.layers.links import Tie, links_of
 from memory_anchor.lore import Lore
 from memory_anchor.maintenance import Maintenance
 from memory_anchor.model import (
@@ -305,7 +305,7 @@ class MemoryAnchor:
             return past.version(store, asked.id, reader)
         return self.get(asked.id)
 
-    def links(self, memory: Memory) -> tuple[Connection, ...]:
+    def links(self, memory: Memory) -> tuple[Tie, ...]:
         """Return what a memory is connected with, as far as this caller may read it."""
         return links_of(self.services.store, memory, self.actor.scope)
 

@@ -35,7 +35,7 @@ LinkKind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class Tie:
     """text: how the other memory begins."""
 
     kind: LinkKind
@@ -43,15 +43,15 @@ class Connection:
     text: str
 
 
-def links_of(store: MemoryStore, memory: Memory, reader: Scope) -> tuple[Connection, ...]:
+def links_of(store: MemoryStore, memory: Memory, reader: Scope) -> tuple[Tie, ...]:
     """Return what a memory is connected with, firm links first, each other memory once."""
     seen = {memory.id}
-    found: list[Connection] = []
+    found: list[Tie] = []
     for kind, other in _others(store, memory, tuple(sorted(audiences(reader)))):
         if other.id not in seen and sum(one.kind == kind for one in found) < EACH_MAX and len(found) < LINKS_MAX:
             seen.add(other.id)
             text = " ".join(other.content.split())
-            found.append(Connection(kind, other.id, text if len(text) <= TEXT_CHARS else f"{text[: TEXT_CHARS - 1]}…"))
+            found.append(Tie(kind, other.id, text if len(text) <= TEXT_CHARS else f"{text[: TEXT_CHARS - 1]}…"))
     return tuple(found)
 
 
