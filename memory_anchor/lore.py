@@ -1,7 +1,7 @@
 """The use cases of lorebooks: add, list, show, scan, export, remove, and what they bring into a context.
 
-A book that a human adds on a terminal is semi-trusted, one that an agent adds is trusted as the agent is; only a human
-replaces or removes what a human added. What is admitted is reference material: fenced, cited, in a budget of its own.
+A book that a human adds on a terminal is semi-trusted and only a human replaces or removes it; what an agent adds is
+untrusted, as all knowledge is. What is admitted is reference material: fenced, cited, in a budget of its own.
 Only what people and agents said is scanned, without what memory recalled into it, so that no entry calls itself.
 """
 
@@ -37,7 +37,7 @@ from memory_anchor.writes import Writes
 
 Json = dict[str, Any]
 SPEAKERS = ("user", "assistant", "system")
-ADMITTED_SHOWN = 50
+ROWS_KEPT = 50
 
 
 class Lore:
@@ -55,14 +55,14 @@ class Lore:
             self._home,
             decoded(asked.content),
             file=asked.file,
-            trust=Trust.SEMI_TRUSTED if human else Trust.AGENT,
+            trust=Trust.SEMI_TRUSTED if human else Trust.UNTRUSTED,
             by=self._writes.author,
             at=self._services.clock.now().isoformat(timespec="seconds"),
         )
         self._services.audit.append(
             "lorebook.added", {"name": record.id, "sha": record.sha}, by=record.by, at=self._services.clock.now()
         )
-        problems = [*book.problems, *LoreScanner([book], self._settings).index.problems]
+        problems = [*book.problems, *LoreScanner([book], self._settings).index.wrong.all()]
         return {**_shown(record), "entries": len(book.entries), "format": book.format, "problems": problems}
 
     def books(self) -> Json:
@@ -92,7 +92,7 @@ class Lore:
                 }
                 for one in book.entries
             ],
-            "problems": [*book.problems, *scanner.index.problems, *lost],
+            "problems": [*book.problems, *scanner.index.wrong.all(), *lost],
         }
 
     def remove(self, asked: asks.RemoveLorebook) -> Json:
@@ -135,7 +135,8 @@ class Lore:
             self._writes.check_writable()
             if not conversation:
                 raise BadInput("keep needs a conversation; name one with --conversation")
-            self._shelf.keep(self._home, conversation, ConversationTurn(scanned.at, found.started, _short(report)))
+            short = built(scanner, found, lost, whole=False)
+            self._shelf.keep(self._home, conversation, ConversationTurn(scanned.at, found.started, short))
         placed = found.placed()
         return {
             "snippets": [self.snippet(one, trusts, place) for place, one in enumerate(placed)],
@@ -162,7 +163,7 @@ class Lore:
         turn = self._shelf.turn(self._home, conversation)
         scanned = Scanned(said(messages), conversation, 0 if is_prompt else turn.count, started=turn.started)
         found = scanner.scan(scanned, budget_tokens=self._settings.budget(window_tokens))
-        report = _short(built(scanner, found, lost))
+        report = built(scanner, found, lost, whole=False)
         if is_prompt and conversation and self._writes.may_write:
             self._shelf.keep(self._home, conversation, ConversationTurn(scanned.at, found.started, report))
         trusts = {one.id: Trust(one.trust) for one in records}
@@ -211,9 +212,9 @@ class Lore:
     def _check(self, there: BookRecord | None) -> None:
         """Raise Refused: nothing may be written now, or a human added what is there."""
         self._writes.check_writable()
-        rights.check(Deed.LOREBOOK, self._actor.caller)
+        rights.check(Deed.KNOWLEDGE, self._actor.caller)
         if there is not None and there.by.startswith(HUMAN_AUTHOR):
-            rights.check(Deed.LOREBOOK_HUMANS, self._actor.caller)
+            rights.check(Deed.TRUST_KNOWLEDGE, self._actor.caller)
 
 
 def said(messages: object) -> tuple[LoreMessage, ...]:
@@ -234,17 +235,25 @@ def said(messages: object) -> tuple[LoreMessage, ...]:
     return tuple(spoken)
 
 
-def built(scanner: LoreScanner, found: LoreScan, lost: Sequence[str]) -> Json:
-    """Return the report of a scan: every entry, admitted or dropped, and why."""
+def built(scanner: LoreScanner, found: LoreScan, lost: Sequence[str], *, whole: bool = True) -> Json:
+    """Return the report of a scan: every entry, admitted or dropped, and why.
+
+    whole: else only the first that were admitted, or that a text came near; left_out counts the others.
+    """
+    notes = [*lost, *(problem for book in scanner.books for problem in book.problems), *found.notes]
+    admitted = found.admitted if whole else found.admitted[:ROWS_KEPT]
+    near = [one for one in found.looked_at if one.why is not Why.NO_KEY]
+    dropped = found.dropped if whole else near[:ROWS_KEPT]
     return {
         "books": [book.id for book in scanner.books],
         "budget_tokens": found.budget_tokens,
         "tokens": found.tokens,
         "passes": found.passes,
         "overflowed": found.overflowed,
-        "admitted": [_row(one) for one in found.admitted],
-        "dropped": [_row(one) for one in found.dropped],
-        "notes": [*lost, *(problem for book in scanner.books for problem in book.problems), *found.notes],
+        "admitted": [_row(one) for one in admitted],
+        "dropped": [_row(one) for one in dropped],
+        "left_out": len(scanner.entries) - len(admitted) - len(dropped),
+        "notes": notes if whole else notes[:ROWS_KEPT],
     }
 
 
@@ -262,18 +271,6 @@ def _where(verdict: LoreVerdict) -> Json:
     if entry.place == "outlet":
         return {"place": entry.place, "outlet": entry.outlet}
     return {"place": entry.place} | ({"depth": entry.depth, "role": entry.role} if entry.place == "tail" else {})
-
-
-def _short(report: Mapping[str, Any]) -> Json:
-    """Return a report as it is kept: what was admitted, and of the rest what a text came near, and how many more."""
-    near = [one for one in report["dropped"] if one["why"] != Why.NO_KEY.value]
-    return {
-        **report,
-        "admitted": report["admitted"][:ADMITTED_SHOWN],
-        "dropped": near[:ADMITTED_SHOWN],
-        "left_out": len(report["dropped"]) - len(near[:ADMITTED_SHOWN]),
-        "notes": report["notes"][:ADMITTED_SHOWN],
-    }
 
 
 def _shown(record: BookRecord) -> Json:

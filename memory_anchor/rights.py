@@ -97,8 +97,6 @@ class Deed(StrEnum):
     KNOWLEDGE = "knowledge add, push, sync, remove"
     TRUST_KNOWLEDGE = "trust a source of knowledge, remove a trusted one"
     # reading
-    LOREBOOK = "add or remove a lorebook"
-    LOREBOOK_HUMANS = "replace or remove a lorebook of a human"
     EXPORT = "export"
     EXPORT_ALL = "export of everybody's memories"
     READ = "search, get, list, history, why-not, events"
@@ -153,8 +151,6 @@ RIGHTS: Mapping[Deed, Mapping[Who, Right]] = {
         (Deed.IMPORT_PROJECTS, _N, _Y, _N),
         (Deed.KNOWLEDGE, _Y, _Y, _N),
         (Deed.TRUST_KNOWLEDGE, _N, _Y, _N),
-        (Deed.LOREBOOK, Right.LOWERED, _Y, _N),
-        (Deed.LOREBOOK_HUMANS, _N, _Y, _N),
         (Deed.EXPORT, _R, _Y, _N),
         (Deed.EXPORT_ALL, _N, _Y, _N),
         (Deed.READ, _R, _R, _N),

@@ -188,7 +188,9 @@ def _source(source: Any, _: MemoryAnchor) -> Json:
 
 
 def _sources(states: list[Any], anchor: MemoryAnchor) -> Json:
-    return shapes.knowledge_sources(states, unembedded=anchor.services.knowledge.unembedded())
+    told = shapes.knowledge_sources(states, unembedded=anchor.services.knowledge.unembedded())
+    books = anchor.lorebooks()["books"]
+    return told | ({"lorebooks": books} if books else {})
 
 
 ROWS: Mapping[str, Row] = {

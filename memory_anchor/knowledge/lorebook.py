@@ -32,6 +32,8 @@ ENTRIES_MAX = 20_000
 KEYS_MAX = 256
 """Keys of one entry, and secondary ones."""
 KEY_CHARS_MAX = 2_000
+GROUPS_MAX = 16
+"""Inclusion groups of one entry."""
 ENTRY_CHARS_MAX = 100_000
 PROBLEMS_KEPT = 50
 YAML_NODES_MAX = 200_000
@@ -136,7 +138,7 @@ class Lorebook:
 
 
 @dataclass(slots=True)
-class _Problems:
+class Problems:
     """What was left out, the first `PROBLEMS_KEPT` in words."""
 
     sentences: list[str] = field(default_factory=list)
@@ -161,7 +163,7 @@ def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
         raise BadInput(f"{name} has {len(content)} bytes; allowed are {BOOK_BYTES_MAX}: split the lorebook")
     raw, syntax = _raw(content, name)
     book, kind = _book_of(raw, name)
-    problems = _Problems()
+    problems = Problems()
     listed = book["entries"]
     is_list = isinstance(listed, list)
     if len(listed) > ENTRIES_MAX:
@@ -299,7 +301,7 @@ def _book_of(raw: Any, name: str) -> tuple[Mapping[str, Any], str]:
 # --- from an object to an entry ----------------------------------------------------------------------------------
 
 
-def _entry(given: Mapping[str, Any], key: str, *, selective: bool, cards: str, problems: _Problems) -> LoreEntry | None:
+def _entry(given: Mapping[str, Any], key: str, *, selective: bool, cards: str, problems: Problems) -> LoreEntry | None:
     """Return an entry; None where its content is none. selective: whether secondary keys count unless it says so."""
     extensions = given.get("extensions")
     fields = (_snake(extensions) if isinstance(extensions, Mapping) else {}) | _snake(given)
@@ -343,7 +345,7 @@ def _entry(given: Mapping[str, Any], key: str, *, selective: bool, cards: str, p
         case_sensitive=read.flag("case_sensitive", None),
         whole_words=read.flag("match_whole_words", None),
         probability=100.0 if certain else read.number("probability", 100.0, most=100.0),
-        groups=tuple(dict.fromkeys(one.strip() for one in read.text("group").split(",") if one.strip())),
+        groups=tuple(dict.fromkeys(one.strip() for one in read.text("group").split(",") if one.strip()))[:GROUPS_MAX],
         group_override=read.flag("group_override", False),
         group_weight=read.number("group_weight", 100.0),
         group_scoring=read.flag("use_group_scoring", None),
@@ -384,7 +386,7 @@ class _Reader:
 
     fields: Mapping[str, Any]
     what: str
-    problems: _Problems
+    problems: Problems
 
     def flag(self, name: str, default: Any) -> Any:
         value = self.fields.get(name)

@@ -18,13 +18,15 @@ from typing import Protocol
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-from memory_anchor.knowledge.lorebook import LoreEntry
+from memory_anchor.knowledge.lorebook import LoreEntry, Problems
 from memory_anchor.language.terms import CJK, normal
 
-REGEX_MAX = 1_000
-"""Expressions of one index: each takes some 100 KB."""
-REGEX_REPEATS_MAX = 1_000
-"""How often an expression's counted repetitions, multiplied, may repeat."""
+KEYS_MAX = 100_000
+"""Keys of one index."""
+REGEX_REPEATS_MAX = 100
+"""How often an expression's counted repetitions, multiplied, may repeat: each may take 90 KB (`\\w{100}`: 9 MB)."""
+REGEX_UNITS_MAX = 1_500
+"""Of all expressions of one index, one or its repeats each: what they may take together is 140 MB."""
 TEXTS_KEPT = 128
 """Texts whose keys are remembered."""
 GRAM = 8
@@ -87,9 +89,9 @@ def _in_word(text: str, at: int) -> bool:
 
 
 class _KeyExpression:
-    """An expression between slashes. Raises ValueError: what is wrong with it, in one clause."""
+    """An expression between slashes. units: what is left for it. Raises ValueError: what is wrong, in one clause."""
 
-    def __init__(self, source: str, flags: str) -> None:
+    def __init__(self, source: str, flags: str, *, units: int) -> None:
         if unknown := set(flags) - set(_FLAGS):
             raise ValueError(f"has the flag {min(unknown)!r}; allowed are {''.join(_FLAGS)}")
         repeats = 1
@@ -97,6 +99,9 @@ class _KeyExpression:
             repeats *= max(1, int(counted[2] or counted[1]))
         if repeats > REGEX_REPEATS_MAX:
             raise ValueError(f"repeats {repeats} times; allowed are {REGEX_REPEATS_MAX}")
+        self.units = repeats
+        if repeats > units:
+            raise ValueError("is beyond the expressions allowed at once")
         chosen = "".join(_FLAGS[one] for one in dict.fromkeys(flags) if _FLAGS[one])
         pattern = (f"(?{chosen})" if chosen else "") + source
         try:
@@ -115,19 +120,20 @@ class _KeyExpression:
 class KeyIndex:
     """The keys of many entries; numbers stand for keys. primary, secondary: of each entry, in its order.
 
-    entries_of: key -> entries that have it as a primary one. problems: keys that cannot be looked for.
+    entries_of: key -> entries that have it as a primary one. wrong: keys that cannot be looked for.
     """
 
     primary: list[tuple[int, ...]] = field(default_factory=list)
     secondary: list[tuple[int, ...]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     entries_of: dict[int, list[int]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    wrong: Problems = field(default_factory=Problems)
     _literal: dict[int, _Key] = field(default_factory=dict)
     _regex: dict[int, _KeyExpression] = field(default_factory=dict)
     _named: dict[int, tuple[str, bool, bool]] = field(default_factory=dict)
     _grams: dict[str, list[int]] = field(default_factory=dict)
     _sizes: tuple[int, ...] = ()
+    _units: int = 0
     _found: Callable[[str, tuple[tuple[str, str], ...]], frozenset[int]] = lambda *_: frozenset()
     _known: dict[tuple[str, bool, bool], int] = field(default_factory=dict)
 
@@ -173,13 +179,15 @@ class KeyIndex:
 
     def _add(self, entry: LoreEntry, text: str, *, case: bool, whole: bool) -> int | None:
         number = len(self.texts)
+        if number >= KEYS_MAX:
+            self.wrong.add(f"entry {entry.uid}: its keys are beyond the {KEYS_MAX} allowed at once; split the lorebook")
+            return None
         if expression := _REGEX.fullmatch(text):
             try:
-                if len(self._regex) >= REGEX_MAX:
-                    raise ValueError(f"is beyond the {REGEX_MAX} expressions allowed at once")
-                self._regex[number] = _KeyExpression(expression[1], expression[2])  # its flags say whether case counts
+                found = _KeyExpression(expression[1], expression[2], units=REGEX_UNITS_MAX - self._units)
+                self._regex[number], self._units = found, self._units + found.units
             except ValueError as error:
-                self.problems.append(f"entry {entry.uid}: the key {text[:40]!r} {error}; it is left out")
+                self.wrong.add(f"entry {entry.uid}: the key {text[:40]!r} {error}; it is left out")
                 return None
         elif _MACRO.search(text):
             self._named[number] = (text, case, whole)
@@ -201,5 +209,6 @@ class KeyIndex:
 
 
 def _runs(text: str) -> set[str]:
-    """Return every run of `GRAM` letters, or the whole text where it is shorter."""
-    return {text[at : at + GRAM] for at in range(len(text) - GRAM + 1)} if len(text) >= GRAM else {text}
+    """Return the runs of `GRAM` letters near a text's head, or the whole text where it is shorter."""
+    last = min(len(text), 2 * GRAM) - GRAM
+    return {text[at : at + GRAM] for at in range(last + 1)} if last >= 0 else {text}

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from memory_anchor.knowledge.lorebook import Logic, Lorebook, LoreEntry
 from memory_anchor.knowledge.lorebook_keys import KeyIndex, substituted
@@ -22,6 +23,8 @@ from memory_anchor.language.tokens import count_tokens
 TEXT_CHARS_MAX = 100_000
 """Of one message; what is beyond is not looked at."""
 MESSAGES_MAX = 1_000
+PASSES_MAX = 200
+COUNTS_KEPT = 4_096
 TRIM_LEAST_TOKENS = 24
 """Below this what is left of a trimmed entry says nothing."""
 CUT = " […]"
@@ -174,7 +177,7 @@ class LoreScanner:
         self.entries = tuple(entry for book in books for entry in book.entries)
         self.book_of = tuple(book for book in books for _ in book.entries)
         self.index = KeyIndex.of(self.entries, self.settings)
-        self.count = count
+        self.count = lru_cache(COUNTS_KEPT)(count)
         self.ids = tuple(f"{book.id}/{one.uid}" for book, one in zip(self.book_of, self.entries, strict=True))
         self.always = [place for place, one in enumerate(self.entries) if one.constant or one.forced]
         self.place_of = {id: place for place, id in enumerate(self.ids)}
@@ -197,6 +200,8 @@ class _Run:
         self.admitted: dict[int, LoreVerdict] = {}
         self.dropped: dict[int, LoreVerdict] = {}
         self.unlucky: set[int] = set()
+        self.taken: dict[str, int] = {}
+        """Group -> the entry of it that was admitted."""
         self.used = 0
         self.used_by_book: dict[str, int] = {}
         self.overflowed = False
@@ -240,7 +245,7 @@ class _Run:
             budget_tokens=self.budget,
             passes=self.passed,
             overflowed=self.overflowed,
-            notes=(*self.notes, *self.of.index.problems),
+            notes=(*self.notes, *self.of.index.wrong.all()),
             rest=self._untouched,
         )
 
@@ -274,6 +279,9 @@ class _Run:
 
     def _next(self) -> bool:
         """Return whether another pass is due, made ready: recursion, then a message deeper, then the next level."""
+        if self.passed >= PASSES_MAX:
+            self.notes.append(f"the scan ended after {PASSES_MAX} passes")
+            return False
         limit = self.settings.max_recursion_steps
         may_recurse = not self.overflowed and not (limit and self.passed >= limit)
         spoken = [place for place in self.fresh if self._speaks(place)]
@@ -461,20 +469,20 @@ class _Run:
     def _chosen_of_groups(self, matched: list[tuple[int, Why, str]]) -> list[tuple[int, Why, str]]:
         """Return what is left when of each inclusion group one entry is taken."""
         out: set[int] = set()
-        groups = dict.fromkeys(group for place, _, _ in matched for group in self.of.entries[place].groups)
-        for group in groups:
-            members = [place for place, _, _ in matched if group in self.of.entries[place].groups and place not in out]
-            winner = next((place for place in self.admitted if group in self.of.entries[place].groups), None)
-            if winner is None:
-                winner = self._winner(group, members)
+        groups: dict[str, list[int]] = {}
+        for place, _, _ in matched:
+            for group in self.of.entries[place].groups:
+                groups.setdefault(group, []).append(place)
+        for group, every in groups.items():
+            members = [place for place in every if place not in out]
+            winner = self.taken[group] if group in self.taken else self._winner(group, members)
             for place in members:
                 if place != winner:
                     out.add(place)
-                    chosen = self.of.entries[winner].uid if winner is not None else ""
-                    self._drop(place, Why.GROUP, detail=f"{group}: {chosen} was taken")
+                    self._drop(place, Why.GROUP, detail=f"{group}: {self.of.entries[winner].uid} was taken")
         return [one for one in matched if one[0] not in out]
 
-    def _winner(self, group: str, members: list[int]) -> int | None:
+    def _winner(self, group: str, members: list[int]) -> int:
         """Return who is taken: one that is sticky, the best score, one that overrides, or by weight."""
         entries = self.of.entries
         members = [place for place in members if self._sticks(place)] or members
@@ -495,7 +503,7 @@ class _Run:
             left -= entries[place].group_weight
             if left < 0:
                 return place
-        return members[-1] if members else None
+        return members[-1] if members else -1
 
     def _within_budget(self, new: list[tuple[int, Why, str]]) -> list[int]:
         """Admit what fits, and return it; entries with a weight share fairly what the others leave."""
@@ -504,7 +512,8 @@ class _Run:
         for place, why, key in new:
             entry, book = self.of.entries[place], self.of.book_of[place]
             text = substituted(entry.content, self.scanned.names).strip()
-            tokens = self.of.count(text) if text else 0
+            is_late = self.overflowed and not entry.ignore_budget and not entry.budget_weight
+            tokens = 0 if is_late or not text else self.of.count(text)
             verdict = LoreVerdict(book.id, entry, True, why, key, self.passed, text, tokens, tokens)
             if entry.budget_weight and not entry.ignore_budget:
                 weighted.append((verdict, place))
@@ -513,7 +522,7 @@ class _Run:
                 fresh.append(place)
             else:
                 self.overflowed = True
-                self._drop(place, Why.BUDGET, key=key, detail=f"{tokens} tokens")
+                self._drop(place, Why.BUDGET, key=key, detail="" if is_late else f"{tokens} tokens")
         for verdict, place in self._shares(weighted):
             if verdict.tokens <= self._room(place) and (verdict.text or not verdict.whole_tokens):
                 self._admit(place, verdict)
@@ -530,6 +539,7 @@ class _Run:
 
     def _admit(self, place: int, verdict: LoreVerdict) -> None:
         self.admitted[place] = verdict
+        self.taken.update(dict.fromkeys(verdict.entry.groups, place))
         self.dropped.pop(place, None)
         self.used += verdict.tokens
         self.used_by_book[verdict.book] = self.used_by_book.get(verdict.book, 0) + verdict.tokens

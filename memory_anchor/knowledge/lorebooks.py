@@ -32,6 +32,8 @@ BOOKS_MAX = 64
 NAME_CHARS = 40
 STATE_BYTES_MAX = 4 * 1024 * 1024
 CONVERSATIONS_KEPT = 500
+STARTED_MAX = 5_000
+"""Timed entries of one conversation, the newest."""
 SCANNERS_KEPT = 8
 _LIST = "books.json"
 
@@ -152,7 +154,8 @@ class LorebookShelf:
         """Write where a conversation is, durable on return; the oldest ones beyond what is kept go."""
         with self._lock:
             make_private(home / "turns")
-            _write(_turn_file(home, conversation), asdict(turn))
+            newest = sorted(turn.started.items(), key=lambda one: -one[1])[:STARTED_MAX]
+            _write(_turn_file(home, conversation), asdict(replace(turn, started=dict(newest))))
             paths = sorted((home / "turns").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
             for path in paths[: max(0, len(paths) - CONVERSATIONS_KEPT)]:
                 path.unlink(missing_ok=True)

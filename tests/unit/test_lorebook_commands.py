@@ -80,7 +80,7 @@ def test_a_book_is_added_listed_shown_scanned_and_removed(run: Run, tmp_path: Pa
     chat.write_text(json.dumps(turns("怎么部署？")))
     added = told(run("lorebook", "add", str(book), "--json"))
 
-    assert (added["name"], added["entries"], added["trust"]) == ("世界-书", 4, "agent")
+    assert (added["name"], added["entries"], added["trust"]) == ("世界-书", 4, "untrusted")
     assert [one["name"] for one in told(run("lorebook", "list", "--json"))["books"]] == ["世界-书"]
     assert "Deploys go out" in run("lorebook", "show", "世界-书").output
     for named in ("世界-书", str(book)):
@@ -95,6 +95,16 @@ def test_a_book_is_added_listed_shown_scanned_and_removed(run: Run, tmp_path: Pa
     assert "outlet map" in words
     assert run("lorebook", "remove", "世界-书").exit_code == 0
     assert "no lorebook here yet" in run("lorebook", "list").output
+
+
+def test_knowledge_add_and_list_know_lorebooks(run: Run, tmp_path: Path) -> None:
+    """Rule lore.source: `knowledge add --kind lorebook` is `lorebook add`."""
+    book = tmp_path / "world.json"
+    book.write_text(json.dumps(LORE))
+
+    assert told(run("knowledge", "add", str(book), "--kind", "lorebook", "--json"))["name"] == "world"
+    assert [one["name"] for one in told(run("knowledge", "list", "--json"))["lorebooks"]] == ["world"]
+    assert "world" in run("knowledge", "list").output
 
 
 def test_bad_files_are_refused_in_one_sentence_and_change_nothing(run: Run, tmp_path: Path) -> None:
@@ -117,7 +127,7 @@ def test_bad_files_are_refused_in_one_sentence_and_change_nothing(run: Run, tmp_
 def test_a_humans_book_is_semi_trusted_and_only_a_human_replaces_or_removes_it(
     run: Run, tmp_path: Path, human: Signer
 ) -> None:
-    """Rule lore.trust: an agent's book is trusted as the agent is."""
+    """Rule lore.trust: an agent's book is untrusted."""
     book = tmp_path / "world.json"
     book.write_text(json.dumps(LORE))
 
@@ -254,7 +264,7 @@ def test_a_context_holds_what_books_say_fenced_and_cited_with_its_decision(harbo
     sections = {one.name: one for one in built.report.sections}
     (decision,) = [one for one in built.report.decisions if one["action"] == "scan_lorebooks"]
 
-    assert 'source="lorebook harbour: 1, 0" trust="agent"' in built.text
+    assert 'source="lorebook harbour: 1, 0" trust="untrusted"' in built.text
     assert "Deploys go out on Tuesdays." in built.text
     assert "For the map." not in built.text
     assert sections["lorebook"].part == "tail"

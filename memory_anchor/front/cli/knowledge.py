@@ -16,7 +16,7 @@ import typer
 
 from memory_anchor import knowledge_requests as asks
 from memory_anchor.errors import BadInput
-from memory_anchor.front.cli import generated
+from memory_anchor.front.cli import generated, lorebooks
 from memory_anchor.front.cli.generated import Command, Values
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import HumanOption, JsonOption, block, err, guarded, out, quiet, show_json, shown
@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
 @guarded
 def add(
     ref: Annotated[str, typer.Argument(help="A folder or a file.")],
-    kind: Annotated[str, typer.Option(help="repo_docs, git_history or files.")] = "",
+    kind: Annotated[str, typer.Option(help="repo_docs, git_history, files or lorebook.")] = "",
     trust: Annotated[str | None, typer.Option(help="trusted, semi_trusted or untrusted; needs --human.")] = None,
     visibility: Annotated[str | None, typer.Option(help="project (default), user or account.")] = None,
     converter: Annotated[str | None, typer.Option(metavar="CMD", help="Makes Markdown of other formats.")] = None,
@@ -60,8 +60,12 @@ def add(
       `memory-anchor knowledge add .`
       `memory-anchor knowledge add . --kind git_history --human`
       `memory-anchor knowledge add ~/manuals --kind files`
+      `memory-anchor knowledge add world.json --kind lorebook`
     """
     place = Path(ref).expanduser().absolute()
+    if kind == "lorebook":
+        lorebooks.add_file(place, human=human, as_json=json_)
+        return
     chosen = kind or ("repo_docs" if (place / ".git").exists() else "files")
     given = {"ref": str(place), "kind": chosen, "trust": trust, "visibility": visibility, "converter": converter}
     source = call("knowledge_add", human=human_signer(human), **given)["source"]
@@ -148,7 +152,9 @@ def _list(answer: Answer, _: Values) -> None:
             out.print(f"  [dim]left out: {', '.join(f'{count} {shown(why)}' for why, count in left.items())}[/]")
         for sentence in [*one.get("skipped", ()), *filter(None, [one.get("wrong")])]:
             out.print(f"  [yellow]{shown(sentence)}[/]")
-    if not answer["sources"]:
+    for one in answer.get("lorebooks", ()):
+        out.print(f"[cyan]{shown(one['name'])}[/] lorebook [dim]{one['trust']}[/] {shown(one['file'])}")
+    if not answer["sources"] and not answer.get("lorebooks"):
         quiet("no source yet; `memory-anchor knowledge add .` reads this checkout's documents")
     elif answer.get("unembedded"):
         quiet(f"{answer['unembedded']} passages are found by words until they are embedded behind")

@@ -21,6 +21,7 @@ from memory_anchor.front.cli.contexts import read_prompt
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import JsonOption, block, clipped, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.requests import FILE_CONTENT_MAX
 
 Answer = Mapping[str, Any]
@@ -54,6 +55,16 @@ def _content(path: Path) -> str:
     if not content:
         raise BadInput(f"{path} is empty; allowed is a lorebook: world info, a character card, or our YAML")
     return base64.b64encode(content).decode()
+
+
+def add_file(path: Path, *, human: bool, as_json: bool) -> None:
+    """Add a lorebook's file, as `knowledge add --kind lorebook` does."""
+    name, values = _added({"file": str(path)})
+    answer = call(name, human=human_signer(human), **values)
+    if as_json:
+        show_json(answer)
+    else:
+        _show_added(answer, values)
 
 
 def _added(values: Values) -> tuple[str, Values]:
@@ -140,7 +151,7 @@ def _show_report(report: Answer) -> None:
     for one in near[:DROPPED_SHOWN]:
         more = f" ({one['detail']})" if one.get("detail") else ""
         out.print(f"[yellow]out[/] {shown(one['id'])} {shown(one['title'])}: {shown(one['why'] + more)}")
-    left = len(report["dropped"]) + report.get("left_out", 0) - len(near[:DROPPED_SHOWN])
+    left = len(report["dropped"]) + report["left_out"] - len(near[:DROPPED_SHOWN])
     tokens = f"{report['tokens']} of {report['budget_tokens']} tokens in {report['passes']} passes"
     quiet(f"{tokens}; {left} more entries are out, `--json` has each")
     _problems(report["notes"])
