@@ -17,7 +17,7 @@ import json
 import random
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -97,7 +97,19 @@ def sources(given: Sequence[Path]) -> list[Source]:
                 ids = {turn.id for turn in stored.turns}
                 kept = tuple(Asked(one.kind, one.text, one.gold & ids) for one in said if one.gold & ids)
                 made.append(Source(f"{name} over {other}", stored.turns, kept))
+        made.append(halves(read))
     return made
+
+
+def halves(read: dict[str, tuple[Case, list[Asked]]]) -> Source:
+    """Return a store of which every other memory is in the other language, asked in both: who reads both has such."""
+    ids = sorted({turn.id for case, _ in read.values() for turn in case.turns})
+    names = sorted(read)
+    chosen = {one: names[place % len(names)] for place, one in enumerate(ids)}
+    turns = tuple(turn for name in names for turn in read[name][0].turns if chosen[turn.id] == name)
+    held = {turn.id for turn in turns}
+    asked = tuple(replace(one, gold=one.gold & held) for name in names for one in read[name][1] if one.gold & held)
+    return Source("reminding_both", turns, asked)
 
 
 def judged(

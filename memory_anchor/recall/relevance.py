@@ -38,6 +38,8 @@ BACKGROUND = slice(10, 40)
 FEW = 10.0
 """Of so many background candidates the usual level (`USUAL`) counts as much as their own."""
 USUAL = 0.05
+ACROSS = 1.4
+"""What a cosine across two languages counts against one within a language, where texts share more than a meaning."""
 SHARE_MAX = 1.2
 SAID_TERMS = 5
 """Terms from which a query that is no question is more than keywords."""
@@ -64,9 +66,9 @@ def says(query: str) -> bool:
 class Evidence:
     """What is measured of the candidates of one query, aligned.
 
-    cosines: centred, NaN where there is no vector. shares: part of the query's IDF mass that each holds. lean: its
-    score less the best one's, from all that orders an answer. same_script: it is in the query's language. coverage:
-    part of the IDF mass that is known at all. terms: distinct terms of the query.
+    cosines: centred, NaN where there is no vector, `ACROSS` as much across languages. shares: part of the query's IDF
+    mass that each holds. lean: its score less the best one's, from all that orders an answer. same_script: it is in the
+    query's language. coverage: part of the IDF mass that is known at all. terms: distinct terms of the query.
     """
 
     cosines: Scores

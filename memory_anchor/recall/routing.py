@@ -31,7 +31,7 @@ from memory_anchor.model import (
     SearchAnswer,
     Trust,
 )
-from memory_anchor.recall.relevance import STRONG, Evidence, asks, judged
+from memory_anchor.recall.relevance import ACROSS, STRONG, Evidence, asks, judged
 from memory_anchor.recall.request import SearchRequest
 
 IDENTITY_COVERED = 0.6
@@ -295,8 +295,9 @@ def with_operations(
     *,
     now: datetime,
 ) -> SearchAnswer:
-    """Return the answer with passages of L4 that pass the judge: first when the question asks how, else behind what is
-    strong, never pushing out more than two. Weak ones are shown where L4 alone is asked for.
+    """Return the answer with passages of L4 that pass the judge: when the question asks how, before what is less
+    relevant than the best of them, else behind what is strong, never pushing out more than two. Weak ones are shown
+    where L4 alone is asked for.
     """
     how = asks_how(request.query)
     if not wants(request, Layer.OPERATIONAL_KNOWLEDGE, signal=how):
@@ -310,7 +311,8 @@ def with_operations(
         return answer
     lead = answer.snippets[0].score if answer.snippets else 0.0
     joined = tuple(_passage(one, request, lead=lead, now=now) for one in (*strong, *weak))
-    behind = 0 if how else sum(not one.weak for one in answer.snippets)
+    best = joined[0].relevance or 0.0
+    behind = sum((one.relevance or 0.0) > best if how else not one.weak for one in answer.snippets)
     behind = min(behind, max(0, request.limit - len(joined)))
     return replace(answer, snippets=(*answer.snippets[:behind], *joined, *answer.snippets[behind:])[: request.limit])
 
@@ -321,13 +323,14 @@ def passages_judged(
     """Return how likely each passage of L4 answers, 0 to 1, by the judge of every snippet."""
     own = is_chinese(task)
     share = np.asarray(shares, dtype=np.float32)
-    near = np.asarray(cosines, dtype=np.float32)
+    foreign = np.asarray([is_chinese(text) != own for text in texts])
+    near = np.asarray(cosines, dtype=np.float32) * np.where(foreign, np.float32(ACROSS), np.float32(1))
     evidence = np.nan_to_num(near) + share
     seen = Evidence(
         near,
         share,
         (evidence - evidence.max(initial=0.0)) / 2,
-        np.asarray([is_chinese(text) == own for text in texts]),
+        ~foreign,
         coverage=float(share.max(initial=0.0)),
         terms=len(set(terms(task))),
         asks=asks(task),

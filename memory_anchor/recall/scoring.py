@@ -119,10 +119,14 @@ def score(
         rows, dense = np.concatenate([rows, added]), np.concatenate([dense, _dense(mirror, question, added)])
     share = np.asarray(words.scores[rows] / max(mass, ranking.SPAN_EPSILON), dtype=np.float32)
     worded = ranking.scaled(words.scores[rows], low=0.0)
-    meaning = ranking.stretched(dense)
+    foreign = mirror.scripts(rows) != question.script
+    nearness = np.where(foreign, np.float32(relevance.ACROSS) * dense, dense)
+    meaning = ranking.stretched(nearness)
     if question.row is not None:
         # Not embedded yet is not far: until its row is there, a memory's words stand in for its meaning.
         meaning = np.where(np.isnan(dense), worded, meaning)
+        # Nor does a memory in another language lack the query's words: there its meaning stands in for them.
+        worded = np.where(foreign, np.maximum(worded, meaning), worded)
     parts = {
         "dense": np.float32(weights.dense) * np.asarray(meaning, dtype=np.float32),
         "words": np.float32(weights.words * covered) * worded,
@@ -151,10 +155,10 @@ def score(
         parts["layer"] = np.float32(weights.layer) * mirror.within(rows, question.leans.value).astype(np.float32)
     total = np.asarray(sum(parts.values()), dtype=np.float32)
     seen = Evidence(
-        dense,
+        nearness,
         share,
         total - total.max(initial=0.0),
-        mirror.scripts(rows) == question.script,
+        ~foreign,
         coverage=covered,
         terms=len(question.terms),
         asks=relevance.asks(question.text),

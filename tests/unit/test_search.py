@@ -19,7 +19,7 @@ from memory_anchor.ports import DENSE, Entry, Hit, SparseVector
 from memory_anchor.recall.cooccurrence import TagNeighbours, count_tags
 from memory_anchor.recall.request import SearchRequest, admits, where_of
 from memory_anchor.recall.search import Searcher
-from memory_anchor.testing import START
+from memory_anchor.testing import START, HashEmbedder
 from memory_anchor.where import Where
 
 
@@ -395,3 +395,21 @@ def test_a_tag_that_occurs_with_the_one_asked_for_breaks_a_tie() -> None:
     assert [one.id for one in answer.snippets] == [near.id, plain.id]
     assert answer.snippets[0].signals["tags"]["added"] > 0
     assert "tags" not in answer.snippets[1].signals
+
+
+class TwoLanguages(HashEmbedder):
+    """Gives a question in Chinese a row that leans to that of the English memory which answers it."""
+
+    def queries(self, texts: Sequence[str]) -> Any:
+        answer = self.documents(["retries wait thirty seconds at most"])
+        return np.asarray(0.2 * answer + 0.4 * super().queries(texts), dtype=np.float32)
+
+
+def test_a_memory_in_another_language_is_not_outranked_by_shared_characters() -> None:
+    """Rule search.across: where a memory cannot hold the query's words, its meaning stands in for them."""
+    bench = Bench()
+    bench.embedder.__class__ = TwoLanguages
+    wanted = bench.fact("retries wait thirty seconds at most")
+    bench.fact("重试按钮的上限颜色是蓝色")
+    bench.fact("上限由财务定")
+    assert bench.ask("重试上限是多少")[0] == wanted.id
