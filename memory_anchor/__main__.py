@@ -20,6 +20,10 @@ def main() -> int:
         from memory_anchor.runtime.bridge import main as bridge
 
         return bridge(rest)
+    if command == "statusline" and not rest:
+        from memory_anchor.front.clients.hooks import main as hook
+
+        return hook("Statusline")
     if command == "hook" and len(rest) == 1 and not rest[0].startswith("-"):
         from memory_anchor.front.clients.hooks import main as hook
 

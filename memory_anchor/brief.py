@@ -26,6 +26,7 @@ from memory_anchor.language.safety import FENCE_RULE, fence, neutralise
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Epistemic, Layer, Memory, MemoryType, RetrievedSnippet, Trust
+from memory_anchor.pausing import pause_of
 
 RECENT_EVENTS = 12
 """Events looked at for a session's start; the budget decides how many are told."""
@@ -141,6 +142,12 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
     budget = float(min(budget_tokens or anchor.room.settings.budget.events + RULES_TOKENS, RECALLED_TOKENS_MAX))
     about_key = anchor.room.identity.key_warning()
     parts = [f"Tell your user: Memory Anchor warns that {about_key}"] if about_key else []
+    if failure := anchor.services.saving.failure:
+        parts.append(f"Tell your user: Memory Anchor cannot save since its last try: {failure}")
+    pause = pause_of(anchor.services.data_dir, anchor.services.clock.now())
+    if pause is not None:
+        until = f" until {pause.until:%Y-%m-%d %H:%M} UTC" if pause.until else ""
+        parts.append(f"[Memory Anchor] Paused{until}: nothing is saved (`memory-anchor pause --off` goes on).")
     if source == "compact":
         rules = [f"- {neutralise(entry.content)}" for entry in anchor.constitution().entries]
         shown, _ = fitting(rules, RULES_TOKENS_MAX, tokens)

@@ -62,6 +62,7 @@ from memory_anchor.model import (
     audiences,
     point_id,
 )
+from memory_anchor.pausing import pause_of
 from memory_anchor.ports import Clock, Embedder, Entry, LanguageModel, MemoryStore, Reranker, Snapshot
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.assembling import Ranked, snippet
@@ -514,7 +515,7 @@ class Core:
             return None
 
     def _paused(self) -> bool:
-        return self.settings.paused or (self.data_dir / "paused").exists()
+        return self.settings.paused or pause_of(self.data_dir, self.clock.now()) is not None
 
     def _context_builder(self, anchor: MemoryAnchor) -> ContextBuilder:
         """Return a builder that reads as this caller, in this caller's zone."""

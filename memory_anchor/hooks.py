@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from cachetools import LRUCache
 
-from memory_anchor import brief, inputs
+from memory_anchor import brief, inputs, terminal
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.foreground import behind
 from memory_anchor.ingest.asking import ASK, Look, look
@@ -26,7 +27,8 @@ from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS
 from memory_anchor.ingest.transcripts import read_end, read_transcript
 from memory_anchor.language.safety import strip_fenced
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import WriteMode
+from memory_anchor.model import Layer, WriteMode
+from memory_anchor.pausing import pause_of
 
 COLD_START = "memory_anchor_cold_start"
 """In a SessionStart's payload: this conversation's instructions came from the package, without the constitution."""
@@ -45,6 +47,11 @@ EVENTS = (
 )
 MIN_PROMPT_CHARS = 8
 SUMMARY_PARTS = 4
+UNASKED = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure")
+STATUS_READ = 200
+"""The newest memories of each layer that a status line counts."""
+FAILURE_CHARS = 120
+RED, PLAIN = "\x1b[31m", "\x1b[0m"
 CONVERSATIONS_KEPT = 500
 
 TRANSCRIPT_MESSAGES = 400
@@ -84,7 +91,12 @@ class Hooks:
         budget_tokens: for a session's start, 0 for what the settings give.
         Raises Refused: a read-only caller's hook would have to write. Raises what the use cases raise.
         """
+        pause = pause_of(anchor.services.data_dir, anchor.services.clock.now())
+        if pause is not None and pause.silent and event in UNASKED:
+            return ""
         match event:
+            case "Statusline":
+                return self._status(anchor, paused=pause is not None)
             case "SessionStart":
                 self._forget(anchor)
                 source = "compact" if payload.get(COLD_START) else str(payload.get("source", "startup"))
@@ -182,6 +194,21 @@ class Hooks:
             brief.note_due(anchor, found)
         return found.text
 
+    def _status(self, anchor: MemoryAnchor, *, paused: bool) -> str:
+        """Return one line for a client's status bar: what this conversation was told and wrote, red when it cannot."""
+        with self._lock:
+            loaded = len(self._told.get(_conversation(anchor), ()))
+        layers = (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value)
+        newest = [one for layer in layers for one in anchor.listing(layer=layer, limit=STATUS_READ)]
+        conversation, now = anchor.actor.scope.conversation, anchor.services.clock.now()
+        saved = [one for one in newest if conversation and (one.written_in or one.scope.conversation) == conversation]
+        parts = [f"{loaded} loaded", f"{len(saved)} saved"]
+        if saved:
+            parts.append(f"last {_since(now, max(one.recorded_at for one in saved))} ago")
+        if failure := anchor.services.saving.failure:
+            return f"{RED}memory: saving fails: {terminal.visible(failure)[:FAILURE_CHARS]}{PLAIN}"
+        return " · ".join([*parts, *(["paused"] if paused else [])])
+
     def _told_to(self, anchor: MemoryAnchor) -> frozenset[str]:
         with self._lock:
             told: frozenset[str] = self._told.get(_conversation(anchor), frozenset())
@@ -241,6 +268,11 @@ def store_summary(anchor: MemoryAnchor, summary: str) -> None:
         place = f" {number}/{len(parts)}" if len(parts) > 1 else ""
         request = f"{anchor.actor.nonce}/{number}" if anchor.actor.nonce else None
         anchor.log_event(part, type="summary", key=f"compaction summary{place}", request_id=request)
+
+
+def _since(now: datetime, then: datetime) -> str:
+    seconds = max(0, int((now - then).total_seconds()))
+    return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min" if seconds < 3600 else f"{seconds // 3600} h"
 
 
 def failure_of(payload: Mapping[str, Any]) -> str:

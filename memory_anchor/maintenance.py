@@ -20,9 +20,10 @@ from memory_anchor.care.merging import MOVED, Merges
 from memory_anchor.care.reindex import Reindex
 from memory_anchor.context.context_reports import RecordedReport, owner_of
 from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.files import remove_durably, write_whole
+from memory_anchor.files import remove_durably
 from memory_anchor.hashing import stable_hash
 from memory_anchor.model import HISTORY, Citation, Memory
+from memory_anchor.pausing import FLAG, Pause, keep_pause, lasting, pause_of
 from memory_anchor.rights import Deed
 from memory_anchor.services import Process
 from memory_anchor.upkeep import undo as undoing
@@ -45,12 +46,17 @@ class Maintenance:
     def pause(self, asked: asks.PauseAgents) -> Json:
         """Stop agents from writing, or let them go on, which only a human does; what is on shows in `stats`."""
         rights.check(Deed.RESUME if asked.off else Deed.PAUSE, self._actor.caller)
-        flag = self._services.data_dir / "paused"
+        data, now = self._services.data_dir, self._services.clock.now()
         if asked.off:
-            remove_durably(flag)
-        else:
-            write_whole(flag, b"")
-        return {"paused": not asked.off}
+            remove_durably(data / FLAG)
+            return {"paused": False}
+        pause = Pause(now + lasting(asked.lasting) if asked.lasting else None, asked.no_memory)
+        held = pause_of(data, now)
+        if held is not None and (held.outlasts(pause) or held.silent > pause.silent):
+            rights.check(Deed.RESUME, self._actor.caller)  # a shorter or lesser one would end what holds
+        keep_pause(data, pause)
+        until = {"until": pause.until.isoformat()} if pause.until else {}
+        return {"paused": True, **until, **({"silent": True} if pause.silent else {})}
 
     def undo(self, asked: asks.Undo) -> Json:
         """Return the plan of what is given back, carried out with `apply`."""

@@ -149,7 +149,8 @@ class MemoryAnchor:
     @use_case(asks.LogEvent)
     def log_event(self, asked: asks.LogEvent) -> WriteOutcome:
         """Store what happened; by words at once, by meaning as soon as it is embedded."""
-        return self.writes.log_event(asked)
+        with self.services.saving.watched():
+            return self.writes.log_event(asked)
 
     @use_case(asks.SearchEvents)
     def search_events(self, asked: asks.SearchEvents) -> list[Memory]:
@@ -180,7 +181,8 @@ class MemoryAnchor:
     @use_case(asks.SaveMemory)
     def save_memory(self, asked: asks.SaveMemory) -> WriteOutcome:
         """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled."""
-        return self.writes.save_memory(asked)
+        with self.services.saving.watched():
+            return self.writes.save_memory(asked)
 
     @use_case(asks.PromoteToFact)
     def promote(self, asked: asks.PromoteToFact) -> WriteOutcome:

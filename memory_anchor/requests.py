@@ -410,6 +410,8 @@ class PauseAgents(BaseRequest):
     """Stop agents from writing until a human says `pause --off` with the passphrase; reading goes on."""
 
     off: Flag = arg(False, "Let agents write again.")
+    lasting: Annotated[str, Text(20, 0)] = arg("", "End by itself after that long: 30m, 2h, 1d.")
+    no_memory: Flag = arg(False, "Tell agents nothing unasked either.")
 
 
 class Undo(BaseRequest):

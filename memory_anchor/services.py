@@ -22,6 +22,7 @@ from memory_anchor.layers.gate import Gate
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
 from memory_anchor.model import MemoryType
+from memory_anchor.pausing import SaveHealth
 from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.meaning import QueryEmbedder
@@ -66,6 +67,7 @@ class Services:
     knowledge: Library
     meaning: QueryEmbedder
     """Rows of what is asked; shares the embedders' memory of queries with every search."""
+    saving: SaveHealth = field(default_factory=SaveHealth)
     answers: FirstAnswers = field(default_factory=FirstAnswers)
     lorebooks: LorebookShelf = field(default_factory=LorebookShelf)
     project_note: Callable[[str], str] = lambda _: ""

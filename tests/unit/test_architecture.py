@@ -25,6 +25,7 @@ BASE = frozenset(
             "terminal",
             "rights",
             "quarantine",
+            "pausing",
         ),
     }
 )
@@ -70,8 +71,8 @@ RANKS = (
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names} | dict.fromkeys(BASE, len(RANKS))
 BUDGETS: dict[str, int] = {
     "moving": 182,
-    "maintenance": 260,
-    "front": 7126,
+    "maintenance": 266,
+    "front": 7152,
     "adapters": 6323,
     "language": 5349,
     "knowledge": 3685,
@@ -93,8 +94,9 @@ BUDGETS: dict[str, int] = {
     "curation": 350,
     "activation": 370,
     "beneath": 330,
-    "hooks": 310,
+    "hooks": 345,
     "brief": 420,
+    "pausing": 109,
     "due": 150,
     "rights": 320,
     "ports": 310,
@@ -113,7 +115,7 @@ BUDGETS: dict[str, int] = {
     "versions": 150,
     "where": 120,
     "terminal": 100,
-    "services": 112,
+    "services": 129,
     "errors": 100,
     "conversations": 120,
     "options": 80,

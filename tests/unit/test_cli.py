@@ -262,7 +262,7 @@ def test_every_command_has_a_sentence_and_json(run: Run) -> None:
             return
         assert command.help, path
         options = {option for parameter in command.params for option in parameter.opts}
-        if path not in ("mcp", "serve", "hook"):
+        if path not in ("mcp", "serve", "hook", "statusline"):
             assert "--json" in options, path
 
     walk(typer.main.get_command(app), "")

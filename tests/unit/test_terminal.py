@@ -58,6 +58,7 @@ SHOWN = {
     "stats": (),
     "extract": ("FILE",),
     "pause": (),
+    "due": (),
     "constitution show": (),
     "constitution list": ("--all",),
     "constitution propose": (HIDDEN, "--reason", PLANTED),
@@ -69,6 +70,7 @@ SHOWN = {
 }
 SHOWS_NONE = {
     *("init", "demo", "mcp", "serve", "config", "engine status", "engine stop", "install", "uninstall", "hook"),
+    "statusline",
     *("eval", "export", "import", "reindex", "doctor", "backup create", "backup restore", "backup list"),
     *("projects list", "projects link", "projects move", "projects merge", "constitution rules"),
 }

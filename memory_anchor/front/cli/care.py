@@ -14,7 +14,7 @@ from rich.console import Console
 from memory_anchor import requests as asks
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.front.cli import generated
-from memory_anchor.front.cli.generated import Command, Values
+from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import (
     JsonOption,
@@ -275,7 +275,11 @@ def _stats(answer: Answer, _: Values) -> None:
 
 
 def _paused(answer: Answer, _: Values) -> None:
-    quiet("paused: agents read and do not write" if answer["paused"] else "agents may write again")
+    if not answer["paused"]:
+        quiet("agents may write again")
+        return
+    until = f" until {answer['until'][:16]} UTC" if "until" in answer else ""
+    quiet(f"paused{until}: agents read and do not write" + (", and are told nothing unasked" * ("silent" in answer)))
 
 
 def _due(answer: Answer, _: Values) -> None:
@@ -328,7 +332,15 @@ COMMANDS = (
     Command("undo", "undo", asks.Undo, _undone, ("what",), human=True),
     Command("stats", "stats", asks.ReadStats, _stats, at=True),
     Command("due", "due", asks.ListDue, _due),
-    Command("pause", "pause", asks.PauseAgents, _paused, signs=lambda values: bool(values["off"])),
+    Command(
+        "pause",
+        "pause",
+        asks.PauseAgents,
+        _paused,
+        left_out=("lasting",),
+        signs=lambda values: bool(values["off"]),
+        extra=(option("lasting", str, "", "End by itself after that long: 30m, 2h, 1d.", "--for", metavar="2h"),),
+    ),
 )
 LIST_JOBS = Command("list", "jobs_list", asks.ListJobs, _jobs)
 JOBS = (

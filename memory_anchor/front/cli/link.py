@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,11 +60,12 @@ def check_writable() -> None:
     from memory_anchor.adapters.projects import place_of
     from memory_anchor.app import settings_of
     from memory_anchor.core import project_settings
+    from memory_anchor.pausing import pause_of
     from memory_anchor.writes import check_may_write
 
     caller, own = preamble(), settings_of(os.environ)
     here = project_settings(own, place_of(Path(caller.project_dir)).root if caller.project_dir else "")
-    paused = own.paused or (data_dir() / "paused").exists()
+    paused = own.paused or pause_of(data_dir(), datetime.now(UTC)) is not None
     check_may_write(read_only=bool(caller.read_only) or here.read_only, paused=paused)
 
 

@@ -51,6 +51,7 @@ def register(app: typer.Typer) -> None:
     app.command()(install)
     app.command()(uninstall)
     app.command()(hook)
+    app.command()(statusline)
 
 
 def identity() -> IdentitySchema:
@@ -330,6 +331,13 @@ def _show_plan(plan: Any, as_json: bool) -> None:
         show_json(plan.as_dict())
         return
     out.print(escape(plan.text()))
+
+
+def statusline() -> None:
+    """Print one line for a client's status bar; what it says of its session comes on standard input."""
+    from memory_anchor.front.clients.hooks import main as answer
+
+    sys.exit(answer("Statusline"))
 
 
 @guarded

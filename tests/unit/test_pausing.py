@@ -1,0 +1,97 @@
+"""Pauses that end by themselves or say nothing, the line for a status bar, and saving that stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor.core import Core
+from memory_anchor.errors import BadInput, Refused, Unavailable
+from memory_anchor.hooks import Hooks
+from memory_anchor.model import Actor, Scope
+from memory_anchor.pausing import FLAG, lasting, pause_of
+from memory_anchor.testing import ManualClock, ephemeral_core
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def core(tmp_path: Path, clock: ManualClock) -> Core:
+    return ephemeral_core(tmp_path / "data", clock=clock)
+
+
+def anchor(core: Core, conversation: str = "c1") -> Any:
+    return core.anchor(Actor(scope=Scope(conversation=conversation, agent="tester")))
+
+
+def test_a_pause_ends_by_itself(core: Core, clock: ManualClock) -> None:
+    """Issue 15, pause: `--for 2h` stops agents from writing for two hours."""
+    assert anchor(core).pause(lasting="2h")["until"]
+    with pytest.raises(Refused):
+        anchor(core).save_memory("The cache has nine nodes")
+    assert "Paused until" in Hooks().answer(anchor(core), "SessionStart", {})
+    clock.advance(hours=2)
+    assert anchor(core).save_memory("The cache has nine nodes").id
+
+
+def test_an_agent_ends_no_pause_by_a_shorter_one(core: Core) -> None:
+    """Attack A23: neither a pause without an end nor a longer or more silent one gives way to an agent's."""
+    anchor(core).pause()
+    with pytest.raises(Refused):
+        anchor(core).pause(lasting="1m")
+    assert pause_of(core.data_dir, core.clock.now()) is not None
+
+
+def test_without_memory_nothing_is_told_unasked(core: Core) -> None:
+    """Issue 15: `--no-memory` is silence, not only a stop to writing."""
+    anchor(core).save_memory("The cache keys expire after nine minutes")
+    prompt = {"prompt": "when do the cache keys expire?"}
+    assert "nine minutes" in Hooks().answer(anchor(core, "c2"), "UserPromptSubmit", prompt)
+    anchor(core).pause(no_memory=True, lasting="1d")
+    assert Hooks().answer(anchor(core, "c3"), "UserPromptSubmit", prompt) == ""
+
+
+def test_a_flag_of_an_older_version_or_a_torn_one_pauses(core: Core) -> None:
+    """Issue 15, pause: whoever cannot read until when does not write."""
+    for text in ("", "{", '{"until": "soon"}'):
+        (core.data_dir / FLAG).write_text(text)
+        assert pause_of(core.data_dir, core.clock.now()) is not None
+
+
+@pytest.mark.parametrize("text", ["2", "0h", "two hours", "9999d", "-1h"])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    """Issue 15, pause: one sentence with what is allowed."""
+    with pytest.raises(BadInput, match="30m, 2h, 1d"):
+        lasting(text)
+
+
+def test_a_status_line_tells_what_was_told_and_saved(core: Core, clock: ManualClock) -> None:
+    """Issue 15, statusline: of this conversation alone."""
+    anchor(core, "other").save_memory("The cache keys expire after nine minutes")
+    hooks = Hooks()
+    hooks.answer(anchor(core), "UserPromptSubmit", {"prompt": "when do the cache keys expire?"})
+    anchor(core).log_event("Raised the expiry to ten minutes")
+    clock.advance(seconds=12)
+    assert hooks.answer(anchor(core), "Statusline", {}) == "1 loaded · 1 saved · last 12 s ago"
+
+
+def test_saving_that_stopped_is_told(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 15: red in the status line and a sentence at the next start, until a save works again."""
+    writes = anchor(core).writes
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Unavailable("the disk did not confirm")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(writes), "log_event", refuse)
+        with pytest.raises(Unavailable):
+            anchor(core).log_event("Deployed")
+    assert "\x1b[31m" in Hooks().answer(anchor(core), "Statusline", {})
+    assert "cannot save" in Hooks().answer(anchor(core), "SessionStart", {})
+    anchor(core).log_event("Deployed")
+    assert "cannot save" not in Hooks().answer(anchor(core), "SessionStart", {})
