@@ -220,6 +220,7 @@ def beside_store(data_dir: Path) -> tuple[Holder, ...]:
         ("imported/proposals", "*/*.yaml"),
         ("lorebooks", "*/*.book"),
         ("lorebooks", "*/turns/*.json"),
+        ("knowledge/blobs", "*"),
     ):
         if (data_dir / folder).is_dir():
             found += [WholeFile(path) for path in sorted((data_dir / folder).glob(files)) if path.is_file()]

@@ -314,13 +314,13 @@ class Catalogue:
                     ],
                 )
                 db.executemany("DELETE FROM retired WHERE passage=?", [(p.passage,) for p in places])
-            db.executemany(
-                "INSERT OR REPLACE INTO retired VALUES(?,?,?,?,?,?,?,0)",
-                [
-                    (name, source, p.ref, p.sha, p.line_start, p.line_end, _listed(p.heading))
-                    for name, p in retired.items()
-                ],
-            )
+            _retire(db, source, retired)
+
+    def intend(self, source: str, passages: Mapping[str, Place]) -> None:
+        """Note points that are about to be stored; they count as gone until `replace` names their places."""
+        if passages:
+            with self._transaction() as db:
+                _retire(db, source, passages)
 
     def to_empty(self, source: str, *, limit: int) -> list[str]:
         """Return passages that are gone and whose text the store may still have."""
@@ -383,6 +383,16 @@ def _place(row: Sequence[Any]) -> Place:
     *at, heading = row
     ref, number, passage, sha, first, last, page = at
     return Place(ref, number, passage, sha, first, last, page, tuple(json.loads(heading)))
+
+
+def _retire(db: sqlite3.Connection, source: str, passages: Mapping[str, Place]) -> None:
+    db.executemany(
+        "INSERT OR REPLACE INTO retired(passage,source,ref,sha,line_start,line_end,heading) VALUES(?,?,?,?,?,?,?)",
+        [
+            (name, source, p.ref, p.sha, p.line_start, p.line_end, json.dumps(p.heading, ensure_ascii=False))
+            for name, p in passages.items()
+        ],
+    )
 
 
 def _queue(db: sqlite3.Connection, source: str, what: str, now: datetime) -> None:

@@ -62,6 +62,8 @@ EMBEDDED_AT_ONCE = 4
 SKIPPED_TOLD = 50
 EMPTIED_AT_ONCE = 500
 ID_LENGTH = 13
+LOOKED_AT = frozenset({SourceKind.REPO_DOCS, SourceKind.GIT_HISTORY, SourceKind.FILES})
+"""Kinds that change by themselves; the others are pushed."""
 
 
 @dataclass(slots=True)
@@ -198,6 +200,17 @@ class Library:
     def sync(self, source: Source) -> None:
         self.catalogue.queue(source.id, "sync", now=self.clock.now())
         self._on_waiting()
+
+    def look_again(self) -> int:
+        """Queue every source that can be looked at again; return how many. One that waits after a failure is left."""
+        if not self.is_used:
+            return 0
+        idle = [one.source for one in self.catalogue.states() if one.state == "live" and not one.waiting]
+        chosen = [source for source in idle if source.kind in LOOKED_AT]
+        for source in chosen:
+            self.catalogue.queue(source.id, "sync", now=self.clock.now())
+        self._on_waiting()
+        return len(chosen)
 
     def remove(self, source: Source, *, by: str) -> dict[str, Any]:
         """Erase everything of a source; return the certificate. Gone from every search at once."""
@@ -372,7 +385,9 @@ class Library:
             if place.ref not in replaced:
                 now.setdefault(place.passage, []).append(place)
         held = {e.memory.id: e for e in self.store.get(COLLECTION, [_point(one) for one in now], with_vectors=True)}
-        rows = self._rows_of([content_hash(texts[one]) for one in now if one in texts and one not in held])
+        rows = self._rows_of(
+            [content_hash(texts[one]) for one in now if one in texts and not (one in held and held[one].vectors)]
+        )
         entries = []
         for name, places in now.items():
             old = held.get(name)
@@ -385,6 +400,9 @@ class Library:
             vectors = dict(old.vectors) if old is not None and old.vectors else rows.get(memory.content_hash, {})
             entries.append(Entry(memory, vectors, words_of(memory)))
             self._asked_embedding = True
+        # Noted as gone until the document's places are there: a kill in between leaves no point that nothing names.
+        fresh = {one: now[one][0] for one in now if one not in held or held[one].memory.status is not Status.ACTIVE}
+        self.catalogue.intend(source.id, fresh)
         self.store.put(COLLECTION, entries)
         gone = {place.passage: place for place in before if place.passage not in now}
         documents = {

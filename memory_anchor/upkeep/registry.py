@@ -33,12 +33,19 @@ class _Searcher(Protocol):
     def invalidate(self) -> None: ...
 
 
+class _Knowledge(Protocol):
+    def look_again(self) -> int: ...
+
+
 class _Services(Protocol):
     @property
     def usage(self) -> _Usage: ...
 
     @property
     def searcher(self) -> _Searcher: ...
+
+    @property
+    def knowledge(self) -> _Knowledge: ...
 
 
 class Host(Protocol):
@@ -76,6 +83,11 @@ def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
     def words(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         return renew_words(up, at, limits, on_renewed=host.services.searcher.invalidate)
 
+    def knowledge(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
+        del up
+        queued = 0 if limits.dry_run else host.services.knowledge.look_again()
+        return JobReport("look_at_sources", at, dry_run=limits.dry_run, counts={"sources": queued})
+
     jobs = (
         Job("flush_usage", "write counted uses of memories", MINUTE, flush_usage),
         Job("finish_supersedes", "end memories whose successor was written and they were not", HOUR, finish_supersedes),
@@ -91,6 +103,7 @@ def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
         ),
         Job("rebuild_tags", "count which tags occur together", DAY, rebuild_tags),
         Job("mark_to_verify", "mark facts whose confidence has faded", DAY, mark_to_verify),
+        Job("look_at_sources", "read what changed in the sources of knowledge", 15 * MINUTE, knowledge),
         Job("expire_events", "archive events past their time to live", HOUR, expire_events),
         Job("forget", "archive what faded, up to the night's cap", DAY, forget),
     )

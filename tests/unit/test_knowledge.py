@@ -13,7 +13,9 @@ import pytest
 
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound, Refused
+from memory_anchor.evaluation.knowledge import questions
 from memory_anchor.knowledge.history import left_out
+from memory_anchor.language.terms import is_chinese
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
@@ -633,3 +635,45 @@ def test_a_source_that_cannot_be_read_is_tried_again_later(
     clock.advance(minutes=10)
     read_all(anchor)
     assert states(anchor)["files"].wrong == ""
+
+
+def test_a_job_follows_head_by_itself(checkout: Path, core: Core, agent: Actor) -> None:
+    """Knowledge: what was committed since is read without being asked for; nothing is queued twice."""
+    anchor = core.anchor(agent)
+    commit(checkout, "queue: retry three times and then give up", a__md="x")
+    added(anchor, checkout, "git_history")
+    commit(checkout, "queue: retry five times since three were too few", a__md="y")
+
+    report = core.scheduler.run("look_at_sources", core.clock.now())
+    core.scheduler.run("look_at_sources", core.clock.now())
+    assert (report.counts["sources"], core.knowledge.catalogue.waiting()) == (1, 1)
+    while core.knowledge.step(lambda: False):
+        pass
+
+    assert any("five times" in one for one in texts(anchor, "how often does the queue retry"))
+
+
+def test_the_bundled_questions_name_headings_that_are_there() -> None:
+    """Knowledge: `eval --knowledge` asks 60 questions, half of them in Chinese, about the documents as they are."""
+    asked = questions()
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    assert (len(asked), sum(is_chinese(query) for query, _, _ in asked)) == (60, 30)
+    for _, name, heading in asked:
+        lines = (docs / name).read_text(encoding="utf-8").splitlines()
+        assert any(line.startswith("#") and line.lstrip("# ") == heading for line in lines), (name, heading)
+
+
+def test_a_purge_takes_a_text_out_of_passages_and_of_what_was_pushed(core: Core, agent: Actor) -> None:
+    """Knowledge: purge by text reaches the points and the blob."""
+    anchor = core.anchor(agent)
+    anchor.knowledge_push("note.md", "# Note\nThe whale is called Ishmael.\n")
+    read_all(anchor)
+    blobs = core.data_dir / "knowledge" / "blobs"
+    assert len(list(blobs.iterdir())) == 1
+    human = core.anchor(Actor(Caller.HUMAN, agent.scope, project_dir=agent.project_dir))
+
+    seen = human.preview_purge(text="called Ishmael")["seen"]
+    human.purge(text="called Ishmael", seen=seen)
+
+    assert texts(anchor, "what is the whale called") == []
+    assert list(blobs.iterdir()) == []

@@ -53,9 +53,13 @@ def evaluate(
     transcript: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="With --capture: your own, instead of the bundled ones.")
     ] = None,
+    knowledge: Annotated[bool, typer.Option("--knowledge", help="Only passages of docs/, in a checkout.")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Measure recall, time and tokens: bundled questions, your golden ones, LoCoMo or LongMemEval files."""
+    if knowledge:
+        _knowledge(as_json=json_)
+        return
     if save is not None and remove is not None:
         raise BadInput("--save and --remove are given together; allowed is one of them at a time")
     if save is not None or remove is not None:
@@ -91,6 +95,21 @@ def evaluate(
             _show(report)
         if variant and len(variant) > 1:
             _show_side_by_side(reports)
+
+
+def _knowledge(*, as_json: bool) -> None:
+    """Show how well the bundled questions find their passages in the project's own documents."""
+    from memory_anchor.app import embedder_of, settings_of
+    from memory_anchor.evaluation import knowledge
+
+    settings = settings_of(os.environ)
+    docs = Path(preamble().project_dir or Path.cwd()) / "docs"
+    reports = knowledge.run(docs, settings, embedder_of(settings, data_dir()))
+    if as_json:
+        show_json({"runs": reports})
+        return
+    for one in reports:
+        out.print(", ".join(f"{name} {value}" for name, value in one.items() if name != "kind"))
 
 
 def _capture(transcripts: Sequence[Path], variants: Many, *, as_json: bool) -> None:

@@ -120,6 +120,8 @@ def init(
         quiet(
             "no text was approved: L0 stays empty until `memory-anchor init --goal TEXT`, or `init` after you wrote it"
         )
+    if (root / ".git").exists():
+        quiet("`memory-anchor knowledge add . --kind git_history --human` lets agents search its decisions")
     quiet("next: `memory-anchor install claude-code` (or codex, gemini, cursor, vscode)")
 
 

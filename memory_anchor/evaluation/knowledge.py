@@ -1,0 +1,82 @@
+"""Knowledge asked bundled questions: 60 about the project's own `docs/`, half of them in Chinese.
+
+Each question names the document and the heading that must answer. They were written from the headings alone, before any
+was asked. The documents are not in the wheel: this runs in a checkout of the project.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from memory_anchor.errors import BadInput
+from memory_anchor.language.terms import is_chinese
+from memory_anchor.model import Actor, Caller
+from memory_anchor.ports import Embedder
+from memory_anchor.settings import Settings
+
+QUESTIONS = "knowledge_questions.tsv"
+DEPTH = 10
+SYNC_MAX = 1_000
+
+
+def questions() -> list[tuple[str, str, str]]:
+    """Return (question, document, heading)."""
+    text = files("memory_anchor.evaluation").joinpath(QUESTIONS).read_text(encoding="utf-8")
+    rows = [line.split("\t") for line in text.splitlines() if line]
+    return [(query, document, heading) for query, document, heading in rows]
+
+
+def run(docs: Path, settings: Settings, embedder: Embedder | None) -> list[dict[str, Any]]:
+    """Return the figures of each language: R@1, R@5, MRR by heading, and of documents, ms a search (median).
+
+    Raises BadInput: `docs` does not hold the documents that are asked for.
+    """
+    from memory_anchor.adapters.dict_store import DictStore
+    from memory_anchor.app import build_core
+
+    asked = questions()
+    if missing := sorted({name for _, name, _ in asked if not (docs / name).is_file()}):
+        raise BadInput(f"{docs} lacks {', '.join(missing)}; run this in a checkout of the project")
+    with tempfile.TemporaryDirectory(prefix="memory-anchor-eval-") as folder:
+        core = build_core(settings, data_dir=Path(folder), store=DictStore(), embedder=embedder)
+        try:
+            anchor = core.anchor(Actor(Caller.AGENT))
+            anchor.knowledge_add(str(docs), "files")
+            for _ in range(SYNC_MAX):
+                if not anchor.knowledge_sync("", False)["left"]:
+                    break
+            while core.knowledge.embed(64):
+                pass
+            return _figures(anchor, asked)
+        finally:
+            core.close()
+
+
+def _figures(anchor: Any, asked: list[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    found: dict[str, list[tuple[int, int, float]]] = {"en": [], "zh": []}
+    for query, document, heading in asked:
+        started = time.perf_counter()
+        snippets = anchor.knowledge_search(query, limit=DEPTH)
+        took = 1000 * (time.perf_counter() - started)
+        cited = [(one.citations[0].ref, one.citations[0].locator.heading) for one in snippets]
+        places = [at for at, (ref, path) in enumerate(cited, 1) if ref == document and heading in path]
+        documents = [at for at, (ref, _) in enumerate(cited, 1) if ref == document]
+        row = (places[0] if places else 0, documents[0] if documents else 0, took)
+        found["zh" if is_chinese(query) else "en"].append(row)
+    return [
+        {
+            "kind": "knowledge",
+            "language": language,
+            "questions": len(rows),
+            "R@1": round(sum(at == 1 for at, _, _ in rows) / len(rows), 3),
+            "R@5": round(sum(0 < at <= 5 for at, _, _ in rows) / len(rows), 3),
+            "MRR": round(sum(1 / at for at, _, _ in rows if at) / len(rows), 3),
+            "document@5": round(sum(0 < at <= 5 for _, at, _ in rows) / len(rows), 3),
+            "search_ms": round(sorted(took for _, _, took in rows)[len(rows) // 2], 1),
+        }
+        for language, rows in found.items()
+    ]

