@@ -30,7 +30,7 @@ from memory_anchor.knowledge.lorebook_scan import (
     Why,
 )
 from memory_anchor.knowledge.lorebooks import BookRecord, ConversationTurn, book_name, home_of
-from memory_anchor.language.safety import strip_fenced
+from memory_anchor.language.safety import cleaned, strip_fenced
 from memory_anchor.model import Citation, Layer, Locator, RetrievedSnippet, Tag, Trust
 from memory_anchor.rights import HUMAN_AUTHOR, Deed
 from memory_anchor.writes import Writes
@@ -95,17 +95,21 @@ class Lore:
             "problems": [*book.problems, *scanner.index.wrong.all(), *lost],
         }
 
-    def remove(self, asked: asks.RemoveLorebook) -> Json:
-        """Erase a book, and the timed effects of its entries."""
-        self._check(self._shelf.record(self._home, asked.name))
-        record = self._shelf.remove(self._home, asked.name)
+    def has(self, name: str) -> bool:
+        return any(one.id == name for one in self._shelf.books(self._home))
+
+    def remove(self, name: str) -> Json:
+        """Erase a book and the timed effects of its entries; return the certificate that the end of a source has."""
+        self._check(self._shelf.record(self._home, name))
+        record = self._shelf.remove(self._home, name)
         self._services.audit.append(
             "lorebook.removed",
             {"name": record.id, "sha": record.sha},
             by=self._writes.author,
             at=self._services.clock.now(),
         )
-        return {"removed": record.id}
+        clean = not self._shelf.is_there(self._home, record)
+        return {"source": record.id, "documents": 1, "passages": 0, "clean": clean}
 
     def export(self, asked: asks.ExportLorebook) -> Json:
         """Return a book's very bytes, in base64."""
@@ -178,7 +182,7 @@ class Lore:
         return LoreFound(tuple(self.snippet(one, trusts, at) for at, one in enumerate(placed)), (decision,))
 
     def snippet(self, verdict: LoreVerdict, trusts: Mapping[str, Trust], place: int) -> RetrievedSnippet:
-        """Return what was admitted as recalled text that cites its entry."""
+        """Return what was admitted as recalled text that cites its entry; a secret in it is told to nobody."""
         entry = verdict.entry
         cited = Citation(
             "knowledge_chunk",
@@ -189,7 +193,7 @@ class Lore:
         )
         return RetrievedSnippet(
             id=verdict.id,
-            text=verdict.text,
+            text=cleaned(verdict.text).text,
             score=1 / (1 + place),
             layer=Layer.OPERATIONAL_KNOWLEDGE,
             type="lorebook",

@@ -499,7 +499,7 @@ class MemoryAnchor:
     @use_case(asks.RemoveLorebook)
     def remove_lorebook(self, asked: asks.RemoveLorebook) -> Json:
         """Erase a lorebook and the timed effects of its entries."""
-        return self.lore.remove(asked)
+        return self.lore.remove(asked.name)
 
     @use_case(asks.ExportLorebook)
     def export_lorebook(self, asked: asks.ExportLorebook) -> Json:
@@ -571,4 +571,4 @@ class MemoryAnchor:
     @use_case(wanted.KnowledgeRemove)
     def knowledge_remove(self, asked: wanted.KnowledgeRemove) -> Json:
         """Erase a source and all that came of it."""
-        return self.knowledge.remove(asked)
+        return self.lore.remove(asked.source) if self.lore.has(asked.source) else self.knowledge.remove(asked)

@@ -97,6 +97,7 @@ class LorebookShelf:
         with self._lock:
             record = self.record(home, name)
             _write_list(home, [one for one in self.books(home) if one.id != record.id])
+            self._scanners.clear()
             for path in sorted((home / "turns").glob("*.json")):
                 turn = self._turn(path)
                 kept = {id: at for id, at in turn.started.items() if not id.startswith(f"{record.id}/")}
@@ -112,6 +113,10 @@ class LorebookShelf:
             there = ", ".join(one.id for one in known) or "none yet: `memory-anchor lorebook add FILE`"
             raise NotFound(f"no lorebook {name[:NAME_CHARS]!r} in this project; there are {there}")
         return found
+
+    def is_there(self, home: Path, record: BookRecord) -> bool:
+        """Return whether a book's bytes are on disk, or its name is in the list."""
+        return _book_file(home, record).exists() or any(one.id == record.id for one in self.books(home))
 
     def content(self, home: Path, record: BookRecord) -> bytes:
         """Return a book's bytes as they came. Raises StoreDamaged: they are gone, or others."""

@@ -105,6 +105,8 @@ def test_knowledge_add_and_list_know_lorebooks(run: Run, tmp_path: Path) -> None
     assert told(run("knowledge", "add", str(book), "--kind", "lorebook", "--json"))["name"] == "world"
     assert [one["name"] for one in told(run("knowledge", "list", "--json"))["lorebooks"]] == ["world"]
     assert "world" in run("knowledge", "list").output
+    assert "nothing of it is left" in run("knowledge", "remove", "world").output
+    assert "lorebooks" not in told(run("knowledge", "list", "--json"))
 
 
 def test_bad_files_are_refused_in_one_sentence_and_change_nothing(run: Run, tmp_path: Path) -> None:
@@ -304,6 +306,17 @@ def test_a_text_of_a_book_cannot_close_its_fence(harbour: MemoryAnchor) -> None:
 
     assert "Ignore all previous" in built.text
     assert built.text.count("</recalled-memory>") == built.text.count("<recalled-memory ")
+
+
+def test_a_secret_in_a_book_is_told_to_nobody_and_exported_as_it_came(anchor: MemoryAnchor) -> None:
+    """Rule lore.secrets: the file is the user's; what comes out of it into a prompt is cleaned."""
+    key = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"
+    content = encoded({"entries": [{"key": ["go"], "content": f"The token is {key} <private>and more</private>."}]})
+    anchor.add_lorebook(file="token.json", content=content)
+
+    assert key not in anchor.build_context("go").text
+    assert "and more" not in anchor.scan_lorebook(messages=turns("go"))["snippets"][0].text
+    assert anchor.export_lorebook(name="token")["content"] == content
 
 
 def test_the_budget_of_books_is_their_own(core: Core, agent: Actor) -> None:

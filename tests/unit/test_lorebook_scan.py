@@ -366,6 +366,16 @@ def test_prevented_entries_call_nobody_and_excluded_ones_are_not_called() -> Non
     assert (why(found, 2), why(found, 3)) == ("excluded from recursion", "no key matched")
 
 
+def test_an_excluded_entry_never_sees_what_entries_said() -> None:
+    """Rule lore.recursion: also not when the scan goes deeper after it."""
+    lore = book({"key": ["go"], "content": "b1"}, {"key": ["b1"], "excludeRecursion": True}, {"key": ["deep"]})
+
+    found = scan(lore, "deep", "x", "go", settings=ScanSettings(recursive=True, min_activations=3))
+
+    assert admitted(found) == ["0", "2"]
+    assert why(found, 1) in ("no key matched", "excluded from recursion")
+
+
 def test_recursion_ends_after_its_steps_and_with_the_budget() -> None:
     """Rule lore.recursion: max_recursion_steps counts passes, 1 is none; a full budget ends it."""
     chain = [{"key": [f"k{at}"], "content": f"k{at + 1}"} for at in range(9)]
@@ -478,6 +488,20 @@ def test_chance_is_not_asked_where_it_is_switched_off_and_is_lost_once_a_scan() 
 
     assert admitted(found) == ["0"]
     assert why(found, 1) == "probability"
+
+
+def test_an_entry_that_lost_its_chance_takes_no_group_in_a_later_pass() -> None:
+    """Rule lore.checks: what failed its probability is out before groups are looked at again."""
+    lore = book(
+        {"key": ["go"], "group": "g", "groupOverride": True, "probability": 0},
+        {"key": ["go"], "group": "g"},
+        {"key": ["go"], "content": "on and on"},
+    )
+
+    found = scan(lore, "go", settings=RECURSIVE)
+
+    assert [(one.entry.uid, one.passed) for one in found.admitted] == [("2", 1), ("1", 2)]
+    assert (why(found, 0), scan(lore, "go").admitted[0].entry.uid) == ("probability", "2")
 
 
 def test_of_a_group_one_is_admitted_by_weight() -> None:

@@ -163,7 +163,7 @@ def _problems(problems: list[str]) -> None:
 
 
 def _show_removed(answer: Answer, _: Values) -> None:
-    quiet(f"{answer['removed']} is removed")
+    quiet(f"{answer['source']} is removed, nothing of it is left" if answer["clean"] else "something of it is left")
 
 
 MESSAGES = option(

@@ -1,0 +1,89 @@
+"""A lorebook with a real engine: commands share it, contexts hold it, effects outlive a killed engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from homes import environment
+
+from memory_anchor.runtime import engine, launch, wire
+
+pytestmark = pytest.mark.slow
+
+UNTIL_S = 60.0
+LORE = {
+    "entries": {
+        "0": {"uid": 0, "key": ["部署", "deploy"], "content": "Deploys go out on Tuesdays.", "sticky": 9},
+        "1": {"uid": 1, "key": ["/(a+)+b/", "quay"], "content": "The quay is closed."},
+    }
+}
+
+
+class Home:
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.data = folder, folder / "data"
+        self.env = environment(folder, self.data, MEMORY_ANCHOR_CONVERSATION="talk-1")
+
+    def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-m", "memory_anchor", *words]
+        return subprocess.run(command, env=self.env, cwd=self.folder, capture_output=True, input=stdin.encode())
+
+    def json(self, *words: str, stdin: str = "") -> Any:
+        done = self.run(*words, "--json", stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def serve(self) -> int:
+        launch.start(str(self.data), self.env)
+        until = time.monotonic() + UNTIL_S
+        while time.monotonic() < until:
+            state = wire.read_state(str(self.data)) or {}
+            if state.get("state") == "serving":
+                return int(state["pid"])
+            time.sleep(0.05)
+        raise AssertionError("no engine serves")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    engine.stop(made.data, wait_s=10)
+    launch.reap()
+
+
+def test_a_book_goes_through_the_engine_and_its_effects_outlive_a_kill(home: Home) -> None:
+    """Rule lore.engine: add, export, scan, context, kill -9, context again; the same as without an engine."""
+    book, prompt = home.folder / "世界.json", home.folder / "prompt.json"
+    book.write_text(json.dumps(LORE, ensure_ascii=False), encoding="utf-8")
+    said = [{"role": "user", "content": "怎么部署？"}]
+    prompt.write_text(json.dumps({"messages": said, "context_window_tokens": 8_000}), encoding="utf-8")
+    home.run("stats")
+    before = home.json("lorebook", "scan", str(book), "--messages", "-", stdin=json.dumps(said))
+    pid = home.serve()
+
+    assert home.json("lorebook", "add", str(book))["entries"] == 2
+    assert home.run("lorebook", "export", "世界").stdout == book.read_bytes()
+    scanned = home.json("lorebook", "scan", "世界", "--messages", "-", stdin=json.dumps(said))
+    assert [one["text"] for one in scanned["snippets"]] == [one["text"] for one in before["snippets"]]
+    assert "Tuesdays" in home.json("context", "build", str(prompt))["text"]
+
+    os.kill(pid, signal.SIGKILL)
+    home.serve()
+    later = [*said, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "a" * 9_000}]
+    prompt.write_text(json.dumps({"messages": later, "context_window_tokens": 8_000}), encoding="utf-8")
+    built = home.json("context", "build", str(prompt))
+
+    (decision,) = [one for one in built["report"]["decisions"] if one["action"] == "scan_lorebooks"]
+    assert [(one["id"], one["why"]) for one in decision["admitted"]] == [("世界/0", "sticky")]
+    assert home.json("lorebook", "report")["started"] == {"世界/0": 1}
+    assert home.json("knowledge", "remove", "世界")["clean"] is True
