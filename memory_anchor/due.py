@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -28,7 +29,7 @@ OVER_DAYS = 30
 """A date that so many days have passed over is nobody's any more."""
 READ = 400
 """The newest facts, and as many events, that are looked through for dates."""
-KEPT = 2_000
+KEPT, READINGS_KEPT = 2_000, 4_096
 TODO_TAGS = frozenset({"todo", "task", "待办"})
 DUE_TAG = "due:"
 DONE_TAG = "done"
@@ -52,7 +53,13 @@ def due_at(memory: Memory, zone: str) -> datetime | None:
             return _day_end(tag.name.removeprefix(DUE_TAG), zone)
     if memory.when is not None and memory.when > written + timedelta(hours=1):
         return memory.when
-    period = time_range(memory.content, now=written, zone=zone)
+    return _said(memory.content, written, zone)
+
+
+@lru_cache(READINGS_KEPT)
+def _said(text: str, written: datetime, zone: str) -> datetime | None:
+    """Return the end of the period that lay ahead when this was written. Kept: a start looks through hundreds."""
+    period = time_range(text, now=written, zone=zone)
     if period is None:
         return None
     if period.start.year == 1970 and period.end <= written:  # "until 5 December": the next one is meant

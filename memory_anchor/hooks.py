@@ -11,6 +11,7 @@ agent act once more. Nobody can be asked when a session ends: SessionEnd only ob
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -22,6 +23,7 @@ from cachetools import LRUCache
 from memory_anchor import brief, inputs, terminal
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.foreground import behind
+from memory_anchor.heeded import HEEDED, HeededFile, Told, heeded_in, traces_of
 from memory_anchor.ingest.asking import ASK, Look, look
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
 from memory_anchor.ingest.transcripts import read_end, read_transcript
@@ -47,6 +49,8 @@ EVENTS = (
 )
 MIN_PROMPT_CHARS = 8
 SUMMARY_PARTS = 4
+SHOWN_MAX = 200
+"""Memories of a conversation that are looked for in what its agent did."""
 UNASKED = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure")
 STATUS_READ = 200
 """The newest memories of each layer that a status line counts."""
@@ -82,6 +86,7 @@ class Hooks:
     def __init__(self) -> None:
         self._turns: LRUCache[str, tuple[int, int]] = LRUCache(CONVERSATIONS_KEPT)
         self._told: LRUCache[str, frozenset[str]] = LRUCache(CONVERSATIONS_KEPT)
+        self._shown: LRUCache[str, dict[str, Told]] = LRUCache(CONVERSATIONS_KEPT)
         self._briefed: LRUCache[str, bool] = LRUCache(CONVERSATIONS_KEPT)
         self._lock = threading.Lock()
 
@@ -100,16 +105,16 @@ class Hooks:
             case "SessionStart":
                 self._forget(anchor)
                 source = "compact" if payload.get(COLD_START) else str(payload.get("source", "startup"))
-                return self._tell(anchor, brief.start(anchor, source, budget_tokens), payload)
+                return self._tell(anchor, brief.start(anchor, source, budget_tokens), payload, event)
             case "UserPromptSubmit":
                 return self._prompt(anchor, payload)
             case "PreToolUse":
                 given = payload.get("tool_input")
                 found = brief.for_tool(anchor, given if isinstance(given, Mapping) else {}, self._told_to(anchor))
-                return self._tell(anchor, found, payload)
+                return self._tell(anchor, found, payload, event)
             case "PostToolUse" | "PostToolUseFailure":
                 error = failure_of(payload)
-                return self._tell(anchor, brief.for_failure(anchor, error, self._told_to(anchor)), payload)
+                return self._tell(anchor, brief.for_failure(anchor, error, self._told_to(anchor)), payload, event)
             case "PreCompact":
                 return KEEP
             case "Stop":
@@ -129,9 +134,14 @@ class Hooks:
         """
         chosen = anchor.own.extraction
         path = str(payload.get("transcript_path") or "")
-        if not path or not self._learns(anchor, event):
+        learns, shown = self._learns(anchor, event), self._shown_until(anchor, event)
+        if not path or not (learns or shown):
             return 0
         read, _ = read_transcript(Path(path))
+        if shown and anchor.writes.may_write:
+            HeededFile(anchor.services.data_dir / HEEDED).note(shown, heeded_by(shown, read))
+        if not learns:
+            return 0
         if sum(map(_spoken, read)) < chosen.min_turns:
             return 0
         mode = chosen.mode if chosen.mode in UNATTENDED else WriteMode.FACTUAL.value
@@ -139,6 +149,13 @@ class Hooks:
         with behind():
             done, _ = anchor.remember_conversation(newest(read), mode=mode, waits=waits)
         return len(done)
+
+    def _shown_until(self, anchor: MemoryAnchor, event: str) -> list[Told]:
+        """Return what this conversation was told and nobody looked at yet, where it ends or is compacted."""
+        if event not in ("SessionEnd", "PreCompact"):
+            return []
+        with self._lock:
+            return list(self._shown.pop(_conversation(anchor), {}).values())
 
     def _learns(self, anchor: MemoryAnchor, event: str) -> bool:
         chosen = anchor.own.extraction
@@ -181,16 +198,21 @@ class Hooks:
         with self._lock:
             first = _conversation(anchor) not in self._briefed
         found = brief.for_prompt(anchor, asked, self._told_to(anchor), first=first)
-        told = self._tell(anchor, found, payload)
+        told = self._tell(anchor, found, payload, "UserPromptSubmit")
         with self._lock:
             if _in_time(anchor, payload):
                 self._briefed[_conversation(anchor)] = True
         return told
 
-    def _tell(self, anchor: MemoryAnchor, found: brief.Brief, payload: Mapping[str, Any]) -> str:
+    def _tell(self, anchor: MemoryAnchor, found: brief.Brief, payload: Mapping[str, Any], hook: str) -> str:
         """Return the text of a brief and note what it told, unless nobody waits for it any more."""
         if found.text and _in_time(anchor, payload):
             self._note(anchor, found.told)
+            with self._lock:
+                shown = self._shown.setdefault(_conversation(anchor), {})
+                for line in found.lines[: SHOWN_MAX - len(shown)]:
+                    told = Told(line.id, line.layer.value, hook, traces_of(line.said))
+                    shown.setdefault(line.id, told)
             brief.note_due(anchor, found)
         return found.text
 
@@ -273,6 +295,14 @@ def store_summary(anchor: MemoryAnchor, summary: str) -> None:
 def _since(now: datetime, then: datetime) -> str:
     seconds = max(0, int((now - then).total_seconds()))
     return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min" if seconds < 3600 else f"{seconds // 3600} h"
+
+
+def heeded_by(told: Sequence[Told], messages: Sequence[Message]) -> frozenset[str]:
+    """Return the ids of what the agent of a conversation used: traces in its words or in what its tools were given."""
+    said = "\n".join(strip_fenced(one.content) for one in messages if one.role == "user")
+    written = [strip_fenced(one.content) for one in messages if one.role == "assistant"]
+    given = [json.dumps(call.arguments, ensure_ascii=False) for one in messages for call in one.tool_calls]
+    return heeded_in(told, written="\n".join([*written, *given]), said=said)
 
 
 def failure_of(payload: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from memory_anchor.curation import Curation, ReviewItem
 from memory_anchor.due import READ, DueFile, DueMemory, due_of
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import Moment, use_case
+from memory_anchor.heeded import HEEDED, HeededFile
 from memory_anchor.ingest.profile import ProfileLine
 from memory_anchor.ingest.remembering import Extracted, Remembered
 from memory_anchor.knowledge.desk import KnowledgeDesk
@@ -46,7 +47,7 @@ from memory_anchor.model import (
 )
 from memory_anchor.moving import Moving
 from memory_anchor.recall.order import standing
-from memory_anchor.recall.relevance import weak_shown
+from memory_anchor.recall.relevance import STRONG, weak_shown
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.recall.routing import asks_how, with_identity, with_operations
 from memory_anchor.recall.unasked import brought_up, naming
@@ -221,7 +222,13 @@ class MemoryAnchor:
         answer = standing(answer, self.room.sources)
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         joined = with_operations(answer, request, self.room.operations.find, now=now)
-        return [one for one in joined.snippets if not one.weak][:limit]
+        sunk = HeededFile(self.services.data_dir / HEEDED).sunk()
+        lively = (one for one in joined.snippets if one.id not in sunk or (one.relevance or 0) >= STRONG)
+        return [one for one in lively if not one.weak][:limit]
+
+    def heeded(self) -> list[dict[str, Any]]:
+        """Return how many memories hooks told agents, and how many these used, by layer and hook."""
+        return HeededFile(self.services.data_dir / HEEDED).table()
 
     def naming(self, names: Sequence[str], *, limit: int = 4) -> list[Memory]:
         """Return current memories that name one of these files, identifiers or phrases, the rarest first; by words."""

@@ -401,6 +401,8 @@ class RejectPending(BaseRequest):
 class ReadStats(BaseRequest):
     """Count memories by layer, type, strength and age; writes and recalls a day; size."""
 
+    heeded: Flag = arg(False, "How many told memories agents used, by layer and hook.")
+
 
 class ListJobs(BaseRequest):
     """Show every job: when it last ran and what it did."""

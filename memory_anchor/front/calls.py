@@ -26,7 +26,7 @@ from memory_anchor.front.table import ROWS, Row
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.requests import AssemblePrompt, CreateBackup
+from memory_anchor.requests import AssemblePrompt, CreateBackup, ReadStats
 from memory_anchor.runtime.wire import Preamble
 
 Json = dict[str, Any]
@@ -115,6 +115,8 @@ def ask_golden(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 @call
 def stats(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    if ReadStats.read(given, "stats").heeded:
+        return {"heeded": anchor.heeded()}
     return core.stats(anchor.actor.scope)
 
 

@@ -266,6 +266,11 @@ def extract(
 
 
 def _stats(answer: Answer, _: Values) -> None:
+    for one in answer.get("heeded", ()):
+        share = round(100 * one["heeded"] / one["told"])
+        out.print(f"[cyan]{one['layer']}[/] {one['hook']}: {one['heeded']} of {one['told']} heeded ({share} %)")
+    if answer.get("heeded") == []:
+        quiet("nothing was told and looked at yet")
     for name, value in answer.items():
         if isinstance(value, dict):
             counts = ", ".join(f"{key} {count}" for key, count in value.items() if count)
