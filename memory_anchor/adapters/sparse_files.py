@@ -43,7 +43,7 @@ def _copy_file(source: Path, target: Path) -> None:
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     with source.open("rb") as read, os.fdopen(handle, "wb") as write:
         size = os.fstat(read.fileno()).st_size
-        for start, end in _written(read.fileno(), size):
+        for start, end in written_parts(read.fileno(), size):
             read.seek(start)
             while (at := read.tell()) < end:
                 chunk = read.read(min(_CHUNK_BYTES, end - at))
@@ -53,7 +53,7 @@ def _copy_file(source: Path, target: Path) -> None:
         write.truncate(size)
 
 
-def _written(handle: int, size: int) -> Iterator[tuple[int, int]]:
+def written_parts(handle: int, size: int) -> Iterator[tuple[int, int]]:
     """Yield the parts (start, end) of an open file that hold data."""
     if not hasattr(os, "SEEK_DATA"):
         yield 0, size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import disk
 import pytest
 from doors import House, answer
 
@@ -17,11 +18,7 @@ KEY = "sk-ant-api03-" + "Rt5Yu8Io2Pa4Sd6Fg9Hj1Kl3Zx7Cv0Bn" * 2
 def leaks(data: Path) -> list[str]:
     """Return the files of the data folder that hold a planted secret, or half of one."""
     planted = [part.encode() for one in (SECRET, KEY) for part in (one, one[8:28], one[-20:])]
-    return [
-        str(file.relative_to(data))
-        for file in data.rglob("*")
-        if file.is_file() and any(part in file.read_bytes() for part in planted)
-    ]
+    return [str(file.relative_to(data)) for file in disk.holding(data, *planted)]
 
 
 @pytest.mark.slow

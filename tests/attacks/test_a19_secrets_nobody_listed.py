@@ -8,6 +8,7 @@ import logging
 import sys
 from pathlib import Path
 
+import disk
 import pytest
 
 from memory_anchor.core import Core
@@ -122,7 +123,7 @@ def test_no_secret_reaches_a_file_of_the_data_folder(core: Core, anchor: MemoryA
             case _:
                 anchor.remember_conversation([{"role": "user", "content": f"Remember that {case.text}"}])
     core.close()
-    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    written = [disk.content(path) for path in disk.files(tmp_path)]
     assert written
     for case in cases:
         for line in case.secret.splitlines():

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import disk
 import numpy as np
 import pytest
 from edge_writer import FACTS, NOON, SPEC, entry, member
@@ -186,8 +187,7 @@ def test_files_are_private(home: Path, lock: DirectoryLock) -> None:
 
 
 def holds(folder: Path, text: str) -> list[str]:
-    sought = text.encode()
-    return [str(path) for path in folder.rglob("*") if path.is_file() and sought in path.read_bytes()]
+    return [str(path) for path in disk.holding(folder, text)]
 
 
 def test_after_erasing_no_file_holds_the_text(home: Path, lock: DirectoryLock) -> None:

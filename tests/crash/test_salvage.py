@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from disk import holding
 from typer.testing import CliRunner, Result
 
 from memory_anchor.app import build_core
@@ -179,10 +180,6 @@ def test_what_no_source_has_is_named_by_id(data: Path, run: Run, damage: str) ->
     assert not holding(data / "logs", SECRET) and SECRET not in result.output
     assert SECRET not in (Path(account["replaced"]) / "salvage.json").read_text()
     assert salvaged(run)[1]["changed"] is False
-
-
-def holding(folder: Path, text: str) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
 
 
 def test_what_the_store_lost_comes_from_the_newest_backup_that_has_it(data: Path, run: Run, tmp_path: Path) -> None:

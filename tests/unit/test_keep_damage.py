@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import disk
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -188,8 +189,4 @@ def test_a_purge_leaves_no_byte_of_it_anywhere(data: Path, run: Run, tmp_path: P
 
 def _holding(folder: Path) -> list[str]:
     signs = (SECRET.encode(), json.dumps(SECRET)[1:-1].encode())
-    return [
-        str(path.relative_to(folder))
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and any(sign in path.read_bytes() for sign in signs)
-    ]
+    return [str(path.relative_to(folder)) for path in disk.holding(folder, *signs)]

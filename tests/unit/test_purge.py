@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import disk
 import pytest
 from timekit import EMBEDDER, a_memory, current, day, put, upkeep
 
@@ -195,8 +196,7 @@ def test_no_file_of_the_embedded_store_holds_the_text_afterwards(tmp_path):
     store.close()
     lock.release()
 
-    held = [p for p in (tmp_path / "data").rglob("*") if p.is_file() and b"xylophone" in p.read_bytes()]
-    assert held == []
+    assert disk.holding(tmp_path / "data", "xylophone") == []
 
 
 def test_what_lies_beside_the_store_is_found(tmp_path):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import disk
 import numpy as np
 import pytest
 
@@ -143,7 +144,7 @@ def test_a_text_of_several_lines_goes_out_of_backups_too(
     assert (told["files"]["known backups"], told["emptied"]) == (2, [f"{beside}@1"])
     with tarfile.open(tmp_path / "b.tar.gz") as packed:
         packed.extractall(tmp_path / "parts", filter="data")
-    assert not [path for path in (tmp_path / "parts").rglob("*") if path.is_file() and b"rollout" in path.read_bytes()]
+    assert disk.holding(tmp_path / "parts", "rollout") == []
     (line,) = (tmp_path / "parts" / "memories" / "event_log-000000.jsonl").read_text().splitlines()
     assert (json.loads(line)["id"], json.loads(line).get("context", "")) == (beside, "")
     assert json.loads((tmp_path / "parts" / backup.MANIFEST).read_text())["collections"]["event_log"]["versions"] == 1

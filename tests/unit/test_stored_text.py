@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import disk
 import pytest
 from typer.testing import Result
 
@@ -50,8 +51,7 @@ def core(tmp_path: Path) -> Iterator[Core]:
 def left_on_disk(core: Core, project: Path) -> list[tuple[str, bytes]]:
     """Return which file holds what it never may, once the process has ended."""
     core.close()
-    files = [path for folder in (core.data_dir, project) for path in folder.rglob("*") if path.is_file()]
-    texts = {path: path.read_bytes() for path in files}
+    texts = {path: disk.content(path) for path in disk.files(core.data_dir, project)}
     assert any(b"lighthouse" in text for text in texts.values())
     return [(path.name, never) for path, text in texts.items() for never in NEVER if never in text]
 
