@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from memory_anchor.hashing import stable_hash
 from memory_anchor.knowledge.library import COLLECTION as KNOWLEDGE
 from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
-from memory_anchor.model import COLLECTIONS, Memory, Origin, WriteOutcome, audiences
+from memory_anchor.model import COLLECTIONS, Citation, Memory, Origin, Outcome, WriteOutcome, audiences
 from memory_anchor.rights import Deed
 from memory_anchor.services import Process
 from memory_anchor.writes import IMPORT, Line, Writes
@@ -84,7 +85,7 @@ class Moving:
         rights.check(Deed.IMPORT, caller)
         versions: list[tuple[int, Memory]] = []
         errors: list[transfer.LineError] = []
-        told = {"added": 0, "skipped": 0, "written": 0, "pending": 0, "rejected": 0}
+        told = {"added": 0, "skipped": 0, "written": 0, "pending": 0, "rejected": 0, "conflicts": 0}
         for number, text in asked.lines:
             try:
                 record = transfer.parsed(number, text)
@@ -94,13 +95,17 @@ class Moving:
                         version = self._as_agents_word(number, version)
                     versions.append((number, version))
                 else:
-                    outcome = self._as_new(number, record).outcome.value
-                    told[outcome if outcome in ("skipped", "pending", "rejected") else "written"] += 1
+                    told[_counted(self._as_new(number, record, dry=asked.dry).outcome, asked.dry)] += 1
             except MemoryAnchorError as error:
                 said = str(error)
                 errors.append(
                     transfer.LineError(number, said if said.startswith("line ") else f"line {number}: {said}")
                 )
+        if asked.dry:
+            there = transfer.stored_already(self._services.store, [one for _, one in versions])
+            told["skipped"] += len(there)
+            told["added"] = len(versions) - len(there)
+            return {**told, "errors": [asdict(error) for error in errors]}
         store, name = self._services.store, stable_hash(IMPORT, json.dumps(asked.lines))
         there = self._services.answers.first(
             lambda: transfer.stored_already(store, [one for _, one in versions]),
@@ -118,7 +123,7 @@ class Moving:
         told["added"] = len(done.added) + len(done.skipped) - len(skipped)
         told["skipped"] += len(skipped)
         failed = sorted([*errors, *done.errors], key=lambda error: error.line)
-        return {**told, "errors": [{"line": error.line, "message": error.message} for error in failed]}
+        return {**told, "errors": [asdict(error) for error in failed]}
 
     def _as_agents_word(self, number: int, memory: Memory) -> Memory:
         """Return what an agent's import makes of a version. Raises Refused: the gate keeps it out.
@@ -133,12 +138,25 @@ class Moving:
             raise Refused(f"line {number}: {memory.version_id} is below the gate; a human brings it in with --human")
         return lowered
 
-    def _as_new(self, number: int, record: Json) -> WriteOutcome:
-        """Store a foreign line as a new write: a human's word, or else a document's, which passes no gate alone."""
+    def _as_new(self, number: int, record: Json, *, dry: bool) -> WriteOutcome:
+        """Store a foreign line as a new write: a human's word, or a document's, which passes no gate alone.
+
+        What says where it comes from was taken out of there: it waits for review.
+        """
         line = asks.ImportedLine.read(record, f"line {number}")
         self._writes.made_safe(line.content, f"line {number}: content")
-        origin = Origin.HUMAN if rights.is_human(self._actor.caller) else Origin.DOCUMENT
-        return self._writes.save_memory(line, line=Line(stable_hash(repr(sorted(record.items()))), origin))
+        taken = Origin.EXTRACTED if line.cites else Origin.DOCUMENT
+        origin = Origin.HUMAN if rights.is_human(self._actor.caller) else taken
+        now = self._services.clock.now()
+        since = line.when.begins(self._actor.zone) if line.when is not None else None
+        cites = tuple(
+            Citation(
+                "url" if one.startswith(("https://", "http://")) else "memory_entry", one, observed_at=since or now
+            )
+            for one in line.cites
+        )
+        name = stable_hash(repr(sorted(record.items())))
+        return self._writes.save_memory(line, line=Line(name, origin, cites, since, dry))
 
     def _recording(self, added: Sequence[Memory], *, audited: bool) -> AbstractContextManager[None]:
         """Return what records these versions around their writing; those an adopted trail names are not told twice."""
@@ -152,6 +170,13 @@ class Moving:
         parts = [added[start : start + RECORDS_EACH] for start in range(0, len(added), RECORDS_EACH)]
         records = [{"memories": [audit_record(memory) for memory in part]} for part in parts]
         return audit.recording(IMPORT, records, by=self._writes.author, at=self._services.clock.now())
+
+
+def _counted(outcome: Outcome, dry: bool) -> str:
+    """Return what a new write counts as; where nothing is written, what speaks against something is told apart."""
+    if outcome in (Outcome.SKIPPED, Outcome.PENDING, Outcome.REJECTED):
+        return outcome.value
+    return "conflicts" if dry and outcome in (Outcome.SUPERSEDED, Outcome.NEEDS_REVIEW) else "written"
 
 
 def _is_safe(record: Json) -> bool:

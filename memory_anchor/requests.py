@@ -75,7 +75,20 @@ MESSAGE_COUNT_MAX = 1_000_000
 ENTRY = frozenset(("sentiment", "decay", "sources", "scope", "author", "written_at"))
 """What the strategy's memory entry and observation say besides; an agent's tools take and do not list it."""
 COUNTS_OF_A_LINE = frozenset(
-    ("content", "type", "layer", "key", "tags", "importance", "confidence", "visibility", "when", "where", "who")
+    (
+        "content",
+        "type",
+        "layer",
+        "key",
+        "tags",
+        "importance",
+        "confidence",
+        "visibility",
+        "when",
+        "where",
+        "who",
+        "cites",
+    )
 )
 
 FileContent = Annotated[str, Text(FILE_CONTENT_MAX)]
@@ -185,7 +198,14 @@ class LogEvent(WriteRequest):
 
 
 class ImportedLine(SaveMemory, LogEvent):
-    """A line of an import that is no export of ours: what counts of it; the rest is nobody's to claim."""
+    """A line of an import that is no export of ours: what counts of it; the rest is nobody's to claim.
+
+    when: of a fact, since when it holds. cites: where it comes from, `mem0:ab12` or an address.
+    """
+
+    unlisted = frozenset({"cites"})
+
+    cites: Files = arg(())
 
     @model_validator(mode="before")
     @classmethod
@@ -561,11 +581,15 @@ class ImportProjects(BaseRequest):
 
 
 class ImportLines(BaseRequest):
-    """Take in lines of an export. projects: ids in the file -> ids here. audited: the file's trail was adopted."""
+    """Take in lines of an export.
+
+    projects: ids in the file -> ids here. audited: the file's trail was adopted. dry: only say what would come of it.
+    """
 
     lines: Annotated[tuple[tuple[int, str], ...], Field(max_length=LINES_MAX)] = arg(())
     projects: dict[str, str] = arg({})
     audited: Flag = arg(False)
+    dry: Flag = arg(False)
 
 
 class ListProjects(BaseRequest):

@@ -64,10 +64,16 @@ STORED_LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a file that is taken in: what names it when it comes again, and whose word it is."""
+    """A line of a file that is taken in: what names it when it comes again, whose word it is, and what it says of that.
+
+    since: of a fact, since when it holds. dry: only say what would come of it.
+    """
 
     name: str
     origin: Origin
+    cites: tuple[Citation, ...] = ()
+    since: datetime | None = None
+    dry: bool = False
 
 
 class Writes:
@@ -163,7 +169,7 @@ class Writes:
             who=tuple(dict.fromkeys((*asked.who, *((asked.author,) if asked.author else ())))),
             ttl_days=days or None,
             tags=asked.tags,
-            citations=(*self._cited(asked.files), *asked.sources),
+            citations=(*self._cited(asked.files), *asked.sources, *(line.cites if line else ())),
             sentiment=asked.sentiment,
             half_life_days=asked.decay,
             written_at=self._written_at(asked),
@@ -181,7 +187,11 @@ class Writes:
             "where": draft.where,
             "ttl_days": draft.ttl_days,
         }
-        return self.services.events.log(self.actor, draft, self._request("log_event", asked, draft, resolved, line))
+        request = self._request("log_event", asked, draft, resolved, line)
+        if line is not None and line.dry:
+            known = self.services.records.replayed(request) is not None
+            return WriteOutcome(Outcome.SKIPPED if known else Outcome.ADDED, None, Layer.EVENT_LOG, None, "")
+        return self.services.events.log(self.actor, draft, request)
 
     # --- L3 ------------------------------------------------------------------------------------------------------
 
@@ -212,11 +222,11 @@ class Writes:
             confidence=claim,
             doubt=doubt,
             visibility=self._visibility(asked.visibility),
-            citations=(*self._cited(asked.files), *asked.sources),
+            citations=(*self._cited(asked.files), *asked.sources, *(line.cites if line else ())),
             sentiment=asked.sentiment,
             half_life_days=asked.decay,
             who=(asked.author,) if asked.author else (),
-            written_at=self._written_at(asked),
+            written_at=line.since if line and line.since else self._written_at(asked),
             replaces=asked.replaces or None,
             origin=line.origin if line else claimed,
             write_mode=write_mode,
@@ -227,6 +237,9 @@ class Writes:
         claimed_or_not = UNCLAIMED if asked.confidence is None else asked.confidence
         resolved = {"replaces": draft.replaces, "confidence": claimed_or_not}
         request = self._request("save_memory", asked, draft, resolved, line)
+        if line is not None and line.dry:
+            foreseen = self.services.facts.foreseen(self.actor, draft, request)
+            return WriteOutcome(foreseen, None, Layer.VERIFIED_FACT, None, "")
         return self.services.facts.save(self.actor, draft, request, gate=self.room.gate)
 
     def promote(self, asked: PromoteToFact) -> WriteOutcome:

@@ -147,6 +147,8 @@ class Imported:
     written: int = 0
     pending: int = 0
     rejected: int = 0
+    conflicts: int = 0
+    """New writes that speak against what is known; told apart where nothing is written."""
     audit_records: int = 0
     proposals: int = 0
     projects: int = 0
@@ -173,12 +175,13 @@ def imported(
     tick: Callable[[int], None],
     to: Mapping[str, str] | None = None,
     choose: Callable[[str, int], str] | None = None,
+    dry: bool = False,
 ) -> Imported:
     """Take in the lines of `file`, which is read twice; a line that cannot be taken is noted and the rest goes on.
 
     human: who signs, for `ask`; None for an agent. to: project id in the file -> id here or `HERE`; "" stands for every
     one that is not known here. choose: asked for the others with their number of lines; without it a file of one
-    unknown project goes to the folder's own, and of several each keeps its id.
+    unknown project goes to the folder's own, and of several each keeps its id. dry: only count what would come of it.
     Raises our errors only for what concerns every line: no store, read-only, no room.
     """
     audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
@@ -188,7 +191,7 @@ def imported(
     learnt: dict[str, list[str]] = {}
     for name, aliases in projects.items():
         learnt.setdefault(placed.get(name, name), []).extend(aliases)
-    renamed = ask("import_projects", projects=learnt, human=human)["renamed"] if learnt else {}
+    renamed = ask("import_projects", projects=learnt, human=human)["renamed"] if learnt and not dry else {}
     renamed = {**renamed, **placed}
     done = Imported(projects=len(projects))
     for name, many in sorted(lines.items()):
@@ -202,13 +205,13 @@ def imported(
     others = _Others(audit, data_dir, project_dir, done, adopts=human is not None)
     # The trail first: what it names is then not recorded anew, and what it does not name is.
     for number, raw in _lines(file, None):
-        if _KIND.match(raw):
+        if _KIND.match(raw) and not dry:
             others.take(number, raw)
     others.finish()
 
     def send(batch: list[tuple[int, str]]) -> None:
-        told = ask("import_lines", lines=batch, projects=renamed, audited=audited, human=human)
-        for name in ("added", "skipped", "written", "pending", "rejected"):
+        told = ask("import_lines", lines=batch, projects=renamed, audited=audited, dry=dry, human=human)
+        for name in ("added", "skipped", "written", "pending", "rejected", "conflicts"):
             setattr(done, name, getattr(done, name) + told[name])
         for error in told["errors"]:
             done.wrong(error["line"], error["message"])

@@ -144,6 +144,17 @@ class FactWriter:
                 decision = self._decide(memory, near) if pondered is None else self._still(pondered, memory, near)
             return self._carry_out(_Write(actor, draft, entry, verdict, judge, request), decision)
 
+    def foreseen(self, actor: Actor, draft: FactDraft, request: Request | None) -> Outcome:
+        """Return what `save` would find: added, skipped, updated, superseded or needs_review; nothing is written."""
+        verdict = self._gate.judge(
+            draft.confidence, origin=draft.origin, caller=actor.caller, visibility=draft.visibility
+        )
+        memory = self._memory(actor, draft, verdict)
+        with self._records.lock:
+            if self._records.replayed(request) is not None or self._records.same_content(memory) is not None:
+                return Outcome.SKIPPED
+            return self._decide(memory, self._near(actor, memory)).outcome
+
     def _near(self, actor: Actor, memory: Memory) -> list[tuple[Memory, float]]:
         """Return the neighbours that the very same readers see: only those may be displaced or repeated."""
         return [(m, score) for m, score in self._neighbours(actor, memory) if m.audience == memory.audience]
@@ -336,7 +347,7 @@ class FactWriter:
         One instant is what makes them one change to undo; the new memory was stamped before it was embedded.
         """
         at = max(step.new.recorded_at for step in steps)
-        new = replace(new, recorded_at=at, valid_from=at)
+        new = replace(new, recorded_at=at, valid_from=at if new.valid_from == new.recorded_at else new.valid_from)
         stored = replace(write.entry, memory=with_receipt(new, write.request, answer))
         entries = [stored, *(self._records.revised_entry(step.new, step.closed) for step in steps)]
         self._records.commit(entries, closed=[step.closed for step in steps], kind=kind, by=new.author)

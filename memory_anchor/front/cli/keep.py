@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from memory_anchor.runtime.salvage import Account
 
 ERRORS_SHOWN = 20
+TOOL_NAMES = (
+    *("claude-md", "agents-md", "claude-auto-memory", "codex-memories", "server-memory", "mem0", "claude-mem"),
+    *("basic-memory", "okf", "markdown"),
+)
+"""Of `care.other_tools.TOOLS`, said here so that no other command waits for its readers."""
 BAD_LINES = 2
 
 
@@ -42,7 +47,12 @@ def register(app: typer.Typer) -> None:
 
 @guarded
 def export(
-    file: Annotated[str, typer.Argument(metavar="FILE|-", help="Where to; - is standard output.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE|-|FOLDER", help="Where to; - is standard output; a folder with --to.")
+    ],
+    to: Annotated[
+        str, typer.Option("--to", metavar="jsonl|okf|markdown", help="Pages for people: Open Knowledge Format, or one.")
+    ] = "jsonl",
     versions: Annotated[bool, typer.Option("--versions", help="Every version, the audit trail, proposals.")] = False,
     project: Annotated[bool, typer.Option("--project", help="Only this project's memories.")] = False,
     human: Annotated[bool, typer.Option("--human", help="Everybody's memories: asks for the passphrase.")] = False,
@@ -51,6 +61,9 @@ def export(
     """Write what you may read as JSON lines, with --human everything; `import` takes them in again."""
     from memory_anchor.care.transfer_files import exported
 
+    if to != "jsonl":
+        _pages(to, Path(file).absolute(), project, human, json_)
+        return
     if file != "-":
         _check_target(Path(file).absolute())
     signer = human_signer(human)
@@ -84,6 +97,23 @@ def export(
         quiet(f"{count} lines in {target}")
 
 
+def _pages(form: str, folder: Path, own_project: bool, human: bool, as_json: bool) -> None:
+    from memory_anchor.care import pages
+    from memory_anchor.care.transfer_files import exported
+
+    signer = human_signer(human)
+    try:
+        with session() as ask:
+            lines = exported(ask, data_dir(), versions=False, own_project=own_project, everything=human, human=signer)
+            count = pages.write(form, lines, folder)
+    except OSError as error:
+        raise _ours(error, folder) from error
+    if as_json:
+        show_json({"folder": str(folder), "memories": count})
+    else:
+        quiet(f"{count} memories in {folder}; `memory-anchor import --from {form} {folder}` takes them in again")
+
+
 def _check_target(target: Path) -> None:
     """Raise NotFound or BadInput where no file can be written at this place."""
     if not target.parent.is_dir():
@@ -101,7 +131,13 @@ def _opened(beside: Path | None) -> Any:
 
 @guarded
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote; - is standard input.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="What `export` wrote; - is standard input. With --from: its place.")
+    ] = "",
+    from_: Annotated[
+        str, typer.Option("--from", metavar="TOOL", help=f"Another tool's memories: {', '.join(TOOL_NAMES)}.")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would come of it.")] = False,
     project: Annotated[
         list[str] | None,
         typer.Option(metavar="ID|here|OLD=NEW", help="Where projects go that are not known here; asked on a terminal."),
@@ -109,12 +145,16 @@ def import_(
     human: HumanOption = False,
     json_: JsonOption = False,
 ) -> None:
-    """Take in JSON lines; what is here already is passed over, so it may be run again."""
+    """Take in JSON lines, or what another tool left; what is here already is passed over, so it may be run again."""
     from memory_anchor.care.transfer_files import imported
 
+    if not file and not from_:
+        raise BadInput("FILE is missing; allowed is what `memory-anchor export` wrote, -, or --from TOOL")
     signer = human_signer(human)
+    places: dict[int, str] = {}
+    left: list[dict[str, Any]] = []
     ticker = Ticker("line")
-    with _source(file) as stream, session() as ask:
+    with _of_tool(from_, file, places, left) if from_ else _source(file) as stream, session() as ask:
         done = imported(
             ask,
             stream,
@@ -124,16 +164,30 @@ def import_(
             tick=ticker.at,
             to=_places(project or ()),
             choose=_chosen if sys.stdin.isatty() and not json_ else None,
+            dry=dry_run,
         )
     ticker.end()
+    for wrong in done.errors:
+        number, said = wrong["line"], wrong["message"]
+        if number in places:
+            wrong["message"] = f"{places[number]}: {said.removeprefix(f'line {number}: ')}"
+    done.errors[:0] = left
+    done.failed += len(left)
     if json_:
-        show_json(asdict(done))
+        show_json({**asdict(done), "dry_run": dry_run})
+    elif dry_run:
+        out.print(
+            f"{done.lines} memories: {done.added + done.written + done.pending} new, {done.skipped} known, "
+            f"{done.conflicts} against what is known; nothing was written"
+        )
     else:
         out.print(f"{done.lines} lines: {done.added} versions added, {done.skipped} were here")
         if done.written or done.pending or done.rejected:
             out.print(f"  as new writes: {done.written} stored, {done.pending} pending, {done.rejected} rejected")
         if done.rejected:
             quiet("  text that no export of ours vouches for needs a human: run it on a terminal with --human")
+        if done.pending:
+            quiet("  what is pending waits for you: memory-anchor review")
         for place in done.went:
             seen = "this folder's" if place["here"] else "seen in its own folder"
             out.print(f"  {place['lines']} lines to project {shown(place['to'])}, {seen}")
@@ -162,6 +216,22 @@ def _chosen(project: str, lines: int) -> str:
     err.print(f"{lines} lines are of project [cyan]{shown(project)}[/], which is not known here")
     said = str(typer.prompt("Bring them to: here, keep, or a project's id", default="here", err=True)).strip()
     return project if said == "keep" else said if said == "here" else project_id(said)
+
+
+def _of_tool(tool: str, file: str, places: dict[int, str], left: list[dict[str, Any]]) -> BinaryIO:
+    """Return what another tool left as lines. places: gets where each line comes from; left: what cannot be read."""
+    from memory_anchor.care import other_tools, pages
+    from memory_anchor.care.transfer_files import dumped
+
+    held = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
+    place = Path(file) if file else None
+    for one in other_tools.found(tool, place, home=Path.home(), tools={"markdown": pages.MIRRORED}):
+        if one.line is None:
+            left.append({"line": 0, "message": f"{one.place}: {one.wrong}"})
+        else:
+            places[len(places) + 1] = one.place
+            held.write(dumped(one.line).encode("utf-8", "replace") + b"\n")
+    return held
 
 
 def _source(file: str) -> BinaryIO:

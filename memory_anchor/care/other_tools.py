@@ -1,0 +1,510 @@
+"""What other memory tools left, as lines that an import takes in: one reader a tool, each with its own default place.
+
+Nothing is written here and nothing is believed: what is read goes through `import_lines` like any foreign line, so it
+waits in the inbox unless a human brings it in, and a second import adds nothing. Each line carries where it came from
+(`cites`) and since when it held. What cannot be read is a `Found` that says why, and the rest goes on. Databases are
+opened read-only; pickles, which some of these tools keep too, are never opened, since opening one runs what is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import yaml
+
+from memory_anchor.bounded_yaml import LOADER
+from memory_anchor.bounded_yaml import check as check_yaml
+from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, TAG_MAX, TAGS_MAX
+from memory_anchor.model import LAYER_OF_TYPE, Layer
+
+FILES_MAX = 5_000
+"""Files of one folder that are read."""
+FILE_BYTES_MAX = 16 << 20
+LINE_BYTES_MAX = 4 << 20
+ROWS_MAX = 1_000_000
+YEARS = (1980, 2100)
+"""Outside of these a date is a mistake of the other tool, and none is told."""
+SKIPPED = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__"})
+FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
+TYPES: Mapping[str, str] = {
+    **{kind.value: kind.value for kind, home in LAYER_OF_TYPE.items() if home is Layer.VERIFIED_FACT},
+    **{"feedback": "instruction", "user": "preference", "project": "project_state", "reference": "bookmark"},
+    **{"feature": "project_state", "change": "project_state", "summary": "project_state"},
+}
+"""The words of other tools for our types; any other is a fact: all of it waits in the inbox, and none expires."""
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One thing that was read. place: `CLAUDE.md:12`. line: for the import; None where `wrong` says why not."""
+
+    place: str
+    line: Line | None = None
+    wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherTool:
+    """A tool that memories come from. read: yields what lies at a path. home: its own place in the user's home."""
+
+    read: Callable[[Path], Iterator[Found]]
+    what: str
+    home: str = ""
+
+
+def found(name: str, path: Path | None, *, home: Path, tools: Mapping[str, OtherTool] | None = None) -> Iterator[Found]:
+    """Yield what a tool of `TOOLS`, or of `tools`, left at `path`, by default at its own place.
+
+    Raises BadInput: no such tool, or it has no place of its own; NotFound: nothing is there.
+    """
+    known = {**TOOLS, **(tools or {})}
+    tool = known.get(name)
+    if tool is None:
+        raise BadInput(f"--from is {name!r}; allowed are {', '.join(known)}")
+    if path is None and not tool.home:
+        raise BadInput(f"--from {name} needs a path: {tool.what}")
+    place = path or home / tool.home
+    if not place.exists():
+        raise NotFound(f"there is no {place}; --from {name} reads {tool.what}")
+    return tool.read(place)
+
+
+# --- Markdown that people and agents keep by hand ---------------------------------------------------------------------
+
+
+def blocks(text: str) -> Iterator[tuple[int, tuple[str, ...], str]]:
+    """Yield (line, headings, text) of each list item, paragraph, table and code block of Markdown.
+
+    A paragraph that ends in a colon stands over what follows it, like a heading; comments and rules are left out.
+    """
+    from markdown_it import MarkdownIt
+
+    lines = text.splitlines()
+    headings: list[tuple[int, str]] = []
+    lead = ""
+    depth = 0
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    for at, token in enumerate(tokens):
+        if token.type.endswith("_close") and token.type in (
+            "bullet_list_close",
+            "ordered_list_close",
+            "blockquote_close",
+        ):
+            depth -= 1
+            lead = "" if not depth else lead
+        if token.type == "heading_open":
+            level = int(token.tag[1:])
+            headings = [one for one in headings if one[0] < level] + [(level, tokens[at + 1].content.strip())]
+            lead = ""
+        if token.type in ("bullet_list_open", "ordered_list_open", "blockquote_open"):
+            depth += 1
+        whole = (token.type == "list_item_open" and depth == 1) or (
+            token.type in ("paragraph_open", "table_open", "fence", "code_block") and not depth
+        )
+        if not whole or token.map is None:
+            continue
+        start, end = token.map
+        said = _dedented(lines[start:end], item=token.type == "list_item_open")
+        if not said:
+            continue
+        if token.type == "paragraph_open" and said.endswith((":", "：")) and len(said) <= KEY_MAX:
+            lead = said.rstrip(":：").strip()
+            continue
+        yield start + 1, (*(name for _, name in headings), *([lead] if lead else [])), said
+
+
+def _dedented(lines: list[str], *, item: bool) -> str:
+    if item and lines:
+        marked = re.match(r"\s*(?:[-*+]|\d{1,9}[.)])\s+(?:\[[ xX]\]\s+)?", lines[0])
+        wide = marked.end() if marked else 0
+        lines = [lines[0][wide:], *(one[min(wide, len(one) - len(one.lstrip())) :] for one in lines[1:])]
+    return "\n".join(lines).strip()
+
+
+def front_of(text: str) -> tuple[dict[str, Any], str]:
+    """Return a page's front matter and what follows it. Raises BadInput: it is no mapping in YAML."""
+    text = text.removeprefix("\ufeff")
+    text = text.replace("\r\n", "\n") if text.startswith("---\r\n") else text
+    match = FRONT.match(text)
+    if match is None:
+        return {}, text
+    try:
+        check_yaml(match[1])
+        told = yaml.load(match[1], Loader=LOADER)  # noqa: S506 - builds strings, lists and mappings alone
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadInput(f"its front matter is no YAML ({str(error).splitlines()[0][:80]})") from None
+    if not isinstance(told, dict):
+        raise BadInput("its front matter is no mapping")
+    return told, text[match.end() :]
+
+
+def pages(path: Path, wanted: Callable[[Path], bool]) -> Iterator[tuple[str, Path]]:
+    """Yield (name, file) of a file or of the files below a folder, in order; no link is followed."""
+    if path.is_file():
+        yield path.name, path
+        return
+    names = []
+    for folder, below, files in os.walk(path):
+        below[:] = sorted(one for one in below if one not in SKIPPED)
+        names += [Path(folder, one) for one in files if wanted(Path(one)) and not Path(folder, one).is_symlink()]
+    for file in islice(sorted(names), FILES_MAX):
+        yield file.relative_to(path).as_posix(), file
+
+
+def text_of(file: Path) -> str:
+    """Return a file's text. Raises BadInput: it is too large, or no UTF-8."""
+    try:
+        if file.stat().st_size > FILE_BYTES_MAX:
+            raise BadInput(f"it is over {FILE_BYTES_MAX >> 20} MB; split it")
+        return file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"it is no UTF-8 (byte {error.start}); `iconv -f LATIN1 -t UTF-8` converts it") from None
+    except OSError as error:
+        raise BadInput(f"it cannot be read ({error.strerror})") from None
+
+
+def _markdown(tool: str, wanted: Callable[[Path], bool], kind: str) -> Callable[[Path], Iterator[Found]]:
+    """Return a reader of rules and notes in Markdown: one memory an item, under its headings, citing its line."""
+
+    def read(path: Path) -> Iterator[Found]:
+        for name, file in pages(path, wanted):
+            try:
+                front, body = front_of(text_of(file))
+            except BadInput as error:
+                yield Found(name, wrong=str(error))
+                continue
+            above = body_starts(file, body)
+            given = TYPES.get(str(_in(front, "metadata").get("type") or front.get("type") or ""), kind)
+            title = str(front.get("name") or front.get("title") or "")
+            for line, headings, said in blocks(body):
+                if (said.startswith("@") and " " not in said) or _is_only_links(said):
+                    continue  # an import of another file, or a table of contents
+                yield _found(
+                    f"{name}:{line + above}",
+                    said,
+                    type=given,
+                    key=" · ".join([title, *headings] if title and title not in headings else headings),
+                    cites=[f"{tool}:{name}:{line + above}"],
+                )
+
+    return read
+
+
+def body_starts(file: Path, body: str) -> int:
+    """Return how many lines of a file lie above its body."""
+    return len(text_of(file).replace("\r\n", "\n").splitlines()) - len(body.splitlines())
+
+
+def _is_only_links(said: str) -> bool:
+    return bool(re.fullmatch(r"(?:\s*\[[^\]]*\]\([^)]*\.md\)[\s,;|·-]*)+(?:[—–-].*)?", said))
+
+
+# --- stores of other servers ------------------------------------------------------------------------------------------
+
+
+def _server_memory(path: Path) -> Iterator[Found]:
+    """The reference server's knowledge graph: JSON lines of entities with observations, and relations."""
+    file = path / "memory.jsonl" if path.is_dir() else path
+    for number, raw in _json_lines(file):
+        place = f"line {number}"
+        if isinstance(raw, str):
+            yield Found(place, wrong=raw)
+        elif raw.get("type") == "entity" and isinstance(raw.get("observations"), list):
+            name, kind = str(raw.get("name", "")), str(raw.get("entityType", ""))
+            for at, said in enumerate(raw["observations"], 1):
+                text = str(said.get("content", "") if isinstance(said, Mapping) else said)
+                since = raw.get("createdAt") if isinstance(said, str) else said.get("createdAt")
+                told = text if name.lower() in text.lower() else f"{name}: {text}"
+                cites = [f"server-memory:{name}#{at}"]
+                yield _found(f"{place}, observation {at}", told, key=name, tags=[kind], cites=cites, since=since)
+        elif raw.get("type") == "relation" and {"from", "to", "relationType"} <= raw.keys():
+            says = str(raw["relationType"]).replace("_", " ")
+            cites = [f"server-memory:{raw['from']}-{raw['to']}"]
+            yield _found(place, f"{raw['from']} {says} {raw['to']}", key=str(raw["from"]), cites=cites)
+        else:
+            yield Found(place, wrong="it is neither an entity with observations nor a relation")
+
+
+def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Yield (number, object) of each line, or what is wrong with it."""
+    with file.open("rb") as stream:
+        number = 0
+        while raw := stream.readline(LINE_BYTES_MAX + 1):
+            number += 1
+            if len(raw) > LINE_BYTES_MAX:
+                while raw and not raw.endswith(b"\n"):
+                    raw = stream.readline(LINE_BYTES_MAX)
+                yield number, f"it is over {LINE_BYTES_MAX >> 20} MB"
+            elif raw.strip():
+                try:
+                    value = json.loads(raw.decode("utf-8"))
+                    yield number, value if isinstance(value, dict) else "it is no JSON object"
+                except UnicodeDecodeError:
+                    yield number, "it is no UTF-8; `iconv -f LATIN1 -t UTF-8` converts the file"
+                except (ValueError, RecursionError):
+                    yield number, "it is no JSON"
+
+
+def _mem0(path: Path) -> Iterator[Found]:
+    """mem0: its history.db (each memory's newest text), or what `get_all()` gave, saved as JSON."""
+    file = path / "history.db" if path.is_dir() else path
+    if file.suffix == ".json":
+        try:
+            told = json.loads(text_of(file))
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{file}: {error if isinstance(error, BadInput) else 'it is no JSON'}") from None
+        held = told if isinstance(told, list) else next((told[n] for n in ("results", "memories") if n in told), [])
+        for at, one in enumerate(held if isinstance(held, list) else [], 1):
+            text = next((one[n] for n in ("memory", "text", "data") if one.get(n)), "") if isinstance(one, dict) else ""
+            if not text:
+                yield Found(f"memory {at}", wrong="it has no text")
+                continue
+            tags = one.get("categories") or []
+            since = one.get("updated_at") or one.get("created_at")
+            tags = tags if isinstance(tags, list) else []
+            yield _found(f"memory {at}", str(text), tags=tags, cites=[f"mem0:{one.get('id', at)}"], since=since)
+        return
+    newest = (
+        "SELECT memory_id, new_memory, COALESCE(updated_at, created_at) AS at, event, is_deleted FROM history "
+        "ORDER BY COALESCE(updated_at, created_at), rowid"
+    )
+    last: dict[str, Mapping[str, Any]] = {}
+    for row in _rows(file, {"history": newest}):
+        if isinstance(row, Found):
+            yield row
+        else:
+            last[str(row["memory_id"])] = row
+    for name, one in last.items():
+        if one["event"] != "DELETE" and not one["is_deleted"] and one["new_memory"]:
+            yield _found(f"memory {name}", str(one["new_memory"]), cites=[f"mem0:{name}"], since=one["at"])
+
+
+def _claude_mem(path: Path) -> Iterator[Found]:
+    """claude-mem: observations as what happened, with their facts; a session's summary as one event."""
+    file = path / "claude-mem.db" if path.is_dir() else path
+    asked = {
+        "observations": "SELECT * FROM observations ORDER BY id",
+        "session_summaries": "SELECT * FROM session_summaries ORDER BY id",
+    }
+    for row in _rows(file, asked):
+        if isinstance(row, Found):
+            yield row
+            continue
+        since = row.get("created_at_epoch") or row.get("created_at")
+        if "request" in row:
+            parts = [
+                (name, row.get(name)) for name in ("request", "investigated", "learned", "completed", "next_steps")
+            ]
+            said = "\n".join(f"{name.replace('_', ' ').capitalize()}: {text}" for name, text in parts if text)
+            place, kind, title, tags = f"summary {row['id']}", TYPES["summary"], str(row.get("request") or ""), []
+        else:
+            place, kind = f"observation {row['id']}", TYPES.get(str(row.get("type")), "fact")
+            title, tags = str(row.get("title") or ""), [str(row.get("type")), *_listed(row.get("concepts"))]
+            facts = "\n".join(f"- {one}" for one in _listed(row.get("facts")))
+            parts_ = (title, row.get("narrative") or row.get("text") or row.get("subtitle"), facts)
+            said = "\n".join(dict.fromkeys(str(one) for one in parts_ if one))
+        if not said.strip():
+            yield Found(place, wrong="it has no text")
+            continue
+        tags = [f"project:{row['project']}", *tags] if row.get("project") else tags
+        cites = [f"claude-mem:{place.replace(' ', ':')}"]
+        yield _found(place, said, type=kind, key=title, tags=tags, cites=cites, since=since)
+
+
+def _rows(file: Path, asked: Mapping[str, str]) -> Iterator[dict[str, Any] | Found]:
+    """Yield the rows of queries by table; a table that is not there has none, damage ends with a sentence."""
+    where = f"file:{quote(str(file.absolute()))}?mode=ro"
+    try:
+        with closing(sqlite3.connect(where, uri=True)) as base:
+            base.row_factory = sqlite3.Row
+            base.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            there = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if not there & asked.keys():
+                raise BadInput(f"{file} has none of the tables {', '.join(asked)}; is it this tool's?")
+            for table in (one for one in asked if one in there):
+                try:
+                    yield from (dict(row) for row in islice(base.execute(asked[table]), ROWS_MAX))
+                except sqlite3.Error as error:
+                    yield Found(table, wrong=f"the rest of it cannot be read ({error}); `sqlite3 FILE .recover` may")
+    except sqlite3.Error as error:
+        raise BadInput(f"{file} is no database that can be read ({error})") from None
+
+
+def _basic_memory(path: Path) -> Iterator[Found]:
+    """basic-memory: Markdown notes with observations (`- [tech] text #tag`), relations, and prose."""
+    for name, file in pages(path, lambda one: one.suffix == ".md"):
+        try:
+            front, body = front_of(text_of(file))
+        except BadInput as error:
+            yield Found(name, wrong=str(error))
+            continue
+        title = str(front.get("title") or file.stem)
+        own = [str(one) for one in _listed(front.get("tags"))]
+        since = front.get("modified") or front.get("created") or file.stat().st_mtime
+        above = body_starts(file, body)
+        for line, headings, said in blocks(body):
+            place = f"{name}:{line + above}"
+            cites = [f"basic-memory:{front.get('permalink') or name}"]
+            relation = re.fullmatch(r"(.*?)\s*\[\[([^\]]+)\]\](.*)", said)
+            noted = re.fullmatch(r"\[([^\]]+)\]\s+(.+)", said, re.DOTALL)
+            tags = [*re.findall(r"(?<!\S)#([\w/-]+)", said), *own]
+            if noted is not None and relation is None:
+                text = re.sub(r"(?<!\S)#[\w/-]+", "", noted[2]).strip()
+                yield _found(place, f"{title}: {text}", key=title, tags=[noted[1], *tags], cites=cites, since=since)
+            elif relation is not None and len(said) <= KEY_MAX:
+                words = relation[1].strip().replace("_", " ") or "is related to"
+                text = f"{title} {words} {relation[2]}{relation[3]}"
+                yield _found(place, text, key=title, tags=own, cites=cites, since=since)
+            else:
+                key = " · ".join(dict.fromkeys((title, *headings)))
+                yield _found(place, said, key=key, tags=tags, cites=cites, since=since)
+
+
+def _okf(path: Path) -> Iterator[Found]:
+    """Open Knowledge Format 0.2: one concept a page; a page that `export --to okf` wrote is the memory it was."""
+    for name, file in pages(path, lambda one: one.suffix == ".md" and one.name not in ("index.md", "log.md")):
+        try:
+            front, body = front_of(text_of(file))
+        except BadInput as error:
+            yield Found(name, wrong=str(error))
+            continue
+        if isinstance(ours := front.get(OURS), str):
+            try:
+                yield Found(name, {**json.loads(ours), "content": body.removeprefix("\n").removesuffix("\n")})
+            except (ValueError, TypeError, RecursionError):
+                yield Found(name, wrong=f"its {OURS} is not what an export writes")
+            continue
+        if not front.get("type"):
+            yield Found(name, wrong="its front matter has no type; OKF asks for one")
+            continue
+        if front.get("status") == "deprecated":
+            yield Found(name, wrong="its status is deprecated: it was left out")
+            continue
+        title = str(front.get("title") or file.stem)
+        sources = [one.get("resource") for one in _listed(front.get("sources")) if isinstance(one, dict)]
+        common: dict[str, Any] = {
+            "type": TYPES.get(str(front["type"]).lower(), "fact"),
+            "tags": [str(one) for one in _listed(front.get("tags"))],
+            "cites": [f"okf:{name.removesuffix('.md')}", *(str(one) for one in sources if one)],
+            "since": _in(front, "generated").get("at") or front.get("timestamp"),
+        }
+        whole = "\n\n".join(one for one in (str(front.get("description") or ""), body.strip()) if one)
+        if len(whole) <= CONTENT_MAX:
+            yield _found(name, whole or title, key=title, **common)
+            continue
+        for line, headings, said in blocks(body):
+            key = " · ".join((title, *headings))
+            yield _found(f"{name}:{line + body_starts(file, body)}", said, key=key, **common)
+
+
+OURS = "memory_anchor"
+"""Key of an OKF page's front matter: the memory as an export writes it, as JSON, but for its text."""
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def _found(
+    place: str,
+    content: str,
+    *,
+    type: str = "fact",
+    key: str = "",
+    tags: Iterable[object] = (),
+    cites: Iterable[str] = (),
+    since: object = None,
+) -> Found:
+    content = content.strip()
+    if not content:
+        return Found(place, wrong="it has no text")
+    if len(content) > CONTENT_MAX:
+        return Found(place, wrong=f"it is {len(content)} characters long; allowed are 1 to {CONTENT_MAX}: split it")
+    at = moment(since)
+    names = [name for one in tags if one and (name := str(one).strip()[:TAG_MAX])]
+    line: Line = {"content": content, "type": type, "cites": [one[:KEY_MAX] for one in cites if one]}
+    line |= {"key": key.strip()[:KEY_MAX]} if key.strip() else {}
+    line |= {"tags": list(dict.fromkeys(names))[:TAGS_MAX]} if names else {}
+    line |= {"when": at.isoformat()} if at is not None else {}
+    return Found(place, line)
+
+
+def moment(value: object) -> datetime | None:
+    """Return a time given as ISO 8601, a date, or seconds or milliseconds since 1970; None for what is none."""
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = datetime.fromtimestamp(value / (1_000 if value > 1e11 else 1), UTC)
+        elif isinstance(value, str):
+            value = datetime.fromisoformat(value.strip().replace(" UTC", "+00:00"))
+        elif value is not None and not isinstance(value, datetime):
+            value = datetime.fromisoformat(str(value))
+    except (ValueError, OverflowError, OSError):
+        return None
+    if not isinstance(value, datetime):
+        return None
+    value = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    return value if YEARS[0] <= value.year < YEARS[1] else None
+
+
+def _in(front: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = front.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(value: object) -> list[Any]:
+    """Return a list that may be written as JSON, as words between commas, or be no list at all."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            value = [one.strip() for one in str(value).split(",") if one.strip()]
+    return value if isinstance(value, list) else [value] if isinstance(value, dict) else []
+
+
+def _named(*names: str) -> Callable[[Path], bool]:
+    return lambda one: one.name in names
+
+
+def _is_page(one: Path) -> bool:
+    return one.suffix == ".md"
+
+
+TOOLS: Mapping[str, OtherTool] = {
+    "claude-md": OtherTool(
+        _markdown("claude-md", _named("CLAUDE.md", "CLAUDE.local.md"), "instruction"),
+        "a CLAUDE.md, or a folder with some",
+        ".claude/CLAUDE.md",
+    ),
+    "agents-md": OtherTool(
+        _markdown("agents-md", _named("AGENTS.md", "AGENTS.override.md", "GEMINI.md"), "instruction"),
+        "an AGENTS.md, or a folder with some",
+        ".codex/AGENTS.md",
+    ),
+    "claude-auto-memory": OtherTool(
+        _markdown("claude-auto-memory", _is_page, "fact"),
+        "the memory folder of a project below ~/.claude/projects",
+        ".claude/projects",
+    ),
+    "codex-memories": OtherTool(
+        _markdown("codex-memories", _is_page, "fact"), "Codex's folder of memories", ".codex/memories"
+    ),
+    "server-memory": OtherTool(_server_memory, "its memory.jsonl (MEMORY_FILE_PATH)"),
+    "mem0": OtherTool(_mem0, "its history.db, or what get_all() gave as .json", ".mem0/history.db"),
+    "claude-mem": OtherTool(_claude_mem, "its claude-mem.db", ".claude-mem/claude-mem.db"),
+    "basic-memory": OtherTool(_basic_memory, "its folder of notes", "basic-memory"),
+    "okf": OtherTool(_okf, "a folder of Open Knowledge Format pages"),
+}
+"""The tools that are known, by the word for --from."""

@@ -1,0 +1,180 @@
+"""Memories as pages that people read: Open Knowledge Format 0.2, or one Markdown file, and back without a difference.
+
+Both carry each memory as an export writes it, so that an import into a fresh store makes the same memory, and a second
+export the same files; a text that somebody edited has another hash and comes back as a new one that waits for review.
+An OKF page holds it in its front matter, the Markdown mirror in a hidden file beside it, so that the page stays clean.
+Only what is current is told; `export --versions` tells the rest. Taking a page away forgets nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from memory_anchor.care.other_tools import OURS, Found, OtherTool, text_of
+from memory_anchor.care.transfer_files import ALIASES
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.files import write_whole
+from memory_anchor.model import LAYER_OF_TYPE, MemoryType, Status
+
+WRITTEN = ".memory-anchor-export"
+"""Names what an export wrote into a folder: the next one takes away what it wrote and no longer tells."""
+MIRROR, BESIDE = "memories.md", ".memories.jsonl"
+TITLE_CHARS, SLUG_CHARS = 80, 40
+LIFECYCLE = {Status.ACTIVE: "stable", Status.PENDING: "draft", Status.DISPUTED: "draft"}
+MARK = re.compile(r"<!-- ([0-9a-z]+)@(\d+) -->")
+
+Json = dict[str, Any]
+Page = tuple[str, str]
+"""(path below the folder, text)"""
+
+
+def okf(memories: Iterable[Json]) -> Iterator[Page]:
+    """Yield one concept a memory, and the index that lists them."""
+    listed: dict[str, list[str]] = {}
+    for memory in memories:
+        path = f"{memory['layer']}/{_slug(memory)}-{memory['id']}.md"
+        kind, title = str(memory["type"]).replace("_", " ").capitalize(), _title(memory)
+        listed.setdefault(kind, []).append(f"* [{title}]({path})")
+        yield path, f"---\n{_front(memory, kind, title)}---\n\n{memory['content']}\n"
+    parts = [f"# {kind}\n\n" + "\n".join(sorted(lines)) for kind, lines in sorted(listed.items())]
+    yield "index.md", '---\nokf_version: "0.2"\n---\n\n' + "\n\n".join(parts) + "\n"
+
+
+def _front(memory: Json, kind: str, title: str) -> str:
+    by = str(memory["author"]).replace("agent:", "memory-anchor/") or "process:memory-anchor"
+    front: Json = {"type": kind, "title": title}
+    if memory.get("tag"):
+        front["tags"] = memory["tag"]
+    front["generated"] = {"by": by, "at": memory["recorded_at"]}
+    if by.startswith("human:"):
+        front["verified"] = [{"by": by, "at": memory["recorded_at"]}]
+    front["status"] = LIFECYCLE.get(Status(memory["status"]), "deprecated")
+    if memory.get("expires_at"):
+        front["stale_after"] = datetime.fromisoformat(memory["expires_at"]).date().isoformat()
+    if sources := [{"resource": _resource(one)} for one in memory.get("citations", ())]:
+        front["sources"] = sources
+    rest = {name: value for name, value in memory.items() if name != "content"}
+    front[OURS] = json.dumps(rest, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    text: str = yaml.safe_dump(front, allow_unicode=True, sort_keys=False, width=10**6)
+    return text
+
+
+def markdown(memories: Iterable[Json]) -> Iterator[Page]:
+    """Yield one page of lists by type for people, and beside it what it leaves out."""
+    shelves: dict[str, list[str]] = {}
+    beside = []
+    for memory in memories:
+        content = str(memory["content"]).replace("\n", "\n  ").replace("\n  \n", "\n\n")
+        item = f"- {content}\n  <!-- {memory['id']}@{memory['version']} -->"
+        shelves.setdefault(str(memory["type"]), []).append(item)
+        beside.append(json.dumps(memory, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
+    parts = [f"## {kind}\n\n" + "\n\n".join(shelves[kind]) for kind in MemoryType if kind in shelves]
+    yield MIRROR, "# Memories\n\n" + "\n\n".join(parts) + "\n"
+    yield BESIDE, "".join(f"{line}\n" for line in beside)
+
+
+def from_markdown(path: Path) -> Iterator[Found]:
+    """Yield what a mirror holds: a memory as it was where nobody touched it, else a new one of the same kind."""
+    page = path / MIRROR if path.is_dir() else path
+    known = {}
+    if (page.parent / BESIDE).is_file():
+        for line in text_of(page.parent / BESIDE).split("\n"):
+            if line.strip():
+                told = json.loads(line)
+                known[f"{told['id']}@{told['version']}"] = told
+    kind = MemoryType.FACT.value
+    for number, item in _items(text_of(page).replace("\r\n", "\n").split("\n")):
+        if isinstance(item, str):
+            kind = item if item in set(MemoryType) else MemoryType.FACT.value
+            continue
+        *lines, last = item
+        mark = MARK.fullmatch(last.strip())
+        content = "\n".join(lines if mark else item).rstrip()
+        was = known.get(f"{mark[1]}@{mark[2]}") if mark else None
+        if was is not None and str(was["content"]).replace("\r\n", "\n").rstrip() == content:
+            yield Found(f"{page.name}:{number}", was)
+        elif content:
+            kept = kind if LAYER_OF_TYPE[MemoryType(kind)] is LAYER_OF_TYPE[MemoryType.FACT] else MemoryType.FACT.value
+            cites = [f"memory-anchor:{mark[1]}"] if mark else []
+            yield Found(f"{page.name}:{number}", {"content": content, "type": kept, "cites": cites})
+
+
+def _items(lines: list[str]) -> Iterator[tuple[int, list[str] | str]]:
+    """Yield (line, the lines of an item, without its indent) and (line, heading), as they stand."""
+    item: list[str] = []
+    start = 0
+    for number, line in enumerate(lines, 1):
+        if line.startswith(("- ", "#")):
+            if item:
+                yield start, _trimmed(item)
+            item, start = ([line[2:]], number) if line.startswith("- ") else ([], number)
+            if line.startswith("#"):
+                yield number, line.lstrip("#").strip()
+        elif item:
+            item.append(line.removeprefix("  "))
+    if item:
+        yield start, _trimmed(item)
+
+
+def _trimmed(item: list[str]) -> list[str]:
+    while len(item) > 1 and not item[-1].strip():
+        item.pop()
+    return item
+
+
+MIRRORED = OtherTool(from_markdown, f"a folder with the {MIRROR} of an export")
+FORMATS: Mapping[str, Callable[[Iterable[Json]], Iterator[Page]]] = {"okf": okf, "markdown": markdown}
+
+
+def write(form: str, lines: Iterable[str], folder: Path) -> int:
+    """Write an export's lines as pages into a folder, empty or of an earlier export; return how many memories.
+
+    Raises Refused: the folder holds something else; BadInput: `form` is none of `FORMATS`. OSError.
+    """
+    if form not in FORMATS:
+        raise BadInput(f"--to is {form!r}; allowed are jsonl, {', '.join(FORMATS)}")
+    listed = folder / WRITTEN
+    before = set(text_of(listed).split("\n")) - {""} if listed.is_file() else set()
+    if folder.exists() and not listed.is_file() and any(folder.iterdir()):
+        raise Refused(f"{folder} is not empty and no export of ours; give an empty folder, or a new one")
+    memories = sorted((_read(line) for line in lines), key=lambda one: (str(one["recorded_at"]), str(one["id"])))
+    pages = dict(FORMATS[form](memories))
+    for path, text in pages.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(folder / path, text.encode("utf-8", "replace"))
+    write_whole(listed, "".join(f"{path}\n" for path in sorted(pages)).encode())
+    for old in before - pages.keys():
+        gone = folder / old
+        if ".." not in Path(old).parts and not Path(old).is_absolute() and gone.is_file() and not gone.is_symlink():
+            gone.unlink()
+    return len(memories)
+
+
+def _read(line: str) -> Json:
+    memory: Json = json.loads(line)
+    memory.pop(ALIASES, None)
+    return memory
+
+
+def _title(memory: Mapping[str, Any]) -> str:
+    first = str(memory.get("key") or memory["content"]).strip().split("\n")[0]
+    plain = re.sub(r"[\[\]<>`*_]", "", first)
+    return plain if len(plain) <= TITLE_CHARS else plain[: TITLE_CHARS - 1].rstrip() + "…"
+
+
+def _slug(memory: Mapping[str, Any]) -> str:
+    words = re.sub(r"[^\w]+", "-", _title(memory).lower()).strip("-_")
+    return words[:SLUG_CHARS].strip("-_") or "memory"
+
+
+def _resource(citation: Mapping[str, Any]) -> str:
+    locator = citation.get("locator", {})
+    ends = [f"L{locator[name]}" for name in ("line_start", "line_end") if name in locator]
+    return "#".join(filter(None, (str(citation["ref"]), "-".join(dict.fromkeys(ends)))))

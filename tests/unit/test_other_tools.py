@@ -1,0 +1,328 @@
+"""Moving in and out: what other tools left lands in the inbox once, with date and place; pages come back as they were.
+
+`tests/other_tools/` holds stores that those tools made themselves (the server's memory.jsonl; the tables of claude-mem
+13.25.3 after two calls of its own API, and of mem0 2.2.1's history, as SQL), and files as their documentation has them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import Result
+
+from memory_anchor.care import other_tools, pages
+from memory_anchor.care.other_tools import TOOLS, Found, moment
+from memory_anchor.care.transfer_files import exported, imported
+from memory_anchor.core import Core
+from memory_anchor.front import calls
+from memory_anchor.front.cli import keep, link
+from memory_anchor.front.cli.keep import TOOL_NAMES
+from memory_anchor.hashing import content_hash
+from memory_anchor.memory import MemoryAnchor
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.testing import ephemeral_core
+
+STORES = Path(__file__).resolve().parents[1] / "other_tools"
+Run = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def _one_memory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that open the data folder themselves ask the memory of this process, like all the others."""
+    monkeypatch.setattr(keep, "session", lambda: nullcontext(link.call))
+
+
+@pytest.fixture
+def mine(core: Core, project: Path, human: object) -> MemoryAnchor:
+    """The memory as its human at a terminal of the project sees it."""
+    return core.anchor(Actor(Caller.HUMAN, Scope(), client="cli", project_dir=str(project)))
+
+
+def place_of(tool: str, tmp_path: Path) -> Path:
+    """Return where a test's store of a tool lies; a database is made from the statements that hold it."""
+    for dump in STORES.glob(f"{tool}-*.sql"):
+        file = tmp_path / ("history.db" if tool == "mem0" else f"{tool}.db")
+        with closing(sqlite3.connect(file)) as base:
+            base.executescript(dump.read_text("utf-8"))
+        return file
+    return {"server-memory": STORES / "memory.jsonl", "claude-auto-memory": STORES / "auto-memory"}.get(
+        tool, STORES / tool
+    )
+
+
+def told(tool: str, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """Return what a tool's store gives, by its text."""
+    read = list(other_tools.found(tool, place_of(tool, tmp_path), home=tmp_path))
+    assert [one for one in read if one.wrong] == []
+    return {one.line["content"]: {**one.line, "place": one.place} for one in read if one.line is not None}
+
+
+def test_a_list_of_rules_becomes_one_memory_a_rule(tmp_path: Path) -> None:
+    """Rule moving.in: items stand under their headings and cite their line; imports and introductions are not rules."""
+    rules = told("claude-md", tmp_path)
+
+    assert list(rules) == [
+        "The ledger keeps every booking of the shop; amounts are cents in integers.",
+        "run `make check`",
+        "run `make test`\nand read its last line",
+        "```sh\nmake release VERSION=1.2.0\n```",
+        "所有金额用分表示，不用浮点数",
+        "Never edit `migrations/` by hand",
+    ]
+    check = rules["run `make check`"]
+    assert (check["type"], check["key"]) == ("instruction", "Ledger · Commands · Before a commit")
+    assert (check["place"], check["cites"]) == ("CLAUDE.md:11", ["claude-md:CLAUDE.md:11"])
+
+
+def test_an_agents_own_notes_keep_their_kind(tmp_path: Path) -> None:
+    """Rule moving.in: front matter says what a note is; an index that only links to notes is none."""
+    (note,) = told("claude-auto-memory", tmp_path).values()
+
+    assert (note["type"], note["key"], note["place"]) == ("instruction", "Deploys", "deploys.md:8")
+
+
+def test_a_knowledge_graph_becomes_sentences(tmp_path: Path) -> None:
+    """Rule moving.in: an observation says of whom it is; a relation is a sentence."""
+    graph = told("server-memory", tmp_path)
+
+    assert set(graph) == {
+        "Ada: Leads the billing team",
+        "Ada: Prefers reviews before noon",
+        "Ledger service: Runs on PostgreSQL 16",
+        "Ledger service: 部署在上海机房",
+        "Ada is responsible for Ledger service",
+    }
+    assert graph["Ledger service: 部署在上海机房"]["cites"] == ["server-memory:Ledger service#2"]
+
+
+def test_of_a_history_the_newest_that_was_not_deleted_counts(tmp_path: Path) -> None:
+    """Rule moving.in: a memory of mem0 has its last text and that text's time."""
+    memories = told("mem0", tmp_path)
+
+    assert {text: one["when"] for text, one in memories.items()} == {
+        "User is vegetarian": "2025-03-01T10:00:00+00:00",
+        "User lives in Porto": "2025-03-03T10:00:00+00:00",
+        "用户每天早上跑步": "2025-03-06T10:00:00+00:00",
+    }
+
+
+def test_what_mem0_gave_as_json_is_read_too(tmp_path: Path) -> None:
+    """Rule moving.in: `get_all()` saved to a file, in either of its shapes."""
+    one = {"id": "a", "memory": "Likes tea", "created_at": "2025-01-02T03:04:05Z", "categories": ["food"]}
+    for shape in ([one], {"results": [one]}):
+        (tmp_path / "all.json").write_text(json.dumps(shape))
+        (found,) = other_tools.found("mem0", tmp_path / "all.json", home=tmp_path)
+        assert found.line == {
+            "content": "Likes tea",
+            "type": "fact",
+            "cites": ["mem0:a"],
+            "tags": ["food"],
+            "when": "2025-01-02T03:04:05+00:00",
+        }
+
+
+def test_observations_keep_title_project_and_time(tmp_path: Path) -> None:
+    """Rule moving.in: claude-mem's own words for kinds are not ours; a discovery is a fact that waits."""
+    seen = told("claude-mem", tmp_path)
+
+    first = seen["Nightly export window\nThe nightly export runs at 02:30 and must finish before 04:00"]
+    assert (first["type"], first["cites"]) == ("fact", ["claude-mem:observation:1"])
+    assert first["tags"] == ["project:ledger", "discovery"]
+    assert first["when"].startswith("2026-11-22T23:53:24")
+    assert any("逻辑复制" in text for text in seen)
+
+
+def test_a_note_gives_its_observations_relations_and_prose(tmp_path: Path) -> None:
+    """Rule moving.in: `- [category] text #tag` says of its note; the note's date is the memory's."""
+    notes = told("basic-memory", tmp_path)
+
+    assert set(notes) == {
+        "We ship on Tuesdays.",
+        "Deploy day: Releases go out on Tuesday mornings   (agreed with ops)",
+        "Deploy day: 缓存使用 Redis 7",
+        "Deploy day depends on Ledger service",
+    }
+    assert notes["Deploy day: 缓存使用 Redis 7"]["tags"] == ["技术", "cache", "ops"]
+    assert {one["when"] for one in notes.values()} == {"2025-03-04T09:00:00+00:00"}
+
+
+def test_a_concept_keeps_its_sources(tmp_path: Path) -> None:
+    """Rule moving.in: an OKF page of another tool is one memory; index pages are none."""
+    (orders,) = told("okf", tmp_path).values()
+
+    assert orders["content"] == "One row per completed customer order.\n\n`order_id` is unique over all shops."
+    assert orders["cites"] == ["okf:tables/orders", "https://wiki.example/orders"]
+    assert (orders["tags"], orders["when"]) == (["sales", "orders"], "2025-05-28T14:30:00+00:00")
+
+
+@pytest.mark.parametrize(
+    "tool", [name for name in TOOL_NAMES if name not in ("agents-md", "codex-memories", "markdown")]
+)
+def test_all_of_it_waits_in_the_inbox_and_a_second_import_adds_nothing(
+    run: Run, core: Core, tmp_path: Path, tool: str
+) -> None:
+    """Rule moving.in: nothing that a file says is believed, and nothing is stored twice."""
+    place = str(place_of(tool, tmp_path))
+    count = len(told(tool, tmp_path / "again" if tool not in ("mem0", "claude-mem") else _made(tmp_path / "again")))
+
+    dry = json.loads(run("import", place, "--from", tool, "--dry-run", "--json").stdout)
+    assert (dry["pending"] + dry["written"], dry["skipped"], dry["failed"]) == (count, 0, 0)
+    assert json.loads(run("list", "--status", "pending", "--json").stdout)["memories"] == []
+
+    first = json.loads(run("import", place, "--from", tool, "--json").stdout)
+    assert (first["pending"], first["failed"]) == (count, 0), json.dumps(first)
+    again = json.loads(run("import", place, "--from", tool, "--json").stdout)
+    assert (again["pending"], again["written"], again["failed"]) == (count, 0, 0) or again["skipped"] == count
+    assert len(json.loads(run("list", "--status", "pending", "--limit", "50", "--json").stdout)["memories"]) == count
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_a_memory_says_where_it_comes_from_and_since_when(
+    run: Run, core: Core, mine: MemoryAnchor, tmp_path: Path
+) -> None:
+    """Rule moving.in: provenance and date are kept, and shown."""
+    run("import", str(place_of("mem0", tmp_path)), "--from", "mem0")
+
+    (porto,) = [one for one in mine.listing(status="pending", limit=50) if "Porto" in one.content]
+    shown = mine.get(porto.id)
+    assert [one.ref for one in shown.citations] == ["mem0:a2"]
+    assert shown.valid_from == datetime(2025, 3, 3, 10, tzinfo=UTC)
+
+
+BROKEN: dict[str, tuple[str, str, bytes, str]] = {
+    "cut JSON line": ("server-memory", "m.jsonl", b'{"type":"entity","name":"A","obser', "line 1: it is no JSON"),
+    "Latin-1": ("claude-md", "CLAUDE.md", "- caf\xe9 rule".encode("latin-1"), "CLAUDE.md: it is no UTF-8"),
+    "no database": ("claude-mem", "c.db", b"SQLite format 3\0garbage", "is no database that can be read"),
+    "front matter": ("basic-memory", "n.md", b"---\n[\n---\n- [a] b\n", "n.md: its front matter is no YAML"),
+    "no type": ("okf", "n.md", b"---\ntitle: x\n---\ntext\n", "n.md: its front matter has no type"),
+    "too long": ("claude-md", "CLAUDE.md", b"- " + b"x" * 9_000, "CLAUDE.md:1: it is 9000 characters long"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_file_is_one_sentence_and_the_rest_comes_in(run: Run, core: Core, tmp_path: Path, what: str) -> None:
+    """Rule moving.bad: what cannot be read is named with its place."""
+    tool, name, content, said = BROKEN[what]
+    (tmp_path / name).write_bytes(content)
+
+    done = run("import", str(tmp_path / name), "--from", tool, "--json")
+
+    assert done.exit_code == 2, done.output
+    assert said in done.output.replace("\n", " ")
+
+
+def test_whoever_names_no_tool_or_no_place_is_told_which_there_are(run: Run, core: Core, tmp_path: Path) -> None:
+    """Rule moving.bad: one sentence with what is allowed."""
+    assert "allowed are claude-md, agents-md" in run("import", "x", "--from", "notion").stderr.replace("\n", " ")
+    assert "reads its history.db" in run("import", str(tmp_path / "no"), "--from", "mem0").stderr.replace("\n", " ")
+    assert "FILE is missing" in run("import").stderr
+    assert set(TOOL_NAMES) == {*TOOLS, "markdown"}
+
+
+@given(st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=30), st.booleans()))
+def test_no_date_is_made_up(value: object) -> None:
+    """Rule moving.in: a time of another tool is one between 1980 and 2100, with a zone, or none."""
+    at = moment(value)
+    assert at is None or (at.tzinfo is not None and 1980 <= at.year < 2100)
+
+
+ODD = [
+    "# not a heading\n- not an item",
+    "two\n\n\nparagraphs  \n",
+    "```\ncode\n```",
+    "  led by blanks",
+    "- a\n  - b",
+    "引号“与”—破折号",
+]
+
+
+@pytest.mark.parametrize("form", ["okf", "markdown"])
+def test_pages_are_equal_after_a_fresh_store_took_them_in(
+    run: Run, core: Core, mine: MemoryAnchor, tmp_path: Path, form: str
+) -> None:
+    """Rule moving.out: export, import into a fresh store, export again: the same files."""
+    for text in ODD:
+        mine.save_memory(text, tags=("odd", "notes"), key="An odd one")
+    mine.log_event("The lighthouse was painted", ttl_days=30)
+    mine.edit(mine.save_memory("The gate opens at nine").id, "The gate opens at ten")
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run("export", str(one), "--to", form, "--human").exit_code == 0
+    lines = [found.line or {} for found in _read(form, one)]
+    assert all(line["content_hash"] == content_hash(line["content"]) for line in lines)
+
+    fresh = ephemeral_core(tmp_path / "fresh")
+
+    def ask(name: str, **given: Any) -> dict[str, Any]:
+        given = {name: value for name, value in given.items() if value is not None and name != "human"}
+        return calls.CALLS[name](fresh, fresh.anchor(mine.actor), given)
+
+    file = io.BytesIO("".join(f"{json.dumps(line)}\n" for line in lines).encode())
+    done = imported(ask, file, fresh.data_dir, project_dir=str(tmp_path), tick=print, human=1, to={"": _home(lines)})
+    assert (done.added, done.failed) == (len(lines), 0), done.errors
+    told = exported(ask, fresh.data_dir, versions=False, own_project=False, everything=True)
+    assert pages.write(form, told, two) == len(lines) >= len(ODD)
+    fresh.close()
+    names = sorted(path.relative_to(one).as_posix() for path in one.rglob("*") if path.is_file())
+    assert names == sorted(path.relative_to(two).as_posix() for path in two.rglob("*") if path.is_file())
+    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
+
+
+def _home(lines: list[dict[str, Any]]) -> str:
+    (home,) = {str(line["project"]) for line in lines}
+    return home
+
+
+def _read(form: str, folder: Path) -> list[Found]:
+    return list(other_tools.found(form, folder, home=folder, tools={"markdown": pages.MIRRORED}))
+
+
+def test_a_text_that_a_human_edited_in_the_mirror_waits_as_a_new_one(
+    run: Run, core: Core, mine: MemoryAnchor, tmp_path: Path
+) -> None:
+    """Rule moving.out: the mirror is edited by hand and read back; what was not touched is what it was."""
+    mine.save_memory("The gate opens at nine", type="decision")
+    mine.save_memory("Tests run before every commit")
+    assert run("export", str(tmp_path / "m"), "--to", "markdown", "--human").exit_code == 0
+    page = tmp_path / "m" / pages.MIRROR
+    page.write_text(page.read_text("utf-8").replace("opens at nine", "opens at eight") + "\n- A new rule\n")
+
+    found = _read("markdown", tmp_path / "m")
+
+    assert [one.line["content"] for one in found if one.line and "version" not in one.line] == [
+        "The gate opens at eight",
+        "A new rule",
+    ]
+    assert [one.line["content"] for one in found if one.line and "version" in one.line] == [
+        "Tests run before every commit"
+    ]
+
+
+def test_a_folder_of_somebody_elses_is_left_alone(run: Run, core: Core, mine: MemoryAnchor, tmp_path: Path) -> None:
+    """Rule moving.out: pages go into an empty folder, or over an earlier export, whose own pages alone may vanish."""
+    mine.save_memory("The gate opens at nine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    refused = run("export", str(tmp_path / "full"), "--to", "okf")
+    assert refused.exit_code == 4
+    assert "is not empty" in refused.stderr.replace("\n", " ")
+
+    assert run("export", str(tmp_path / "new"), "--to", "okf").exit_code == 0
+    (tmp_path / "new" / "mine.txt").write_text("mine")
+    (old,) = (tmp_path / "new" / "verified_fact").glob("*.md")
+    mine.forget(old.stem.rpartition("-")[2])
+    assert run("export", str(tmp_path / "new"), "--to", "okf").exit_code == 0
+    assert (tmp_path / "new" / "mine.txt").read_text() == "mine"
