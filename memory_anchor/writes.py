@@ -226,7 +226,7 @@ class Writes:
             sentiment=asked.sentiment,
             half_life_days=asked.decay,
             who=(asked.author,) if asked.author else (),
-            written_at=line.since if line and line.since else self._written_at(asked),
+            written_at=min(line.since, self.services.clock.now()) if line and line.since else self._written_at(asked),
             replaces=asked.replaces or None,
             origin=line.origin if line else claimed,
             write_mode=write_mode,
