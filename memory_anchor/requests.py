@@ -75,20 +75,10 @@ MESSAGE_COUNT_MAX = 1_000_000
 ENTRY = frozenset(("sentiment", "decay", "sources", "scope", "author", "written_at"))
 """What the strategy's memory entry and observation say besides; an agent's tools take and do not list it."""
 COUNTS_OF_A_LINE = frozenset(
-    (
-        "content",
-        "type",
-        "layer",
-        "key",
-        "tags",
-        "importance",
-        "confidence",
-        "visibility",
-        "when",
-        "where",
-        "who",
-        "cites",
-    )
+    {
+        *("content", "type", "layer", "key", "tags", "importance"),
+        *("confidence", "visibility", "when", "where", "who", "cites"),
+    }
 )
 
 FileContent = Annotated[str, Text(FILE_CONTENT_MAX)]
