@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor import inputs, rights
+from memory_anchor import moving_requests as moved
 from memory_anchor import requests as asks
 from memory_anchor.adapters.projects import DEFAULT, PATH, REMOTE, ROOT
 from memory_anchor.care import backup
@@ -190,7 +191,7 @@ class Maintenance:
 
     # --- projects ----------------------------------------------------------------------------------------------
 
-    def projects(self, asked: asks.ListProjects) -> Json:
+    def projects(self, asked: moved.ListProjects) -> Json:
         """Return every project: where it lies, how it is known, how many memories it has, and which one it may be."""
         known_here = dict(self._process.projects.listed())
         counts: dict[str, int] = {}
@@ -216,7 +217,7 @@ class Maintenance:
             ],
         }
 
-    def link(self, asked: asks.LinkProject) -> Json:
+    def link(self, asked: moved.LinkProject) -> Json:
         """Make the caller's folder, or `folder`, part of a project; with `moved` it is where that project is now."""
         rights.check(Deed.LINK, self._actor.caller)
         target = self._target(asked.project)
@@ -226,7 +227,7 @@ class Maintenance:
         left = self._count(before) if before != target else 0
         return {"project": target, "folder": folder, "was": before, "left_behind": left}
 
-    def merge(self, asked: asks.MergeProjects) -> Json:
+    def merge(self, asked: moved.MergeProjects) -> Json:
         """Move every memory of one project to another, or with `undo` those that a merge moved back."""
         rights.check(Deed.MERGE_PROJECTS, self._actor.caller)
         self._writes.check_writable()

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from memory_anchor import knowledge_requests as wanted
+from memory_anchor import moving_requests as moved
 from memory_anchor import requests as asks
 from memory_anchor.context.assembly import AssembledContext, PromptAssembler
 from memory_anchor.context.context import BuiltContext, ContextBuilder
@@ -473,18 +474,18 @@ class MemoryAnchor:
         """Go on with making words, indexes and vectors anew, for a moment."""
         return self.maintenance.reindex(asked)
 
-    @use_case(asks.ListProjects)
-    def projects(self, asked: asks.ListProjects) -> Json:
+    @use_case(moved.ListProjects)
+    def projects(self, asked: moved.ListProjects) -> Json:
         """Return every project, and which one it may be."""
         return self.maintenance.projects(asked)
 
-    @use_case(asks.LinkProject)
-    def link_project(self, asked: asks.LinkProject) -> Json:
+    @use_case(moved.LinkProject)
+    def link_project(self, asked: moved.LinkProject) -> Json:
         """Make a folder part of a project."""
         return self.maintenance.link(asked)
 
-    @use_case(asks.MergeProjects)
-    def merge_projects(self, asked: asks.MergeProjects) -> Json:
+    @use_case(moved.MergeProjects)
+    def merge_projects(self, asked: moved.MergeProjects) -> Json:
         """Move every memory of one project to another, or back."""
         return self.maintenance.merge(asked)
 
@@ -523,23 +524,23 @@ class MemoryAnchor:
         """Return the last scan of a conversation that was kept."""
         return self.lore.report(asked)
 
-    @use_case(asks.BeginExport)
-    def begin_export(self, asked: asks.BeginExport) -> Json:
+    @use_case(moved.BeginExport)
+    def begin_export(self, asked: moved.BeginExport) -> Json:
         """Return the instant an export shows, and the caller's project."""
         return self.moving.begin_export(asked)
 
-    @use_case(asks.ExportPage)
-    def export_page(self, asked: asks.ExportPage) -> Json:
+    @use_case(moved.ExportPage)
+    def export_page(self, asked: moved.ExportPage) -> Json:
         """Return the next versions that this caller may read."""
         return self.moving.export_page(asked)
 
-    @use_case(asks.ImportProjects)
-    def import_projects(self, asked: asks.ImportProjects) -> Json:
+    @use_case(moved.ImportProjects)
+    def import_projects(self, asked: moved.ImportProjects) -> Json:
         """Learn the projects of an export; return which go by another id here."""
         return self.moving.import_projects(asked)
 
-    @use_case(asks.ImportLines)
-    def import_lines(self, asked: asks.ImportLines) -> Json:
+    @use_case(moved.ImportLines)
+    def import_lines(self, asked: moved.ImportLines) -> Json:
         """Take in lines of an export; what cannot be taken is told by its line."""
         return self.moving.import_lines(asked)
 

@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from memory_anchor import moving_requests as moved
 from memory_anchor import requests as asks
 from memory_anchor import rights
 from memory_anchor.adapters.audit import JsonlAudit
@@ -42,7 +43,7 @@ class Moving:
         self._process = process
         self._services, self._actor = writes.services, writes.actor
 
-    def begin_export(self, asked: asks.BeginExport) -> Json:
+    def begin_export(self, asked: moved.BeginExport) -> Json:
         """Return the instant the export shows, the caller's project, and the collections there are."""
         if asked.everything:
             rights.check(Deed.EXPORT_ALL, self._actor.caller)
@@ -53,7 +54,7 @@ class Moving:
             "collections": [name for name in COLLECTIONS if name != KNOWLEDGE],  # derived: read again from its sources
         }
 
-    def export_page(self, asked: asks.ExportPage) -> Json:
+    def export_page(self, asked: moved.ExportPage) -> Json:
         """Return the next versions that this caller may read, as their payload."""
         if asked.everything:
             rights.check(Deed.EXPORT_ALL, self._actor.caller)
@@ -68,14 +69,14 @@ class Moving:
         )
         return {"lines": [to_payload(memory) for memory in memories], "after": after}
 
-    def import_projects(self, asked: asks.ImportProjects) -> Json:
+    def import_projects(self, asked: moved.ImportProjects) -> Json:
         """Learn the projects of an export, where a human brings it; return which of them go by another id here."""
         self._writes.check_writable()
         projects = self._process.projects
         learns = rights.may(Deed.IMPORT_PROJECTS, self._actor.caller)
         return {"renamed": projects.adopt(asked.projects) if learns else projects.renamed(asked.projects)}
 
-    def import_lines(self, asked: asks.ImportLines) -> Json:
+    def import_lines(self, asked: moved.ImportLines) -> Json:
         """Take in lines of an export, [[number, text], ...]; what cannot be taken is told by its line.
 
         What the file's adopted trail names is not recorded anew; what an agent brings in is, whatever the file holds.

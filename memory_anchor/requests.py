@@ -9,7 +9,6 @@ eight places.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, model_validator
@@ -66,7 +65,6 @@ WINDOW_TOKENS, WINDOW_MAX = 200_000, 100_000_000
 L1_TTL_S, L1_TTL_S_MAX = 3_600, 86_400
 VERSION_MAX = 1_000_000
 PURGED_MAX = 100
-LINES_MAX = 1_000
 PATH_MAX = 4_096
 FILE_CONTENT_MAX = 14_000_000
 """Of a file in base64: 10 MB."""
@@ -82,8 +80,6 @@ COUNTS_OF_A_LINE = frozenset(
 )
 
 FileContent = Annotated[str, Text(FILE_CONTENT_MAX)]
-Aliases = dict[str, list[str]]
-"""Project id -> what it is known by."""
 
 
 def _types_of(layer: Layer, default: MemoryType) -> str:
@@ -545,63 +541,3 @@ class ScanLorebook(LorebookReport):
     budget_tokens: Annotated[Whole, Field(ge=1, le=BUDGET_MAX)] | None = arg(None, option="budget")
     context_window_tokens: Annotated[Whole, Field(ge=1, le=WINDOW_MAX)] = arg(WINDOW_TOKENS, option="window")
     keep: Flag = arg(False, "Count this message: timed effects of the conversation go on from here.")
-
-
-class BeginExport(BaseRequest):
-    """Learn the instant an export shows, and the caller's project."""
-
-    everything: Flag = arg(False)
-
-
-class ExportPage(BaseRequest):
-    """Read the next versions of one collection."""
-
-    collection: Identifier = arg()
-    instant: datetime = arg()
-    versions: Flag = arg(False)
-    project: Name | None = arg(None)
-    everything: Flag = arg(False)
-    after: str | None = arg(None)
-
-
-class ImportProjects(BaseRequest):
-    """Learn the projects of an export, where a human brings it; see which of them go by another id here."""
-
-    projects: Aliases = arg({})
-
-
-class ImportLines(BaseRequest):
-    """Take in lines of an export.
-
-    projects: ids in the file -> ids here. audited: the file's trail was adopted. dry: only say what would come of it.
-    """
-
-    lines: Annotated[tuple[tuple[int, str], ...], Field(max_length=LINES_MAX)] = arg(())
-    projects: dict[str, str] = arg({})
-    audited: Flag = arg(False)
-    dry: Flag = arg(False)
-
-
-class ListProjects(BaseRequest):
-    """See every project: where it lies, how it is known, how many memories it has, and which one it may be.
-
-    aliases: of projects elsewhere; the answer says which of them are known here under another id.
-    """
-
-    aliases: Aliases = arg({})
-
-
-class LinkProject(BaseRequest):
-    """Make the caller's folder, or `folder`, part of a project; with `moved` it is where that project is now."""
-
-    project: Name = arg("")
-    folder: Annotated[str, Text(PATH_MAX, 0)] = arg("")
-    moved: Flag = arg(False)
-
-
-class MergeProjects(BaseRequest):
-    """Move every memory of one project to another, or with `undo` those that a merge moved back."""
-
-    source: Name = arg("")
-    target: Name = arg("")
-    undo: Flag = arg(False)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from memory_anchor import knowledge_requests as wanted
+from memory_anchor import moving_requests as moved
 from memory_anchor import requests as asks
 from memory_anchor import shapes
 from memory_anchor.fields import BaseRequest
@@ -251,9 +252,9 @@ ROWS: Mapping[str, Row] = {
         Row("jobs_switch", asks.SwitchJobs, MemoryAnchor.switch_jobs, _as_is),
         Row("context_report", asks.ReadReport, MemoryAnchor.report, _report),
         Row("reindex", asks.ReindexStore, MemoryAnchor.reindex, _as_is),
-        Row("projects_list", asks.ListProjects, MemoryAnchor.projects, _as_is),
-        Row("projects_link", asks.LinkProject, MemoryAnchor.link_project, _as_is),
-        Row("projects_merge", asks.MergeProjects, MemoryAnchor.merge_projects, _as_is),
+        Row("projects_list", moved.ListProjects, MemoryAnchor.projects, _as_is),
+        Row("projects_link", moved.LinkProject, MemoryAnchor.link_project, _as_is),
+        Row("projects_merge", moved.MergeProjects, MemoryAnchor.merge_projects, _as_is),
         Row("lorebook_add", asks.AddLorebook, MemoryAnchor.add_lorebook, _as_is),
         Row("lorebook_list", asks.ListLorebooks, MemoryAnchor.lorebooks, _as_is),
         Row("lorebook_show", asks.ShowLorebook, MemoryAnchor.show_lorebook, _as_is),
@@ -261,10 +262,10 @@ ROWS: Mapping[str, Row] = {
         Row("lorebook_export", asks.ExportLorebook, MemoryAnchor.export_lorebook, _as_is),
         Row("lorebook_scan", asks.ScanLorebook, MemoryAnchor.scan_lorebook, _lore),
         Row("lorebook_report", asks.LorebookReport, MemoryAnchor.lorebook_report, _as_is),
-        Row("export_begin", asks.BeginExport, MemoryAnchor.begin_export, _as_is),
-        Row("export_page", asks.ExportPage, MemoryAnchor.export_page, _as_is),
-        Row("import_projects", asks.ImportProjects, MemoryAnchor.import_projects, _as_is),
-        Row("import_lines", asks.ImportLines, MemoryAnchor.import_lines, _as_is),
+        Row("export_begin", moved.BeginExport, MemoryAnchor.begin_export, _as_is),
+        Row("export_page", moved.ExportPage, MemoryAnchor.export_page, _as_is),
+        Row("import_projects", moved.ImportProjects, MemoryAnchor.import_projects, _as_is),
+        Row("import_lines", moved.ImportLines, MemoryAnchor.import_lines, _as_is),
         Row("knowledge_search", wanted.KnowledgeSearch, MemoryAnchor.knowledge_search, _passages),
         Row("knowledge_get", wanted.KnowledgeGet, MemoryAnchor.knowledge_get, _opened),
         Row("knowledge_add", wanted.KnowledgeAdd, MemoryAnchor.knowledge_add, _source),

@@ -1,0 +1,75 @@
+"""What is asked of projects, exports and imports; in many small calls, which no tool offers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from memory_anchor.fields import BaseRequest, Flag, Identifier, Name, Text, arg
+from memory_anchor.requests import PATH_MAX
+
+LINES_MAX = 1_000
+Aliases = dict[str, list[str]]
+"""Project id -> what it is known by."""
+
+
+class BeginExport(BaseRequest):
+    """Learn the instant an export shows, and the caller's project."""
+
+    everything: Flag = arg(False)
+
+
+class ExportPage(BaseRequest):
+    """Read the next versions of one collection."""
+
+    collection: Identifier = arg()
+    instant: datetime = arg()
+    versions: Flag = arg(False)
+    project: Name | None = arg(None)
+    everything: Flag = arg(False)
+    after: str | None = arg(None)
+
+
+class ImportProjects(BaseRequest):
+    """Learn the projects of an export, where a human brings it; see which of them go by another id here."""
+
+    projects: Aliases = arg({})
+
+
+class ImportLines(BaseRequest):
+    """Take in lines of an export.
+
+    projects: ids in the file -> ids here. audited: the file's trail was adopted. dry: only say what would come of it.
+    """
+
+    lines: Annotated[tuple[tuple[int, str], ...], Field(max_length=LINES_MAX)] = arg(())
+    projects: dict[str, str] = arg({})
+    audited: Flag = arg(False)
+    dry: Flag = arg(False)
+
+
+class ListProjects(BaseRequest):
+    """See every project: where it lies, how it is known, how many memories it has, and which one it may be.
+
+    aliases: of projects elsewhere; the answer says which of them are known here under another id.
+    """
+
+    aliases: Aliases = arg({})
+
+
+class LinkProject(BaseRequest):
+    """Make the caller's folder, or `folder`, part of a project; with `moved` it is where that project is now."""
+
+    project: Name = arg("")
+    folder: Annotated[str, Text(PATH_MAX, 0)] = arg("")
+    moved: Flag = arg(False)
+
+
+class MergeProjects(BaseRequest):
+    """Move every memory of one project to another, or with `undo` those that a merge moved back."""
+
+    source: Name = arg("")
+    target: Name = arg("")
+    undo: Flag = arg(False)
