@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ LINE_BYTES_MAX = 4 << 20
 ROWS_MAX = 1_000_000
 YEARS = (1980, 2100)
 """Outside of these a date is a mistake of the other tool, and none is told."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECONDS = 1e11
+"""Larger numbers of seconds would be after the year 5000: those are milliseconds."""
 SKIPPED = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__"})
 FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)
 TYPES: Mapping[str, str] = {
@@ -446,7 +449,7 @@ def moment(value: object) -> datetime | None:
     """Return a time given as ISO 8601, a date, or seconds or milliseconds since 1970; None for what is none."""
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            value = datetime.fromtimestamp(value / (1_000 if value > 1e11 else 1), UTC)
+            value = EPOCH + timedelta(seconds=value / (1_000 if value > MILLISECONDS else 1))
         elif isinstance(value, str):
             value = datetime.fromisoformat(value.strip().replace(" UTC", "+00:00"))
         elif value is not None and not isinstance(value, datetime):

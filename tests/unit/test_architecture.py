@@ -85,7 +85,7 @@ BUDGETS: dict[str, int] = {
     "identity": 3065,
     "upkeep": 2947,
     "ingest": 3338,
-    "care": 2947,
+    "care": 2950,
     "context": 2228,
     "evaluation": 1833,
     "layers": 1241,
