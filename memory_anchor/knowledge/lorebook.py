@@ -45,6 +45,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 _CARD_CHUNKS = ("ccv3", "chara")
 """Where a picture holds its card, the newer one first."""
 _HALF = re.compile(r"\\[uU](?:0000)?[dD][89a-fA-F]")
+_WHOLE = re.compile(r"-?\d{1,9}", re.A)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _DECORATOR = re.compile(r"@@@?(\w{1,40})(?:[ \t]{1,8}([^\n]{0,400}))?\r?(?:\n|\Z)")
 
@@ -388,8 +389,15 @@ class _Reader:
     what: str
     problems: Problems
 
-    def flag(self, name: str, default: Any) -> Any:
+    def _value(self, name: str) -> Any:
+        """Return a field's value; a number that an editor wrote as text is one, and an empty text is none."""
         value = self.fields.get(name)
+        if isinstance(value, str) and not (value := value.strip()):
+            return None
+        return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
+
+    def flag(self, name: str, default: Any) -> Any:
+        value = self._value(name)
         if value is None or isinstance(value, bool):
             return default if value is None else value
         return self._wrong(name, value, "true or false", default)
@@ -401,7 +409,7 @@ class _Reader:
         return str(value) if isinstance(value, int) else str(self._wrong(name, value, "text", ""))
 
     def whole(self, name: str, default: Any, *, least: int = 0, most: int = COUNT_MAX) -> Any:
-        value = self.fields.get(name)
+        value = self._value(name)
         if value is None or value is False:
             return default
         if isinstance(value, float) and value.is_integer():
@@ -411,7 +419,7 @@ class _Reader:
         return value
 
     def number(self, name: str, default: float, *, most: float = float(COUNT_MAX)) -> float:
-        value = self.fields.get(name)
+        value = self._value(name)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
@@ -419,10 +427,10 @@ class _Reader:
         return float(value)
 
     def choice(self, name: str, allowed: Mapping[Any, Any], default: Any) -> Any:
-        value = self.fields.get(name)
+        value = self._value(name)
         if value is None:
             return default
-        value = value.strip().lower() if isinstance(value, str) else value
+        value = value.lower() if isinstance(value, str) else value
         if isinstance(value, (str, int)) and not isinstance(value, bool) and value in allowed:
             return allowed[value]
         return self._wrong(name, value, "one of " + ", ".join(str(one) for one in allowed), default)

@@ -341,6 +341,7 @@ def test_a_whole_prompt_moves_the_conversations_effects_on_and_a_task_does_not(
     first = talk.assemble(messages=turns("deploy"), context_window_tokens=8_000)
     again = talk.assemble(messages=turns("deploy"), context_window_tokens=8_000)
     later = talk.assemble(messages=turns("deploy", "done", "thanks"), context_window_tokens=8_000)
+    of_a_task = talk.build_context("something else")
     recalled = '<recalled-memory source="x" trust="agent">\ndeploy\n</recalled-memory>'
     fenced = of_conversation(core, agent, "c3").assemble(messages=turns(recalled), context_window_tokens=8_000)
     much_later = talk.assemble(messages=turns("a", "b", "c", "d", "e"), context_window_tokens=8_000)
@@ -349,6 +350,7 @@ def test_a_whole_prompt_moves_the_conversations_effects_on_and_a_task_does_not(
     assert talk.lorebook_report()["count"] == 5
     assert "Tuesdays" in first.text
     assert "Tuesdays" in later.text
+    assert "Tuesdays" in of_a_task.text
     assert "Tuesdays" not in fenced.text
     assert "Tuesdays" not in much_later.text
     talk.build_context("deploy")

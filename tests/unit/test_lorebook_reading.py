@@ -227,6 +227,17 @@ def test_numbers_that_yaml_reads_where_a_text_was_meant_are_keys_and_halves_of_l
     assert (halves.entries[0].content, halves.entries[0].title) == ("x ? y", "?")
 
 
+def test_numbers_that_an_editor_wrote_as_text_are_numbers_and_empty_fields_are_none() -> None:
+    """Rule lore.bad_input: what a page's form saved."""
+    fields = {"order": "7", "position": "4", "scanDepth": "", "sticky": "", "role": "1", "selectiveLogic": "3"}
+    book = read({"entries": [{"key": ["a"], "content": "x", "disable": "", **fields}]})
+    (one,) = book.entries
+
+    assert book.problems == ()
+    assert (one.order, one.place, one.scan_depth, one.sticky, one.role) == (7, "tail", None, 0, "user")
+    assert one.logic is Logic.AND_ALL
+
+
 def test_uids_that_come_twice_are_told_apart() -> None:
     """Rule lore.bad_input: an id names one entry."""
     book = read({"entries": [{"uid": 1, "key": ["a"], "content": "x"}] * 3})

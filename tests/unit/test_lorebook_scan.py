@@ -80,6 +80,7 @@ def test_case_counts_only_where_it_is_set() -> None:
         ("部署 流程", "部署 流程图", True),
         ("pnpm", "请用pnpm安装", True),
         ("pnpm", "请用xpnpm安装", False),
+        ("龙", "a龙b", True),
         ("ＡＰＩ", "the api key", True),
         ("café", "a cafés", False),
     ],
@@ -255,6 +256,8 @@ def test_texts_beside_the_conversation_count_for_entries_that_ask_for_them() -> 
 
     assert admitted(scan(lore, "hello", sources={"persona_description": "a knight"})) == ["0"]
     assert admitted(scan(lore, "hello", sources={"scenario": "a knight"})) == ["1"]
+    still = book({"key": ["knight"], "matchScenario": True, "scanDepth": 0})
+    assert admitted(scan(still, "hello", sources={"scenario": "a knight"})) == []
 
 
 # --- budget --------------------------------------------------------------------------------------------------------
