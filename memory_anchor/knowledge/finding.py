@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +26,7 @@ from memory_anchor.knowledge.library import COLLECTION, Library, citation
 from memory_anchor.knowledge.sources import Source, SourceKind
 from memory_anchor.language.passages import plain
 from memory_anchor.language.safety import cleaned
-from memory_anchor.language.terms import is_chinese, is_compound, query_terms, terms
+from memory_anchor.language.terms import is_chinese, is_compound, query_terms, term_id, terms
 from memory_anchor.language.timewords import time_range
 from memory_anchor.model import (
     Actor,
@@ -47,11 +49,11 @@ from memory_anchor.where import Condition, OneOf, StartsWith, Where
 CANDIDATES = 60
 """Hits a channel; memory measured no gain from more (docs/retrieval.md)."""
 DENSE_WEIGHT, WORDS_WEIGHT, IDENTIFIER_WEIGHT, TIME_WEIGHT = 0.5, 0.35, 0.15, 0.15
-LEAST_RELEVANT = 0.1
-"""Below it nothing is shown, not even as weak: there is always some document."""
 SAME_TEXT = 0.9
 """Share of terms in common from which two passages are versions of one text."""
 AROUND_LINES = 3
+OCCURRENCES_MAX = 100
+LINES_CHARS_MAX = 20_000
 DIFF_LINES_MAX = 200
 TERMS_MAX = 64
 
@@ -121,7 +123,8 @@ def search(library: Library, meaning: QueryEmbedder, actor: Actor, asked: Knowle
         scripts = np.array([script_of(memories[at].content) for at in known], dtype=np.int8)
         rows = centring.documents(np.stack([entries[at].vectors[row.using] for at in known]), scripts)
         cosines[known] = rows @ centring.query(row.row, script_of(asked.query))
-    scores, shares, terms_known = _scores(library, actor, asked, memories, cosines, points)
+    bags = [frozenset(entry.words.indices if entry.words else ()) for entry in entries]
+    scores, shares, terms_known = _scores(library, actor, asked, memories, bags, cosines, points)
     own = is_chinese(asked.query)
     seen = Evidence(
         cosines,
@@ -136,11 +139,11 @@ def search(library: Library, meaning: QueryEmbedder, actor: Actor, asked: Knowle
     order = np.lexsort((np.arange(len(scores)), -scores, relevance < STRONG))
     snippets: list[RetrievedSnippet] = []
     weak = 0
-    for at, siblings in _folded([int(one) for one in order], memories):
+    for at, siblings in _folded([int(one) for one in order], bags, [one.content_hash for one in memories]):
         chance = float(relevance[at])
         if chance < STRONG:
             weak += 1
-            if weak > weak_shown(asked.limit) or chance < LEAST_RELEVANT:
+            if weak > weak_shown(asked.limit):
                 continue
         found = _snippet(sources, memories[at], [memories[one] for one in siblings], float(scores[at]), chance)
         snippets.append(
@@ -167,12 +170,13 @@ def _scores(
     actor: Actor,
     asked: KnowledgeQuery,
     memories: Sequence[Memory],
+    bags: Sequence[frozenset[int]],
     cosines: np.ndarray,
     points: Mapping[str, float],
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return the fused scores, the share of the query's rarity that each holds, and how many terms it has."""
-    wanted = list(dict.fromkeys(terms(asked.query)))[:TERMS_MAX]
-    bags = [set(terms(f"{memory.content}\n{memory.key}\n{memory.where}")) for memory in memories]
+    said = list(dict.fromkeys(terms(asked.query)))[:TERMS_MAX]
+    wanted = [term_id(term) for term in said]
     holders = Counter(term for bag in bags for term in bag)
     rarity = {term: math.log(1 + (len(bags) + 1) / (1 + holders[term])) for term in wanted}
     mass = sum(rarity.values()) or 1.0
@@ -180,7 +184,7 @@ def _scores(
     by_words = np.array([points.get(memory.point_id, 0.0) for memory in memories], dtype=np.float32)
     total = DENSE_WEIGHT * stretched(cosines)
     total = total + WORDS_WEIGHT * scaled(by_words, low=0.0) * float(shares.max(initial=0.0))
-    exact = [term for term in wanted if is_compound(term)]
+    exact = [term_id(term) for term in said if is_compound(term)]
     total = total + IDENTIFIER_WEIGHT * np.array([any(t in bag for t in exact) for bag in bags], dtype=np.float32)
     period = time_range(asked.query, now=library.clock.now(), zone=actor.zone)
     if period is not None:
@@ -189,19 +193,20 @@ def _scores(
     return np.asarray(total, dtype=np.float32), shares, len(wanted)
 
 
-def _folded(order: Sequence[int], memories: Sequence[Memory]) -> Iterator[tuple[int, list[int]]]:
+def _folded(
+    order: Sequence[int], bags: Sequence[frozenset[int]], hashes: Sequence[str]
+) -> Iterator[tuple[int, list[int]]]:
     """Yield each place with those behind it that are versions of the same text."""
-    bags = [frozenset(terms(memory.content)) for memory in memories]
     taken: set[int] = set()
-    for at in (int(one) for one in order):
+    for at in order:
         if at in taken:
             continue
         alike = [
-            int(one)
+            one
             for one in order
-            if int(one) not in taken
-            and int(one) != at
-            and len(bags[at] & bags[int(one)]) >= SAME_TEXT * len(bags[at] | bags[int(one)]) > 0
+            if one not in taken
+            and one != at
+            and (hashes[at] == hashes[one] or len(bags[at] & bags[one]) >= SAME_TEXT * len(bags[at] | bags[one]) > 0)
         ]
         taken.update([at, *alike])
         yield at, alike
@@ -276,24 +281,34 @@ def _compared(
 
 
 def standing_of(passage: str, text: str, place: Place) -> tuple[Standing, tuple[int, int] | None]:
-    """Return whether a passage stands where it stood, elsewhere, or no more, and its lines now."""
-    for now in (text, None):
-        whole = cleaned(text).text if now is None else now
-        at = _offset(whole, passage, place.line_start)
-        if at is not None:
-            first = whole.count("\n", 0, at) + 1
-            last = first + passage.count("\n")
-            return ("fresh" if first == place.line_start else "moved"), (first, last)
+    """Return whether a passage stands where it stood, elsewhere, or no more, and its lines now.
+
+    One that was stored without a secret is compared with its own lines alone, less what is secret in them.
+    """
+    starts = [0, *(found.end() for found in re.finditer("\n", text))]
+    first = _line_of(text, passage, place.line_start, starts)
+    if first is not None:
+        return ("fresh" if first == place.line_start else "moved"), (first, first + passage.count("\n"))
+    lines = "\n".join(text.split("\n", place.line_end)[place.line_start - 1 : place.line_end])
+    if len(lines) <= LINES_CHARS_MAX and passage in cleaned(lines).text:
+        return "fresh", (place.line_start, place.line_end)
     return "changed", None
 
 
-def _offset(text: str, passage: str, line: int) -> int | None:
-    """Return where a passage begins in a text, the place nearest to a line first."""
-    found = -1
-    best: int | None = None
-    while (found := text.find(passage, found + 1)) >= 0:
-        if best is None or abs(text.count("\n", 0, found) + 1 - line) < abs(text.count("\n", 0, best) + 1 - line):
-            best = found
+def _line_of(text: str, passage: str, line: int, starts: Sequence[int]) -> int | None:
+    """Return the line on which a passage begins, of several the nearest to `line`; None when it is not there."""
+    if not passage:
+        return None
+    found = text.find(passage, starts[line - 1]) if line <= len(starts) else -1
+    if found >= 0 and bisect_right(starts, found) == line:
+        return line
+    best, found = None, -len(passage)
+    for _ in range(OCCURRENCES_MAX):
+        found = text.find(passage, found + len(passage))
+        if found < 0:
+            break
+        at = bisect_right(starts, found)
+        best = at if best is None or abs(at - line) < abs(best - line) else best
     return best
 
 

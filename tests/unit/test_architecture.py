@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "front": 7251,
     "adapters": 6323,
     "language": 5349,
-    "knowledge": 3726,
+    "knowledge": 3741,
     "lore": 296,
     "runtime": 3779,
     "recall": 4320,
