@@ -22,12 +22,12 @@ HIDDEN = "http.tokens"
 ANY = "*"
 KNOWN: Mapping[str, str] = {
     "": "data_dir project_dir profile read_only paused scope store embedder llm budget gate constitution conflicts "
-    "lifecycle backup retrieval agents collections http engine",
+    "lifecycle backup retrieval agents collections http engine lorebook",
     "scope": "account user agent project agent_across_projects",
     "store": "kind url path api_key reserve_mb sync sync_ms",
     "embedder": "kind model dimensions api_key base_url model_path",
     "llm": "kind model base_url api_key monthly_tokens deadline_s command runs_a_day",
-    "budget": "identity events facts operations question reserve",
+    "budget": "identity events facts operations question reserve knowledge",
     "gate": "active pending caps",
     "gate.caps": "human agent extracted_quoted extracted document system",
     "constitution": "min_interval_s distinct_approvers",
@@ -51,6 +51,8 @@ KNOWN: Mapping[str, str] = {
     "http": "host port tokens",
     "http.tokens": ANY,
     "engine": "idle_exit_s",
+    "lorebook": "scan_depth include_names case_sensitive match_whole_words recursive max_recursion_steps "
+    "min_activations min_activations_depth group_scoring budget_tokens budget_percent budget_cap",
 }
 """Dotted group -> the names in it; `*` stands for any name."""
 
