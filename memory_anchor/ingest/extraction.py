@@ -341,7 +341,8 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
     safe, quote = redact(content[:MAX_CONTENT_CHARS]), redact(group[at].said.text)
     if len(_REDACTED.sub("", safe.text).strip()) < (LEAST_LEFT if safe.kinds else 1):
         return None
-    confidence = CLAIMED if said.role == "assistant" else SURE if best.sure else UNSURE
+    is_exact = kind is MemoryType.INSTRUCTION and bool(naming_rules(content))
+    confidence = CLAIMED if said.role == "assistant" else SURE if best.sure or is_exact else UNSURE
     return Candidate(
         key=title(safe.text),
         content=safe.text,

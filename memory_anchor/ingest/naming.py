@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from memory_anchor.language.bounded import bounded
+from memory_anchor.language.terms import STOP_WORDS
 
 _NAMED = bounded(
     r"(?<![a-z])(?P<what>(?:[a-z]{1,24}[ -])?[a-z]{1,24}) names?(?![a-z])"
@@ -17,11 +18,10 @@ _NAMED = bounded(
     r"|(?P<han>[\u4e00-\u9fff]{1,4}?)名(?![\u4e00-\u9fff]{0,2}单)",
     re.I,
 )
-_NO_NOUN = re.compile(
-    r"(?:all|your|the|our|their|every|each|any|my|its|these|and|or|to|of|for|in|with|prefix|suffix|use|start|end|\w+ing)"
-    r"[ -]|(?:所有|全部|每个|每一|以后|今后|请把|请将|的)",
-    re.I,
-)
+_LEADS = frozenset(("prefix", "suffix", "use", "start", "end", "want", "need", "like", "ensure", "keep", "make"))
+"""What may stand before the noun in a rule, besides stop words and forms in -ing."""
+_NO_NOUN = re.compile(r"所有|全部|每个|每一|以后|今后|请把|请将|的")
+_SENTENCE = re.compile(r"[.!?]\s|[。！？；\n]")
 _AFFIX = re.compile(
     r"['\"`‘’“”「]([^'\"`‘’“”」\s.,]{1,40})[.,]?['\"`‘’“”」]|(?<![a-z])([a-z]{4,6})[ _-]?case(?![a-z])", re.I
 )
@@ -42,7 +42,9 @@ def naming_rules(text: str) -> dict[tuple[str, str], str]:
     signs = list(_AFFIX.finditer(text))
     for number, sign in enumerate(signs):
         follows = signs[number + 1].start() if number + 1 < len(signs) else len(text)
-        match = _NAMED.search(text, begins, sign.start()) or _NAMED.search(text, sign.end(), follows)
+        ends = [one.end() for one in _SENTENCE.finditer(text, begins, sign.start())]
+        match = next(filter(None, (_NAMED.search(text, at, sign.start()) for at in (*ends[-1:], begins))), None)
+        match = match or _NAMED.search(text, sign.end(), follows)
         said, begins = text[begins:follows], sign.end()
         if match is None:
             continue
@@ -50,8 +52,9 @@ def naming_rules(text: str) -> dict[tuple[str, str], str]:
         what = next(part for part in match.groups() if part).lower().removesuffix(" names")
         while (no_noun := _NO_NOUN.match(what)) is not None:
             what = what[no_noun.end() :]
-        if what:
-            found.setdefault((what.removesuffix("s"), _where(sign, said)), (sign[1] or sign[2]).lower())
+        named = [word for word in what.split() if not (word in STOP_WORDS or word in _LEADS or word.endswith("ing"))]
+        if named:
+            found.setdefault((" ".join(named).removesuffix("s"), _where(sign, said)), (sign[1] or sign[2]).lower())
     return found
 
 
