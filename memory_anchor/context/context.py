@@ -221,8 +221,9 @@ class ContextBuilder:
         found.stage_ms["collect"] = self.elapsed_ms(started)
         started = self.monotonic()
         hits, misses = self._sources.cache()
-        shelves.update(self._retrieve(_question(task, self.budget.question), found))
-        shelves.update(self._lore(task, prompt, window_tokens, found))
+        shelves.update(
+            self._retrieve(_question(task, self.budget.question), found, self._lore(task, prompt, window_tokens))
+        )
         hits_now, misses_now = self._sources.cache()
         found.cache = {"hits": hits_now - hits, "misses": misses_now - misses}
         found.stage_ms["retrieve"] = self.elapsed_ms(started)
@@ -294,7 +295,19 @@ class ContextBuilder:
     def elapsed_ms(self, started: float) -> float:
         return round((self.monotonic() - started) * 1000, 3)
 
-    def _retrieve(self, task: str, found: Gathered) -> dict[str, tuple[Recalled, ...]]:
+    def _lore(
+        self, task: str, prompt: Sequence[Mapping[str, Any]] | None, window: int
+    ) -> Callable[[], LoreFound] | None:
+        """Return what asks the lorebooks about the whole conversation, or about the task alone; None without any."""
+        ask = self._sources.lore
+        if ask is None:
+            return None
+        messages = prompt if prompt is not None else [{"role": "user", "content": task}]
+        return lambda: ask(messages, window, is_prompt=prompt is not None)
+
+    def _retrieve(
+        self, task: str, found: Gathered, ask_lore: Callable[[], LoreFound] | None
+    ) -> dict[str, tuple[Recalled, ...]]:
         sources = self._sources
         layers = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
         calls: dict[str, Callable[[], Any]] = {"recent_events": lambda: sources.recent_events(RECENT_LIMIT)}
@@ -303,6 +316,8 @@ class ContextBuilder:
             calls["operations"] = lambda: sources.operations(task, OPERATIONS_LIMIT)
             if (knowledge := sources.knowledge) is not None:
                 calls["knowledge"] = lambda: knowledge(task, KNOWLEDGE_LIMIT)
+        if ask_lore is not None:
+            calls["lorebook"] = ask_lore
         waits = {name: self._circuit.retry_in_s(name) for name in calls}
         calls = {name: call for name, call in calls.items() if waits[name] == 0}
         back = side_by_side(calls, deadline_s=self._deadline_s, monotonic=self.monotonic)
@@ -313,32 +328,20 @@ class ContextBuilder:
         values = {name: one.value for name, one in back.items() if one.ok}
         answer: SearchAnswer = values.get("search", SearchAnswer(()))
         recent: Sequence[RetrievedSnippet] = values.get("recent_events", ())
+        lore: LoreFound = values.get("lorebook", LoreFound())
+        found.decisions.extend(lore.decisions)
         found.notes.extend(answer.notes)
         best = next((one for one in answer.snippets if one.layer in layers), None)
         events = [one for one in answer.snippets if one.layer is Layer.EVENT_LOG]
+        head = [one for one in lore.snippets if is_head(one)]
         return {
+            "lorebook_constants": _lorebook(head),
+            "lorebook": _lorebook([one for one in lore.snippets if one not in head]),
             "facts": _marked(best, _snippets(one for one in answer.snippets if one.layer is not Layer.EVENT_LOG)),
             "events": _marked(best, _snippets(_alternating(events, recent))),
             "operations": tuple(_passage(one) for one in values.get("operations", ())),
             "knowledge": tuple(_knowledge(one) for one in values.get("knowledge", ())),
         }
-
-    def _lore(
-        self, task: str, prompt: Sequence[Mapping[str, Any]] | None, window: int, found: Gathered
-    ) -> dict[str, tuple[Recalled, ...]]:
-        """Return what lorebooks say; constants of a trusted book that are meant for the head stand in the prefix."""
-        if self._sources.lore is None:
-            return {}
-        messages = prompt if prompt is not None else [{"role": "user", "content": task}]
-        try:
-            lore = self._sources.lore(messages, window, is_prompt=prompt is not None)
-        except MemoryAnchorError as error:
-            found.decisions.append({"action": "store_unavailable", "reason": report(error).code, "what": "lorebook"})
-            return {}
-        found.decisions.extend(lore.decisions)
-        head = [one for one in lore.snippets if is_head(one)]
-        rest = [one for one in lore.snippets if one not in head]
-        return {"lorebook_constants": _lorebook(head), "lorebook": _lorebook(rest)}
 
     def _troubles(self, back: Mapping[str, Returned]) -> list[Decision]:
         troubles: list[Decision] = []

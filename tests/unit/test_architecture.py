@@ -86,7 +86,7 @@ BUDGETS: dict[str, int] = {
     "upkeep": 2947,
     "ingest": 3348,
     "care": 2950,
-    "context": 2228,
+    "context": 2231,
     "evaluation": 1833,
     "layers": 1241,
     "core": 599,

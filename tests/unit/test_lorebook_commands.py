@@ -279,6 +279,18 @@ def test_a_context_holds_what_books_say_fenced_and_cited_with_its_decision(harbo
     assert built.report.estimated_tokens["memory_knowledge"] >= sections["lorebook"].tokens > 0
 
 
+def test_a_context_stands_without_lorebooks_that_fail(core: Core, harbour: MemoryAnchor) -> None:
+    """Rule lore.context: they are asked beside the searches, under the same deadline; the report names them."""
+    (names,) = (core.data_dir / "lorebooks").rglob("books.json")
+    names.write_text("[")
+
+    built = harbour.build_context("deploy")
+
+    told = [(one["action"], one["what"]) for one in built.report.decisions if "what" in one]
+    assert told == [("store_unavailable", "lorebook")]
+    assert built.text
+
+
 def test_without_books_a_context_has_no_word_of_them(anchor: MemoryAnchor) -> None:
     """Rule lore.context: nothing is scanned where nothing was added."""
     built = anchor.build_context("how do we deploy?")
@@ -354,4 +366,4 @@ def test_a_whole_prompt_moves_the_conversations_effects_on_and_a_task_does_not(
     assert "Tuesdays" not in fenced.text
     assert "Tuesdays" not in much_later.text
     talk.build_context("deploy")
-    assert talk.lorebook_report()["count"] == 5
+    assert (talk.lorebook_report()["count"], talk.lorebook_report()["started"]) == (5, {})
