@@ -246,3 +246,15 @@ def test_unknown_clients_and_scopes_are_refused(env: dict[str, str]) -> None:
         install("codex", scope="world", env=env)
     assert json.loads(install("json", env=env).snippet)["mcpServers"]["memory-anchor"]["args"][-1] == "mcp"
     assert issubclass(Refused, MemoryAnchorError)
+
+
+def test_who_has_the_plugin_gets_no_second_set_of_hooks(env: dict[str, str]) -> None:
+    """Rule install.one: the plugin brings the same server and hooks; both at once would tell everything twice."""
+    settings = Path(env["HOME"]) / ".claude" / "settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"enabledPlugins": {"memory-anchor@team": true}}')
+
+    with pytest.raises(Refused, match="has the plugin memory-anchor@team"):
+        install("claude-code", env=env)
+    settings.write_text('{"enabledPlugins": {"memory-anchor@team": false}}')
+    assert install("claude-code", env=env).backups

@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,10 +96,15 @@ def install(client: str, *, scope: str = "user", dry_run: bool = False, env: Map
     """Write our server and hooks into a client's configuration; a second time changes nothing.
 
     Raises BadInput: an unknown client or scope, or a configuration file we cannot read as what it should be.
-    Raises Refused: a file cannot be written.
+    Raises Refused: a file cannot be written, or the client has us as a plugin already.
     """
     site = _Site(env)
     parts = site.parts(client, scope)
+    if client == "claude-code" and (plugin := _plugin(parts)):
+        raise Refused(
+            f"Claude Code has the plugin {plugin}, which brings this server and its hooks; every hook would run twice. "
+            f"Keep it, or `claude plugin uninstall {plugin}` and install again"
+        )
     if client == "json":
         snippet = json.dumps({"mcpServers": {places.NAME: places.server_entry(site.command, site.env)}}, indent=2)
         return Plan(client, scope, "install", (), {}, dry_run, snippet)
@@ -122,6 +127,17 @@ def uninstall(client: str, *, scope: str = "user", dry_run: bool = False, env: M
             _write(change)
             site.forget(client, scope, change.file)
     return Plan(client, scope, "uninstall", changes, {}, dry_run)
+
+
+def _plugin(parts: Sequence[Part]) -> str:
+    """Return the name under which a client's settings have us as a plugin, "" for none."""
+    for part in parts:
+        text = _read(part.file) if part.kind == "json-hooks" else None
+        if text is not None and f'"{places.NAME}@' in text:
+            enabled = _json_tree(part.file, text).get("enabledPlugins")
+            names = enabled if isinstance(enabled, dict) else {}
+            return next((name for name, on in names.items() if name.partition("@")[0] == places.NAME and on), "")
+    return ""
 
 
 class _Site:

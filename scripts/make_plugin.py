@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# Run it with the project's interpreter: .venv/bin/python scripts/make_plugin.py
+"""Write the Claude Code plugin into `plugin/`, and the marketplace that lists it, from what `install` writes.
+
+Server and hooks are the very ones of `memory-anchor install claude-code`; a test compares what is committed. The
+plugin starts `memory-anchor` from PATH, so the package is installed once (`pipx install memory-anchor`).
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from memory_anchor.front.clients import places
+
+ROOT = Path(__file__).resolve().parents[1]
+PLUGIN = "plugin"
+WHAT = "Long-term memory for coding agents: captures, recalls, corrects and forgets, offline, with a human in charge."
+COMMANDS: Mapping[str, tuple[str, str, str]] = {
+    "remember": (
+        "Save what should outlive this conversation",
+        "[what to remember]",
+        "Save this to long-term memory: $ARGUMENTS\n\nIf nothing is given, look at this conversation for decisions "
+        "with their reasons, rules, preferences and fixes with their causes that are not saved yet. Save each with "
+        "`save_memory`, one fact a call, so that a stranger understands it: who or what, the value, the condition, the "
+        "reason. Keep names, numbers and commands as they are. Say in one line each what was saved and what waits for "
+        "review.",
+    ),
+    "recall": (
+        "Look up what is remembered",
+        "<question>",
+        "Search long-term memory with `search_memory` for: $ARGUMENTS\n\nAnswer from what comes back, naming each "
+        "memory's id and age. What is marked weak is only a hint. If nothing fits, say so.",
+    ),
+    "review-memory": (
+        "What waits for a human",
+        "",
+        "Say how many memories wait for review (`!memory-anchor list --status pending`) and tell the user to run "
+        "`memory-anchor review` in a terminal: only a human approves. Approve nothing yourself.",
+    ),
+}
+"""Name -> description, hint for arguments, prompt."""
+
+
+def files() -> Iterator[tuple[str, str]]:
+    """Yield (path below the root, text) of everything that a plugin is made of."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        version = tomllib.load(file)["project"]["version"]
+    about = {"name": places.NAME, "description": WHAT, "version": version}
+    owner = {"name": "Memory Anchor"}
+    entry = {"name": places.NAME, "source": f"./{PLUGIN}", "description": WHAT}
+    shop = {"name": places.NAME, "description": WHAT, "owner": owner, "plugins": [entry]}
+    yield ".claude-plugin/marketplace.json", _json(shop)
+    yield f"{PLUGIN}/.claude-plugin/plugin.json", _json({**about, "author": owner, "license": "Apache-2.0"})
+    command = (places.NAME,)
+    yield f"{PLUGIN}/.mcp.json", _json({"mcpServers": {places.NAME: places.server_entry(command, {})}})
+    hooks = places.hook_entries(command, tuple(places.HOOK_TIMEOUT_S), {})
+    yield f"{PLUGIN}/hooks/hooks.json", _json({"hooks": hooks})
+    for name, (description, hint, prompt) in COMMANDS.items():
+        front = f"description: {description}\n" + (f'argument-hint: "{hint}"\n' if hint else "")
+        yield f"{PLUGIN}/commands/{name}.md", f"---\n{front}---\n\n{prompt}\n"
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2) + "\n"
+
+
+def main() -> None:
+    for path, text in files():
+        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / path).write_text(text, "utf-8")
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
