@@ -66,7 +66,7 @@ FIXES = (MemoryType.BUGFIX, MemoryType.DISCOVERY, MemoryType.WORKFLOW, MemoryTyp
 WARNINGS = 2
 NAMED_BY_FEW = 3
 PROGRAM_CHARS = 3
-COMMAND_CHARS, COMMAND_PARTS = 2_000, 4
+COMMAND_CHARS, COMMAND_PARTS, PATH_CHARS = 2_000, 4, 300
 ERROR_LINES, ERROR_CHARS = 4, 400
 NAMES_READ, NAMES_CHARS = 6, 4_000
 _NAMED = bounded(
@@ -344,7 +344,8 @@ def for_tool(anchor: MemoryAnchor, given: Mapping[str, Any], known: frozenset[st
     """
     path = str(given.get("file_path") or given.get("notebook_path") or given.get("path") or "")
     command = str(given.get("command") or "")[:COMMAND_CHARS]
-    names = names_in(path) + names_in(command)
+    inside = path.removeprefix(anchor.room.root) if anchor.room.root else path
+    names = ([inside[-PATH_CHARS:]] if inside else []) + names_in(command)
     phrases, programs = heads_of(command)
     found = anchor.naming([*names, *phrases]) + [
         one for program in programs if len(few := anchor.naming([program])) <= NAMED_BY_FEW for one in few

@@ -34,6 +34,8 @@ TODO_TAGS = frozenset({"todo", "task", "待办"})
 DUE_TAG = "due:"
 DONE_TAG = "done"
 YEAR = timedelta(days=365)
+LAST_INSTANT = timedelta(seconds=1)
+"""Before a day's end: what is due on a day names that day."""
 _lock = threading.Lock()
 
 
@@ -65,12 +67,12 @@ def _said(text: str, written: datetime, zone: str) -> datetime | None:
     if period.start.year == 1970 and period.end <= written:  # "until 5 December": the next one is meant
         period = replace(period, end=period.end + YEAR)
     lies_ahead = written + timedelta(hours=12) < period.end < written + 3 * YEAR
-    return period.end if lies_ahead else None
+    return period.end - LAST_INSTANT if lies_ahead else None
 
 
 def _day_end(day: str, zone: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)) + timedelta(days=1)
+        return datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)) + timedelta(days=1) - LAST_INSTANT
     except ValueError:
         return None
 

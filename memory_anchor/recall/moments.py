@@ -45,7 +45,8 @@ BACKGROUND = slice(5, 40)
 FEW, USUAL = 10.0, 0.05
 """Of so many of them the usual level counts as much as their own."""
 SHARE_MAX = 1.2
-FORMS_MAX = 24
+FORM_PARTS = 7
+"""The last parts of a path, by which a memory may name it."""
 
 
 @cache
@@ -144,10 +145,10 @@ def forms_of(name: str) -> list[str]:
     >>> forms_of("src/billing/round.py")
     ['src/billing/round.py', 'billing/round.py', 'round.py', 'src/billing']
     """
-    parts = [part for part in name.split("/") if part not in ("", ".", "..")]
+    parts = [part for part in name.split("/") if part not in ("", ".", "..")][-FORM_PARTS:]
     if len(parts) < 2:
         return [name] if name.strip() else []
     ends = ["/".join(parts[start:]) for start in range(len(parts) - 1)]
     file = [parts[-1]] if "." in parts[-1] else []
     folders = ["/".join(parts[start:end]) for end in range(len(parts) - 1, 1, -1) for start in range(end - 1)]
-    return list(dict.fromkeys([*ends, *file, *folders]))[:FORMS_MAX]
+    return list(dict.fromkeys([*ends, *file, *folders]))

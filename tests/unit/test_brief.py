@@ -98,7 +98,10 @@ def test_a_date_in_a_memory_is_told_the_day_before(core: Core, clock: ManualCloc
     if days > 1:
         assert anchor(core).due() == []
     clock.advance(days=days)
-    assert [one.memory.content for one in anchor(core).due()] == [text]
+    (due,) = anchor(core).due()
+    assert due.memory.content == text
+    if "12" in text:
+        assert f"{due.at:%m-%d}" == "12-05"
 
 
 def test_a_date_that_is_long_over_or_was_past_when_written_is_never_due(core: Core, clock: ManualClock) -> None:
@@ -138,6 +141,8 @@ def test_a_known_trap_of_a_file_is_told_before_it_is_edited(core: Core) -> None:
     anchor(core).save_memory("Ask before touching anything under legacy/billing", type="instruction")
     given = {"tool_input": {"file_path": "/work/shop/legacy/billing/round.py"}}
     assert "Ask before" in Hooks().answer(anchor(core, "c2"), "PreToolUse", given)
+    deep = {"tool_input": {"file_path": f"/home/somebody/{'a-long-folder/' * 6}legacy/billing/rules/round.py"}}
+    assert "Ask before" in Hooks().answer(anchor(core, "c2"), "PreToolUse", deep)
     other = {"tool_input": {"file_path": "/work/shop/web/billing.css"}}
     assert Hooks().answer(anchor(core, "c2"), "PreToolUse", other) == ""
 
