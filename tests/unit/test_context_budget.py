@@ -11,9 +11,10 @@ import bpe_openai
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from memory_anchor.brief import RECALLED_TOKENS_MAX, RULES_TOKENS_MAX
 from memory_anchor.context.sections import SHELVES, Body, Recalled, Trust, _shed, fit
 from memory_anchor.core import Core
-from memory_anchor.hooks import RECALLED_TOKENS_MAX, RULES_TOKENS_MAX, Hooks
+from memory_anchor.hooks import Hooks
 from memory_anchor.language.tokens import count_tokens, estimate_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
