@@ -148,13 +148,8 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
     if pause is not None:
         until = f" until {pause.until:%Y-%m-%d %H:%M} UTC" if pause.until else ""
         parts.append(f"[Memory Anchor] Paused{until}: nothing is saved (`memory-anchor pause --off` goes on).")
-    if source == "compact":
-        rules = [f"- {neutralise(entry.content)}" for entry in anchor.constitution().entries]
-        shown, _ = fitting(rules, RULES_TOKENS_MAX, tokens)
-        if len(shown) < len(rules):
-            shown.append(f"({len(rules) - len(shown)} more: call get_constitution now)")
-        if shown:
-            parts.append("\n".join(["The project's constitution, approved by humans; follow it:", *shown]))
+    if source == "compact" and (rules := constitution_text(anchor)):
+        parts.append(rules)
     active, left = fitting(_active_blocks(anchor), budget, tokens)
     due, left = _lines_within(due_lines(anchor), left)
     lasting, rest = _lines_within(_lasting(anchor), min(left, budget / 2))
@@ -174,6 +169,15 @@ def start(anchor: MemoryAnchor, source: str, budget_tokens: int = 0) -> Brief:
     if note := anchor.services.project_note(anchor.actor.scope.project):
         parts.append(f"[Memory Anchor] {note}")
     return Brief("\n\n".join(parts), (*due, *lasting, *recent))
+
+
+def constitution_text(anchor: MemoryAnchor) -> str:
+    """Return L0 as a hook prints it, "" for none: approved by humans, so in no fence."""
+    rules = [f"- {neutralise(entry.content)}" for entry in anchor.constitution().entries]
+    shown, _ = fitting(rules, RULES_TOKENS_MAX, tokens)
+    if len(shown) < len(rules):
+        shown.append(f"({len(rules) - len(shown)} more: call get_constitution now)")
+    return "\n".join(["The project's constitution, approved by humans; follow it:", *shown]) if shown else ""
 
 
 def for_prompt(anchor: MemoryAnchor, prompt: str, known: frozenset[str], *, first: bool) -> Brief:

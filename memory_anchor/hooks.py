@@ -87,6 +87,7 @@ class Hooks:
         self._turns: LRUCache[str, tuple[int, int]] = LRUCache(CONVERSATIONS_KEPT)
         self._told: LRUCache[str, frozenset[str]] = LRUCache(CONVERSATIONS_KEPT)
         self._shown: LRUCache[str, dict[str, Told]] = LRUCache(CONVERSATIONS_KEPT)
+        self._owed: LRUCache[str, bool] = LRUCache(CONVERSATIONS_KEPT)
         self._briefed: LRUCache[str, bool] = LRUCache(CONVERSATIONS_KEPT)
         self._lock = threading.Lock()
 
@@ -105,6 +106,8 @@ class Hooks:
             case "SessionStart":
                 self._forget(anchor)
                 source = "compact" if payload.get(COLD_START) else str(payload.get("source", "startup"))
+                with self._lock:
+                    self._owed[_conversation(anchor)] = source == "compact" and not _in_time(anchor, payload)
                 return self._tell(anchor, brief.start(anchor, source, budget_tokens), payload, event)
             case "UserPromptSubmit":
                 return self._prompt(anchor, payload)
@@ -198,11 +201,14 @@ class Hooks:
         with self._lock:
             first = _conversation(anchor) not in self._briefed
         found = brief.for_prompt(anchor, asked, self._told_to(anchor), first=first)
-        told = self._tell(anchor, found, payload, "UserPromptSubmit")
+        told, key = self._tell(anchor, found, payload, "UserPromptSubmit"), _conversation(anchor)
         with self._lock:
+            owed = self._owed.get(key, False)
             if _in_time(anchor, payload):
-                self._briefed[_conversation(anchor)] = True
-        return told
+                self._briefed[key] = True
+                self._owed.pop(key, None)
+        rules = brief.constitution_text(anchor) if owed else ""
+        return "\n\n".join(part for part in (rules, told) if part)
 
     def _tell(self, anchor: MemoryAnchor, found: brief.Brief, payload: Mapping[str, Any], hook: str) -> str:
         """Return the text of a brief and note what it told, unless nobody waits for it any more."""
