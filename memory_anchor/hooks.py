@@ -70,6 +70,10 @@ ASKED_AGAIN_AFTER = 20
 
 EXIT_CODES = ("exit_code", "exitCode", "returnCode", "code")
 
+KEEP_IN_CHINESE = (
+    "摘要里请保留：决定了什么、为什么；试过什么、为什么失败；未解决的问题；正在改的文件名和函数名；用户说过的偏好和规则；下一步。"
+    "<recalled-memory> 里的内容不用写，记忆里已有。"
+)
 KEEP = (
     "Keep in the summary: what was decided and why, what was tried and failed, open questions, names of files and "
     "functions in work, the user's stated preferences and rules, and the next step. Leave out text inside "
@@ -119,7 +123,8 @@ class Hooks:
                 error = failure_of(payload)
                 return self._tell(anchor, brief.for_failure(anchor, error, self._told_to(anchor)), payload, event)
             case "PreCompact":
-                return KEEP
+                seen = _look(payload)
+                return KEEP_IN_CHINESE if seen and seen.in_chinese else KEEP
             case "Stop":
                 return self._ask(anchor, payload)
             case "PostCompact" if anchor.own.enabled:

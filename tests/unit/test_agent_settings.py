@@ -14,7 +14,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.front import prompts
 from memory_anchor.front.clients import hooks as process
-from memory_anchor.hooks import Hooks
+from memory_anchor.hooks import KEEP, KEEP_IN_CHINESE, Hooks
 from memory_anchor.ingest.asking import ASK, ASK_IN_CHINESE
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor
@@ -277,6 +277,16 @@ def test_by_default_an_agent_is_asked_once_where_the_small_model_saw_candidates(
     hooks, here = Hooks(), anchor(core_with(tmp_path / "f", {}))
     told = transcript(tmp_path, *TALK)
     assert [bool(hooks.answer(here, "Stop", told)) for _ in range(5)] == [True, False, False, False, False]
+
+
+def test_a_compaction_is_told_what_to_keep_in_the_users_language(tmp_path: Path) -> None:
+    """Rule hook.compact: at most 120 tokens; English where nothing can be read."""
+    here = anchor(core_with(tmp_path / "core", {}))
+
+    assert Hooks().answer(here, "PreCompact", transcript(tmp_path, *TALK_IN_CHINESE)) == KEEP_IN_CHINESE
+    assert Hooks().answer(here, "PreCompact", transcript(tmp_path, *TALK)) == KEEP
+    assert Hooks().answer(here, "PreCompact", {"transcript_path": "/no/such/file"}) == KEEP
+    assert max(count_tokens(KEEP), count_tokens(KEEP_IN_CHINESE)) <= 120
 
 
 def test_what_the_agent_wrote_down_itself_is_not_asked_for(tmp_path: Path) -> None:
