@@ -442,7 +442,7 @@ class Core:
         while not self._stopping.is_set():
             try:
                 done = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.embed_pending(EMBED_BATCH)
-                done = done or self._read_knowledge()
+                done = done or self.knowledge.behind(self.foreground.let_pass)
             except (Unavailable, WrongEmbedder) as error:
                 log.warning("embedding behind waits: %s", error)
                 self._wake.wait(EMBED_RETRY_S)  # a write may get its local row meanwhile
@@ -454,11 +454,6 @@ class Core:
                     settled = None
                 self._wake.wait()
                 self._wake.clear()
-
-    def _read_knowledge(self) -> int:
-        """Do a little of what waits of knowledge, once no memory does; return whether there was anything."""
-        self.foreground.let_pass()
-        return int(self.knowledge.step(lambda: False)) or self.knowledge.embed()
 
     def _finish_merges(self) -> None:
         """Carry out what a kill left of merging projects."""

@@ -1,4 +1,4 @@
-"""PDF, DOCX and a user's own converter: a stranger's bytes, parsed in a process of their own.
+"""PDF, DOCX, HTML and a user's own converter: a stranger's bytes, parsed in a process of their own.
 
 A parser that crashes, loops or allocates without end ends its process and nothing else: it has limits of time, memory
 and output, reads the file on its standard input and answers on its standard output. `python -m` runs this module.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 import subprocess
 import sys
 import zipfile
+from html.parser import HTMLParser
 
 from memory_anchor.errors import BadInput
 
@@ -22,6 +24,8 @@ OUTPUT_BYTES_MAX = 16 * 1024 * 1024
 PAGES_MAX = 1_000
 UNPACKED_BYTES_MAX = 64 * 1024 * 1024
 MEMBERS_MAX = 10_000
+PAGE_CHARS_MAX = 32 * 1024
+"""Up to here HTML is parsed in this process."""
 
 
 def pages_of(content: bytes, name: str) -> tuple[str, tuple[int, ...]]:
@@ -53,6 +57,17 @@ def docx(content: bytes, name: str) -> str:
     told = json.loads(_child("docx", content, name))
     if wrong := told.get("wrong"):
         raise BadInput(f"{name} is left out: {wrong}")
+    return str(told["text"])
+
+
+def html(page: str, name: str) -> str:
+    """Return a page as Markdown. Raises BadInput.
+
+    A large one is parsed apart: the standard parser takes time that grows with the square of a hostile one.
+    """
+    if len(page) <= PAGE_CHARS_MAX:
+        return main_text(page)
+    told = json.loads(_child("html", page.encode("utf-8", "replace"), name))
     return str(told["text"])
 
 
@@ -101,6 +116,83 @@ def _limit(pid: int) -> None:
             resource.prlimit(pid, resource.RLIMIT_CPU, (TIMEOUT_S, TIMEOUT_S))
 
 
+class _Extractor(HTMLParser):
+    """Markdown of what a page says: headings, paragraphs, lists, tables and code; menus and scripts left out."""
+
+    LEFT_OUT = frozenset(
+        ("script", "style", "nav", "footer", "header", "aside", "form", "noscript", "template", "svg", "head", "iframe")
+    )
+    BLOCKS = frozenset(
+        (
+            "p",
+            "div",
+            "section",
+            "article",
+            "main",
+            "ul",
+            "ol",
+            "table",
+            "tr",
+            "blockquote",
+            "dl",
+            "dd",
+            "dt",
+            "br",
+            "hr",
+        )
+    )
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self._hidden: list[str] = []
+        self._pre = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+        if tag in self.LEFT_OUT:
+            self._hidden.append(tag)
+        elif self._hidden:
+            return
+        elif re.fullmatch("h[1-6]", tag):
+            self.parts.append(f"\n\n{'#' * int(tag[1])} ")
+        elif tag == "pre":
+            self._pre += 1
+            self.parts.append("\n\n```\n")
+        elif tag == "li":
+            self.parts.append("\n- ")
+        elif tag in ("td", "th"):
+            self.parts.append(" | ")
+        elif tag in self.BLOCKS:
+            self.parts.append("\n" if tag in ("br", "tr", "ul", "ol") else "\n\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._hidden:
+            while self._hidden.pop() != tag:
+                pass
+        elif self._hidden:
+            return
+        elif tag == "pre" and self._pre:
+            self._pre -= 1
+            self.parts.append("\n```\n\n")
+        elif re.fullmatch("h[1-6]", tag) or tag in self.BLOCKS:
+            self.parts.append("\n\n" if tag not in ("tr", "ul", "ol") else "\n")
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.parts.append(data if self._pre else re.sub(r"\s+", " ", data))
+
+
+def main_text(page: str) -> str:
+    """Return a page's main text as Markdown: of its `main` or `article` where it has one."""
+    held = re.search(r"<(main|article)\b", page, re.IGNORECASE)
+    end = page.lower().rfind(f"</{held[1].lower()}") if held else -1
+    extractor = _Extractor()
+    extractor.feed(page[held.start() : end] if held and end > held.start() else page)
+    extractor.close()
+    lines = "".join(extractor.parts).split("\n")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in lines)).strip() + "\n"
+
+
 # --- inside the child --------------------------------------------------------------------------------------------
 
 
@@ -132,14 +224,17 @@ def _docx(content: bytes) -> dict[str, object]:
         converted = mammoth.convert_to_html(io.BytesIO(content), convert_image=mammoth.images.img_element(lambda _: {}))
     except Exception:  # whatever the parser makes of a stranger's file
         return {"wrong": "it is no DOCX that can be read; save it again"}
-    from memory_anchor.knowledge.reading import main_text
-
     return {"text": main_text(converted.value)}
+
+
+def _html(content: bytes) -> dict[str, object]:
+    return {"text": main_text(content.decode("utf-8"))}
 
 
 def main() -> None:
     content = sys.stdin.buffer.read()
-    json.dump(_pdf(content) if sys.argv[1] == "pdf" else _docx(content), sys.stdout)
+    kinds = {"pdf": _pdf, "docx": _docx, "html": _html}
+    json.dump(kinds[sys.argv[1]](content), sys.stdout)
 
 
 if __name__ == "__main__":

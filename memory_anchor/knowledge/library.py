@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, Unavailable
+from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, StoreDamaged, Unavailable
 from memory_anchor.hashing import content_hash
 from memory_anchor.knowledge.catalogue import QUEUE_MAX, SOURCES_MAX, Catalogue, Place, QueuedWork, SourceState
 from memory_anchor.knowledge.sources import TRUST_OF_KIND, Source, SourceDocument, SourceKind
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from memory_anchor.ports import Matrix
 
+log = logging.getLogger("memory_anchor")
 COLLECTION = "knowledge"
 TAG = "knowledge"
 INDEX_VERSION = "1"
@@ -280,8 +282,6 @@ class Library:
         except (MemoryAnchorError, OSError) as error:
             self._at_work = None
             self.catalogue.failed(work, str(error), now=self.clock.now())
-            if isinstance(error, DiskFull):
-                raise
         return True
 
     def _reading(self, work: QueuedWork, progress: SyncProgress) -> Iterator[None]:
@@ -348,6 +348,12 @@ class Library:
                     ]
             except BadInput as error:
                 progress.skip(str(error))
+                found, document = [], SourceDocument(ref, "", "")
+            except MemoryAnchorError:
+                raise
+            except Exception:  # whatever a parser makes of a stranger's text: it must not end what embeds memories
+                log.exception("a document of source %s could not be parsed", source.id)
+                progress.skip(f"{ascii(ref)[1:-1][:120]} is left out: it cannot be parsed; save it as plain text")
                 found, document = [], SourceDocument(ref, "", "")
             batch[ref] = (listing.stamps[ref], document, found)
             size += len(found)
@@ -487,6 +493,21 @@ class Library:
                 done += len(made)
         self._asked_embedding = done > 0
         return done
+
+    def behind(self, stand_aside: Callable[[], None]) -> int:
+        """Do a little of what waits, reading before embedding; return whether anything was done.
+
+        A full disk or a damaged catalogue is logged: memories are embedded all the same. Raises Unavailable,
+        WrongEmbedder.
+        """
+        if not self.is_used:
+            return 0
+        stand_aside()
+        try:
+            return int(self.step(lambda: False)) or self.embed()
+        except (DiskFull, StoreDamaged) as error:
+            log.warning("knowledge waits: %s", error)
+            return 0
 
     def unembedded(self) -> int:
         if not self.is_used:

@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 
 from memory_anchor import beneath
@@ -53,7 +52,7 @@ _MIME_FORMS: Mapping[str, Form] = {
 
 def passages_of(source: Source, document: SourceDocument) -> Iterator[tuple[str, Place]]:
     """Yield what of a document is kept, with its places; secrets and private parts stay out."""
-    text = plain(document.text)
+    text = plain(document.text).encode("utf-8", "replace").decode("utf-8")  # a parser may leave lone surrogates
     commit = [Passage(text.strip(), 1, text.strip().count("\n") + 1)] if document.mime == "text/x-commit" else None
     for number, piece in enumerate(commit or cut(text, _form(source, document))):
         if number >= PASSAGES_MAX:
@@ -239,7 +238,7 @@ def document(
         raise BadInput(f"{name} is left out: it has {len(text)} characters, allowed are {TEXT_CHARS_MAX}; split it")
     text = plain(text).replace("\0", "�")
     if suffix in ("html", "htm") or mime == "text/html":
-        text = main_text(text)
+        text = convert.html(text, name)
         mime = "text/html"
     return SourceDocument(ref, text, sha, mime or "text/plain", _title(text, ref), at)
 
@@ -253,82 +252,6 @@ def shown(ref: str) -> str:
 def _title(text: str, ref: str) -> str:
     head = re.search(r"^#\s+(\S.*)$", text[:4_000], re.MULTILINE)
     return head[1].strip()[:200] if head else PurePosixPath(ref).stem[:200]
-
-
-class _Extractor(HTMLParser):
-    """Markdown of what a page says: headings, paragraphs, lists, tables and code; menus and scripts left out."""
-
-    LEFT_OUT = frozenset(
-        ("script", "style", "nav", "footer", "header", "aside", "form", "noscript", "template", "svg", "head", "iframe")
-    )
-    BLOCKS = frozenset(
-        (
-            "p",
-            "div",
-            "section",
-            "article",
-            "main",
-            "ul",
-            "ol",
-            "table",
-            "tr",
-            "blockquote",
-            "dl",
-            "dd",
-            "dt",
-            "br",
-            "hr",
-        )
-    )
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self._hidden: list[str] = []
-        self._pre = 0
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
-        if tag in self.LEFT_OUT:
-            self._hidden.append(tag)
-        elif self._hidden:
-            return
-        elif re.fullmatch("h[1-6]", tag):
-            self.parts.append(f"\n\n{'#' * int(tag[1])} ")
-        elif tag == "pre":
-            self._pre += 1
-            self.parts.append("\n\n```\n")
-        elif tag == "li":
-            self.parts.append("\n- ")
-        elif tag in ("td", "th"):
-            self.parts.append(" | ")
-        elif tag in self.BLOCKS:
-            self.parts.append("\n" if tag in ("br", "tr", "ul", "ol") else "\n\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self._hidden:
-            while self._hidden.pop() != tag:
-                pass
-        elif self._hidden:
-            return
-        elif tag == "pre" and self._pre:
-            self._pre -= 1
-            self.parts.append("\n```\n\n")
-        elif re.fullmatch("h[1-6]", tag) or tag in self.BLOCKS:
-            self.parts.append("\n\n" if tag not in ("tr", "ul", "ol") else "\n")
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.parts.append(data if self._pre else re.sub(r"\s+", " ", data))
-
-
-def main_text(page: str) -> str:
-    """Return a page's main text as Markdown: of its `main` or `article` where it has one."""
-    held = re.search(r"<(main|article)\b.*</\1\s*>", page, re.IGNORECASE | re.DOTALL)
-    extractor = _Extractor()
-    extractor.feed(held[0] if held else page)
-    extractor.close()
-    lines = "".join(extractor.parts).split("\n")
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in lines)).strip() + "\n"
 
 
 def _ignored(root: Path) -> Callable[[str], bool]:

@@ -286,7 +286,8 @@ def _joined(sections: Iterable[_Section]) -> Iterator[_Section]:
     last: _Section | None = None
     for section in sections:
         if section.bare:
-            waiting, last = waiting + section.atoms, section
+            waiting.extend(section.atoms)
+            last = section
             continue
         if section.atoms:
             yield _Section(section.heading, waiting + section.atoms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import subprocess
+import time
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,11 +15,15 @@ import pytest
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.evaluation.knowledge import questions
+from memory_anchor.knowledge import reading
+from memory_anchor.knowledge.convert import PAGE_CHARS_MAX, main_text
 from memory_anchor.knowledge.history import left_out
+from memory_anchor.language.passages import cut, plain
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
+from memory_anchor.where import Where
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix
@@ -678,3 +683,49 @@ def test_a_purge_takes_a_text_out_of_passages_and_of_what_was_pushed(core: Core,
 
     assert texts(anchor, "what is the whale called") == []
     assert list(blobs.iterdir()) == []
+
+
+def test_a_source_that_is_removed_while_it_is_read_leaves_nothing(docs: Path, anchor: MemoryAnchor) -> None:
+    """Issue 16, bad input: its reading ends, nothing of it comes back, and the queue goes on with the next."""
+    for number in range(300):
+        (docs / f"{number}.md").write_text(f"# Part {number}\nWords of part {number}.\n", encoding="utf-8")
+    source = anchor.knowledge_add(str(docs), "files")
+    library = anchor.services.knowledge
+    library.step(lambda: False)
+    assert library.progress() is not None
+
+    assert anchor.knowledge_remove(source.id)["clean"]
+    kept = anchor.knowledge_push("note.md", "# Kept\nThis stays.\n")
+    read_all(anchor)
+
+    assert [one.source.id for one in anchor.knowledge_sources()] == [kept.id]
+    assert library.store.count("knowledge", Where()) == 1
+
+
+def test_a_document_that_breaks_its_parser_is_a_sentence(
+    docs: Path, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Knowledge: a bug in a parser leaves out one document, never the rest or the thread that embeds memories."""
+
+    def broken(text: str, form: str) -> Any:
+        if "Break" in text:
+            raise RecursionError
+        return cut(text, form)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reading, "cut", broken)
+    (docs / "break.md").write_text("# Break\n", encoding="utf-8")
+    added(anchor, docs)
+
+    assert states(anchor)["files"].skipped == ("break.md is left out: it cannot be parsed; save it as plain text",)
+    assert texts(anchor, "run the setup script") != []
+
+
+@pytest.mark.parametrize("unit", ["# h\n", "a\n=\n", "<main>", "<!--", "|a|b|\n|---|---|\n", "> - 1. x\n"])
+def test_hostile_text_is_cut_in_linear_time(unit: str) -> None:
+    """Attack K5: what grows quadratically in naive parsers is quick, or small where it is parsed here (HTML)."""
+    text = unit * ((PAGE_CHARS_MAX if unit.startswith("<") else 100_000) // len(unit))
+    started = time.process_time()
+
+    list(cut(plain(main_text(text) if unit.startswith("<") else text), "markdown"))
+
+    assert time.process_time() - started < 5
