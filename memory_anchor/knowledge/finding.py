@@ -102,7 +102,7 @@ def search(library: Library, meaning: QueryEmbedder, actor: Actor, asked: Knowle
     }
     if not sources:
         return []
-    where = _where(actor, sources, asked)
+    where = _where(library, sources, asked)
     words = query_terms(asked.query)
     row = meaning.asked(asked.query)
     by_words = library.store.matching(COLLECTION, words, where, limit=CANDIDATES) if words.indices else []
@@ -112,7 +112,8 @@ def search(library: Library, meaning: QueryEmbedder, actor: Actor, asked: Knowle
         for hit in library.store.nearest(COLLECTION, aimed, where, limit=CANDIDATES, using=row.using):
             points.setdefault(hit.point_id, 0.0)
     entries = library.store.get(COLLECTION, list(points), with_vectors=True)
-    entries = [e for e in entries if e.memory.audience in audiences(actor.scope) and _source_id(e.memory) in sources]
+    held = audiences(actor.scope)
+    entries = [e for e in entries if e.memory.audience in held and _source_id(e.memory) in sources and e.memory.content]
     if not entries:
         return []
     memories = [entry.memory for entry in entries]
@@ -156,10 +157,15 @@ def search(library: Library, meaning: QueryEmbedder, actor: Actor, asked: Knowle
     return [replace(one, citations=tuple(_marked(library, sources, one))) for one in snippets]
 
 
-def _where(actor: Actor, sources: Mapping[str, Source], asked: KnowledgeQuery) -> Where:
-    held = tuple(sorted(audiences(actor.scope)))
-    tags = tuple(f"source:{name}" for name in sorted(sources))
-    conditions: list[Condition] = [OneOf("audience", held), OneOf("state", (Status.ACTIVE.value,)), OneOf("tag", tags)]
+def _where(library: Library, sources: Mapping[str, Source], asked: KnowledgeQuery) -> Where:
+    """Return the filter that the engine applies: one keyword, or none where every source there is may answer.
+
+    A source has one audience, so its tag says who may read it; what is emptied has neither words nor a vector. Each
+    condition costs the engine a look at every passage. Whatever comes back is checked once more before it is shown.
+    """
+    conditions: list[Condition] = []
+    if {source.id for source in library.catalogue.sources(live=False)} != set(sources):
+        conditions.append(OneOf("tag", tuple(f"source:{name}" for name in sorted(sources))))
     if asked.path:
         conditions.append(StartsWith("where", asked.path))
     return Where(tuple(conditions))
