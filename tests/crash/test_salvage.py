@@ -124,6 +124,7 @@ def test_a_damaged_payload_page_is_named_and_salvaged(data: Path, run: Run) -> N
     assert "forge" in run("search", "where does the forge stand").stdout
 
 
+@pytest.mark.slow
 def test_a_salvage_brings_back_neither_what_was_purged_nor_a_changed_text(data: Path) -> None:
     """Attack N5: a purge that was cut short is not undone, and no text is told that is not the one written."""
     with opened(data) as core:
@@ -182,6 +183,7 @@ def test_what_no_source_has_is_named_by_id(data: Path, run: Run, damage: str) ->
     assert salvaged(run)[1]["changed"] is False
 
 
+@pytest.mark.slow
 def test_what_the_store_lost_comes_from_the_newest_backup_that_has_it(data: Path, run: Run, tmp_path: Path) -> None:
     """Attack N5: a version is taken from a backup and named with it; what came later is lost and named."""
     made = json.loads(run("backup", "create", str(tmp_path), "--json").stdout)
