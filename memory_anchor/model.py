@@ -28,9 +28,10 @@ class Layer(StrEnum):
 LAYER_ALIASES: Mapping[str, Layer] = {
     "constitution": Layer.IDENTITY_SCHEMA,
     "fact": Layer.VERIFIED_FACT,
+    **{f"l{number}": layer for number, layer in enumerate(Layer)},
     "session": Layer.EVENT_LOG,  # v1 "session" became L1 and L2; what can be stored of it is L2
 }
-"""Old names, accepted on input only."""
+"""Short and old names, accepted on input only."""
 
 COLLECTIONS = ("event_log", "verified_fact", "identity_schema", "knowledge")
 """The collections of every store, on every engine."""

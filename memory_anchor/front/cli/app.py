@@ -6,6 +6,9 @@ has no part in.
 
 from __future__ import annotations
 
+from importlib.metadata import version as installed_version
+from typing import Annotated
+
 import typer
 
 from memory_anchor.front.cli import (
@@ -29,6 +32,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"memory-anchor {installed_version('memory-anchor')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Keep the one option that is no command's."""
+
+
 memories.register(app)
 care.register(app)
 contexts.register(app)

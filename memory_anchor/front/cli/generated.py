@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, get_args
 
 import typer
@@ -20,6 +21,7 @@ from memory_anchor.fields import BaseRequest, Moment
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import AtOption, HumanOption, JsonOption, guarded, show_json
 from memory_anchor.front.cli.passphrase import human_signer
+from memory_anchor.front.cli.spoken import moment, with_whole_id
 from memory_anchor.requests import ENTRY
 
 Values = dict[str, Any]
@@ -27,6 +29,8 @@ Shown = Callable[[Mapping[str, Any], Values], None]
 SINGULAR = {"layers": "layer", "types": "type", "tags": "tag", "files": "file"}
 
 
+TIME = "TIME"
+"""How help calls a time: ISO 8601, or in words."""
 NO_OPTIONS = ENTRY | {"source", "seen", "request_id", "waits"}
 
 
@@ -56,6 +60,7 @@ class Command:
     def made(self) -> Callable[..., None]:
         """Return the function that typer reads and runs."""
         named = dict(self._fields())
+        times = [name for name in named.values() if _kind(self.request.model_fields[name].annotation)[1] == TIME]
 
         def run(**given: Any) -> None:
             as_json, wants_human = given.pop("json_"), given.pop("human", False)
@@ -65,7 +70,9 @@ class Command:
             answers = []
             for asked, values in steps:
                 signs = wants_human or (self.signs is not None and self.signs(values))
-                answers.append(answer := call(asked, human=human_signer(signs), **values))
+                values |= {name: moment(name, values[name]) for name in times if values.get(name)}
+                ask = partial(call, asked, human=human_signer(signs))
+                answers.append(answer := with_whole_id(ask, values))
                 if not as_json:
                     self.show(answer, values)
             if as_json:
@@ -143,7 +150,7 @@ def _kind(annotation: Any) -> tuple[Any, str | None]:
     if getattr(base, "__origin__", None) is tuple:
         return list[str] | None, None
     if base is Moment:
-        return str | None, "ISO"
+        return str | None, TIME
     if base in (bool, int, float):
         return (base | None if is_optional else base), None
     return (str | None if is_optional else str), None

@@ -1,0 +1,65 @@
+"""What people type at a command: times in words, layers by number, the beginning of an id, the version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from typer.testing import Result
+
+from memory_anchor.core import Core
+
+Run = Callable[..., Result]
+
+
+def ids(run: Run, *words: str) -> list[str]:
+    return [one["id"] for one in json.loads(run("list", *words, "--json").stdout)["memories"]]
+
+
+def test_the_version_is_told(run: Run, core: Core) -> None:
+    """Rule cli.version: before anything else is asked."""
+    done = run("--version")
+    assert (done.exit_code, done.stdout.split()[0]) == (0, "memory-anchor")
+
+
+@pytest.mark.parametrize("layer", ["L3", "l3", "verified_fact", "fact"])
+def test_a_layer_goes_by_its_number_too(run: Run, core: Core, layer: str) -> None:
+    """Rule cli.layers: the numbers of the documents are names everywhere."""
+    run("add", "We use uv, not pip")
+    run("log", "The lighthouse was painted")
+    assert len(ids(run, "--layer", layer)) == 1
+
+
+@pytest.mark.parametrize(("said", "days"), [("2 days ago", 2), ("昨天", 1), ("yesterday 10:00", 1)])
+def test_a_time_may_be_said_in_words(run: Run, core: Core, said: str, days: int) -> None:
+    """Rule cli.times: as people write them, in the caller's zone; a time of the day counts."""
+    run("log", "The lighthouse was painted", "--when", said)
+    (event,) = json.loads(run("list", "--json").stdout)["memories"]
+    when = datetime.fromisoformat(event["when"])
+    assert when.date() == (datetime.now(UTC) - timedelta(days=days)).date()
+    assert ":" not in said or when.hour == 10
+
+
+def test_what_is_no_time_is_one_sentence(run: Run, core: Core) -> None:
+    """Rule cli.times: words that name no time are refused like any other value."""
+    done = run("log", "x", "--when", "gibberish")
+    assert done.exit_code == 2
+    assert "when is 'gibberish'; allowed is an ISO 8601 time" in done.stderr.replace("\n", " ")
+
+
+def test_an_id_may_be_cut_short_where_it_stays_one(run: Run, core: Core) -> None:
+    """Rule cli.ids: the beginning of one id names it, archived ones too; of several it is told."""
+    run("add", "We use uv, not pip")
+    run("add", "Deploys happen on Tuesdays")
+    newer, older = ids(run)
+    shared = next(n for n, (a, b) in enumerate(zip(newer, older, strict=True)) if a != b)
+
+    assert newer in run("show", newer[: max(4, shared + 1)], "--json").stdout
+    assert run("forget", older[: max(4, shared + 1)]).exit_code == 0
+    assert run("restore", older[: max(4, shared + 1)]).exit_code == 0
+    several = run("show", newer[:shared])
+    assert several.exit_code == 2
+    assert "begins 2 ids" in several.stderr.replace("\n", " ")
+    assert run("show", "zzzz").exit_code == 3
