@@ -59,6 +59,20 @@ SHOWN = {
     "extract": ("FILE",),
     "pause": (),
     "due": (),
+    "profile": (),
+    "knowledge add": ("FOLDER",),
+    "knowledge push": ("DOCUMENT",),
+    "knowledge sync": (),
+    "knowledge list": (),
+    "knowledge search": ("code review",),
+    "knowledge show": ("CITATION",),
+    "knowledge remove": ("SOURCE",),
+    "lorebook add": ("BOOK",),
+    "lorebook list": (),
+    "lorebook show": ("world",),
+    "lorebook scan": ("world", "--messages", "FILE", "--keep", "--conversation", "talk"),
+    "lorebook report": ("--conversation", "talk"),
+    "lorebook remove": ("world",),
     "constitution show": (),
     "constitution list": ("--all",),
     "constitution propose": (HIDDEN, "--reason", PLANTED),
@@ -72,6 +86,7 @@ SHOWS_NONE = {
     *("init", "demo", "mcp", "serve", "config", "engine status", "engine stop", "install", "uninstall", "hook"),
     "statusline",
     *("eval", "export", "import", "reindex", "doctor", "backup create", "backup restore", "backup list"),
+    *("lorebook export",),  # what came in, byte for byte
     *("projects list", "projects link", "projects move", "projects merge", "constitution rules"),
 }
 """Commands that show settings, files, counts and states; the consoles spell out what those may hold."""
@@ -109,6 +124,8 @@ def test_no_command_prints_a_stored_sign_that_a_terminal_obeys(
     given = {"ID": json.loads(stored.stdout)["id"], "FILE": str(tmp_path / "said.json")}
     if name == "restore":
         run("forget", given["ID"])
+    if name.startswith(("knowledge", "lorebook")):
+        given |= _knowledge(run, tmp_path)
     if name in ("purge", "review"):
         request.getfixturevalue("human")
     if name == "purge":
@@ -121,6 +138,24 @@ def test_no_command_prints_a_stored_sign_that_a_terminal_obeys(
     assert harmful(done.stdout) | harmful(done.stderr) == set()
     if name != "context build":  # what an agent would get, as it would get it
         assert "\n  status: active" not in done.stdout.replace("\n  status: active\n", "", name == "show")
+
+
+def _knowledge(run: Run, folder: Path) -> dict[str, str]:
+    """Keep a document and a lorebook that hold the signs; return the words by which commands name them."""
+    document, book = folder / "notes" / "doc.md", folder / "world.yaml"
+    document.parent.mkdir()
+    document.write_text(f"# {HIDDEN}\n\n{PLANTED}\n", encoding="utf-8")
+    entry = {"id": HIDDEN, "keys": ["tabs"], "content": PLANTED}
+    book.write_text(json.dumps({"name": HIDDEN, "entries": [entry]}), encoding="utf-8")
+    pushed = run("knowledge", "push", str(document), "--json")
+    assert pushed.exit_code == 0, pushed.output
+    assert run("lorebook", "add", str(book)).exit_code == 0
+    run("lorebook", "scan", "world", "--messages", str(folder / "said.json"), "--keep", "--conversation", "talk")
+    (source,) = json.loads(run("knowledge", "list", "--json").stdout)["sources"]
+    found = json.loads(run("knowledge", "search", "code review", "--json").stdout)
+    (passage,) = found["snippets"]
+    words = {"FOLDER": str(document.parent), "DOCUMENT": str(document), "BOOK": str(book)}
+    return {**words, "SOURCE": source["id"], "CITATION": passage["id"]}
 
 
 def test_as_json_the_text_is_exact(run: Run) -> None:
