@@ -37,7 +37,10 @@ TOOLS_ALONE = frozenset({"active", "end_session", "found_in", "get", "propose", 
 """Rows of the table that belong to a conversation, which a command has none of."""
 ANSWERED_FIRST = frozenset({"add", "context", "events", "history", "list", "log", "profile", "search", "show"})
 """Calls that somebody waits for; the others are work themselves."""
-LASTING = {"extract": "apply", "undo": "apply", "import_lines": "", "jobs_run": "", "backup_create": ""}
+LASTING = {
+    **{"extract": "apply", "undo": "apply", "import_lines": "", "jobs_run": "", "backup_create": ""},
+    "knowledge_remove": "",
+}
 """Writes whose first answer is kept beside the store, being of many memories or none -> what makes them a write."""
 MOVES_CLOCK = frozenset({"jobs_run", "show", "search", "why_not", "history", "list", "profile", "stats"})
 

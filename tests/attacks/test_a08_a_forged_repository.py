@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from memory_anchor import brief
 from memory_anchor.adapters.projects import Projects, normalised_remote
 from memory_anchor.core import Core
 from memory_anchor.errors import NotFound
-from memory_anchor.hooks import session_start
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
 
@@ -121,7 +121,7 @@ def test_a_claim_is_told_once_with_the_command_that_links(
 
     assert f"memory-anchor projects link {owner}" in note
     assert copy.search("anything else").notes == ()
-    assert "projects link" not in session_start(copy, "startup")[0]
+    assert "projects link" not in brief.start(copy, "startup").text
 
     before = core.projects.link(str(tmp_path / "downloads" / "app"), owner)
     assert before == copy.actor.scope.project

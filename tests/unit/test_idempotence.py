@@ -5,6 +5,7 @@ The table names every write tool and every call; one that is missing fails the f
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import pytest
 
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
+from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.front import calls, tool_calls
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import COLLECTIONS, RECEIPTS_KEPT, Actor, Caller
@@ -76,6 +77,12 @@ def in_mind(anchor: MemoryAnchor) -> dict[str, Any]:
     return {"summary": "We fixed the empty query"}
 
 
+def pushed(anchor: MemoryAnchor) -> str:
+    told = anchor.knowledge_push("port.md", "# Ports\n\nThe API listens on port 8080.")
+    return str(told.id)
+
+
+BOOK = base64.b64encode(b'{"name": "world", "entries": [{"keys": ["port"], "content": "Ports are even."}]}').decode()
 TALK = [
     {"role": "user", "content": "We decided to use Postgres for the job queue."},
     {"role": "assistant", "content": "Understood, Postgres it is."},
@@ -106,10 +113,14 @@ CALLS: dict[str, Prepare] = {
     "import_lines": lambda a: {"lines": exported_elsewhere(a)},
     "backup_create": lambda a: {"file": str(a.services.data_dir.parent / "b.tar.gz")},
     "jobs_run": lambda a: {"name": "expire_events"} if event(a) else {},
+    "knowledge_push": lambda _: {"name": "port.md", "text": "# Ports\n\nThe API listens on port 8080."},
+    "knowledge_remove": lambda a: {"source": pushed(a)},
+    "lorebook_add": lambda _: {"file": "world.json", "content": BOOK},
+    "due": lambda a: {"done": fact(a, "TODO until 2031-01-01: renew the certificate")},
 }
 WRITES_ELSEWISE = {
     "pin", "unpin", "accept", "reject", "purge", "purge_preview", "pause", "jobs_switch", "import_projects", "reindex",
-    "doctor_probe", "export_begin", "export_page", "assemble", "context", "projects_link", "projects_merge",
+    "knowledge_add", "knowledge_sync", "lorebook_remove", "lorebook_scan", "doctor_probe", "export_begin", "export_page", "assemble", "context", "projects_link", "projects_merge",
 }  # fmt: skip
 """A human's (each signature is for one challenge), or the same however often they run; a repeat in one engine is told
 what the first was told."""
@@ -117,6 +128,8 @@ ANSWERED, WRITTEN = "after the answer was kept", "after the last write"
 """When a kill comes."""
 JUDGED_ANEW = {"jobs_run"}
 """Killed between its last write and its answer, a job finds less to do: what it did stays done once."""
+GONE = {"knowledge_remove"}
+"""Killed there, the repeat is told that there is no such source any more."""
 
 
 @pytest.fixture
@@ -164,6 +177,14 @@ def test_every_write_has_a_row() -> None:
         "context_report",
         "context_reports",
         "sides",
+        "profile",
+        "knowledge_search",
+        "knowledge_get",
+        "knowledge_sources",
+        "lorebook_list",
+        "lorebook_show",
+        "lorebook_report",
+        "lorebook_export",
     }
     known = reads | set(CALLS) | WRITES_ELSEWISE
     assert set(calls.CALLS) - known <= set(), f"without a row: {set(calls.CALLS) - known}"
@@ -225,6 +246,10 @@ def test_a_call_sent_again_gets_its_first_answer(core: Core, agent: Actor, proje
     before = stored(core)
     if kill:
         killed(core, kill, first)
+    if kill == WRITTEN and name in GONE:
+        with pytest.raises(NotFound):
+            calls.run(core, caller, name, given)
+        return
     again = calls.run(core, caller, name, given)
     assert stored(core) == before
     if kill == WRITTEN and name in JUDGED_ANEW:
