@@ -32,7 +32,7 @@ _HABIT = bounded(
     re.I,
 )
 _CHOICE = re.compile(r"[^\s/\\{}<>=]{2,24}(?: [^\s/\\{}<>=]{2,24}){0,2}")
-_VALUE = re.compile(r"[A-Za-z][\w+#]*(?:[.-][\w+#]+)*|(?<=[「“'\"])[^「」“”'\"]{1,24}(?=[」”'\"])")
+_VALUE = bounded(r"[A-Za-z][\w+#]*(?:[.-][\w+#]+)*|(?<=[「“'\"])[^「」“”'\"]{1,24}(?=[」”'\"])")
 
 
 @dataclass(frozen=True, slots=True)

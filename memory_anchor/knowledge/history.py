@@ -22,6 +22,7 @@ from memory_anchor.adapters import git
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.knowledge.library import Listing, SyncProgress
 from memory_anchor.knowledge.sources import Source, SourceDocument
+from memory_anchor.language.bounded import bounded
 
 COMMITS_MAX = 20_000
 PAGE = 500
@@ -38,7 +39,7 @@ _REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\b", re.MULTILINE)
 _TRAILER = re.compile(r"^[A-Z][A-Za-z-]+: .*$", re.MULTILINE)
 _BOT = re.compile(r"\[bot\]|\bbot\b|^(dependabot|renovate|github-actions|pre-commit-ci|greenkeeper|snyk)\b", re.I)
 _PREFIX = re.compile(r"^\s*[\w()/.,* -]{1,30}!?:\s+")
-_TIDIED = re.compile(
+_TIDIED = bounded(
     r"\b(typos?|whitespace|white space|formatting|reformat(ted)?|lint(er|ing)?|spelling|indentation|wip|"
     r"bump(ed|s)? (version|[\w./@-]+ (from|to))|version bump|update (changelog|lock ?file|copyright)|"
     r"prepare(d)? (for )?release|release v?\d[\w.]*|(initial|first) commit|"

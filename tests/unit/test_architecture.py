@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "front": 7368,
     "adapters": 6323,
     "language": 5350,
-    "knowledge": 3786,
+    "knowledge": 3787,
     "lore": 296,
     "runtime": 3787,
     "recall": 4320,

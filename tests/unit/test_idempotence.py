@@ -120,7 +120,8 @@ CALLS: dict[str, Prepare] = {
 }
 WRITES_ELSEWISE = {
     "pin", "unpin", "accept", "reject", "purge", "purge_preview", "pause", "jobs_switch", "import_projects", "reindex",
-    "knowledge_add", "knowledge_sync", "lorebook_remove", "lorebook_scan", "doctor_probe", "export_begin", "export_page", "assemble", "context", "projects_link", "projects_merge",
+    "knowledge_add", "knowledge_sync", "lorebook_remove", "lorebook_scan",
+    "doctor_probe", "export_begin", "export_page", "assemble", "context", "projects_link", "projects_merge",
 }  # fmt: skip
 """A human's (each signature is for one challenge), or the same however often they run; a repeat in one engine is told
 what the first was told."""
