@@ -78,7 +78,10 @@ class KnowledgeDesk:
         return finding.opened(self._library, self._actor, asked.citation, around=asked.around)
 
     def add(self, asked: asks.KnowledgeAdd) -> Source:
-        """Keep a source and queue it. Raises BadInput: no such folder. Refused: more trust than the caller may give."""
+        """Keep a source and queue it.
+
+        Raises BadInput: no such folder. Refused: more trust, another place or a command than the caller may give.
+        """
         self._check_writable()
         kind = SourceKind(asked.kind)
         folder = Path(self._actor.project_dir or "/", Path(asked.ref).expanduser()).absolute()
@@ -87,6 +90,8 @@ class KnowledgeDesk:
         if kind is not SourceKind.FILES and not folder.is_dir():
             raise BadInput(f"{asked.ref!r} is no folder; a file is added with --kind files")
         self._check_folder(folder.resolve())
+        if asked.converter or not self._is_in_project(folder.resolve()):
+            rights.check(Deed.TRUST_KNOWLEDGE, self._actor.caller)
         options = {"converter": asked.converter} if asked.converter else None
         return self._library.add(
             self._actor.scope,
@@ -96,6 +101,11 @@ class KnowledgeDesk:
             visibility=asked.visibility or Visibility.PROJECT,
             options=options,
         )
+
+    def _is_in_project(self, folder: Path) -> bool:
+        """Return whether a folder lies in the caller's project: the engine reads as the user, its caller may not."""
+        root = self._actor.project_dir
+        return bool(root) and folder.is_relative_to(Path(root).resolve())
 
     def _check_folder(self, folder: Path) -> None:
         """Raise Refused for what holds our own data: keys and memories are no documents."""

@@ -193,7 +193,7 @@ def _of_rst(text: str, starts: Sequence[int]) -> list[_Section]:
             continue
         if len(lines[number].rstrip()) < len(title.rstrip()):
             continue
-        over = number >= 2 and lines[number - 2].rstrip() == lines[number].rstrip()
+        over = number >= 2 and starts[number - 2] >= begin and lines[number - 2].rstrip() == lines[number].rstrip()
         start = starts[number - 2 if over else number - 1]
         kind = (under[1], over)
         if kind not in levels:

@@ -26,7 +26,7 @@ from memory_anchor.testing import HashEmbedder
 data, docs = Path(sys.argv[1]), sys.argv[2]
 lock = DirectoryLock.acquire(data, role="test")
 core = build_core(Settings(), data_dir=data, lock=lock, embedder=HashEmbedder())
-anchor = core.anchor(Actor(Caller.AGENT))
+anchor = core.anchor(Actor(Caller.HUMAN))
 anchor.knowledge_add(docs, "files")
 print("reading", flush=True)
 while core.knowledge.step(lambda: False) or core.knowledge.embed(16):
@@ -79,7 +79,7 @@ def test_kills_while_a_source_is_read_lose_and_double_nothing(tmp_path: Path) ->
 
     with DirectoryLock.acquire(data, role="test") as lock:
         core: Core = build_core(Settings(), data_dir=data, lock=lock, embedder=HashEmbedder())
-        anchor = core.anchor(Actor(Caller.AGENT))
+        anchor = core.anchor(Actor(Caller.HUMAN))
         while core.knowledge.step(lambda: False):  # what a kill left, without being asked again
             pass
         (state,) = anchor.knowledge_sources()

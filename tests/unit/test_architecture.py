@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "front": 7368,
     "adapters": 6323,
     "language": 5350,
-    "knowledge": 3787,
+    "knowledge": 3797,
     "lore": 296,
     "runtime": 3787,
     "recall": 4320,

@@ -60,8 +60,8 @@ def checkout(project: Path) -> Path:
 
 
 @pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    folder = tmp_path / "docs"
+def docs(project: Path) -> Path:
+    folder = project / "docs"
     folder.mkdir()
     (folder / "guide.md").write_text(GUIDE, encoding="utf-8")
     return folder
@@ -176,7 +176,7 @@ def test_an_edit_changes_nothing_but_its_passage_and_nothing_is_embedded_twice(
     read_all(anchor, begin=True)
     (docs / "guide.md").rename(docs / "handbook.md")
     read_all(anchor, begin=True)
-    copy = tmp_path / "copy"
+    copy = docs.parent / "copy"
     copy.mkdir()
     (copy / "same.md").write_text(GUIDE, encoding="utf-8")
     added(anchor, copy)
@@ -375,9 +375,7 @@ def test_the_memorys_own_files_are_no_source(anchor: MemoryAnchor) -> None:
 
 
 @pytest.mark.parametrize("turns", [20, pytest.param(500, marks=pytest.mark.slow)])
-def test_no_passage_of_another_account_or_project_comes_back(
-    docs: Path, core: Core, tmp_path: Path, turns: int
-) -> None:
+def test_no_passage_of_another_account_or_project_comes_back(core: Core, tmp_path: Path, turns: int) -> None:
     """Attack K4: 2,000 searches, in every way of narrowing, by four others: 0 foreign passages."""
 
     def who(account: str, folder: str, user: str = "me") -> MemoryAnchor:
@@ -385,17 +383,21 @@ def test_no_passage_of_another_account_or_project_comes_back(
         place.mkdir(exist_ok=True)
         return core.anchor(Actor(Caller.AGENT, Scope(account=account, user=user), project_dir=str(place)))
 
+    def written(anchor: MemoryAnchor, text: str) -> Path:
+        folder = Path(anchor.actor.project_dir) / f"{anchor.actor.scope.account}-{anchor.actor.scope.user}"
+        folder.mkdir()
+        (folder / "guide.md").write_text(text, encoding="utf-8")
+        return folder
+
     owner = who("one", "mine")
+    docs = written(owner, GUIDE)
     source = added(owner, docs, visibility="user")
     name = owner.knowledge_search("run the setup script")[0].id
     others = [who("two", "mine"), who("two", "other"), who("one", "mine", "you"), who("one", "other", "you")]
     ways: list[dict[str, Any]] = [{}, {"path": "guide"}, {"trust": "untrusted"}, {"scope": "user"}, {"limit": 50}]
 
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "guide.md").write_text("# Guide\n\nRun the paint script twice.\n", encoding="utf-8")
     for other in others:
-        added(other, own, visibility="user")
+        added(other, written(other, "# Guide\n\nRun the paint script twice.\n"), visibility="user")
 
     found = [
         one.text
@@ -617,8 +619,24 @@ def test_pdf_and_docx_are_read_with_the_extra(docs: Path, anchor: MemoryAnchor) 
         assert cure in told
 
 
-def test_a_converter_makes_markdown_of_other_formats(docs: Path, anchor: MemoryAnchor) -> None:
+def test_an_agent_reads_no_other_place_and_runs_no_command_by_it(docs: Path, anchor: MemoryAnchor) -> None:
+    """Attack K6: who may call this one command gets neither every file of the user nor every program by it."""
+    elsewhere = docs.parent.parent / "diary"
+    elsewhere.mkdir()
+    (docs / "way").symlink_to(elsewhere)
+    for place, how in (
+        (elsewhere, {}),
+        (docs / "way", {}),
+        (docs / ".." / ".." / "diary", {}),
+        (docs, {"converter": "cat"}),
+    ):
+        with pytest.raises(Refused, match="for humans"):
+            anchor.knowledge_add(str(place), "files", **how)
+
+
+def test_a_converter_makes_markdown_of_other_formats(docs: Path, core: Core, agent: Actor) -> None:
     """Knowledge: bytes on its input, Markdown on its output, no shell; one that fails is a sentence."""
+    anchor = core.anchor(Actor(Caller.HUMAN, agent.scope, project_dir=agent.project_dir))
     (docs / "notes.odd").write_bytes(b"HEADING Whales\nWhales sing at night.\n")
     added(anchor, docs, converter="sed s/^HEADING/#/")
     assert texts(anchor, "when do whales sing")[0] == "# Whales\nWhales sing at night."

@@ -142,7 +142,7 @@ def test_no_command_prints_a_stored_sign_that_a_terminal_obeys(
 
 def _knowledge(run: Run, folder: Path) -> dict[str, str]:
     """Keep a document and a lorebook that hold the signs; return the words by which commands name them."""
-    document, book = folder / "notes" / "doc.md", folder / "world.yaml"
+    document, book = folder / "project" / "notes" / "doc.md", folder / "world.yaml"
     document.parent.mkdir()
     document.write_text(f"# {HIDDEN}\n\n{PLANTED}\n", encoding="utf-8")
     entry = {"id": HIDDEN, "keys": ["tabs"], "content": PLANTED}
