@@ -23,6 +23,7 @@ import numpy as np
 
 from memory_anchor.hashing import stable_hash
 from memory_anchor.language.terms import normal
+from memory_anchor.recall.relevance import spread_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,9 +43,6 @@ BELOW_BEST = 0.1
 """Share of the likeliest one's chance that another must have beside it."""
 BACKGROUND = slice(5, 40)
 """By falling cosine, the memories that stand for the store's own level."""
-FEW, USUAL = 10.0, 0.05
-"""Of so many of them the usual level counts as much as their own."""
-SHARE_MAX = 1.2
 FORM_PARTS = 7
 """The last parts of a path, by which a memory may name it."""
 
@@ -88,13 +86,7 @@ def prompt_row(row: Matrix, script: int, means: Numbers) -> PromptRow:
 def figures(seen: Evidence, needs: float) -> Numbers:
     """Return (n, 14) figures of the memories that a prompt may bring up, a constant first."""
     count = len(seen.cosines)
-    near = np.nan_to_num(seen.cosines, nan=0.0)
-    share = np.minimum(seen.shares, SHARE_MAX)
-    known = np.sort(seen.cosines[~np.isnan(seen.cosines)])[::-1]
-    behind = known[BACKGROUND]
-    level = (float(behind.sum()) + FEW * USUAL) / (len(behind) + FEW)
-    best, most = float(near.max(initial=0.0)), float(share.max(initial=0.0))
-    few = 1.0 / max(seen.terms, 1)
+    near, share, level, best, most, few = spread_of(seen, BACKGROUND)
 
     def whole(value: float) -> Numbers:
         return np.full(count, value, dtype=np.float32)

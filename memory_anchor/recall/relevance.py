@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -80,16 +80,35 @@ class Evidence:
     asks: bool
 
 
-def figures(seen: Evidence) -> tuple[Scores, Scores]:
-    """Return (n, 15) figures where there is a vector and (n, 8) of words alone, each with a constant first."""
-    count = len(seen.cosines)
+class Spread(NamedTuple):
+    """How candidates stand to one another. near, share: of each; level: of the background, best, most: of the first."""
+
+    near: Scores
+    share: Scores
+    level: float
+    best: float
+    most: float
+    few: float
+
+
+def spread_of(seen: Evidence, background: slice = BACKGROUND) -> Spread:
+    """Return how candidates stand to one another; one without a vector is near nothing.
+
+    background: by falling cosine, those that stand for the store's own level.
+    """
     near = np.nan_to_num(seen.cosines, nan=0.0)
     share = np.minimum(seen.shares, SHARE_MAX)
     known = np.sort(seen.cosines[~np.isnan(seen.cosines)])[::-1]
-    behind = known[BACKGROUND]
+    behind = known[background]
     level = (float(behind.sum()) + FEW * USUAL) / (len(behind) + FEW)
     best, most = float(near.max(initial=0.0)), float(share.max(initial=0.0))
-    few = 1.0 / max(seen.terms, 1)
+    return Spread(near, share, level, best, most, 1.0 / max(seen.terms, 1))
+
+
+def figures(seen: Evidence) -> tuple[Scores, Scores]:
+    """Return (n, 15) figures where there is a vector and (n, 8) of words alone, each with a constant first."""
+    count = len(seen.cosines)
+    near, share, level, best, most, few = spread_of(seen)
     same = seen.same_script.astype(np.float32)
 
     def whole(value: float) -> Scores:
