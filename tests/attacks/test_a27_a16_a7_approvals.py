@@ -148,6 +148,7 @@ def test_a_rejection_that_nobody_signed_closes_nothing(first: Desk) -> None:
     assert first.schema().proposal(wish.id).status is ProposalStatus.OPEN
 
 
+@pytest.mark.slow
 def test_a_flood_by_an_agent_never_blocks_the_humans_own(first: Desk) -> None:
     """Attack A16: with the passphrase a proposal is filed however many are open."""
     for number in range(MAX_OPEN):

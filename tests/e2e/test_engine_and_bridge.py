@@ -101,6 +101,7 @@ def test_an_engine_takes_over_from_the_handshake_file(lab: Lab) -> None:
     assert who(agent.tool("whoami"))["protocol"] == "2025-06-18"
 
 
+@pytest.mark.slow
 def test_stop_answers_what_is_in_work_and_leaves_nothing_behind(lab: Lab) -> None:
     """Rule engine.drain: SIGTERM and stop answer running calls, close the memory, and free the directory."""
     pid = lab.start_engine()
@@ -143,6 +144,7 @@ def test_a_hung_engine_is_noticed_and_replaced(lab: Lab, monkeypatch: pytest.Mon
     assert not Path(f"/proc/{first}").exists() or "Z" in Path(f"/proc/{first}/stat").read_text().split()[2]
 
 
+@pytest.mark.slow
 def test_an_idle_engine_ends_by_itself(lab: Lab) -> None:
     """Rule engine.idle: no bridge, no live context, the time is over: it closes the memory and goes."""
     pid = lab.start_engine(LAB_IDLE_S="0.2")
@@ -152,6 +154,7 @@ def test_an_idle_engine_ends_by_itself(lab: Lab) -> None:
     assert engine.status(lab.data) is None
 
 
+@pytest.mark.slow
 def test_an_engine_whose_directory_was_deleted_goes(lab: Lab) -> None:
     """Rule engine.leak: nothing can reach it any more, so it must not stay behind."""
     pid = lab.start_engine(LAB_IDLE_S="1")

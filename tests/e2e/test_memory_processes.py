@@ -96,6 +96,7 @@ def test_one_memory_serves_two_agents_a_hook_and_a_command_and_outlives_its_engi
     assert json.loads(listed.stdout)["layers"]["verified_fact"] == 1
 
 
+@pytest.mark.slow
 def test_a_write_resent_to_a_second_engine_is_stored_once(home: Home) -> None:
     """Rule bridge.delivery: the engine dies between storing and answering; the repeat gets the first outcome."""
     agent = home.agent("c1")
@@ -126,6 +127,7 @@ def test_a_write_resent_to_a_second_engine_is_stored_once(home: Home) -> None:
     assert contents.count("only once") == 1
 
 
+@pytest.mark.slow
 def test_a_closed_bridge_ends_its_conversation(home: Home) -> None:
     """Rule L1.end: without any hook, what was in mind becomes an event when the engine drains."""
     agent = home.agent("c1")
@@ -184,6 +186,7 @@ def test_a_bridge_is_served_by_a_running_http_server(home: Home) -> None:
         server.wait()
 
 
+@pytest.mark.slow
 def test_an_http_server_takes_over_from_a_running_engine(home: Home) -> None:
     """Rule serve.hand_over: `serve` starts at any time; connected agents lose no call, and no write twice or ever."""
     quiet, busy = home.agent("c1"), home.agent("c2")

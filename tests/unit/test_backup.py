@@ -244,6 +244,7 @@ def test_known_backups_are_noted_and_a_purge_reaches_into_them(core, tmp_path):
     assert backup.out_of_reach(core.data_dir) == [str(file)]
 
 
+@pytest.mark.slow
 def test_the_edge_store_is_restored_with_its_vectors_and_opens_as_usual(tmp_path):
     """Rule backup: on the real engine too; a backup is small although its files are mostly holes."""
     data = tmp_path / "data"

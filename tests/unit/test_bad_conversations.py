@@ -91,6 +91,7 @@ def test_the_command_refuses_it_in_one_sentence_and_stores_nothing(
     assert stored(anchor) == []
 
 
+@pytest.mark.slow
 def test_a_transcript_of_ten_thousand_turns_is_read(
     run: Callable[..., Result], anchor: MemoryAnchor, tmp_path: Path
 ) -> None:

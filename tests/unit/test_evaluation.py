@@ -75,6 +75,7 @@ def test_the_bundled_questions_cover_both_languages_and_the_strategys_own() -> N
     assert {memory.layer for memory in case.memories} == {Layer.EVENT_LOG, Layer.VERIFIED_FACT}
 
 
+@pytest.mark.slow
 def test_the_bundled_memories_are_all_stored_as_they_are(tmp_path: Path) -> None:
     """Rule eval.bundled: none is rejected, merged or doubted on its way in, so each can be found."""
     tally = runner.Tally()

@@ -360,6 +360,7 @@ def test_what_cannot_be_folded_within_the_cap_waits():
     assert len(archived(full)) == 3
 
 
+@pytest.mark.slow
 def test_a_memory_lives_as_long_as_its_shown_strength_says():
     """Rule forgetting.shown: what `show` gives decides; the median life is what the formula without noise says."""
     rules = {"max_archived_share": 1.0, "recent_days": 0.0}

@@ -173,6 +173,7 @@ def test_two_settings_are_compared_on_the_users_own_questions(line, tmp_path: Pa
     assert (code, "changes the embedder" in text) == (2, True)
 
 
+@pytest.mark.slow
 def test_two_variants_are_shown_side_by_side(line, tmp_path: Path) -> None:
     """Rule eval.variant: recall, time and tokens of both, and what changed from one to the other."""
     sample = {

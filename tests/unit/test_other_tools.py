@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import Result
 
@@ -233,7 +233,8 @@ def test_whoever_names_no_tool_or_no_place_is_told_which_there_are(run: Run, cor
     assert set(TOOL_NAMES) == {*TOOLS, "markdown"}
 
 
-@given(st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=30), st.booleans()))
+@settings(max_examples=40)
+@given(st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=12), st.booleans()))
 def test_no_date_is_made_up(value: object) -> None:
     """Rule moving.in: a time of another tool is one between 1980 and 2100, with a zone, or none."""
     at = moment(value)

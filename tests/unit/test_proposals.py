@@ -489,6 +489,7 @@ def test_proposing_the_same_again_gives_the_open_one_and_a_closed_one_is_made_an
     assert len(again.id) <= 13
 
 
+@pytest.mark.slow
 def test_a_flood_of_proposals_ends(desk: Desk) -> None:
     """Bound: nobody reviews more than 50 open proposals."""
     for n in range(50):

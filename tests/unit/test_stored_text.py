@@ -95,6 +95,7 @@ def test_every_text_of_every_tool_is_cleaned(core: Core, agent: Actor, project: 
     assert left_on_disk(core, project) == []
 
 
+@pytest.mark.slow
 def test_a_human_s_words_are_cleaned_too(core: Core, agent: Actor, project: Path) -> None:
     """Rule safety: what was edited in, and what showed that a memory holds."""
     curation = core.anchor(agent)
