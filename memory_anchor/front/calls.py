@@ -67,7 +67,8 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any])
     if name == CHALLENGE_CALL:
         return dict(core.challenge(actor_from(preamble, agent=core.settings.scope.agent)))
     if name not in CALLS:
-        raise BadInput(f"no call {name!r}; there are {', '.join(sorted(CALLS))}")
+        known = f"the {len(CALLS)} calls of this version's own commands (`memory-anchor --help`)"
+        raise BadInput(f"no call {name!r}; allowed are {known}")
     given = dict(arguments)
     actor = actor_from(preamble, agent=core.settings.scope.agent)
     if "passphrase" in given:

@@ -75,7 +75,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "moving": 208,
     "maintenance": 267,
-    "front": 7368,
+    "front": 7369,
     "adapters": 6323,
     "language": 5350,
     "knowledge": 3797,
