@@ -325,7 +325,7 @@ _CODE = re.compile(
 
 
 _COMPOSED = re.compile(
-    r"(?:(?<![a-z])(?:users?|log(?:ged)? ?in|sign in|accounts?|try)(?![a-z])|账号|帐号|用户|登录|登陆|用)[^\n。]{0,40}?"
+    r"(?:(?<![a-z])(?:users?|log(?:ged)? ?in|sign in|accounts?|try)(?![a-z])|账号|帐号|用户|登录|登陆|用)[^\n。]{0,34}?"
     r"(?:[,，/:]|(?<![a-z])with|\s(?=[a-z]{3,20}[!$%^&*])|(?<=\w)%)\s{0,2}(?P<s>[A-Za-z]{3,20}[!@#$%^&*]{1,3}\d{2,8}[A-Za-z!?]{0,4})(?![\w.-])",
     re.I,
 )
