@@ -43,8 +43,8 @@ CONTRAST_FIGURES = (
     "news",
 )
 _DONE = bounded(
-    r"(?<![a-z])(?:was|were|has|have|had|been|got|went|gone|since|starting|anymore|yesterday|\w+['’]ve"
-    r"|\w+['’]s been)(?![a-z])|(?<![a-z])(?<!is )(?<!are )(?<!be )[a-z]{3,}ed (?:to|from|by|with)(?![a-z])"
+    r"(?<![a-z])(?:was|were|has|have|had|been|got|went|gone|since|starting|anymore|yesterday|(?<!\w)\w+['’]ve"
+    r"|(?<!\w)\w+['’]s been)(?![a-z])|(?<![a-z])(?<!is )(?<!are )(?<!be )[a-z]{3,}ed (?:to|from|by|with)(?![a-z])"
 )
 """English of something that has happened."""
 _MOVED = re.compile(r"[改换搬迁升降涨调]")
