@@ -93,8 +93,10 @@ def make_private(folder: Path) -> None:
         raise ours(error, folder) from error
 
 
-def read_own(path: Path, *, most: int) -> bytes:
+def read_own(path: Path, *, most: int, last: int = 0) -> bytes:
     """Return the bytes of a regular file of this user, named by somebody who may not be: a hook's payload.
+
+    last: only so many at its end; 0 for all of it.
 
     Opened without waiting and without following a link at its end, judged by what was opened, read in pieces: a device
     or a pipe that nobody writes to costs neither memory nor a thread.
@@ -119,6 +121,8 @@ def read_own(path: Path, *, most: int) -> bytes:
             raise BadInput(f"{path} belongs to another user; nothing was read of it.")
         if found.st_size > most:
             raise BadInput(f"{path.name} has {found.st_size} bytes; allowed are {most}.")
+        if 0 < last < found.st_size:
+            os.lseek(handle, found.st_size - last, os.SEEK_SET)
         pieces: list[bytes] = []
         left = most + 1
         while left > 0 and (piece := os.read(handle, min(PIECE_BYTES, left))):

@@ -238,7 +238,7 @@ class Writes:
         resolved = {"replaces": draft.replaces, "confidence": claimed_or_not}
         request = self._request("save_memory", asked, draft, resolved, line)
         if line is not None and line.dry:
-            foreseen = self.services.facts.foreseen(self.actor, draft, request)
+            foreseen = self.services.facts.foreseen(self.actor, draft, request, gate=self.room.gate)
             return WriteOutcome(foreseen, None, Layer.VERIFIED_FACT, None, "")
         return self.services.facts.save(self.actor, draft, request, gate=self.room.gate)
 

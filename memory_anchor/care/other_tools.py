@@ -27,7 +27,7 @@ from memory_anchor.bounded_yaml import LOADER
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, TAG_MAX, TAGS_MAX
-from memory_anchor.model import LAYER_OF_TYPE, Layer
+from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType
 
 FILES_MAX = 5_000
 """Files of one folder that are read."""
@@ -69,15 +69,14 @@ class OtherTool:
     home: str = ""
 
 
-def found(name: str, path: Path | None, *, home: Path, tools: Mapping[str, OtherTool] | None = None) -> Iterator[Found]:
-    """Yield what a tool of `TOOLS`, or of `tools`, left at `path`, by default at its own place.
+def found(name: str, path: Path | None, *, home: Path) -> Iterator[Found]:
+    """Yield what a tool of `TOOLS` left at `path`, by default at its own place.
 
     Raises BadInput: no such tool, or it has no place of its own; NotFound: nothing is there.
     """
-    known = {**TOOLS, **(tools or {})}
-    tool = known.get(name)
+    tool = TOOLS.get(name)
     if tool is None:
-        raise BadInput(f"--from is {name!r}; allowed are {', '.join(known)}")
+        raise BadInput(f"--from is {name!r}; allowed are {', '.join(TOOLS)}")
     if path is None and not tool.home:
         raise BadInput(f"--from {name} needs a path: {tool.what}")
     place = path or home / tool.home
@@ -138,13 +137,22 @@ def _dedented(lines: list[str], *, item: bool) -> str:
     return "\n".join(lines).strip()
 
 
-def front_of(text: str) -> tuple[dict[str, Any], str]:
-    """Return a page's front matter and what follows it. Raises BadInput: it is no mapping in YAML."""
-    text = text.removeprefix("\ufeff")
+@dataclass(frozen=True, slots=True)
+class ReadPage:
+    """A page of Markdown. front: its front matter. above: lines of the file that lie above the body."""
+
+    front: dict[str, Any]
+    body: str
+    above: int = 0
+
+
+def page_of(file: Path) -> ReadPage:
+    """Return a page. Raises BadInput: `text_of` cannot read it, or its front matter is no mapping in YAML."""
+    text = text_of(file).removeprefix("\ufeff")
     text = text.replace("\r\n", "\n") if text.startswith("---\r\n") else text
     match = FRONT.match(text)
     if match is None:
-        return {}, text
+        return ReadPage({}, text)
     try:
         check_yaml(match[1])
         told = yaml.load(match[1], Loader=LOADER)  # noqa: S506 - builds strings, lists and mappings alone
@@ -152,7 +160,7 @@ def front_of(text: str) -> tuple[dict[str, Any], str]:
         raise BadInput(f"its front matter is no YAML ({str(error).splitlines()[0][:80]})") from None
     if not isinstance(told, dict):
         raise BadInput("its front matter is no mapping")
-    return told, text[match.end() :]
+    return ReadPage(told, text[match.end() :], match[0].count("\n"))
 
 
 def pages(path: Path, wanted: Callable[[Path], bool]) -> Iterator[tuple[str, Path]]:
@@ -186,30 +194,24 @@ def _markdown(tool: str, wanted: Callable[[Path], bool], kind: str) -> Callable[
     def read(path: Path) -> Iterator[Found]:
         for name, file in pages(path, wanted):
             try:
-                front, body = front_of(text_of(file))
+                page = page_of(file)
             except BadInput as error:
                 yield Found(name, wrong=str(error))
                 continue
-            above = body_starts(file, body)
-            given = TYPES.get(str(_in(front, "metadata").get("type") or front.get("type") or ""), kind)
-            title = str(front.get("name") or front.get("title") or "")
-            for line, headings, said in blocks(body):
+            given = TYPES.get(str(_in(page.front, "metadata").get("type") or page.front.get("type") or ""), kind)
+            title = str(page.front.get("name") or page.front.get("title") or "")
+            for line, headings, said in blocks(page.body):
                 if (said.startswith("@") and " " not in said) or _is_only_links(said):
                     continue  # an import of another file, or a table of contents
                 yield _found(
-                    f"{name}:{line + above}",
+                    f"{name}:{line + page.above}",
                     said,
                     type=given,
                     key=" · ".join([title, *headings] if title and title not in headings else headings),
-                    cites=[f"{tool}:{name}:{line + above}"],
+                    cites=[f"{tool}:{name}:{line + page.above}"],
                 )
 
     return read
-
-
-def body_starts(file: Path, body: str) -> int:
-    """Return how many lines of a file lie above its body."""
-    return len(text_of(file).replace("\r\n", "\n").splitlines()) - len(body.splitlines())
 
 
 def _is_only_links(said: str) -> bool:
@@ -351,16 +353,16 @@ def _basic_memory(path: Path) -> Iterator[Found]:
     """basic-memory: Markdown notes with observations (`- [tech] text #tag`), relations, and prose."""
     for name, file in pages(path, lambda one: one.suffix == ".md"):
         try:
-            front, body = front_of(text_of(file))
+            page = page_of(file)
         except BadInput as error:
             yield Found(name, wrong=str(error))
             continue
+        front = page.front
         title = str(front.get("title") or file.stem)
         own = [str(one) for one in _listed(front.get("tags"))]
         since = front.get("modified") or front.get("created") or file.stat().st_mtime
-        above = body_starts(file, body)
-        for line, headings, said in blocks(body):
-            place = f"{name}:{line + above}"
+        for line, headings, said in blocks(page.body):
+            place = f"{name}:{line + page.above}"
             cites = [f"basic-memory:{front.get('permalink') or name}"]
             relation = re.fullmatch(r"(.*?)\s*\[\[([^\]]+)\]\](.*)", said)
             noted = re.fullmatch(r"\[([^\]]+)\]\s+(.+)", said, re.DOTALL)
@@ -381,10 +383,11 @@ def _okf(path: Path) -> Iterator[Found]:
     """Open Knowledge Format 0.2: one concept a page; a page that `export --to okf` wrote is the memory it was."""
     for name, file in pages(path, lambda one: one.suffix == ".md" and one.name not in ("index.md", "log.md")):
         try:
-            front, body = front_of(text_of(file))
+            page = page_of(file)
         except BadInput as error:
             yield Found(name, wrong=str(error))
             continue
+        front, body = page.front, page.body
         if isinstance(ours := front.get(OURS), str):
             try:
                 yield Found(name, {**json.loads(ours), "content": body.removeprefix("\n").removesuffix("\n")})
@@ -411,9 +414,61 @@ def _okf(path: Path) -> Iterator[Found]:
             continue
         for line, headings, said in blocks(body):
             key = " · ".join((title, *headings))
-            yield _found(f"{name}:{line + body_starts(file, body)}", said, key=key, **common)
+            yield _found(f"{name}:{line + page.above}", said, key=key, **common)
 
 
+def _mirrored(path: Path) -> Iterator[Found]:
+    """Yield what a mirror holds: a memory as it was where nobody touched it, else a new one of the same kind."""
+    page = path / MIRROR if path.is_dir() else path
+    known = {}
+    if (page.parent / BESIDE).is_file():
+        for line in text_of(page.parent / BESIDE).split("\n"):
+            if line.strip():
+                told = json.loads(line)
+                known[f"{told['id']}@{told['version']}"] = told
+    kind = MemoryType.FACT.value
+    for number, item in _items(text_of(page).replace("\r\n", "\n").split("\n")):
+        if isinstance(item, str):
+            kind = item if item in set(MemoryType) else MemoryType.FACT.value
+            continue
+        *lines, last = item
+        mark = _MARK.fullmatch(last.strip())
+        content = "\n".join(lines if mark else item).rstrip()
+        was = known.get(f"{mark[1]}@{mark[2]}") if mark else None
+        if was is not None and str(was["content"]).replace("\r\n", "\n").rstrip() == content:
+            yield Found(f"{page.name}:{number}", was)
+        elif content:
+            kept = kind if LAYER_OF_TYPE[MemoryType(kind)] is LAYER_OF_TYPE[MemoryType.FACT] else MemoryType.FACT.value
+            cites = [f"memory-anchor:{mark[1]}"] if mark else []
+            yield Found(f"{page.name}:{number}", {"content": content, "type": kept, "cites": cites})
+
+
+def _items(lines: list[str]) -> Iterator[tuple[int, list[str] | str]]:
+    """Yield (line, the lines of an item, without its indent) and (line, heading), as they stand."""
+    item: list[str] = []
+    start = 0
+    for number, line in enumerate(lines, 1):
+        if line.startswith(("- ", "#")):
+            if item:
+                yield start, _trimmed(item)
+            item, start = ([line[2:]], number) if line.startswith("- ") else ([], number)
+            if line.startswith("#"):
+                yield number, line.lstrip("#").strip()
+        elif item:
+            item.append(line.removeprefix("  "))
+    if item:
+        yield start, _trimmed(item)
+
+
+def _trimmed(item: list[str]) -> list[str]:
+    while len(item) > 1 and not item[-1].strip():
+        item.pop()
+    return item
+
+
+MIRROR, BESIDE = "memories.md", ".memories.jsonl"
+"""What `export --to markdown` writes: the page, and the memories of it as an export writes them."""
+_MARK = re.compile(r"<!-- ([0-9a-z]+)@(\d+) -->")
 OURS = "memory_anchor"
 """Key of an OKF page's front matter: the memory as an export writes it, as JSON, but for its text."""
 
@@ -509,5 +564,6 @@ TOOLS: Mapping[str, OtherTool] = {
     "claude-mem": OtherTool(_claude_mem, "its claude-mem.db", ".claude-mem/claude-mem.db"),
     "basic-memory": OtherTool(_basic_memory, "its folder of notes", "basic-memory"),
     "okf": OtherTool(_okf, "a folder of Open Knowledge Format pages"),
+    "markdown": OtherTool(_mirrored, f"a folder with the {MIRROR} of an export"),
 }
 """The tools that are known, by the word for --from."""

@@ -17,18 +17,16 @@ from typing import Any
 
 import yaml
 
-from memory_anchor.care.other_tools import OURS, Found, OtherTool, text_of
+from memory_anchor.care.other_tools import BESIDE, MIRROR, OURS, text_of
 from memory_anchor.care.transfer_files import ALIASES
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import write_whole
-from memory_anchor.model import LAYER_OF_TYPE, MemoryType, Status
+from memory_anchor.model import MemoryType, Status
 
 WRITTEN = ".memory-anchor-export"
 """Names what an export wrote into a folder: the next one takes away what it wrote and no longer tells."""
-MIRROR, BESIDE = "memories.md", ".memories.jsonl"
 TITLE_CHARS, SLUG_CHARS = 80, 40
 LIFECYCLE = {Status.ACTIVE: "stable", Status.PENDING: "draft", Status.DISPUTED: "draft"}
-MARK = re.compile(r"<!-- ([0-9a-z]+)@(\d+) -->")
 
 Json = dict[str, Any]
 Page = tuple[str, str]
@@ -80,56 +78,6 @@ def markdown(memories: Iterable[Json]) -> Iterator[Page]:
     yield BESIDE, "".join(f"{line}\n" for line in beside)
 
 
-def from_markdown(path: Path) -> Iterator[Found]:
-    """Yield what a mirror holds: a memory as it was where nobody touched it, else a new one of the same kind."""
-    page = path / MIRROR if path.is_dir() else path
-    known = {}
-    if (page.parent / BESIDE).is_file():
-        for line in text_of(page.parent / BESIDE).split("\n"):
-            if line.strip():
-                told = json.loads(line)
-                known[f"{told['id']}@{told['version']}"] = told
-    kind = MemoryType.FACT.value
-    for number, item in _items(text_of(page).replace("\r\n", "\n").split("\n")):
-        if isinstance(item, str):
-            kind = item if item in set(MemoryType) else MemoryType.FACT.value
-            continue
-        *lines, last = item
-        mark = MARK.fullmatch(last.strip())
-        content = "\n".join(lines if mark else item).rstrip()
-        was = known.get(f"{mark[1]}@{mark[2]}") if mark else None
-        if was is not None and str(was["content"]).replace("\r\n", "\n").rstrip() == content:
-            yield Found(f"{page.name}:{number}", was)
-        elif content:
-            kept = kind if LAYER_OF_TYPE[MemoryType(kind)] is LAYER_OF_TYPE[MemoryType.FACT] else MemoryType.FACT.value
-            cites = [f"memory-anchor:{mark[1]}"] if mark else []
-            yield Found(f"{page.name}:{number}", {"content": content, "type": kept, "cites": cites})
-
-
-def _items(lines: list[str]) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield (line, the lines of an item, without its indent) and (line, heading), as they stand."""
-    item: list[str] = []
-    start = 0
-    for number, line in enumerate(lines, 1):
-        if line.startswith(("- ", "#")):
-            if item:
-                yield start, _trimmed(item)
-            item, start = ([line[2:]], number) if line.startswith("- ") else ([], number)
-            if line.startswith("#"):
-                yield number, line.lstrip("#").strip()
-        elif item:
-            item.append(line.removeprefix("  "))
-    if item:
-        yield start, _trimmed(item)
-
-
-def _trimmed(item: list[str]) -> list[str]:
-    while len(item) > 1 and not item[-1].strip():
-        item.pop()
-    return item
-
-
-MIRRORED = OtherTool(from_markdown, f"a folder with the {MIRROR} of an export")
 FORMATS: Mapping[str, Callable[[Iterable[Json]], Iterator[Page]]] = {"okf": okf, "markdown": markdown}
 
 

@@ -50,9 +50,9 @@ def read_transcript(path: Path) -> tuple[tuple[Message, ...], Format]:
 
 def read_end(path: Path) -> tuple[Message, ...]:
     """Return the newest messages of a transcript: those of its last `END_BYTES`. Raises as `read_transcript` does."""
-    raw = read_own(path, most=MAX_BYTES)
+    raw = read_own(path, most=MAX_BYTES, last=END_BYTES + 1)
     if len(raw) > END_BYTES:
-        raw = raw[-END_BYTES:].partition(b"\n")[2]
+        raw = raw.partition(b"\n")[2]
     return parse_transcript(raw, name=path.name)[0]
 
 

@@ -114,14 +114,7 @@ class FactWriter:
     ) -> WriteOutcome:
         """Store a fact, or say why not; a repeated request gets its first answer."""
         judge = gate or self._gate
-        verdict = judge.judge(
-            draft.confidence,
-            origin=draft.origin,
-            caller=actor.caller,
-            visibility=draft.visibility,
-            quoted=draft.quoted,
-            doubt=draft.doubt,
-        )
+        verdict = _judged(actor, draft, judge)
         if verdict.status is None:
             return WriteOutcome(
                 Outcome.REJECTED, None, Layer.VERIFIED_FACT, None, verdict.reason, redactions=draft.redactions
@@ -144,11 +137,13 @@ class FactWriter:
                 decision = self._decide(memory, near) if pondered is None else self._still(pondered, memory, near)
             return self._carry_out(_Write(actor, draft, entry, verdict, judge, request), decision)
 
-    def foreseen(self, actor: Actor, draft: FactDraft, request: Request | None) -> Outcome:
-        """Return what `save` would find: added, skipped, updated, superseded or needs_review; nothing is written."""
-        verdict = self._gate.judge(
-            draft.confidence, origin=draft.origin, caller=actor.caller, visibility=draft.visibility
-        )
+    def foreseen(self, actor: Actor, draft: FactDraft, request: Request | None, *, gate: Gate | None = None) -> Outcome:
+        """Return what `save` would find, what waits for review included: added, skipped, updated, superseded,
+        needs_review or rejected. Nothing is written.
+        """
+        verdict = _judged(actor, draft, gate or self._gate)
+        if verdict.status is None:
+            return Outcome.REJECTED
         memory = self._memory(actor, draft, verdict)
         with self._records.lock:
             if self._records.replayed(request) is not None or self._records.same_content(memory) is not None:
@@ -395,6 +390,17 @@ class FactWriter:
             author=author_of(actor),
             reason=verdict.reason if verdict.status is Status.PENDING else "",
         )
+
+
+def _judged(actor: Actor, draft: FactDraft, gate: Gate) -> Verdict:
+    return gate.judge(
+        draft.confidence,
+        origin=draft.origin,
+        caller=actor.caller,
+        visibility=draft.visibility,
+        quoted=draft.quoted,
+        doubt=draft.doubt,
+    )
 
 
 def _against(

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 FILE = "knowledge.sqlite"
 SOURCES_MAX = 1_000
 QUEUE_MAX = 10_000
+SYNC = "sync"
+"""Work that is no upload: look at the whole source."""
 TRIES_MAX = 6
 BACKOFF_S = 5.0
 RETIRED_MAX = 20_000
@@ -66,7 +68,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class QueuedWork:
-    """Work that was accepted. what: `sync`, or JSON of an upload."""
+    """Work that was accepted. what: `SYNC`, or JSON of an upload."""
 
     id: int
     source: str
@@ -218,6 +220,11 @@ class Catalogue:
                 "UPDATE source SET synced_at=?, cursor=?, skipped=?, counted=? WHERE id=?",
                 (now.isoformat(), cursor, json.dumps(list(skipped)), json.dumps(dict(counted)), source),
             )
+            db.execute(
+                "DELETE FROM retired WHERE source=? AND emptied=1 AND rowid NOT IN"
+                " (SELECT rowid FROM retired WHERE source=? ORDER BY rowid DESC LIMIT ?)",
+                (source, source, RETIRED_MAX),
+            )
 
     def cursor(self, source: str) -> str:
         rows = self._rows("SELECT cursor FROM source WHERE id=?", source)
@@ -268,18 +275,13 @@ class Catalogue:
             for at in range(0, len(wanted), 400):
                 some = wanted[at : at + 400]
                 rows = self._rows(
-                    "SELECT ref,number,passage,sha,line_start,line_end,page,heading FROM place WHERE source=? AND "  # noqa: S608
-                    f"{column} IN ({','.join('?' * len(some))})",
+                    f"SELECT {_PLACE} FROM place WHERE source=? AND {column} IN ({','.join('?' * len(some))})",  # noqa: S608
                     source,
                     *some,
                 )
                 for row in rows:
                     found[row[0], row[1]] = _place(row)
         return [found[key] for key in sorted(found)]
-
-    def title(self, source: str, ref: str) -> str:
-        rows = self._rows("SELECT title FROM document WHERE source=? AND ref=?", source, ref)
-        return str(rows[0][0]) if rows else ""
 
     def replace(
         self,
@@ -339,10 +341,6 @@ class Catalogue:
         source, ref, sha, start, end, heading = rows[0]
         return str(source), Place(ref, 0, passage, sha, start, end, None, tuple(json.loads(heading)))
 
-    def source_of(self, passage: str) -> str | None:
-        rows = self._rows("SELECT source FROM place WHERE passage=? LIMIT 1", passage)
-        return str(rows[0][0]) if rows else None
-
     # --- blobs -----------------------------------------------------------------------------------------------------
 
     def keep_blob(self, sha: str, content: bytes) -> None:
@@ -370,7 +368,7 @@ class Catalogue:
     def blob_names(self) -> set[str]:
         """Return the hash of every upload that a source or the queue names."""
         found = {str(row[0]) for row in self._rows("SELECT DISTINCT sha FROM document")}
-        for (what,) in self._rows("SELECT what FROM queue WHERE what<>'sync'"):
+        for (what,) in self._rows("SELECT what FROM queue WHERE what<>?", SYNC):
             found.add(str(json.loads(what)["sha"]))
         return found
 

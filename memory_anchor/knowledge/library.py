@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, StoreDamaged, Unavailable
 from memory_anchor.hashing import content_hash
-from memory_anchor.knowledge.catalogue import QUEUE_MAX, SOURCES_MAX, Catalogue, Place, QueuedWork, SourceState
+from memory_anchor.knowledge.catalogue import (
+    QUEUE_MAX,
+    SOURCES_MAX,
+    SYNC,
+    Catalogue,
+    Place,
+    QueuedWork,
+    SourceState,
+)
 from memory_anchor.knowledge.sources import TRUST_OF_KIND, Source, SourceDocument, SourceKind
 from memory_anchor.language.terms import terms, weighted
 from memory_anchor.model import (
@@ -123,7 +131,7 @@ class Library:
         self._audit, self._new_id = audit, new_id
         self._on_waiting = on_waiting
         self._quarantine = quarantine or Quarantine()
-        self._working = threading.Lock()
+        self._working, self._blobs = threading.Lock(), threading.Lock()
         self._at_work: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
         self._asked_embedding = True
 
@@ -168,7 +176,7 @@ class Library:
         trust: Trust | None = None,
         visibility: Visibility = Visibility.PROJECT,
         options: Mapping[str, str] | None = None,
-        what: str = "sync",
+        what: str = SYNC,
     ) -> Source:
         """Keep a source and queue its reading; on disk once this returns. Added again it is read again.
 
@@ -195,12 +203,18 @@ class Library:
     ) -> Source:
         """Keep pushed bytes as a blob and queue them; durable on return."""
         sha = hashlib.sha256(content).hexdigest()
-        self.catalogue.keep_blob(sha, content)
         what = {"sha": sha, "name": name, "mime": mime, "at": self.clock.now().isoformat()}
-        return self.add(scope, kind, ref, what=json.dumps(what, ensure_ascii=False), **how)
+        with self._blobs:  # nothing names the blob until it is queued
+            self.catalogue.keep_blob(sha, content)
+            return self.add(scope, kind, ref, what=json.dumps(what, ensure_ascii=False), **how)
+
+    def _drop_blobs(self) -> int:
+        """Remove every blob that no document and nothing queued names; return how many."""
+        with self._blobs:
+            return self.catalogue.drop_blobs(self.catalogue.blob_names())
 
     def sync(self, source: Source) -> None:
-        self.catalogue.queue(source.id, "sync", now=self.clock.now())
+        self.catalogue.queue(source.id, SYNC, now=self.clock.now())
         self._on_waiting()
 
     def look_again(self) -> int:
@@ -210,7 +224,7 @@ class Library:
         idle = [one.source for one in self.catalogue.states() if one.state == "live" and not one.waiting]
         chosen = [source for source in idle if source.kind in LOOKED_AT]
         for source in chosen:
-            self.catalogue.queue(source.id, "sync", now=self.clock.now())
+            self.catalogue.queue(source.id, SYNC, now=self.clock.now())
         self._on_waiting()
         return len(chosen)
 
@@ -235,7 +249,7 @@ class Library:
         left = self.store.count(COLLECTION, mine)
         documents = len(self.catalogue.stamps(source.id))
         self.catalogue.drop_source(source.id)
-        blobs = self.catalogue.drop_blobs(self.catalogue.blob_names())
+        blobs = self._drop_blobs()
         told = {"source": source.id, "kind": source.kind.value, "passages": len(points), "documents": documents}
         told |= {"blobs": blobs, "clean": left == 0}
         self._audit.append("knowledge.removed", told, by=by, at=self.clock.now())
@@ -265,8 +279,9 @@ class Library:
     def _next(self) -> bool:
         """Do one batch of what is queued; return whether there was any."""
         if self._at_work is None:
+            live = self.catalogue.sources()
             for source in self.catalogue.sources(live=False):  # what a kill left of a removal
-                if source not in self.catalogue.sources():
+                if source not in live:
                     self._erased(source, by="system")
             work = self.catalogue.next(now=self.clock.now())
             if work is None:
@@ -279,6 +294,8 @@ class Library:
         except StopIteration:
             self.catalogue.done(work)
             self._at_work = None
+            if work.what != SYNC:
+                self._drop_blobs()  # what could not be read is named by nothing now
         except (MemoryAnchorError, OSError) as error:
             self._at_work = None
             self.catalogue.failed(work, str(error), now=self.clock.now())
@@ -288,7 +305,7 @@ class Library:
         source = next((one for one in self.catalogue.sources() if one.id == work.source), None)
         if source is None:
             return
-        if work.what != "sync":
+        if work.what != SYNC:
             yield from self._pushed(source, json.loads(work.what), progress)
             return
         from memory_anchor.knowledge.reading import SCANS
@@ -318,14 +335,11 @@ class Library:
         yield from self._tidy(source)
 
     def _pushed(self, source: Source, what: Mapping[str, str], progress: SyncProgress) -> Iterator[None]:
-        """Read one upload; what cannot be read is told with the source, and its blob goes."""
+        """Read one upload; what cannot be read is told with the source."""
         from memory_anchor.knowledge.reading import pushed
 
-        held = self.catalogue.stamps(source.id)
         listing = Listing({what["name"]: f"{what['sha']}:{what['mime']}"}, lambda _: pushed(self.catalogue.blobs, what))
         yield from self._read(source, listing, [what["name"]], progress)
-        if progress.skipped:
-            self.catalogue.drop_blobs(self.catalogue.blob_names() - {what["sha"]} | set(held.values()))
         now = self.clock.now()
         self.catalogue.noted_sync(source.id, now=now, cursor="", skipped=progress.skipped, counted=progress.counted)
         yield from self._tidy(source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import subprocess
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Sequence
@@ -643,6 +644,40 @@ def test_a_converter_makes_markdown_of_other_formats(docs: Path, core: Core, age
 
     added(anchor, docs, converter="false; touch /tmp/owned")
     assert "the converter 'false; touch /tmp/owned'" in " ".join(states(anchor)["files"].skipped)
+
+
+def test_an_upload_that_cannot_be_read_takes_no_other_ones_bytes_with_it(anchor: MemoryAnchor) -> None:
+    """Knowledge: a copy is kept for as long as any document names it, under whatever name it was pushed."""
+    anchor.knowledge_push("notes.txt", "The lighthouse keeper counts the ships at dusk.")
+    read_all(anchor)
+    (found, *_) = anchor.knowledge_search("who counts the ships")
+
+    anchor.knowledge_push("notes.pdf", "The lighthouse keeper counts the ships at dusk.")
+    read_all(anchor)
+
+    assert anchor.knowledge_get(found.id).standing == "fresh"
+
+
+def test_what_was_accepted_is_kept_while_something_else_is_removed(
+    docs: Path, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Knowledge: a removal between the keeping of an upload's bytes and its place in the queue takes nothing of it."""
+    other = added(anchor, docs)
+    catalogue = anchor.services.knowledge.catalogue
+    queued = catalogue.put_source
+    removing = threading.Thread(target=lambda: anchor.knowledge_remove(other.id))
+
+    def in_between(*given: Any, **named: Any) -> None:
+        removing.start()
+        removing.join(0.3)
+        queued(*given, **named)
+
+    monkeypatch.setattr(catalogue, "put_source", in_between)
+    anchor.knowledge_push("notes.txt", "The lighthouse keeper counts the ships at dusk.")
+    removing.join()
+    read_all(anchor)
+
+    assert texts(anchor, "who counts the ships") == ["The lighthouse keeper counts the ships at dusk."]
 
 
 def test_a_source_that_cannot_be_read_is_tried_again_later(

@@ -186,6 +186,22 @@ def test_all_of_it_waits_in_the_inbox_and_a_second_import_adds_nothing(
     assert len(json.loads(run("list", "--status", "pending", "--limit", "50", "--json").stdout)["memories"]) == count
 
 
+def test_a_dry_run_says_what_would_be_turned_away_and_what_speaks_against_what_is_known(
+    run: Run, core: Core, mine: MemoryAnchor, tmp_path: Path
+) -> None:
+    """Rule moving.in: the dry run passes the gate that the import passes; nothing is written by it."""
+    mine.save_memory("The API listens on port 8080")
+    (tmp_path / "lines.jsonl").write_text('{"content": "Deploys happen on Tuesdays"}\n')
+    (tmp_path / "CLAUDE.md").write_text("- The API listens on port 9090\n- The API listens on port 8080\n")
+
+    lines = json.loads(run("import", str(tmp_path / "lines.jsonl"), "--dry-run", "--json").stdout)
+    rules = json.loads(run("import", str(tmp_path / "CLAUDE.md"), "--from", "claude-md", "--dry-run", "--json").stdout)
+
+    assert (lines["rejected"], lines["written"], lines["pending"]) == (1, 0, 0)
+    assert (rules["conflicts"], rules["skipped"], rules["written"]) == (1, 1, 0)
+    assert len(mine.listing(limit=50)) == 1
+
+
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
@@ -230,7 +246,7 @@ def test_whoever_names_no_tool_or_no_place_is_told_which_there_are(run: Run, cor
     assert "allowed are claude-md, agents-md" in run("import", "x", "--from", "notion").stderr.replace("\n", " ")
     assert "reads its history.db" in run("import", str(tmp_path / "no"), "--from", "mem0").stderr.replace("\n", " ")
     assert "FILE is missing" in run("import").stderr
-    assert set(TOOL_NAMES) == {*TOOLS, "markdown"}
+    assert tuple(TOOLS) == TOOL_NAMES
 
 
 @settings(max_examples=40)
@@ -288,7 +304,7 @@ def _home(lines: list[dict[str, Any]]) -> str:
 
 
 def _read(form: str, folder: Path) -> list[Found]:
-    return list(other_tools.found(form, folder, home=folder, tools={"markdown": pages.MIRRORED}))
+    return list(other_tools.found(form, folder, home=folder))
 
 
 def test_a_text_that_a_human_edited_in_the_mirror_waits_as_a_new_one(
@@ -298,7 +314,7 @@ def test_a_text_that_a_human_edited_in_the_mirror_waits_as_a_new_one(
     mine.save_memory("The gate opens at nine", type="decision")
     mine.save_memory("Tests run before every commit")
     assert run("export", str(tmp_path / "m"), "--to", "markdown", "--human").exit_code == 0
-    page = tmp_path / "m" / pages.MIRROR
+    page = tmp_path / "m" / other_tools.MIRROR
     page.write_text(page.read_text("utf-8").replace("opens at nine", "opens at eight") + "\n- A new rule\n")
 
     found = _read("markdown", tmp_path / "m")

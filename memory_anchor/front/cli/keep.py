@@ -220,12 +220,12 @@ def _chosen(project: str, lines: int) -> str:
 
 def _of_tool(tool: str, file: str, places: dict[int, str], left: list[dict[str, Any]]) -> BinaryIO:
     """Return what another tool left as lines. places: gets where each line comes from; left: what cannot be read."""
-    from memory_anchor.care import other_tools, pages
+    from memory_anchor.care import other_tools
     from memory_anchor.care.transfer_files import dumped
 
     held = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
     place = Path(file) if file else None
-    for one in other_tools.found(tool, place, home=Path.home(), tools={"markdown": pages.MIRRORED}):
+    for one in other_tools.found(tool, place, home=Path.home()):
         if one.line is None:
             left.append({"line": 0, "message": f"{one.place}: {one.wrong}"})
         else:
