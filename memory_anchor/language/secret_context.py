@@ -325,11 +325,17 @@ _CODE = re.compile(
 
 
 _COMPOSED = re.compile(
-    r"(?:(?<![a-z])(?:users?|log(?:ged)? ?in|sign in|accounts?|try)(?![a-z])|账号|帐号|用户|登录|登陆|用)[^\n。]{0,34}?"
-    r"(?:[,，/:]|(?<![a-z])with|\s(?=[a-z]{3,20}[!$%^&*])|(?<=\w)%)\s{0,2}(?P<s>[A-Za-z]{3,20}[!@#$%^&*]{1,3}\d{2,8}[A-Za-z!?]{0,4})(?![\w.-])",
+    r"(?:[,，/:]|(?<![a-z])with|\s(?=[a-z]{3,20}[!$%^&*])|(?<=\w)%)\s{0,2}"
+    r"(?P<s>[A-Za-z]{3,20}[!@#$%^&*]{1,3}\d{2,8}[A-Za-z!?]{0,4})(?![\w.-])",
     re.I,
 )
-"""A word, a sign and digits, as people make passwords up, behind a name to log in with."""
+"""A word, a sign and digits, as people make passwords up."""
+_LOGIN = re.compile(
+    r"(?:(?<![a-z])(?:users?|log(?:ged)? ?in|sign in|accounts?|try)(?![a-z])|账号|帐号|用户|登录|登陆|用)(?=[^\n。]*\Z)",
+    re.I,
+)
+_LOGIN_CHARS = 50
+"""Characters before a password in which its name to log in with begins."""
 _WITH_SIGN = re.compile(r"[!@#$%^&*]\d\d")
 _ASKED = ("question", "maiden name", "密保", "安全问题")
 _TOLD_WORD = re.compile(
@@ -385,7 +391,8 @@ def _passwords(text: str, lowered: str, is_reference: Callable[[str], bool]) -> 
         if is_chosen(value) and not is_reference(value) and any(sign in "!@#$%^&*" for sign in value):
             yield found.start("s"), found.start("s") + len(value), "password"
     for found in _COMPOSED.finditer(text) if _WITH_SIGN.search(lowered) else ():
-        yield *found.span("s"), "password"
+        if _LOGIN.search(text, max(0, found.start() - _LOGIN_CHARS), found.start()):
+            yield *found.span("s"), "password"
     for found in _ANSWER.finditer(text) if any(word in lowered for word in _ASKED) else ():
         yield *found.span("s"), "password"
     if not any(word in lowered for word in _PIN_HINTS):
