@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from memory_anchor.activation import DAY_S
 from memory_anchor.context.context import trust_of
-from memory_anchor.due import DueFile, DueMemory
+from memory_anchor.due import DUE, DueFile, DueMemory
 from memory_anchor.files import write_whole
 from memory_anchor.hashing import stable_hash
 from memory_anchor.language.bounded import bounded
@@ -213,7 +213,7 @@ def due_lines(anchor: MemoryAnchor) -> list[RecalledLine]:
 
 
 def due_file(anchor: MemoryAnchor) -> DueFile:
-    return DueFile(anchor.services.data_dir / "due.json")
+    return DueFile(anchor.services.data_dir / DUE)
 
 
 def note_due(anchor: MemoryAnchor, brief: Brief) -> None:

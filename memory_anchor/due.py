@@ -23,6 +23,8 @@ from memory_anchor.files import write_whole
 from memory_anchor.language.timewords import time_range
 from memory_anchor.model import Memory, Status
 
+DUE = "due.json"
+"""Name of the file in the data directory."""
 AHEAD_DAYS = 1
 """A date is told from the day before on."""
 OVER_DAYS = 30

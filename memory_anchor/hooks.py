@@ -31,11 +31,10 @@ from memory_anchor.language.safety import strip_fenced
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Layer, WriteMode
 from memory_anchor.pausing import pause_of
+from memory_anchor.runtime.wire import UNTIL
 
 COLD_START = "memory_anchor_cold_start"
 """In a SessionStart's payload: this conversation's instructions came from the package, without the constitution."""
-UNTIL = "memory_anchor_until"
-"""In a payload: when its client stops waiting, in seconds since 1970. What comes later was not told."""
 EVENTS = (
     "SessionStart",
     "UserPromptSubmit",

@@ -22,7 +22,7 @@ from memory_anchor.context.context import BuiltContext, ContextBuilder
 from memory_anchor.context.context_reports import RecordedReport
 from memory_anchor.conversations import Conversations
 from memory_anchor.curation import Curation, ReviewItem
-from memory_anchor.due import READ, DueFile, DueMemory, due_of
+from memory_anchor.due import DUE, READ, DueFile, DueMemory, due_of
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import Moment, use_case
 from memory_anchor.heeded import HEEDED, HeededFile
@@ -238,7 +238,7 @@ class MemoryAnchor:
     @use_case(asks.ListDue)
     def due(self, asked: asks.ListDue) -> list[DueMemory]:
         """Return open tasks and dates that are due; with `done` that one is no more."""
-        file, now = DueFile(self.services.data_dir / "due.json"), self.services.clock.now()
+        file, now = DueFile(self.services.data_dir / DUE), self.services.clock.now()
         if asked.done:
             self.writes.check_writable()
             file.note([self.services.records.read(asked.done, self.actor.scope).id], f"{now:%Y-%m-%d}", what="done")

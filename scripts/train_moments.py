@@ -36,6 +36,8 @@ NEEDS_RIDGE, PAIR_RIDGE = 1.5, 2.0
 SIZES = (12, 50)
 NEEDS = 10
 """The figure that holds the log-odds of needing memory."""
+LIMIT = 4
+"""Memories that one prompt may bring up."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def tell(title: str, seen: Sequence[Seen], chances: Sequence[np.ndarray]) -> Non
     for bar in (0.0, moments.BAR, 0.03, 0.05, 0.1):
         told: dict[str, list[float]] = {}
         for one, chance in zip(seen, chances, strict=True):
-            best = np.argsort(-chance, kind="stable")[: moments.LIMIT]
+            best = np.argsort(-chance, kind="stable")[:LIMIT]
             shown = [
                 place
                 for place in best

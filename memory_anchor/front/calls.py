@@ -31,7 +31,6 @@ from memory_anchor.runtime.wire import Preamble
 
 Json = dict[str, Any]
 T = TypeVar("T")
-NAMES_SHOWN = 200
 Call = Callable[[Core, MemoryAnchor, Json], Json]
 TOOLS_ALONE = frozenset({"active", "end_session", "found_in", "get", "propose", "remember", "set_active"})
 """Rows of the table that belong to a conversation, which a command has none of."""

@@ -51,7 +51,6 @@ GLUED_CHARS = 80
 """Characters before a secret in which pieces may be glued to it."""
 ENCODED_MAX = 40
 """Encoded tokens of one text that are decoded."""
-ENCODED_CHARS = 4_000
 
 _TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+/=.~-]{11,3999}")
 _HEX = re.compile(r"[0-9a-f]{12,}|[0-9A-F]{12,}")
@@ -331,7 +330,8 @@ _COMPOSED = re.compile(
 )
 """A word, a sign and digits, as people make passwords up."""
 _LOGIN = re.compile(
-    r"(?:(?<![a-z])(?:users?|log(?:ged)? ?in|sign in|accounts?|try)(?![a-z])|账号|帐号|用户|登录|登陆|用)(?=[^\n。]*\Z)",
+    r"(?:(?<![a-z])(?:users?|log(?:ged)? ?in|sign in|accounts?|try)(?![a-z])|账号|帐号|用户|登录|登陆|用)"
+    r"(?=[^\n。]{0,50}\Z)",
     re.I,
 )
 _LOGIN_CHARS = 50

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float32]
 
 NUMBERS = Path(__file__).with_name("moments.npz")
-LIMIT = 4
-"""Memories that one prompt may bring up."""
 BAR, SURE = 0.02, 0.3
 """How likely a memory must be to decide a prompt: one that needs to know anything of the project, and one that does not
 seem to. The first is low, since whatever such a prompt is about, knowing a rule too many costs a line."""

@@ -44,6 +44,8 @@ PROJECT_MARKERS = (".git", "memory-anchor.yaml", ".ai")
 MAX_PARENTS = 64
 MAX_CONFIG_BYTES = 256 * 1024
 MAX_BUDGET_DIGITS = 6
+UNTIL = "memory_anchor_until"
+"""In a hook's payload: when its client stops waiting, in seconds since 1970. What comes later was not told."""
 READ_ONLY = "read_only"
 READ_ONLY_NAME = "MEMORY_ANCHOR_READ_ONLY"
 PRIVATE = b'{"anchor":'

@@ -10,9 +10,10 @@ import pytest
 
 from memory_anchor.brief import heads_of, names_in
 from memory_anchor.core import Core
-from memory_anchor.hooks import UNTIL, Hooks
+from memory_anchor.hooks import Hooks
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Actor, Scope
+from memory_anchor.runtime.wire import UNTIL
 from memory_anchor.testing import ManualClock, ephemeral_core
 
 MONDAY = datetime(2026, 11, 23, 9, tzinfo=UTC)

@@ -15,10 +15,11 @@ import pytest
 from memory_anchor.core import Core
 from memory_anchor.errors import NotFound, Refused
 from memory_anchor.front.clients import hooks as process
-from memory_anchor.hooks import COLD_START, KEEP, UNTIL, Hooks
+from memory_anchor.hooks import COLD_START, KEEP, Hooks
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Actor, Scope
 from memory_anchor.runtime import spool
+from memory_anchor.runtime.wire import UNTIL
 from memory_anchor.testing import ManualClock, ephemeral_core
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -40,8 +40,6 @@ STARTS_ENGINE = ("SessionStart", "UserPromptSubmit", "PreCompact")
 MUST_ARRIVE = ("PreCompact", "PostCompact", "Stop", "SessionEnd")
 """Events that carry something to keep: undelivered, they are spooled."""
 ADDS_CONTEXT = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure")
-UNTIL = "memory_anchor_until"
-"""In what the engine gets: when nobody waits for its answer any more, so that it does not count as told."""
 RETRY_S = 0.05
 MAX_STDIN_BYTES = 8 << 20
 STDIN_WAIT_S = 5.0
@@ -89,7 +87,7 @@ def deliver(data: str, caller: wire.Preamble, event: str, payload: Mapping[str, 
         if left <= 0:
             raise TimeoutError("the memory engine did not answer in time")
         try:
-            timed = {**payload, UNTIL: time.time() + left} if event in ADDS_CONTEXT else payload
+            timed = {**payload, wire.UNTIL: time.time() + left} if event in ADDS_CONTEXT else payload
             answer = wire.ask(data, "hook", caller, timeout_s=left, event=event, payload=timed)
         except (ConnectionError, FileNotFoundError):
             if event not in STARTS_ENGINE:
