@@ -124,7 +124,7 @@ def judged(
         by_id = {turn.id: turn for turn in turns}
         for name, one in asked:
             request = SearchRequest(one.text)
-            scored, _ = searcher._scored(searcher._inquiry(Actor(), request, clock.now(), {}))
+            scored, _ = searcher.scores(searcher.inquiry(Actor(), request, clock.now(), {}))
             if scored is None:
                 continue
             order = np.argsort(-scored.total, kind="stable")[:DEPTH]

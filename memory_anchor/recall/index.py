@@ -20,6 +20,7 @@ from memory_anchor.model import FOUND_STATES, Memory, Status
 from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.backlog import EmbeddingQueue, named
+from memory_anchor.recall.centring import Centring
 from memory_anchor.recall.embedding import awaited_text, is_long
 from memory_anchor.recall.mirror import Mirror
 from memory_anchor.recall.request import SEARCHED
@@ -60,7 +61,7 @@ class Index:
         snapshot: Snapshot | None = None,
         quarantine: Quarantine | None = None,
     ) -> None:
-        self._store, self._meaning, self._stand_aside = store, meaning, stand_aside
+        self._store, self.meaning, self._stand_aside = store, meaning, stand_aside
         self._quarantine = quarantine or Quarantine()
         self._snapshot = snapshot
         self._mirror = Mirror(meaning.identities)
@@ -87,7 +88,7 @@ class Index:
             return Entry(memory, {}, SparseVector((), ()))
         with self._quarantine.reading({named(memory): memory.content}):
             own = embedded_text(memory)
-            found = self._meaning.written(own) if embed and awaited_text(own) == own else None
+            found = self.meaning.written(own) if embed and awaited_text(own) == own else None
             return Entry(memory, dict([found]) if found else {}, searched_words(memory))
 
     def note_written(self, written: Memory | Entry) -> None:
@@ -171,7 +172,7 @@ class Index:
                 self._snapshot.put(self._mirror.frozen())
 
     def _next_mirror(self) -> Mirror:
-        mirror = Mirror(self._meaning.identities)
+        mirror = Mirror(self.meaning.identities)
         mirror.era = self._mirror.era + 1
         return mirror
 
@@ -257,10 +258,10 @@ class Index:
 
     # --- for searches ----------------------------------------------------------------------------------------------
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Embed the last few writes first; a longer backlog is left to the background and said in a note."""
         for name, backlog in self._backlogs.items():
-            embedder = self._meaning.prompt[name]
+            embedder = self.meaning.prompt[name]
             if 0 < len(backlog) <= DRAINED_BY_SEARCH and embedder.available():
                 with contextlib.suppress(Unavailable, WrongEmbedder):  # `_question` tells
                     backlog.embed(DRAINED_BY_SEARCH, by=embedder)
@@ -282,7 +283,13 @@ class Index:
             self._counted[using] = generation, counted
         return counted
 
-    def _get(self, mirror: Mirror, points: Sequence[str]) -> dict[str, Memory]:
+    def centring(self, using: str) -> Centring | None:
+        """Return the means of one embedder's rows; None where there is no such embedder."""
+        with self._lock:
+            return self._mirror.centring(using)
+
+    def memories(self, mirror: Mirror, points: Sequence[str]) -> dict[str, Memory]:
+        """Return the memories of these points that the store still holds, by point."""
         with self._lock:
             rows = mirror.rows(points)
             known = np.asarray([mirror.points[row] for row in rows.tolist()], dtype=object)

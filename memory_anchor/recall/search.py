@@ -123,9 +123,9 @@ class Searcher(Index):
     ) -> None:
         self._tags = tags or TagNeighbours()
         super().__init__(store, QueryEmbedder(embedder, local=local, prompt=prompt), stand_aside, snapshot, quarantine)
-        self._clock = clock
+        self.clock = clock
         self._lens, self._reranker, self._rerank_deadline_s = lens, reranker, rerank_deadline_s
-        self._weights, self._activation = weights or RankingWeights(), activation
+        self._weights, self.activation = weights or RankingWeights(), activation
         self._conversation, self._fold, self._priors = conversation, fold_duplicates, priors
         self._ttl = timedelta(seconds=cache_ttl_s)
         self._answers: OrderedDict[Any, _Cached] = OrderedDict()
@@ -135,7 +135,7 @@ class Searcher(Index):
 
     def search(self, actor: Actor, request: SearchRequest) -> SearchAnswer:
         """Return the best snippets for an already validated request, strong ones first, best first."""
-        now = self._clock.now()
+        now = self.clock.now()
         key = (actor.scope, actor.zone, request)
         with self._lock:
             cached = self._answers.get(key)
@@ -157,8 +157,8 @@ class Searcher(Index):
     def forget(self, query: str) -> None:
         """Let go of what is kept of a query, its answers and its rows: the next search for it takes its full time."""
         request = SearchRequest(query)
-        for text in {query, words_of(request, period_of(Actor(), request, self._clock.now()))}:
-            self._meaning.forget(text)
+        for text in {query, words_of(request, period_of(Actor(), request, self.clock.now()))}:
+            self.meaning.forget(text)
         with self._lock:
             for key in [key for key in self._answers if key[2].query == query]:
                 del self._answers[key]
@@ -169,8 +169,8 @@ class Searcher(Index):
             return self._hits, self._misses
 
     def _answer(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> SearchAnswer:
-        self._drain()
-        asked = self._inquiry(actor, request, now, notes)
+        self.drain()
+        asked = self.inquiry(actor, request, now, notes)
         period, using = asked.period, asked.question.using
         if period is not None and period.is_hard:
             found = self._inside(asked, period)
@@ -194,7 +194,7 @@ class Searcher(Index):
             for other in one.memory.disputes
             if other in shown
         }
-        shaped = partial(snippet, reader=actor.scope, now=now, detail=request.detail, activation=self._activation)
+        shaped = partial(snippet, reader=actor.scope, now=now, detail=request.detail, activation=self.activation)
         replaced = self._replaced(found)
         snippets = tuple(shaped(one, before=replaced.get(one.memory.id, "")) for one in found)
         return SearchAnswer(snippets, tuple(sorted(conflicts)), tuple(notes))
@@ -251,7 +251,7 @@ class Searcher(Index):
         whole = self._inquired(asked.actor, asked.request, asked.now, asked.notes, None)
         return self._ranked(whole) or self._ranked(replace(asked, period=None))
 
-    def _inquiry(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> Inquiry:
+    def inquiry(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> Inquiry:
         """Return what is asked, made ready."""
         return self._inquired(actor, request, now, notes, period_of(actor, request, now))
 
@@ -265,20 +265,20 @@ class Searcher(Index):
         question = PreparedQuery.of(
             text, script=script_of(text), project=f"{actor.scope.account}|{actor.scope.project}"
         )
-        meant = self._meaning.asked(text, topic=request.topic, share=self._lens)
+        meant = self.meaning.asked(text, topic=request.topic, share=self._lens)
         if meant.note:
-            notes[meant.note] = bool(self._meaning.embedders)  # without any, words alone are all there is
+            notes[meant.note] = bool(self.meaning.embedders)  # without any, words alone are all there is
         wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
         leans = None if request.layers else leans_to(text)
         row = meant.row
         if row is not None and says(text):
-            row = as_said(row, question.script, self._meaning.identities[meant.using])
+            row = as_said(row, question.script, self.meaning.identities[meant.using])
         question = replace(question, row=row, using=meant.using, tags=wanted, leans=leans, end=end)
         return Inquiry(actor, request, question, now, period, notes)
 
     def _ranked(self, asked: Inquiry) -> list[Ranked]:
         """Return what is found, in order and ready to be shown."""
-        scored, found = self._scored(asked)
+        scored, found = self.scores(asked)
         if scored is None or not len(found):
             return []
         request = asked.request
@@ -305,7 +305,7 @@ class Searcher(Index):
             asked.notes[f"{disputed} is disputed; a higher limit shows the other side too."] = False
         return answer
 
-    def _scored(self, asked: Inquiry, also: Memory | None = None) -> tuple[Scored | None, NDArray[np.int64]]:
+    def scores(self, asked: Inquiry, also: Memory | None = None) -> tuple[Scored | None, NDArray[np.int64]]:
         """Return the scores of what is found by meaning or by words, every filter applied, and the rows found.
 
         also: a memory that is scored whether it is found or not. Scores None: nothing to score. A row's place and its
@@ -367,7 +367,7 @@ class Searcher(Index):
         request = asked.request
         places = [int(place) for place in order]
         points = [scored.mirror.points[int(scored.rows[place])] for place in places]
-        memories = self._get(scored.mirror, points)
+        memories = self.memories(scored.mirror, points)
         signals = scoring.signals(scored, places, self._weights) if request.detail else {}
         ranked = []
         for place, point in zip(places, points, strict=True):
@@ -400,7 +400,7 @@ class Searcher(Index):
     def _prior(self, request: SearchRequest, memory: Memory, now: datetime) -> float:
         if not self._priors:
             return 0.0
-        strength = strength_of(memory, now, self._activation, with_noise=False) if request.counts_age else GREATEST
+        strength = strength_of(memory, now, self.activation, with_noise=False) if request.counts_age else GREATEST
         return self._weights.prior * prior(memory, counts_use=request.counts_use, strength=strength)
 
     def _seen_through(self, request: SearchRequest) -> dict[str, Any]:
@@ -442,14 +442,14 @@ class Searcher(Index):
         found: whether it is within the limit. rank: its place in the answer, from 1, were it long enough, else among
         all that was scored. reason: a clause. signals: as in a detailed search, when it was scored.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         if reason := refusal(actor, request, memory, now=now):
             return {"found": False, "reason": reason}
         notes: Notes = {}
         answer = self._answer(actor, request, now, notes)
-        asked = self._inquiry(actor, request, now, notes)
+        asked = self.inquiry(actor, request, now, notes)
         period = asked.period
-        scored, found = self._scored(asked, also=memory)
+        scored, found = self.scores(asked, also=memory)
         assert scored is not None  # noqa: S101 - this memory is in it
         own = int(scored.mirror.rows([memory.point_id])[0])
         place = int(np.flatnonzero(scored.rows == own)[0])
@@ -495,7 +495,7 @@ class Searcher(Index):
         From 0.30 on they are related, from 0.55 on they may be the same fact (docs/retrieval.md). Pending ones too.
         Without an embedder what shares its words. Raises Unavailable: no embedder can run now.
         """
-        found = self._meaning.written(text)
+        found = self.meaning.written(text)
         if found is None:
             return candidates.near_in_words(self._store, actor, text, layer, limit=limit)
         using, row = found
@@ -509,8 +509,8 @@ class Searcher(Index):
             cosines = mirror.cosines_as_document(row, script_of(text), rows, using=using)
             order = ranking.best_first(np.nan_to_num(cosines, nan=-1.0), rows)[:limit]
             near = [(mirror.points[int(rows[place])], float(cosines[place])) for place in order]
-        memories = self._get(mirror, [point for point, _ in near])
-        now = self._clock.now()
+        memories = self.memories(mirror, [point for point, _ in near])
+        now = self.clock.now()
         return [
             (memories[point], cosine)
             for point, cosine in near
@@ -520,7 +520,7 @@ class Searcher(Index):
     def alike(self, memories: Sequence[Memory]) -> NDArray[np.float32]:
         """Return the (n, n) centred cosines among stored versions, in their order; 0 where one is not embedded."""
         mirror = self._filled({memory.point_id: memory.layer.value for memory in memories})
-        using = DENSE_LOCAL if DENSE_LOCAL in self._meaning.embedders else DENSE
+        using = DENSE_LOCAL if DENSE_LOCAL in self.meaning.embedders else DENSE
         with self._lock:
             return mirror.alike(mirror.rows([memory.point_id for memory in memories]), using=using)
 

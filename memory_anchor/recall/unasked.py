@@ -35,18 +35,17 @@ def weighed(searcher: Searcher, actor: Actor, prompt: str) -> tuple[Scored, floa
 
     The direction that prompts share is taken off its row (`moments`). None too where no such numbers fit.
     """
-    script, meant = script_of(prompt), searcher._meaning.asked(prompt)
-    if meant.row is None or not moments.is_known(searcher._meaning.identities[meant.using]):
+    script, meant = script_of(prompt), searcher.meaning.asked(prompt)
+    if meant.row is None or not moments.is_known(searcher.meaning.identities[meant.using]):
         return None
-    searcher._drain()
-    with searcher._lock:
-        centring = searcher._mirror.centring(meant.using)
+    searcher.drain()
+    centring = searcher.centring(meant.using)
     if centring is None:
         return None
     own = moments.prompt_row(meant.row, script, centring.means())
     question = PreparedQuery.of(prompt, script=script, project=f"{actor.scope.account}|{actor.scope.project}")
     question = replace(question, row=own.row, using=meant.using)
-    scored, _ = searcher._scored(Inquiry(actor, SearchRequest(prompt), question, searcher._clock.now(), None, {}))
+    scored, _ = searcher.scores(Inquiry(actor, SearchRequest(prompt), question, searcher.clock.now(), None, {}))
     return (scored, own.needs) if scored is not None else None
 
 
@@ -59,18 +58,18 @@ def brought_up(searcher: Searcher, actor: Actor, request: SearchRequest) -> list
     if found is None:
         return None
     scored, needs = found
-    chances, now = moments.judged(scored.seen, needs), searcher._clock.now()
+    chances, now = moments.judged(scored.seen, needs), searcher.clock.now()
     likely = np.argsort(-chances, kind="stable")[: request.limit + SPARE]
     bar = moments.bar_of(chances, needs)
     places = [int(place) for place in likely if chances[place] >= bar]
     points = [scored.mirror.points[int(scored.rows[place])] for place in places]
-    memories = searcher._get(scored.mirror, points)
+    memories = searcher.memories(scored.mirror, points)
     ranked = [
         Ranked(memories[point], float(chances[place]), place, relevance=float(chances[place]))
         for place, point in zip(places, points, strict=True)
         if point in memories and admits(actor, request, memories[point], now=now)
     ]
-    shaped = partial(snippet, reader=actor.scope, now=now, detail=False, activation=searcher._activation)
+    shaped = partial(snippet, reader=actor.scope, now=now, detail=False, activation=searcher.activation)
     told = [shaped(one, before="") for one in ranked[: request.limit]]
     return [replace(one, weak=False) for one in told]
 
@@ -83,16 +82,16 @@ def naming(searcher: Searcher, actor: Actor, names: Sequence[str], *, limit: int
     wanted = moments.named_by(names)
     if wanted is None:
         return []
-    request, now = SearchRequest(" ".join(names)), searcher._clock.now()
-    searcher._drain()
+    request, now = SearchRequest(" ".join(names)), searcher.clock.now()
+    searcher.drain()
     project = f"{actor.scope.account}|{actor.scope.project}"
     question = PreparedQuery.of(request.query, script=script_of(request.query), project=project)
-    scored, _ = searcher._scored(Inquiry(actor, request, question, now, None, {}))
+    scored, _ = searcher.scores(Inquiry(actor, request, question, now, None, {}))
     if scored is None:
         return []
     order = np.argsort(-scored.share, kind="stable")[:NAMED_READ]
     points = [scored.mirror.points[int(scored.rows[place])] for place in order if scored.share[place] > 0]
-    memories = searcher._get(scored.mirror, points)
+    memories = searcher.memories(scored.mirror, points)
     found = [memories[point] for point in points if point in memories]
     held = [one for one in found if wanted.search(phrase_text(one))]
     return [one for one in held if admits(actor, request, one, now=now)][:limit]
