@@ -17,11 +17,12 @@ from functools import lru_cache
 
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import CJK, stem
+from memory_anchor.language.words import listed
 
 COMPARED_CHARS = 2_000
 """A longer text is never proven to be covered."""
 READINGS_KEPT = 2_048
-_EMPTY = frozenset("a an the is are am be please 的 是 请".split())  # noqa: SIM905 - a word list reads better as prose
+_EMPTY = frozenset(listed("left_out", "coverage"))
 _SENTENCE = re.compile(r"[。！？!?；;\n]|\.(?=\s|$)")
 _PIECE = re.compile(
     rf"(?P<han>[{CJK}])|(?P<word>[^\W{CJK}]++(?:[._/\\:@#+'’-]++[^\W{CJK}]++)*+[+#]*+)"

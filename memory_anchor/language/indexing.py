@@ -15,6 +15,7 @@ from datetime import datetime
 from math import isclose
 
 from memory_anchor.language.terms import is_chinese, normal, terms, weighted
+from memory_anchor.language.words import listed
 from memory_anchor.model import Layer, Memory
 from memory_anchor.ports import SparseVector
 
@@ -24,20 +25,7 @@ CONTEXT_WEIGHT = 0.5
 """What one occurrence in the neighbouring text counts against one in the memory's own words."""
 CONTEXT_CHARS = 600
 """How much of the event before is kept as context."""
-_MONTH_NAMES = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
+_MONTH_NAMES = listed("calendar", "months")
 _LEAD = re.compile(r"\A\s*+[\[【(（][^\]】)）\n]{1,40}[\]】)）]\s*+")
 _LEAD_SEARCH_CHARS = 60
 

@@ -2,7 +2,7 @@
 
 A memory that keeps the speaker's "I" is read by an agent as its own; one rewritten is no longer what was said, and
 verbs that are conjugated by their ending come out as "previouslies". So what was said stays, its speaker before it.
-How a memory is worded for whoever reads it is `text.persons`. Invariant: deterministic;
+How a memory is worded for whoever reads it is `persons`. Invariant: deterministic;
 text that needs no change comes back unchanged.
 """
 

@@ -11,85 +11,25 @@ from __future__ import annotations
 import re
 
 from memory_anchor.language.bounded import bounded
+from memory_anchor.language.words import listed, placed, table
 
 READ_CHARS = 4_000
 """Only so much of a text is read: what a statement counts it says early."""
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-_WORD_NUMBERS = {
-    word: value
-    for value, word in enumerate(
-        _words(
-            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-            "seventeen eighteen nineteen twenty"
-        )
-    )
-} | {
-    "thirty": 30,
-    "forty": 40,
-    "fifty": 50,
-    "sixty": 60,
-    "ninety": 90,
-    "hundred": 100,
-    "dozen": 12,
-    "once": 1,
-    "twice": 2,
-}
-_ORDINALS = {
-    word: value
-    for value, word in enumerate(_words("first second third fourth fifth sixth seventh eighth ninth tenth"), start=1)
-}
-_HAN_DIGITS = {
-    "零": 0,
-    "〇": 0,
-    "一": 1,
-    "二": 2,
-    "两": 2,
-    "三": 3,
-    "四": 4,
-    "五": 5,
-    "六": 6,
-    "七": 7,
-    "八": 8,
-    "九": 9,
-}
+_WORD_NUMBERS = placed("numbers", "english") | table("numbers")["others"]
+_ORDINALS = placed("numbers", "ordinals", first=1)
+_HAN_DIGITS = {digit: value for value, digit in enumerate(table("numbers")["chinese"])} | {"两": 2, "〇": 0}
 _HAN_SCALES = {"十": 10, "百": 100, "千": 1000, "万": 10000}
-_UNITS = {
-    "second": "seconds? secs? s 秒 秒钟",
-    "minute": "minutes? mins? 分钟",
-    "hour": "hours? hrs? h 小时 个小时 钟头",
-    "day": "days? 天 日内",
-    "week": "weeks? 周 个星期 星期",
-    "month": "months? 个月",
-    "year": "years? yrs? 年",
-    "percent": "% percent 个百分点",
-    "byte": "[kmgt]i?b bytes? 字节",
-    "person": "people persons? members? engineers? developers? 人 个人 名 位 名成员 个成员",
-    "floor": "floors? 楼 层",
-    "degree": "degrees? 度 °c?",
-    "time": "times? calls? requests? attempts? 次 遍 回",
-    "approval": "approvals? approvers?",
-    "item": "items? rows? entries lines? 条 行 个",
-    "money": "dollars? euros? usd eur 元 块 美元 欧元",
-    "node": "nodes? servers? replicas? 台 节点 个节点",
-    "ms": "ms milliseconds? 毫秒",
-    "character": "characters? chars? 字符 个字符",
-    "age": "岁",
-}
+_UNITS = table("units")
 _SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 _MONTHS_IN = {"month": 1, "year": 12}
 _BYTES = {"k": 10, "m": 20, "g": 30, "t": 40}
 _UNIT_OF = [(unit, bounded(rf"[\s-]?(?:{'|'.join(names.split())})(?![a-z])")) for unit, names in _UNITS.items()]
-_MONTHS = _words("january february march april may june july august september october november december")
-_MONTH_AT = {name: place for place, name in enumerate(_MONTHS, 1)} | {
-    name[:3]: place for place, name in enumerate(_MONTHS, 1)
-}
+_MONTHS = placed("calendar", "months", first=1)
+_MONTH_AT = _MONTHS | {name[:3]: month for name, month in _MONTHS.items()}
 _MONTH_NAMES = "|".join(sorted(_MONTH_AT, key=len, reverse=True))
-_DAYS = _words("monday tuesday wednesday thursday friday saturday sunday")
+_DAYS = tuple(placed("calendar", "weekdays"))
 _HAN_NUMBER = "[零〇一二两三四五六七八九十百千万]{1,7}"
 _SOME = rf"(?:\d{{1,6}}|{_HAN_NUMBER})"
 
@@ -153,12 +93,7 @@ _NUMBER = bounded(
     rf"|(?<![a-z])(?P<word>{'|'.join((*_WORD_NUMBERS, *_ORDINALS))})(?![a-z])|第?(?P<han>{_HAN_NUMBER})"
 )
 
-_NOT_NAMES = frozenset(
-    _words(
-        "the a an of to in on at for by with and or is are was were per every than about only just take takes have has "
-        "need needs most least after before from into now currently already only"
-    )
-)
+_NOT_NAMES = frozenset(listed("left_out", "counted"))
 
 Number = tuple[str, str]
 """(unit, value) in one spelling: ('minute', '12'), ('clock', '14:00'), ('date', '05-03'), ('python', '3.11')."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from memory_anchor.language.randomness import machine_made
 from memory_anchor.language.secret_context import LIKELY_MADE, Span, in_order, is_wordy
+from memory_anchor.language.words import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +89,7 @@ def _is_resident_id(match: re.Match[str]) -> bool:
     return bool("10X98765432"[total % 11] == number[17])
 
 
-_BENIGN_WORDS = (
-    "required optional string hashed hidden unknown missing empty null none nil true false undefined changeme changed "
-    "invalid incorrect expired rotated disabled enabled stored encrypted plaintext here redacted example password "
-    "passwd secret token value field input policy manager reset prompt sha1 sha256 sha384 sha512 md5 bcrypt argon2 "
-    "argon2id pbkdf2 scrypt utf8 utf-8 base64 oauth2 env_file not_set minlength maxlength hmac-sha256 ed25519 "
-    "rsa2048 rsa4096 aes128 aes256 aes-256 aes-256-gcm aes-128-gcm http2 tls1.2 tls1.3 python3 localhost "
-    "passphrase passcode passwort pwd your-api-key your_api_key your-token api_key apikey api-key placeholder"
-)
-_BENIGN_VALUES = frozenset(_BENIGN_WORDS.split())
+_BENIGN_VALUES = frozenset(listed("left_out", "secrets"))
 _CODE_VALUE = re.compile(
     r"[$<{(*%\[]|x{3,200}$|\.{3}|[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){1,6}[\[(]?|[A-Za-z_]\w{0,60}[\[(]"
     r"|[A-Za-z]{1,30}(?:_[A-Za-z]{1,30}){1,8}$|process\.env|os\.environ|\[?redacted"

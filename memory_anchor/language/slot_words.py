@@ -6,23 +6,12 @@ Lists that a person can check; what they weigh is learned (`ingest/pair_model`).
 from __future__ import annotations
 
 from memory_anchor.language.bounded import bounded
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
+from memory_anchor.language.words import listed, sides
 
 CJK = "\u3400-\u4dbf\u4e00-\u9fff"
 CLAUSE = bounded(r"[,;!?，；。！？、\n]|\.(?!\d)|(?<![a-z])(?:but|because|so that)(?![a-z])|但是?|因为")
 
-STOPS = frozenset(
-    _words("""a an the of to in on at for by with and or is are was were be been being am i we you he she it they my
-    our your his her its their this that these those as into per each every all any do does did has have had will would
-    shall should may might can could must then there here so very just what which who whom whose s t also always
-    的 了 是 在 有 和 与 及 就 都 也 着 过 把 被 给 对 由 里 中 上 个 这 那 我 你 他 她 它 们 用
-    为 要 会 能 可 以 并 而 到
-    """)
-)
+STOPS = frozenset(listed("left_out", "slots"))
 
 CHANGE = bounded(
     r"(?<![a-z])(?:yesterday|last (?:night|week|month|year)|now|no longer|not any ?more|anymore"
@@ -83,66 +72,12 @@ FROM = bounded(
 
 VERBS = bounded(r"^[\s用要能会再是有需得许使再让]{0,3}")
 
-OPPOSITES = tuple(
-    tuple(frozenset(side.replace("+", " ").split("|")) for side in pair.split("/"))
-    for pair in (
-        "dark|深色|暗色/light|浅色|亮色",
-        "enabled|enable|enables|turned+on|开启|启用|打开|打开的/disabled|disable|disables|turned+off|关闭|禁用|停用",
-        "tabs|tab|制表符/spaces|space|空格",
-        "always|总是|一直/never|从不|从来不",
-        "public|公开|公有/private|私有",
-        "synchronous|sync|同步/asynchronous|async|异步",
-        "allowed|allow|允许/forbidden|forbid|forbids|prohibited|禁止",
-        "loves|love|likes|like|enjoys|喜欢|热爱|喜爱/hates|hate|dislikes|dislike|讨厌|厌恶|不喜欢",
-        "short|brief|concise|简短|简洁/long|detailed|verbose|详细|冗长",
-        "single|unmarried|单身|未婚/married|wife|husband|结婚|丈夫|妻子|已婚",
-        "required|mandatory|必填|必须/optional|可选|选填",
-        "mutable|可变/immutable|不可变",
-        "accept|accepts|accepted|接受/reject|rejects|rejected|拒绝",
-        "mocked|mocks|mock|模拟/real|真实|真的",
-        "manual|manually|手动/automatic|automatically|自动",
-        "monolith|单体/microservices|微服务",
-        "free|免费/paid|付费|收费",
-        "online|在线/offline|离线|线下",
-        "remote|remotely|远程/office|onsite|办公室|现场",
-        "exponential|指数/fixed|linear|固定|线性",
-        "fear|afraid|害怕|恐惧/love|loves|喜欢|热爱",
-        "vegetarian|vegan|素食|素食者|吃素/meat|吃肉",
-        "upper|uppercase|大写/lower|lowercase|小写",
-        "before|之前/after|之后",
-        "daily|每天|每日/weekly|每周",
-        "success|成功/failure|失败",
-        "increase|增加/decrease|减少",
-        "stateless|无状态/stateful|有状态",
-        "employed|在职/unemployed|失业",
-        "smoker|抽烟/nonsmoker|不抽烟",
-        "squash|压缩/rebase|变基",
-        "relational|关系型/nosql",
-        "json/plain|text|纯文本|yaml|xml",
-    )
-)
+OPPOSITES = sides("opposites", between="/", within="|")
 """Words that exclude each other in one slot, both languages side by side."""
 RULE_WORDS = bounded(
     r"(?<![a-z])(?:please|always|never|avoid|must|not|don['’]t)(?![a-z])|不要|禁止|避免|不得|严禁|务必|一律|必须"
 )
-ASIDES = tuple(
-    tuple(frozenset(member.split("=")) for member in line.split("|"))
-    for line in (
-        "staging=测试环境=预发=测试服务器|production=prod=生产|development=开发环境",
-        "morning=早上=早晨=上午=清晨|noon=中午|afternoon=下午|evening=night=晚上=夜里=深夜",
-        "frontend=front-end=前端|backend=back-end=后端",
-        "unit=单元测试|integration=集成测试|end-to-end=e2e=端到端",
-        "ios|android=安卓|web=网页|desktop=桌面",
-        "linux|windows|macos=mac",
-        "breakfast=早餐=早饭|lunch=午餐=午饭|dinner=晚餐=晚饭",
-        "phone=手机|laptop=电脑=笔记本|tablet=平板|watch=手表|car=汽车|bike=自行车",
-        "winter=冬天|summer=夏天|spring=春天|autumn=fall=秋天",
-        "left=左|right=右",
-        "weekdays=工作日|weekends=weekend=周末",
-        "mother=妈妈=母亲|father=爸爸=父亲|brother=哥哥=弟弟|sister=姐姐=妹妹|wife=妻子|husband=丈夫"
-        "|son=儿子|daughter=女儿",
-    )
-)
+ASIDES = sides("asides", between="|", within="=")
 """Words that say which of several things is meant: another one is another slot, unless it is the whole difference."""
 PREDICATE = bounded(
     r"(?<![a-z])(?:is|are|was|were|has|have|had|must|should|shall|can|may|will|needs?|runs?|takes?|uses?"
@@ -190,14 +125,4 @@ NAME = bounded(
     r"|\w+\.(?:com|io|dev|js|py))(?![A-Za-z0-9_])"
 )
 ASCII_WORD = bounded(r"[A-Za-z][A-Za-z0-9_.+#-]*[A-Za-z0-9]")
-NOT_A_NAME = frozenset(
-    _words(
-        "the a an i we you he she it they my our your his her its this that use do not user every each all "
-        "there after before "
-        "from now no never always only always tabs pull release feature unit tests two three json http https "
-        "api ci cd ui url id pr db "
-        "monday tuesday wednesday thursday friday saturday sunday january february march april may june july "
-        "august september october "
-        "november december gb mb kb tb ms pm am key keys iphone python ios ok"
-    )
-)
+NOT_A_NAME = frozenset(listed("left_out", "names"))

@@ -22,7 +22,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from memory_anchor.language.irregular import BASE_FORMS
+from memory_anchor.language.words import base_forms, listed, placed
 from memory_anchor.ports import SparseVector
 
 TERMS_VERSION = 2
@@ -33,14 +33,8 @@ MAX_TERM_CHARS = 200
 MAX_PHRASES = 5
 _STEM_CACHE = 50_000
 
-STOP_WORDS = frozenset(
-    """a about after again all am an and any are as at be because been before being but by can could did do
-    does doing down during each few for from further had has have having he her here hers him his how i if in into is
-    it its itself just me more most my myself no nor not now of off on once only or other our ours out over own same
-    she should so some such than that the their theirs them then there these they this those through to too under
-    until up very was we were what when where which while who whom why will with would you your yours s t d ll m re ve
-    don didn doesn isn wasn""".split()  # noqa: SIM905 - a word list reads better as prose
-)
+STOP_WORDS = frozenset(listed("left_out", "search"))
+BASE_FORMS = base_forms()
 
 CJK = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"
 _COMPOUND = r"[A-Za-z0-9_]++(?:[._/\\:@#+\-]++[A-Za-z0-9_]++)+"
@@ -51,27 +45,8 @@ _SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _VERSION = re.compile(r"v(\d++(?:\.\d++)++)\Z")
 
-_MONTHS = {
-    name: number
-    for number, names in enumerate(
-        (
-            ("january", "jan"),
-            ("february", "feb"),
-            ("march", "mar"),
-            ("april", "apr"),
-            ("may",),
-            ("june", "jun"),
-            ("july", "jul"),
-            ("august", "aug"),
-            ("september", "sep", "sept"),
-            ("october", "oct"),
-            ("november", "nov"),
-            ("december", "dec"),
-        ),
-        start=1,
-    )
-    for name in names
-}
+_MONTHS = placed("calendar", "months", first=1)
+_MONTHS |= {name[:3]: month for name, month in _MONTHS.items()} | {"sept": 9}
 _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
 _DATES = re.compile(
     rf"""

@@ -14,6 +14,7 @@ from math import ceil, floor
 from memory_anchor.language import timespans as spans
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.timespans import Span
+from memory_anchor.language.words import listed, placed, table
 
 RECENT_DAYS = 14
 """What "recently" and "最近" mean when no number is said; it only counts in favour."""
@@ -32,11 +33,14 @@ HALF, QUARTER_UNIT = 0.5, 0.25
 MAX_BACK = 1_000
 """The largest number of units that "N units ago" may name."""
 
+TWELVE = 12
+"""The greatest number that a time says as an English word."""
+
 Reader = Callable[[re.Match[str], datetime], Span | None]
 """Reads a match, given now in the caller's zone."""
 
 _NUMBERS = {
-    **{word: n for n, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())},  # noqa: SIM905
+    **{word: n for word, n in placed("numbers", "english").items() if n <= TWELVE},
     "a": 1,
     "an": 1,
     "couple of": 2,
@@ -44,9 +48,9 @@ _NUMBERS = {
     "半": 1,
     "两": 2,
 }
-_HAN_DIGITS = {digit: value for value, digit in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
-_MONTH_NAMES = "jan feb mar apr may jun jul aug sep oct nov dec".split()  # noqa: SIM905
-WEEKDAYS = "mon tue wed thu fri sat sun".split()  # noqa: SIM905
+_HAN_DIGITS = {digit: value for value, digit in enumerate(table("numbers")["chinese"])} | {"两": 2, "〇": 0}
+_MONTH_NAMES = [name[:3] for name in placed("calendar", "months")]
+WEEKDAYS = [name[:3] for name in placed("calendar", "weekdays")]
 HAN_WEEKDAYS = {day: number for number, day in enumerate("一二三四五六")} | {"日": 6, "天": 6}
 ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "last": 4}
 PARTS = {"early": 0, "beginning": 0, "start": 0, "mid": 1, "middle": 1, "late": 2, "end": 2}
@@ -54,7 +58,7 @@ HAN_PARTS = {"初": 0, "上": 0, "中": 1, "下": 2, "底": 2, "末": 2}
 _OFFSETS = {"last": -1, "past": -1, "previous": -1, "this": 0, "current": 0, "next": 1, "coming": 1}
 _HAN_OFFSETS = {"大前": -3, "前": -2, "昨": -1, "去": -1, "今": 0, "本": 0, "这": 0, "明": 1, "后": 2}
 
-_WORDS = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+_WORDS = "|".join(listed("numbers", "english")[1 : TWELVE + 1])
 NUMBER = rf"(?P<n>\d{{1,4}}|a couple of|couple of|an?|{_WORDS})"
 _AMOUNT = (
     r"(?P<n>(?<![\d.,])\d{1,4}(?:\.\d{1,2}|\s?(?:-|–|to|or)\s?\d{1,4})?|half an?|(?:a )?couple of|(?:a )?few|several|"

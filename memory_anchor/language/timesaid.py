@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 
 from memory_anchor.language.bounded import bounded
+from memory_anchor.language.words import listed
 
 _QUOTED = re.compile(
     r'(?<=")[^"\n]++(?=")|(?<=“)[^“”\n]++(?=”)|(?<=「)[^「」\n]++(?=」)|(?<=『)[^『』\n]++(?=』)|(?<=«)[^«»\n]++(?=»)|'
@@ -56,14 +57,7 @@ _SUBJECT = bounded(
     r"(?:[Ww]hich|[Ww]hose|[Ww]hat|[Hh]ow many) \w+)"
     r"(?: (?:also|just|already|actually|not|never))? (?=(?P<verb>[a-z]+)\b)"
 )
-_PAST = frozenset(
-    (  # noqa: SIM905 - a word list reads better as prose
-        "went came made said told wrote broke ran got took gave found met saw built sent left lost kept knew thought "
-        "began chose fell brought bought spoke stood held paid sold taught understood undid rebuilt rewrote caught "
-        "drew drove ate felt flew forgot grew heard hid led learnt meant overwrote rose shook showed slept spent stole "
-        "stuck swam threw woke wore won withdrew"
-    ).split()
-)
+_PAST = frozenset(listed("irregular", "past"))
 _HAN_PAST = bounded(r"(?<![为除极])了(?![解结])|(?<![通超经不])过(?![去期程滤多时于敏来载渡度])")
 
 _TITLE = bounded(r"(?<=[\w,] )(?:Yesterday|Today|Tonight|Tomorrow)\Z")

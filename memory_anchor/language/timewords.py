@@ -59,6 +59,7 @@ from memory_anchor.language.timesaid import (
     unquoted,
 )
 from memory_anchor.language.timespans import Span
+from memory_anchor.language.words import listed, table
 
 MAX_QUERY_CHARS = 2_000
 """Time words are looked for in the beginning of a query only."""
@@ -229,13 +230,7 @@ _TRAILS = bounded(
 """What only leads to a time word, and what only follows it and begins no other word: 昨天内存, 昨天晚上线, 昨天的士."""
 _LOOSE = bounded(r"\s+([?!,.;:？！，。；：])")
 _EDGES = " ,;:，、；：。"
-_GENERIC = frozenset(
-    (  # noqa: SIM905 - a word list reads better as prose
-        "fix done do did happen finish complet work made make chang log record event thing recent much anyth someth "
-        "everyth new updat progress activ show list tell give summari recap overview work stuff day pleas let see look "
-        "us s get want need know highlight achiev accomplish"
-    ).split()
-) | frozenset("么什了的做过些哪我们有发生完成都事情干啥吗修复改更新记录进展项目")
+_GENERIC = frozenset((*listed("left_out", "asked"), *table("left_out")["asked_han"]))
 """Terms that ask what happened, and for nothing in particular."""
 _HAN_GENERIC = bounded(
     r"工作|总结|小结|概括|概述|情况|内容|一下|列出|列举|列表|回顾|汇报|告诉|给我|看看|帮我|请|咱们?|大家|所有|全部|一切|搞定|忙|是"

@@ -77,7 +77,7 @@ BUDGETS: dict[str, int] = {
     "maintenance": 267,
     "front": 7369,
     "adapters": 6323,
-    "language": 5357,
+    "language": 5181,
     "knowledge": 3809,
     "lore": 296,
     "runtime": 3787,
