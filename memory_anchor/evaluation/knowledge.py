@@ -44,7 +44,7 @@ def run(docs: Path, settings: Settings, embedder: Embedder | None) -> list[dict[
     with tempfile.TemporaryDirectory(prefix="memory-anchor-eval-") as folder:
         core = build_core(settings, data_dir=Path(folder), store=DictStore(), embedder=embedder)
         try:
-            anchor = core.anchor(Actor(Caller.AGENT))
+            anchor = core.anchor(Actor(Caller.HUMAN))
             anchor.knowledge_add(str(docs), "files")
             for _ in range(SYNC_MAX):
                 if not anchor.knowledge_sync("", False)["left"]:

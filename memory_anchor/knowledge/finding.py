@@ -13,8 +13,8 @@ import difflib
 import math
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -40,14 +40,15 @@ from memory_anchor.model import (
     audiences,
     point_id,
 )
+from memory_anchor.ports import Entry
 from memory_anchor.recall.centring import Centring, script_of
-from memory_anchor.recall.meaning import QueryEmbedder
+from memory_anchor.recall.meaning import QueryEmbedder, QueryRow
 from memory_anchor.recall.ranking import scaled, stretched
-from memory_anchor.recall.relevance import STRONG, Evidence, asks, judged, weak_shown
+from memory_anchor.recall.relevance import ACROSS, STRONG, Evidence, asks, judged, weak_shown
 from memory_anchor.where import Condition, OneOf, StartsWith, Where
 
-CANDIDATES = 60
-"""Hits a channel; memory measured no gain from more (docs/retrieval.md)."""
+CANDIDATES = 30
+"""Hits a channel, or as many as are asked for: 30, 40 and 60 answered alike (docs/knowledge.md); each is read whole."""
 DENSE_WEIGHT, WORDS_WEIGHT, IDENTIFIER_WEIGHT, TIME_WEIGHT = 0.5, 0.35, 0.15, 0.15
 SAME_TEXT = 0.9
 """Share of terms in common from which two passages are versions of one text."""
@@ -102,16 +103,7 @@ def search(library: Library, meaning: QueryEmbedder, actor: Actor, asked: Knowle
     }
     if not sources:
         return []
-    where = _where(library, sources, asked)
-    words = query_terms(asked.query)
-    row = meaning.asked(asked.query)
-    by_words = library.store.matching(COLLECTION, words, where, limit=CANDIDATES) if words.indices else []
-    points = {hit.point_id: hit.score for hit in by_words}
-    if row.row is not None:
-        aimed = Centring(meaning.embedders[row.using].identity).query(row.row, script_of(asked.query))
-        for hit in library.store.nearest(COLLECTION, aimed, where, limit=CANDIDATES, using=row.using):
-            points.setdefault(hit.point_id, 0.0)
-    entries = library.store.get(COLLECTION, list(points), with_vectors=True)
+    row, points, entries = _candidates(library, meaning, asked, _where(library, sources, asked))
     held = audiences(actor.scope)
     entries = [e for e in entries if e.memory.audience in held and _source_id(e.memory) in sources and e.memory.content]
     if not entries:
@@ -125,13 +117,15 @@ def search(library: Library, meaning: QueryEmbedder, actor: Actor, asked: Knowle
         rows = centring.documents(np.stack([entries[at].vectors[row.using] for at in known]), scripts)
         cosines[known] = rows @ centring.query(row.row, script_of(asked.query))
     bags = [frozenset(entry.words.indices if entry.words else ()) for entry in entries]
-    scores, shares, terms_known = _scores(library, actor, asked, memories, bags, cosines, points)
     own = is_chinese(asked.query)
+    foreign = np.asarray([is_chinese(memory.content) != own for memory in memories])
+    near = np.where(foreign, np.float32(ACROSS) * cosines, cosines)
+    scores, shares, terms_known = _scores(library, actor, asked, memories, bags, near, foreign, points)
     seen = Evidence(
-        cosines,
+        near,
         shares,
         (scores - scores.max(initial=0.0)) / 2,
-        np.asarray([is_chinese(memory.content) == own for memory in memories]),
+        ~foreign,
         coverage=float(shares.max(initial=0.0)),
         terms=terms_known,
         asks=asks(asked.query),
@@ -171,25 +165,54 @@ def _where(library: Library, sources: Mapping[str, Source], asked: KnowledgeQuer
     return Where(tuple(conditions))
 
 
+def _candidates(
+    library: Library, meaning: QueryEmbedder, asked: KnowledgeQuery, where: Where
+) -> tuple[QueryRow, dict[str, float], list[Entry]]:
+    """Return the query's row, point -> its score by words, and the points. Words are looked for while it is embedded:
+    most of that time is spent outside of Python, and reading a candidate inside."""
+    store, words, limit = library.store, query_terms(asked.query), max(CANDIDATES, asked.limit)
+
+    def by_words() -> tuple[dict[str, float], list[Entry]]:
+        hits = store.matching(COLLECTION, words, where, limit=limit) if words.indices else []
+        scores = {hit.point_id: hit.score for hit in hits}
+        return scores, store.get(COLLECTION, list(scores), with_vectors=True)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="words") as beside:
+        asked_words = beside.submit(by_words)
+        row = meaning.asked(asked.query)
+        scores, entries = asked_words.result()
+    if row.row is not None:
+        aimed = Centring(meaning.embedders[row.using].identity).query(row.row, script_of(asked.query))
+        hits = store.nearest(COLLECTION, aimed, where, limit=limit, using=row.using)
+        more = [hit.point_id for hit in hits if hit.point_id not in scores]
+        scores |= dict.fromkeys(more, 0.0)
+        entries += store.get(COLLECTION, more, with_vectors=True)
+    return row, scores, entries
+
+
 def _scores(
     library: Library,
     actor: Actor,
     asked: KnowledgeQuery,
     memories: Sequence[Memory],
     bags: Sequence[frozenset[int]],
-    cosines: np.ndarray,
+    near: np.ndarray,
+    foreign: np.ndarray,
     points: Mapping[str, float],
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return the fused scores, the share of the query's rarity that each holds, and how many terms it has."""
     said = list(dict.fromkeys(terms(asked.query)))[:TERMS_MAX]
     wanted = [term_id(term) for term in said]
-    holders = Counter(term for bag in bags for term in bag)
-    rarity = {term: math.log(1 + (len(bags) + 1) / (1 + holders[term])) for term in wanted}
+    rarity = {term: math.log(1 + (len(bags) + 1) / (1 + sum(term in bag for bag in bags))) for term in wanted}
     mass = sum(rarity.values()) or 1.0
     shares = np.array([sum(rarity[t] for t in wanted if t in bag) / mass for bag in bags], dtype=np.float32)
     by_words = np.array([points.get(memory.point_id, 0.0) for memory in memories], dtype=np.float32)
-    total = DENSE_WEIGHT * stretched(cosines)
-    total = total + WORDS_WEIGHT * scaled(by_words, low=0.0) * float(shares.max(initial=0.0))
+    worded = scaled(by_words, low=0.0)
+    meaning = stretched(near)
+    if not np.isnan(near).all():  # as memory has it: each stands in for the other where there is none of it
+        meaning = np.where(np.isnan(near), worded, meaning)
+        worded = np.where(foreign, np.maximum(worded, meaning), worded)
+    total = DENSE_WEIGHT * meaning + WORDS_WEIGHT * worded * float(shares.max(initial=0.0))
     exact = [term_id(term) for term in said if is_compound(term)]
     total = total + IDENTIFIER_WEIGHT * np.array([any(t in bag for t in exact) for bag in bags], dtype=np.float32)
     period = time_range(asked.query, now=library.clock.now(), zone=actor.zone)
@@ -210,12 +233,18 @@ def _folded(
         alike = [
             one
             for one in order
-            if one not in taken
-            and one != at
-            and (hashes[at] == hashes[one] or len(bags[at] & bags[one]) >= SAME_TEXT * len(bags[at] | bags[one]) > 0)
+            if one not in taken and one != at and (hashes[at] == hashes[one] or _is_version(bags[at], bags[one]))
         ]
         taken.update([at, *alike])
         yield at, alike
+
+
+def _is_version(one: frozenset[int], other: frozenset[int]) -> bool:
+    """Return whether two texts share so many terms that they are versions of one."""
+    if min(len(one), len(other)) < SAME_TEXT * max(len(one), len(other)):
+        return False
+    common = len(one & other)
+    return common >= SAME_TEXT * (len(one) + len(other) - common) > 0
 
 
 def _snippet(

@@ -501,7 +501,7 @@ class Library:
             found = self.store.find(COLLECTION, where, limit=limit + self._quarantine.aside())
             for group in self._quarantine.apart(found, lambda memory: memory.content):
                 with self._quarantine.reading({f"passage {m.id}": m.content for m in group}, step="embed"):
-                    rows = document_rows(embedder, group, whole=True)
+                    rows = document_rows(embedder, group, whole=True, headed=True)
                 made = {memory.point_id: {name: row} for memory, row in zip(group, rows, strict=True)}
                 self.store.set_vectors(COLLECTION, made)
                 done += len(made)

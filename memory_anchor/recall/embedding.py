@@ -68,17 +68,19 @@ def is_long(memory: Memory) -> bool:
     return len(memory.content) > PIECE_TOKENS and len(pieces(embedded_text(memory))) > 1
 
 
-def document_rows(embedder: Embedder, memories: Sequence[Memory], *, whole: bool) -> Matrix:
+def document_rows(embedder: Embedder, memories: Sequence[Memory], *, whole: bool, headed: bool = False) -> Matrix:
     """Return one normalised row a memory.
 
     whole: also read the context and the rest of long ones; without it only the memory's first tokens, which is what a
-    caller waits for.
+    caller waits for. headed: say the key before every piece: what a passage is about stands in its headings.
     """
     texts: list[str] = []
     shares: list[tuple[int, float]] = []
     for number, memory in enumerate(memories):
         own = embedded_text(memory)
         first, *rest = pieces(own) if whole else [own]
+        if headed and memory.key:
+            rest = [f"{memory.key}: {part}" for part in rest]
         parts = [(first if rest else own, 1.0), *((part, 1.0 / len(rest)) for part in rest)]
         if whole and memory.context and not rest:
             parts.append((embedded_with_context(memory), 1.0))

