@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "front": 7369,
     "adapters": 6323,
     "language": 5181,
-    "knowledge": 3809,
+    "knowledge": 3838,
     "lore": 296,
     "runtime": 3787,
     "recall": 4320,
