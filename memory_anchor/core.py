@@ -73,7 +73,7 @@ from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.search import Searcher
 from memory_anchor.repeats import FOLDER, FirstAnswers
-from memory_anchor.services import Project, Services
+from memory_anchor.services import Project, Services, rules_home
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
@@ -291,7 +291,8 @@ class Core:
             across=self._across(project_id),
         )
         known = replace(actor, scope=scope, project_dir=root)
-        return MemoryAnchor(self.services, self.room(project_id, root), known, self._context_builder, self)
+        home = rules_home(scope, root, own=self.settings.scope.account)
+        return MemoryAnchor(self.services, self.room(home, root), known, self._context_builder, self)
 
     def _joined(self, project_id: str, folder: str, why: str) -> None:
         """Record that a folder was found to be a known project: from now on it reads and writes its memory."""
@@ -305,7 +306,7 @@ class Core:
         return tuple(sorted({*self.projects.all(), DEFAULT} - {project_id}))
 
     def room(self, project_id: str, root: str) -> Project:
-        """Return what this project adds; read anew when its settings file changes."""
+        """Return what this project (by its `rules_home`) adds; read anew when its settings file changes."""
         stamp = _stamp(Path(root) / "memory-anchor.yaml") if root else 0
         with self._rooms_lock:
             held = self._rooms.get((project_id, root))

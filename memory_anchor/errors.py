@@ -26,6 +26,22 @@ class Refused(MemoryAnchorError):
     """The caller may not do this: permission, approval or read-only mode."""
 
 
+class NoCredential(MemoryAnchorError):
+    """The credential is missing, cut, expired, revoked or another server's."""
+
+
+class TooMany(MemoryAnchorError):
+    """The caller asks too often. retry_after_s: when it may ask again."""
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class TooLarge(MemoryAnchorError):
+    """What was sent is larger than is taken; nothing was read of it."""
+
+
 class StoreBusy(MemoryAnchorError):
     """Another process holds the data directory."""
 
@@ -64,6 +80,9 @@ TABLE: dict[type[MemoryAnchorError], Report] = {
     BadInput: Report("bad_input", 400, 2),
     NotFound: Report("not_found", 404, 3),
     Refused: Report("refused", 403, 4),
+    NoCredential: Report("no_credential", 401, 4),
+    TooMany: Report("too_many", 429, 5),
+    TooLarge: Report("too_large", 413, 2),
     StoreBusy: Report("store_busy", 503, 5),
     VersionConflict: Report("version_conflict", 409, 5),
     Unavailable: Report("unavailable", 503, 5),

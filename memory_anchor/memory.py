@@ -207,7 +207,7 @@ class MemoryAnchor:
         if request.is_open and not request.layers and all(one.weak for one in answer.snippets):
             joined = self.knowledge.joining(request.query)
             answer = replace(answer, snippets=(*joined, *answer.snippets)[: request.limit])
-        if note := self.services.project_note(self.actor.scope.project):
+        if self.actor.project_dir and (note := self.services.project_note(self.actor.scope.project)):
             answer = replace(answer, notes=(*answer.notes, note))
         return with_identity(answer, request, self.constitution, self.services.nearness.of, now=now)
 

@@ -210,6 +210,7 @@ class Actor:
     zone: IANA name in which naive times and time words of this caller are read.
     project_dir: absolute path of the caller's project, or "" when there is none. project: the id the caller asks for
     instead of the folder's, "" for none.
+    person: whose access key let the call in, "" on this machine; history and audit name them.
     nonce: the transport's id of this very call; makes a resent write idempotent where no `request_id` is given.
     """
 
@@ -221,6 +222,7 @@ class Actor:
     project: str = ""
     nonce: str = ""
     read_only: bool = False
+    person: str = ""
 
 
 @dataclass(frozen=True, slots=True)

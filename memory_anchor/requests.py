@@ -476,9 +476,9 @@ class AssemblePrompt(BaseRequest):
 
 
 class PromptOverHttp(AssemblePrompt):
-    """A prompt of one account, which the credential must be bound to."""
+    """A prompt of one account, which the credential must be bound to; one that comes by a key need not name it."""
 
-    account_id: Identifier = arg()
+    account_id: Name = arg("")
     user_id: Name = arg("")
     conversation_id: Name = arg("")
 

@@ -28,7 +28,10 @@ class Who(StrEnum):
     TERMINAL = "human at a terminal"
     BROWSER = "human in the browser"
     JOB = "job"
-    KEY = "key with a role"
+    READER_KEY = "key of a reader"
+    WRITER_KEY = "of a writer"
+    APPROVER_KEY = "of an approver"
+    ADMIN_KEY = "of an admin"
 
 
 WHO_CALLS: Mapping[Caller, Who] = {Caller.AGENT: Who.AGENT, Caller.HUMAN: Who.TERMINAL, Caller.SYSTEM: Who.JOB}
@@ -47,6 +50,8 @@ class Right(StrEnum):
     UNDECIDED = "nothing that waits for the user"
     LOWERED = "at its own trust, line by line"
     REVIEW = "waits for review"
+    SIGNED = "signed with their own key"
+    OWN_ACCOUNT = "of its own account"
     NO = "no"
     LATER = "later"
 
@@ -108,12 +113,35 @@ class Deed(StrEnum):
     PROJECTS = "list projects"
     LINK = "link or move a project's folder"
     MERGE_PROJECTS = "merge projects"
+    MAKE_KEYS = "make access keys"
+    END_KEYS = "list and revoke access keys"
 
 
 _Y, _R, _N, _L = Right.YES, Right.READER, Right.NO, Right.LATER
+_READ = frozenset({Deed.READ, Deed.CONTEXT, Deed.STATS})
+_WRITTEN = frozenset(
+    {
+        *(Deed.SAVE, Deed.SAVE_FOR_ACCOUNT, Deed.LOG, Deed.PROMOTE, Deed.NOTE, Deed.END_SESSION, Deed.LEARN),
+        *(Deed.PROPOSE, Deed.DISPLACE, Deed.FORGET, Deed.SETTLE, Deed.KNOWLEDGE),
+    }
+)
+"""What comes in over HTTP: as an agent's, whoever holds the key."""
+_DECIDED = frozenset({Deed.ACCEPT, Deed.REJECT, Deed.MERGE})
+
+
+def _of_keys(deed: Deed, agent: Right) -> tuple[Right, Right, Right, Right]:
+    """Return what keys may: a reader, a writer, an approver, an admin; each may what the one before it may."""
+    if deed in _READ:
+        return agent, agent, agent, agent
+    if deed in _WRITTEN:
+        return _N, agent, agent, agent
+    if deed in _DECIDED:
+        return _N, _N, Right.SIGNED, Right.SIGNED
+    return _N, _N, _N, Right.OWN_ACCOUNT if deed is Deed.END_KEYS else _N
+
 
 RIGHTS: Mapping[Deed, Mapping[Who, Right]] = {
-    deed: dict(zip(Who, (agent, human, _L, job, _L), strict=True))
+    deed: dict(zip(Who, (agent, human, _L, job, *_of_keys(deed, agent)), strict=True))
     for deed, agent, human, job in (
         (Deed.SAVE, Right.GATE, _Y, Right.GATE),
         (Deed.SAVE_FOR_ACCOUNT, Right.REVIEW, _Y, Right.REVIEW),
@@ -162,6 +190,8 @@ RIGHTS: Mapping[Deed, Mapping[Who, Right]] = {
         (Deed.PROJECTS, _Y, _Y, _N),
         (Deed.LINK, _N, _Y, _N),
         (Deed.MERGE_PROJECTS, _N, _Y, _N),
+        (Deed.MAKE_KEYS, _N, _Y, _N),
+        (Deed.END_KEYS, _Y, _Y, _N),
     )
 }
 
@@ -182,6 +212,10 @@ USERS_TYPES = frozenset({MemoryType.DECISION, MemoryType.INSTRUCTION, MemoryType
 """Types whose contradictions only a human settles; of the others an agent may settle one."""
 
 
+KEY_COLUMNS = frozenset({Who.READER_KEY, Who.WRITER_KEY, Who.APPROVER_KEY, Who.ADMIN_KEY})
+_ROLES = {one: one.value.rpartition(" ")[2] + "'s" for one in KEY_COLUMNS}
+
+
 def refusal(
     deed: Deed,
     who: Caller | Who,
@@ -197,8 +231,10 @@ def refusal(
     """
     column = who if isinstance(who, Who) else WHO_CALLS[who]
     match RIGHTS[deed][column]:
-        case Right.YES | Right.READER | Right.GATE | Right.LOWERED:
+        case Right.YES | Right.READER | Right.GATE | Right.LOWERED | Right.SIGNED | Right.OWN_ACCOUNT:
             return ""
+        case Right.NO if column in KEY_COLUMNS:
+            return f"{deed.value}: this {_ROLES[column]} key may not; ask whoever runs the server for another role"
         case Right.NO | Right.REVIEW:
             return _HOW.get(deed, f"{deed.value} is for humans: run it on a terminal with the passphrase")
         case Right.LATER:

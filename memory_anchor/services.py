@@ -10,7 +10,9 @@ from typing import Protocol
 from memory_anchor.activation import ActivationSettings
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.context.context_reports import ContextReports
+from memory_anchor.errors import BadInput
 from memory_anchor.freshness import FreshnessChecker
+from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.ingest.remembering import Rememberer
 from memory_anchor.ingest.writing import FactWriter
@@ -21,7 +23,7 @@ from memory_anchor.layers.event_log import EventLog
 from memory_anchor.layers.gate import Gate
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
-from memory_anchor.model import MemoryType
+from memory_anchor.model import MemoryType, Scope
 from memory_anchor.pausing import SaveHealth
 from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore
 from memory_anchor.recall.cooccurrence import TagNeighbours
@@ -34,6 +36,9 @@ from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.jobs import Scheduler
 from memory_anchor.upkeep.upkeep import Upkeep
 from memory_anchor.upkeep.usage import UsageBuffer
+
+TENANT = "tenant-"
+"""How the folder of the rules of another account's project begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +117,17 @@ class Project:
 def asks_user(settings: Settings) -> frozenset[MemoryType]:
     """Return the types that `conflicts.policy` says to ask the user about."""
     return frozenset(MemoryType(kind) for kind, how in settings.conflicts.policy.items() if how == "ask_user")
+
+
+def rules_home(scope: Scope, root: str, *, own: str) -> str:
+    """Return the name of the folder that holds a project's rules: no two accounts share one.
+
+    root: the project's folder here, which only callers of this machine have. own: the account of this installation,
+    whose projects go by their ids. Ids are names, and two accounts may use one.
+    Raises BadInput: an id that looks like such a folder of another account.
+    """
+    if scope.project.startswith(TENANT):
+        raise BadInput(f"project id is {scope.project!r}; ids that begin with {TENANT!r} are this server's own")
+    if root or scope.account == own:
+        return scope.project
+    return f"{TENANT}{stable_hash(scope.account, scope.project)[:32]}"

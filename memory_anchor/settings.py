@@ -276,6 +276,12 @@ class HttpSettings(_Group):
     port: int = Field(8377, ge=0, le=65_535)
     tokens: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """Bearer token -> account. As JSON, which is what is shown and kept, tokens are masked."""
+    requests_per_minute: int = Field(600, ge=1, le=1_000_000)
+    """Of one key or token."""
+    at_once: int = Field(16, ge=1, le=1_000)
+    """Requests of /v1 that are at work at once; four times as many wait, and the rest are told to come again."""
+    tls_cert: str = ""
+    tls_key: str = ""
 
     @field_serializer("tokens", when_used="json")
     def _masked(self, tokens: Mapping[str, str]) -> dict[str, str]:

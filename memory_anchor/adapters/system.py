@@ -47,6 +47,11 @@ def moved(at: datetime | None) -> Iterator[None]:
         _MOVED.reset(token)
 
 
+def new_bytes(count: int) -> bytes:
+    """Return random bytes that nobody can guess."""
+    return secrets.token_bytes(count)
+
+
 def new_token() -> str:
     """Return a text of 128 random bits."""
     return secrets.token_hex(16)

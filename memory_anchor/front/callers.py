@@ -12,14 +12,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from memory_anchor.errors import NoCredential, Refused
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.runtime.wire import Preamble, call_nonce
+from memory_anchor.team.credential import Credential, Role
 
 CONVERSATION_META = ("memory-anchor/conversation_id", "sessionId", "threadId")
 """Keys of a request's `_meta` that name its conversation, best first; Codex sends the last two on every call."""
+PROJECT_HEADER = "x-km-project"
+"""Names the project of a caller over HTTP whose credential is bound to none."""
 CLIENT_SUFFIX = "-mcp-client"
 NAME_CHARS_MAX = 120
 """A longer name is kept by its head and a hash, so that two never become one."""
@@ -40,13 +45,33 @@ def actor_from(
     project_dir: str = "",
     read_only: bool = False,
     caller: Caller = Caller.AGENT,
+    credential: Credential | None = None,
+    project: str = "",
 ) -> Actor:
-    """Return on whose behalf a call is made.
+    """Return on whose behalf a call is made. Raises Refused: it claims to be another than its credential says.
 
     meta: the request's `_meta`. client_name: what the client calls itself. request_id: the JSON-RPC id as it came.
     conversation: named by a front end's own argument. connection: names the connection, for callers that name nothing.
-    account, user, agent: set by authentication or settings. project_dir: used when the preamble names none.
+    account, user, agent: set by settings, or claimed by a request. project_dir: used when the preamble names none.
+    credential: of a request over HTTP; what it names is all that counts. project: the id that such a request asks for.
     """
+    if credential is not None:
+        return _of_credential(
+            credential,
+            claims={"account_id": account, "user_id": user, "project_id": project},
+            rest=actor_from(
+                preamble._replace(account="", user="", project="", agent="", project_dir=""),
+                meta,
+                client_name=client_name,
+                request_id=request_id,
+                conversation=conversation,
+                connection=connection,
+                agent=agent,
+                project_dir=project_dir,
+                read_only=read_only,
+                caller=caller,
+            ),
+        )
     told = [conversation, *((meta or {}).get(key) for key in CONVERSATION_META), preamble.conversation, connection]
     own = next((one for one in told if isinstance(one, str) and one.strip()), "")
     # Codex says codex-mcp-client here and codex everywhere else; one agent has one name.
@@ -67,6 +92,43 @@ def actor_from(
         nonce=call_nonce(preamble, request_id),
         read_only=read_only or bool(preamble.read_only),
     )
+
+
+def _of_credential(credential: Credential, *, claims: Mapping[str, str], rest: Actor) -> Actor:
+    """Return the caller that a credential makes of a request: its account, and its user and project where it has some.
+
+    claims: what the request says of itself; it may repeat what the credential says and fill in what that leaves open.
+    """
+    _check_claims(credential, claims)
+    user = credential.user or claims["user_id"]
+    return replace(
+        rest,
+        scope=replace(rest.scope, account=safe_name(credential.account), user=safe_name(user)),
+        project=credential.project or claims["project_id"],
+        read_only=rest.read_only or credential.role is Role.READER,
+        person=safe_name(user) if credential.by_name else "",
+    )
+
+
+def check_project(credential: Credential, project: str) -> None:
+    """Raise Refused: a credential of one project asks for another."""
+    _check_claims(credential, {"project_id": project})
+
+
+def _check_claims(credential: Credential, claims: Mapping[str, str]) -> None:
+    bound = {"account_id": credential.account, "user_id": credential.user, "project_id": credential.project}
+    for name, claimed in claims.items():
+        if bound[name] and claimed and claimed != bound[name]:
+            what = name.removesuffix("_id")
+            raise Refused(f"{name} {claimed[:80]!r} is not the {what} this credential is bound to")
+
+
+def credential_of(request: Any) -> Credential:
+    """Return for whom a request over HTTP was let in. Raises NoCredential: nobody let it in."""
+    credential = getattr(request.scope.get("user"), "credential", None)
+    if not isinstance(credential, Credential):
+        raise NoCredential("this request was let in by nobody; see `memory-anchor serve` for how to come in")
+    return credential
 
 
 def safe_name(name: str) -> str:

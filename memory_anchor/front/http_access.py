@@ -17,15 +17,22 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from memory_anchor.errors import MemoryAnchorError, Refused, report
+from memory_anchor.errors import MemoryAnchorError, NoCredential, Refused, TooLarge, TooMany, Unavailable, report
+from memory_anchor.front.callers import PROJECT_HEADER, check_project
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.wire import PREAMBLE, Misread, Preamble, read_only_of
+from memory_anchor.team.admission import HOW, Admission
+from memory_anchor.team.credential import Credential, Role
+from memory_anchor.team.limits import RETRY_AFTER_S
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SECRET_PREFIX = "/s/"  # noqa: S105 - a path, not a secret
-OPEN_PATHS = frozenset({"/v1/health", "/v1/version"})
+OPEN_PATHS = frozenset({"/v1/health", "/v1/ready", "/v1/version"})
+BODY_BYTES_MAX = 16 << 20
+"""A prompt of a million tokens is about 4 MB."""
+CONTENT_LENGTH_DIGITS = 18
 _PORT = re.compile(r":\d{1,5}$")
 
 
@@ -47,8 +54,8 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """ASGI middleware around the whole app.
 
-    tokens: bearer token -> account. secret: opens `/s/SECRET/...` on loopback, "" for none. account: whose it is then.
-    preamble: what is known of every caller (its zone).
+    admission: what bearer tokens open. secret: opens `/s/SECRET/...` on loopback, "" for none. account: whose it is
+    then. preamble: what is known of every caller (its zone).
     """
 
     def __init__(
@@ -56,14 +63,14 @@ class Guard:
         app: ASGIApp,
         *,
         host: str,
-        tokens: Mapping[str, str],
+        admission: Admission,
         secret: str,
         account: str,
         preamble: Preamble,
     ) -> None:
         self._app = app
         self._local = is_loopback(host)
-        self._accounts = {_digest(token): owner for token, owner in tokens.items()}
+        self._admission = admission
         self._secret = _digest(secret) if secret and self._local else b""
         self._account = account
         self._preamble = preamble
@@ -74,17 +81,21 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        if refusal := self._wrong_place(headers):
-            await answer(scope, receive, send, *refusal)
+        try:
+            if refusal := self._wrong_place(headers):
+                await answer(scope, receive, send, *refusal)
+                return
+            credential = self._credential(scope, headers)
+            if credential is not None:
+                check_project(credential, headers.get(PROJECT_HEADER, ""))
+            receive = await _whole(receive, headers)
+        except MemoryAnchorError as error:
+            await answer(scope, receive, send, report(error).status, error, retry_headers(error))
             return
-        account = self._account_of(scope, headers)
-        if account is None and scope["path"] not in OPEN_PATHS:
-            told = "no valid bearer token or path secret; `memory-anchor serve` prints how to come in"
-            await answer(scope, receive, send, 401, Refused(told), {"WWW-Authenticate": "Bearer"})
-            return
-        if account is not None:
-            scope["user"] = _user(account)
-        PREAMBLE.set(self._preamble._replace(read_only=_may_only_read()))
+        if credential is not None:
+            scope["user"] = _user(credential)
+        only_reads = _may_only_read() or (credential is not None and credential.role is Role.READER)
+        PREAMBLE.set(self._preamble._replace(read_only=only_reads))
         try:
             await self._app(scope, receive, send)
         except Exception as bug:
@@ -104,18 +115,58 @@ class Guard:
             return 403, Refused(f"origin {origin[:80]!r} is not allowed; a page of another site may not ask")
         return None
 
-    def _account_of(self, scope: Scope, headers: Mapping[str, str]) -> str | None:
+    def _credential(self, scope: Scope, headers: Mapping[str, str]) -> Credential | None:
+        """Return for whom the request is let in, None on a path that is open. Raises NoCredential, TooMany, ..."""
         kind, _, token = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            given = _digest(token.strip())
-            return next((owner for known, owner in self._accounts.items() if hmac.compare_digest(known, given)), None)
-        if not self._secret or not scope["path"].startswith(SECRET_PREFIX):
+        if kind.lower() == "bearer" and scope["path"] not in OPEN_PATHS:
+            return self._admission.of_bearer(token.strip(), (scope.get("client") or ("",))[0])
+        if self._secret and scope["path"].startswith(SECRET_PREFIX):
+            first = scope["path"].removeprefix(SECRET_PREFIX).partition("/")[0]
+            if hmac.compare_digest(self._secret, _digest(first)):
+                scope["root_path"] = f"{SECRET_PREFIX}{first}"  # routes match the rest of the path
+                return Credential(self._account, key="path")
+        if scope["path"] in OPEN_PATHS:
             return None
-        first = scope["path"].removeprefix(SECRET_PREFIX).partition("/")[0]
-        if not hmac.compare_digest(self._secret, _digest(first)):
-            return None
-        scope["root_path"] = f"{SECRET_PREFIX}{first}"  # routes match the rest of the path
-        return self._account
+        raise NoCredential(HOW)
+
+
+async def _whole(receive: Receive, headers: Mapping[str, str]) -> Receive:
+    """Read a request's body and return what gives it out again. Raises TooLarge, before or while it is read."""
+    told = headers.get("content-length", "")
+    if told.isdigit() and (len(told) > CONTENT_LENGTH_DIGITS or int(told) > BODY_BYTES_MAX):
+        raise _too_large()
+    body = bytearray()
+    ended: Message | None = None
+    while ended is None:
+        message = await receive()
+        if message["type"] != "http.request":
+            ended = message
+            break
+        body += message.get("body", b"")
+        if len(body) > BODY_BYTES_MAX:
+            raise _too_large()
+        if not message.get("more_body", False):
+            break
+    waiting: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": ended is not None}]
+    waiting += [ended] if ended is not None else []
+
+    async def again() -> Message:
+        return waiting.pop(0) if waiting else await receive()
+
+    return again
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(f"the body is larger than {BODY_BYTES_MAX} bytes; send less at once")
+
+
+def retry_headers(error: BaseException) -> dict[str, str]:
+    """Return the headers that an error's answer needs."""
+    if isinstance(error, TooMany):
+        return {"Retry-After": str(error.retry_after_s)}
+    if isinstance(error, Unavailable):
+        return {"Retry-After": str(RETRY_AFTER_S)}
+    return {"WWW-Authenticate": "Bearer"} if isinstance(error, NoCredential) else {}
 
 
 async def answer(
@@ -137,11 +188,15 @@ def error_body(error: BaseException, message: str = "") -> dict[str, Any]:
     return {"code": report(error).code, "message": message or str(error)}
 
 
-def _user(account: str) -> Any:
+def _user(credential: Credential) -> Any:
+    """Return the SDK's own user, by which its transports tell sessions apart, with the credential in it."""
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 
-    return AuthenticatedUser(AccessToken(token="", client_id=account, scopes=[], subject=account))
+    principal = credential.principal
+    user: Any = AuthenticatedUser(AccessToken(token="", client_id=principal, scopes=[], subject=credential.account))
+    user.credential = credential
+    return user
 
 
 def _may_only_read() -> bool | None:

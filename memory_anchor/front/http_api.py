@@ -1,4 +1,4 @@
-"""The HTTP front end: MCP at `/mcp` and `/sse`, whole prompts at `/v1/context`, knowledge, health and version.
+"""The HTTP front end: MCP at `/mcp` and `/sse`, and the paths of `/v1`.
 
 One FastAPI app behind one guard (`http_access`). MCP runs on the SDK's own transports over the same server object that
 stdio uses. Errors are `{code, message}` with the status of the one table; a bug says nothing but that it is one.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import RequestBodyLimitMiddleware
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
@@ -27,27 +27,32 @@ from memory_anchor import shapes
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, Unavailable, report
 from memory_anchor.fields import sentence
 from memory_anchor.front import http_limits
-from memory_anchor.front.callers import actor_from
-from memory_anchor.front.http_access import SECRET_PREFIX, Guard, error_body, is_loopback
-from memory_anchor.front.mcp_server import build_server, project_for
-from memory_anchor.front.table import ROWS
+from memory_anchor.front.callers import credential_of
+from memory_anchor.front.http_access import SECRET_PREFIX, Guard, error_body, is_loopback, retry_headers
+from memory_anchor.front.http_v1 import ERRORS, Desk, add_paths
+from memory_anchor.front.mcp_server import build_server
+from memory_anchor.model import point_id
 from memory_anchor.requests import PromptOverHttp
+from memory_anchor.rights import Deed
 from memory_anchor.runtime import limits
-from memory_anchor.runtime.wire import PREAMBLE, VERSION, WIRE, Preamble
+from memory_anchor.runtime.wire import VERSION, WIRE, Preamble
+from memory_anchor.team.admission import Admission
+from memory_anchor.team.keys import KeyFile
+from memory_anchor.team.limits import Places
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from memory_anchor.core import Core
+    from memory_anchor.memory import MemoryAnchor
     from memory_anchor.settings import Settings
 
-BODY_BYTES_MAX = 16 << 20
-"""A prompt of a million tokens is about 4 MB."""
 SECRET_BYTES = 24
 BACKLOG = 32
 """Also how many connections are accepted before the first of them can be closed again."""
 STOP_WAIT_S = 5
 MESSAGES_PATH = "/messages/"
+PROBE = point_id("ready", 1)
 
 
 class ContextAnswer(BaseModel):
@@ -70,14 +75,22 @@ class Version(BaseModel):
     wire: int
 
 
+class Ready(BaseModel):
+    status: str
+
+
 def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = "") -> Guard:
     """Return the guarded ASGI app.
 
     secret: opens `/s/SECRET/...` on loopback. zone: IANA name in which naive times of callers are read, "" for UTC.
-    Raises Refused: an address other than loopback, and no tokens.
+    Raises Refused: an address other than loopback, and neither a key nor a token.
     """
-    if not is_loopback(settings.http.host) and not settings.http.tokens:
-        raise Refused(f"http.host is {settings.http.host!r} and http.tokens is empty; other machines need a token")
+    keys = KeyFile.of(core.data_dir, core.audit)
+    if not (is_loopback(settings.http.host) or settings.http.tokens or keys.any_open(core.clock.now())):
+        raise Refused(
+            f"http.host is {settings.http.host!r}, and there is no key and http.tokens is empty; other machines need "
+            "one: `memory-anchor keys create`"
+        )
     server = build_server(core, profile=settings.profile, read_only=settings.read_only)
     manager = StreamableHTTPSessionManager(app=server)
     events = SseServerTransport(MESSAGES_PATH)
@@ -95,13 +108,21 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     app.router.routes.append(Route("/mcp", endpoint=_Asgi(manager.handle_request), methods=["GET", "POST", "DELETE"]))
     app.router.routes.append(Route("/sse", endpoint=_Asgi(sse), methods=["GET"]))
     app.router.routes.append(Mount(MESSAGES_PATH, app=events.handle_post_message))
-    _add_routes(app, core)
-    _add_knowledge(app, core)
+    desk = Desk(core, Places(settings.http.at_once))
+    _add_routes(app, desk)
+    add_paths(app, desk)
     _add_errors(app)
-    return Guard(
-        RequestBodyLimitMiddleware(app, BODY_BYTES_MAX),
-        host=settings.http.host,
+    admission = Admission(
+        keys,
         tokens=settings.http.tokens,
+        requests_a_minute=settings.http.requests_per_minute,
+        now=core.clock.now,
+        monotonic=time.monotonic,
+    )
+    return Guard(
+        app,
+        host=settings.http.host,
+        admission=admission,
         secret=secret,
         account=settings.scope.account,
         preamble=Preamble(zone=zone),
@@ -118,17 +139,25 @@ class _Asgi:
         await self._app(scope, receive, send)
 
 
-def _add_routes(app: FastAPI, core: Core) -> None:
+def _add_routes(app: FastAPI, desk: Desk) -> None:
+    core = desk.core
+
     @app.get("/v1/health")
-    def health() -> Health:
+    async def health() -> Health:
         return Health(status="ok")
 
+    @app.get("/v1/ready", responses={503: ERRORS[503]})
+    async def ready() -> Ready:
+        """Say whether the store answers."""
+        await desk.places.run(lambda: core.services.store.get("verified_fact", [PROBE]))
+        return Ready(status="ready")
+
     @app.get("/v1/version")
-    def version() -> Version:
+    async def version() -> Version:
         return Version(version=VERSION, wire=WIRE)
 
-    @app.post("/v1/context")
-    def context(
+    @app.post("/v1/context", responses=ERRORS)
+    async def context(
         request: Request,
         asked: PromptOverHttp,
         x_km_variant: Annotated[str | None, Header()] = None,
@@ -136,60 +165,30 @@ def _add_routes(app: FastAPI, core: Core) -> None:
         """Return the prompt with what memory knows for its task, within the model's window."""
         if x_km_variant is not None:
             raise BadInput("X-KM-Variant selects nothing yet: there are no variants to choose from; leave it out")
-        allowed = request.user.access_token.subject
-        if asked.account_id != allowed:
-            raise Refused(f"account_id {asked.account_id!r} is not the account this credential is bound to")
-        actor = actor_from(
-            PREAMBLE.get(),
-            account=asked.account_id,
-            user=asked.user_id,
-            conversation=asked.conversation_id,
-            project_dir=project_for(asked.account_id, core),
-            read_only=core.settings.read_only,
-        )
-        anchor = core.anchor(actor)
-        with core.foreground:
-            made = anchor.assemble(asked)
-        return ContextAnswer(
-            messages=[dict(one) for one in made.messages],
-            tools=[dict(one) for one in made.tools],
-            text=made.text,
-            report=shapes.report(made.report, reader=anchor.actor.scope),
-            report_id=made.report_id,
-            notes=list(made.notes),
-        )
+        if not asked.account_id and not credential_of(request).by_name:
+            raise BadInput("account_id is missing; see /openapi.json for what is required")
+        whose = {name: getattr(asked, name) for name in ("account_id", "user_id", "conversation_id")}
+        actor = desk.actor(request, {**whose, "project_id": "", "agent_id": "", "zone": ""}, deed=Deed.CONTEXT)
 
-
-def _add_knowledge(app: FastAPI, core: Core) -> None:
-    """Search, open and push documents. No path takes a folder or a command of this machine."""
-
-    def route(path: str, row: str) -> None:
-        @app.post(f"/v1/knowledge/{path}", name=row)
-        def asked(request: Request, body: dict[str, Any]) -> dict[str, Any]:
-            who = {name: body.pop(name, "") for name in ("account_id", "user_id", "conversation_id")}
-            if who["account_id"] != request.user.access_token.subject:
-                raise Refused(f"account_id {who['account_id']!r} is not the account this credential is bound to")
-            if any(not isinstance(name, str) for name in who.values()):
-                raise BadInput("user_id or conversation_id is no text; allowed is text")
-            actor = actor_from(
-                PREAMBLE.get(),
-                account=who["account_id"],
-                user=who["user_id"],
-                conversation=who["conversation_id"],
-                project_dir=project_for(who["account_id"], core),
-                read_only=core.settings.read_only,
+        def made(anchor: MemoryAnchor) -> ContextAnswer:
+            built = anchor.assemble(asked)
+            return ContextAnswer(
+                messages=[dict(one) for one in built.messages],
+                tools=[dict(one) for one in built.tools],
+                text=built.text,
+                report=shapes.report(built.report, reader=anchor.actor.scope),
+                report_id=built.report_id,
+                notes=list(built.notes),
             )
-            with core.foreground:
-                return ROWS[row].answer(core.anchor(actor), ROWS[row].request.read(body, path))
 
-    for path, row in (("search", "knowledge_search"), ("get", "knowledge_get"), ("ingest", "knowledge_push")):
-        route(path, row)
+        answer: ContextAnswer = await desk.run(actor, made)
+        return answer
 
 
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(MemoryAnchorError)
     async def ours(_: Request, error: MemoryAnchorError) -> JSONResponse:
-        return JSONResponse(error_body(error), status_code=report(error).status)
+        return JSONResponse(error_body(error), status_code=report(error).status, headers=retry_headers(error))
 
     @app.exception_handler(RequestValidationError)
     async def misshapen(_: Request, error: RequestValidationError) -> JSONResponse:

@@ -30,7 +30,7 @@ from mcp.server.lowlevel import Server
 from memory_anchor import shapes
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
 from memory_anchor.front import prompts, resources, tool_calls, tool_specs
-from memory_anchor.front.callers import actor_from
+from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.instructions import instructions_for
 from memory_anchor.model import Actor
 from memory_anchor.runtime.cleanlog import log_bug
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from memory_anchor.core import Core
     from memory_anchor.memory import MemoryAnchor
+    from memory_anchor.team.credential import Credential
 
     Context = ServerRequestContext["ClientConnection", Any]
 
@@ -84,6 +85,7 @@ class _Front:
         self._tools = tool_specs.callable_tools(read_only=read_only, available=tool_calls.CALLS)
         shown = tool_specs.listed(profile, read_only=read_only, available=tool_calls.CALLS)
         self._listed = [_tool(spec) for spec in shown]
+        self._reading = [_tool(spec) for spec in shown if not spec.writes]
         self._limiter = anyio.CapacityLimiter(WORKERS)
 
     def server(self) -> Server[ClientConnection]:
@@ -136,8 +138,11 @@ class _Front:
 
     # --- tools -------------------------------------------------------------------------------------------------
 
-    async def list_tools(self, _: Context, __: mcp_types.PaginatedRequestParams | None) -> mcp_types.ListToolsResult:
-        return mcp_types.ListToolsResult(tools=self._listed)
+    async def list_tools(
+        self, context: Context, _: mcp_types.PaginatedRequestParams | None
+    ) -> mcp_types.ListToolsResult:
+        reads = context.request is not None and self._actor(context).read_only
+        return mcp_types.ListToolsResult(tools=self._reading if reads else self._listed)
 
     async def call_tool(self, context: Context, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
         actor = self._actor(context)
@@ -253,7 +258,7 @@ class _Front:
         params = context.session.client_params
         client = params.client_info.name if params else ""
         own = self._core.settings
-        account, session = _http_identity(context.request)
+        credential, session, project = _http_identity(context.request)
         held = context.lifespan_context
         connection = session or f"{held.name}-{client}"  # without sessions, at least two kinds of agent are told apart
         actor = actor_from(
@@ -262,10 +267,11 @@ class _Front:
             client_name=client,
             request_id=context.request_id,
             connection=connection,
-            account=account,
             agent=own.scope.agent,
-            project_dir=project_for(account, self._core, self._project_dir),
+            project_dir=project_for(credential.account if credential else "", self._core, self._project_dir),
             read_only=self._read_only or own.read_only,
+            credential=credential,
+            project=project,
         )
         held.actor = actor
         return actor
@@ -281,14 +287,15 @@ def project_for(account: str, core: Core, given: str = "") -> str:
     return (given or own.project_dir) if account in ("", own.scope.account) else ""
 
 
-def _http_identity(request: Any) -> tuple[str, str]:
-    """Return the account a request was let in for, and its transport session; both "" off HTTP."""
+def _http_identity(request: Any) -> tuple[Credential | None, str, str]:
+    """Return for whom a request was let in, its transport session and the project it names; (None, "", "") off HTTP.
+
+    Raises NoCredential: nobody let it in.
+    """
     if request is None:
-        return "", ""
-    user = request.scope.get("user")
-    account = user.access_token.subject if hasattr(user, "access_token") else ""
+        return None, "", ""
     session = request.headers.get(SESSION_HEADER)
-    return account or "", f"http-{session}" if session else ""
+    return credential_of(request), f"http-{session}" if session else "", request.headers.get(PROJECT_HEADER, "")
 
 
 def _tool(spec: tool_specs.ToolSpec) -> mcp_types.Tool:

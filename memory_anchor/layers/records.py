@@ -69,7 +69,8 @@ def request_of(actor: Actor, request_id: str, tool: str, asked: Mapping[str, Any
     fingerprint = stable_hash(tool, json.dumps(asked, ensure_ascii=False, sort_keys=True, default=str))
     if request_id:
         scope = actor.scope  # one name in two projects or conversations, or of two clients, is two requests
-        whose = (scope.account, scope.project, actor.client, scope.conversation)
+        person = (actor.person,) if actor.person else ()  # nor of two people
+        whose = (scope.account, scope.project, actor.client, scope.conversation, *person)
         return Request(stable_hash("request", *whose, request_id), fingerprint, True)
     if actor.nonce:
         return Request(stable_hash("nonce", actor.nonce), fingerprint, False)
@@ -293,9 +294,13 @@ def outcome_from(stored: Mapping[str, Any]) -> WriteOutcome:
 
 
 def author_of(actor: Actor) -> str:
-    """Return who wrote it, as history and audit show it: `agent:claude-code`, `human:me`, `system:…`."""
+    """Return who wrote it, as history and audit show it: `agent:claude-code`, `human:me`, `system:…`.
+
+    Who came in with an access key stands behind its agent: `agent:codex for eve`.
+    """
     name = actor.scope.user if is_human(actor.caller) else actor.scope.agent or actor.client
-    return f"{actor.caller.value}:{name}"
+    told = f" for {actor.person}" if actor.person and not is_human(actor.caller) else ""
+    return f"{actor.caller.value}:{name}{told}"
 
 
 def cited_by(actor: Actor, origin: Origin, citations: Iterable[Citation]) -> tuple[Citation, ...]:

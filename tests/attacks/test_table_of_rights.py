@@ -28,7 +28,7 @@ from human_seat import Engine, Seat
 from memory_anchor.front.cli import link
 from memory_anchor.hashing import content_hash
 from memory_anchor.model import Caller
-from memory_anchor.rights import RIGHTS, Deed, Right, Who, refusal, stamp
+from memory_anchor.rights import KEY_COLUMNS, RIGHTS, Deed, Right, Who, refusal, stamp
 from memory_anchor.testing import PASSPHRASE, human_of
 
 MODERN = {
@@ -392,6 +392,8 @@ in_a_shell(Deed.RESUME, "pause", "--off")
 in_a_shell(Deed.ACCEPT, "review", "--accept", "x")
 in_a_shell(Deed.PURGE, "purge", "x")
 in_a_shell(Deed.EXPORT_ALL, "export", "-", "--human")
+in_a_shell(Deed.MAKE_KEYS, "keys", "create", "--user", "eve")
+in_a_shell(Deed.END_KEYS, "keys", "list")
 
 
 @door(Deed.BACKUP_RESTORE)
@@ -464,10 +466,14 @@ def walked_by_hand(root: Path) -> set[tuple[Deed, Who]]:
     file = seat.root / "kept.tar.gz"
     assert seat.shell("backup", "create", str(file)).returncode == 0
     done.append((Deed.BACKUP_RESTORE, ("backup", "restore", str(file), "--force")))
+    done.append((Deed.MAKE_KEYS, ("keys", "create", "--user", "eve", "--json")))
     for deed, words in done:
         code, screen = seat.human(*words, answers=typed)
         assert code == 0, (deed, screen)
         cells.add(deed)
+    made = json.loads(seat.shell("keys", "list", "--json").stdout)["keys"]
+    assert seat.shell("keys", "revoke", made[0]["id"]).returncode == 0
+    cells.add(Deed.END_KEYS)
     text = seat.project / "constitution.yaml"
     text.write_text(text.read_text() + '  - id: dawn\n    content: "Water at dawn"\n    priority: 1\n')
     code, screen = seat.human("constitution", "adopt", answers=typed)
@@ -520,7 +526,8 @@ def test_the_table_is_walked_through_every_door(desk: Desk, tmp_path: Path, caps
             name: was.get(name) for name in ("content", "status", "pinned")
         }
     for deed in Deed:
-        cells |= {(deed, who) for who in (Who.BROWSER, Who.KEY) if refusal(deed, who)}
+        cells |= {(deed, Who.BROWSER)} if refusal(deed, Who.BROWSER) else set()
+        cells |= {(deed, who) for who in KEY_COLUMNS}  # walked over HTTP: test_keys.py
         right = RIGHTS[deed][Who.JOB]
         if right is Right.NO or right in FREE or right is Right.REVIEW:
             assert bool(refusal(deed, Caller.SYSTEM)) == (right in (Right.NO, Right.REVIEW))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,14 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-import uvicorn
 from mcp import Client, MCPError
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from serving import DEADLINE_S, Served
 
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused, Unavailable
-from memory_anchor.front import http_api
+from memory_anchor.front import http_access, http_api
 from memory_anchor.front.http_access import is_loopback
 from memory_anchor.front.http_api import build_http
 from memory_anchor.memory import MemoryAnchor
@@ -33,33 +31,6 @@ SECRET = "path-secret"
 TOKENS = {"token-of-local": "local", "token-of-acme": "acme"}
 LOCAL = {"Authorization": "Bearer token-of-local"}
 ACME = {"Authorization": "Bearer token-of-acme"}
-START_WAIT_S = 20.0
-DEADLINE_S = 30.0
-
-
-class Served:
-    """A live server in a thread of this process."""
-
-    def __init__(self, app: Any) -> None:
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
-        self.port = self._socket.getsockname()[1]
-        self.base = f"http://127.0.0.1:{self.port}"
-        self._server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
-        self._thread.start()
-        end = time.monotonic() + START_WAIT_S
-        while not self._server.started and time.monotonic() < end:
-            time.sleep(0.005)
-        assert self._server.started
-
-    def ask(self, method: str, path: str, **more: Any) -> httpx2.Response:
-        with httpx2.Client(timeout=DEADLINE_S) as client:
-            return client.request(method, self.base + path, **more)
-
-    def close(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(START_WAIT_S)
 
 
 @pytest.fixture
@@ -278,11 +249,11 @@ def test_a_body_that_is_no_json_is_one_sentence(served: Served, body: bytes, sen
 
 
 def test_a_body_too_large_is_refused_before_it_is_parsed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = http_api.BODY_BYTES_MAX + 1
+    size = http_access.BODY_BYTES_MAX + 1
     answer = served.ask(
         "POST", "/v1/context", headers={**LOCAL, "Content-Type": "application/json"}, content=b" " * size
     )
-    assert answer.status_code == 413
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
 def test_a_bug_answers_500_and_quotes_nothing(
@@ -319,7 +290,7 @@ def test_another_account_gets_neither_rules_nor_how_tos_of_this_machines_project
 
 def test_other_addresses_than_loopback_need_tokens_and_get_no_path_secret(held: Core) -> None:
     assert not is_loopback(EVERYWHERE)
-    with pytest.raises(Refused, match=r"http\.tokens is empty"):
+    with pytest.raises(Refused, match=r"no key and http\.tokens is empty"):
         build_http(held, Settings.model_validate({"http": {"host": EVERYWHERE}}))
     open_to_all = Settings.model_validate({"http": {"host": EVERYWHERE, "tokens": TOKENS}})
     made = Served(build_http(held, open_to_all, secret=SECRET))

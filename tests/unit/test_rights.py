@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from pathlib import Path
 
 from memory_anchor.model import Caller
@@ -34,8 +35,9 @@ def test_every_use_case_has_a_cell_for_everybody() -> None:
     assert set(RIGHTS) == set(Deed)
     assert all(set(row) == set(Who) for row in RIGHTS.values())
     assert set(WHO_CALLS) == set(Caller)
-    for who in (Who.BROWSER, Who.KEY):
-        assert all(RIGHTS[deed][who] is Right.LATER and refusal(deed, who) for deed in Deed)
+    assert all(RIGHTS[deed][Who.BROWSER] is Right.LATER and refusal(deed, Who.BROWSER) for deed in Deed)
+    for less, more in itertools.pairwise((Who.READER_KEY, Who.WRITER_KEY, Who.APPROVER_KEY, Who.ADMIN_KEY)):
+        assert all(RIGHTS[deed][more] is not Right.NO for deed in Deed if RIGHTS[deed][less] is not Right.NO)
 
 
 def test_nothing_else_compares_who_is_calling() -> None:

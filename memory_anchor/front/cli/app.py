@@ -16,6 +16,7 @@ from memory_anchor.front.cli import (
     contexts,
     evaluate,
     keep,
+    keys,
     knowledge,
     link,
     lorebooks,
@@ -54,6 +55,7 @@ care.register(app)
 contexts.register(app)
 evaluate.register(app)
 keep.register(app)
+keys.register(app)
 lorebooks.register(app)
 projects.register(app)
 knowledge.register(app)

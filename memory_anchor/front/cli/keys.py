@@ -1,0 +1,179 @@
+"""Commands about access keys of a served memory: keys create, list, revoke.
+
+They work on the key file of this data directory, which a running server looks at with every request; no engine is
+asked. Making one needs the human's passphrase, since the record is signed; ending one does not: it only takes away.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memory_anchor.errors import BadInput
+from memory_anchor.front.cli.link import data_dir
+from memory_anchor.front.cli.output import JsonOption, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.passphrase import ask_human
+
+if TYPE_CHECKING:
+    from memory_anchor.team.keys import AccessKey, KeyFile
+
+HELP = """Who may come in to `memory-anchor serve`: create, list and revoke access keys.
+
+\b
+Examples:
+  `memory-anchor keys create --account acme --user eve --role writer --expires 90d`
+  `memory-anchor keys list`
+  `memory-anchor keys revoke abcdefgh`
+"""
+_SPAN = re.compile(r"(\d{1,5})([hdw])")
+_HOURS = {"h": 1, "d": 24, "w": 168}
+
+
+def register(app: typer.Typer) -> None:
+    keys = typer.Typer(help=HELP, no_args_is_help=True)
+    keys.command("create")(create)
+    keys.command("list")(list_)
+    keys.command("revoke")(revoke)
+    app.add_typer(keys, name="keys")
+
+
+@guarded
+def create(
+    account: Annotated[str, typer.Option(help="Whose memory it opens; left out: this installation's own.")] = "",
+    user: Annotated[str, typer.Option(help="Who holds it; left out: requests may name one (for services).")] = "",
+    role: Annotated[str, typer.Option(help="reader, writer, approver or admin.")] = "writer",
+    project: Annotated[str, typer.Option(help="Only this project, by its id; left out: every one.")] = "",
+    expires: Annotated[str, typer.Option(metavar="WHEN", help="90d, 12h, 4w, or an ISO 8601 time with a zone.")] = "",
+    note: Annotated[str, typer.Option(help="What it is for; shown by `keys list`.")] = "",
+    signs_with: Annotated[
+        str, typer.Option(metavar="KEY", help="Of an approver: what `constitution approvers` prints on their machine.")
+    ] = "",
+    json_: JsonOption = False,
+) -> None:
+    """Make a key and show it, once; needs the passphrase.
+
+    \b
+    Examples:
+      `memory-anchor keys create --user eve`
+      `memory-anchor keys create --account acme --user bot --role reader --expires 90d --json`
+    """
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.adapters.system import SystemClock, new_bytes
+    from memory_anchor.app import settings_of
+    from memory_anchor.inputs import project_id
+    from memory_anchor.team.credential import Role
+
+    now = SystemClock().now()
+    if role not in {one.value for one in Role}:
+        raise BadInput(f"role is {role[:40]!r}; allowed are {', '.join(Role)}")
+    if project:
+        project_id(project)
+    until = _until(expires, now)
+    owner = account or settings_of(os.environ).scope.account
+    key, made = _keys().create(
+        ask_human(),
+        new_bytes=new_bytes,
+        now=now,
+        account=owner,
+        user=user,
+        role=Role(role),
+        project=project,
+        note=note,
+        public=signs_with,
+        expires_at=until,
+    )
+    audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
+    audit.append("key.created", _told(made), by=f"human:{made.created_by}", at=now)
+    if json_:
+        show_json({"key": key, **_told(made)})
+        return
+    sys.stdout.write(f"{key}\n")
+    quiet("shown this once; give it to its holder over a safe channel (`Authorization: Bearer ...`)")
+    quiet(f"id {made.id} of {made.account}, {made.role.value}; it ends with `memory-anchor keys revoke {made.id}`")
+
+
+@guarded
+def list_(json_: JsonOption = False) -> None:
+    """Show every key: whose it is, what it may, when it was last used; never what opens.
+
+    \b
+    Examples:
+      `memory-anchor keys list`
+      `memory-anchor keys list --json`
+    """
+    from memory_anchor.adapters.system import SystemClock
+
+    keys, now = _keys(), SystemClock().now()
+    used = keys.last_used()
+    rows = [
+        {**_told(one), "last_used_at": used.get(one.id, ""), "ended": one.ended(now)} for one in keys.all().values()
+    ]
+    if json_:
+        show_json({"keys": rows})
+        return
+    for row in rows:
+        colour, state = ("dim", row["ended"].rpartition(f"{row['id']} ")[2]) if row["ended"] else ("green", "open")
+        whose = "/".join(str(row[name]) for name in ("account", "user", "project") if row[name])
+        out.print(f"[cyan]{row['id']}[/] {shown(row['role'])} {shown(whose)} [{colour}]{shown(state)}[/]")
+        note = f"; {row['note']}" if row["note"] else ""
+        quiet(f"  made {row['created_at']} by {row['created_by']}, last used {row['last_used_at'] or 'never'}{note}")
+    if not rows:
+        quiet("there is no key yet: `memory-anchor keys create`")
+
+
+@guarded
+def revoke(
+    key: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `keys list` shows it.")],
+    json_: JsonOption = False,
+) -> None:
+    """End a key for good; a running server refuses it from the next request on.
+
+    \b
+    Examples:
+      `memory-anchor keys revoke abcdefgh`
+    """
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.adapters.system import SystemClock
+
+    now = SystemClock().now()
+    ended = _keys().revoke(key, now)
+    JsonlAudit(data_dir() / "audit" / "audit.jsonl").append("key.revoked", {"id": ended.id}, by="command", at=now)
+    if json_:
+        show_json(_told(ended))
+        return
+    quiet(f"{ended.id} of {ended.account} opens nothing any more")
+
+
+def _keys() -> KeyFile:
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.team.keys import KeyFile
+
+    os.umask(0o077)
+    return KeyFile.of(data_dir(), JsonlAudit(data_dir() / "audit" / "audit.jsonl"))
+
+
+def _told(key: AccessKey) -> dict[str, Any]:
+    """Return what may be shown of a key."""
+    names = ("id", "account", "user", "project", "note", "created_at", "created_by", "expires_at", "revoked_at")
+    told = {name: getattr(key, name) for name in names}
+    return {**told, "role": key.role.value, "approves": bool(key.public)}
+
+
+def _until(said: str, now: datetime) -> datetime | None:
+    """Return when a key ends, None for never. Raises BadInput."""
+    if not said:
+        return None
+    if span := _SPAN.fullmatch(said):
+        return now + timedelta(hours=int(span[1]) * _HOURS[span[2]])
+    try:
+        at = datetime.fromisoformat(said)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise BadInput(f"expires is {said[:40]!r}; allowed are 12h, 90d, 4w, or a time such as 2027-01-31T00:00:00Z")
+    return at

@@ -1,0 +1,260 @@
+"""The paths of `/v1`: one table of path, row of `table`, and the deed that its caller must be allowed.
+
+A body is the row's request, and beside it whose it is (`WHOSE`): read here, checked against the credential in
+`callers`, and never handed on. OpenAPI is made from the same table. What a body may not be (no object, a name twice,
+NaN, nested without end) is refused before anything is read of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fastapi import FastAPI, Request
+
+from memory_anchor import rights
+from memory_anchor.errors import BadInput
+from memory_anchor.fields import schema_of
+from memory_anchor.front.callers import actor_from, credential_of
+from memory_anchor.front.mcp_server import project_for
+from memory_anchor.front.table import ROWS
+from memory_anchor.hashing import stable_hash
+from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
+from memory_anchor.model import Actor
+from memory_anchor.rights import Deed, Who
+from memory_anchor.runtime.wire import PREAMBLE
+from memory_anchor.shapes import Json
+from memory_anchor.team.credential import Role
+
+if TYPE_CHECKING:
+    from memory_anchor.core import Core
+    from memory_anchor.memory import MemoryAnchor
+    from memory_anchor.team.limits import Places
+
+WHOSE: Mapping[str, str] = {
+    "account_id": "The key's own; another one is refused.",
+    "user_id": "The key's own; named where the key is bound to no user.",
+    "project_id": "The key's own; named where the key is bound to no project.",
+    "conversation_id": "The conversation that asks.",
+    "agent_id": "The agent that asks, e.g. `codex`.",
+    "zone": "IANA time zone in which times without one are read.",
+}
+REQUEST_ID = "request_id"
+COLUMN: Mapping[Role, Who] = {
+    Role.READER: Who.READER_KEY,
+    Role.WRITER: Who.WRITER_KEY,
+    Role.APPROVER: Who.APPROVER_KEY,
+    Role.ADMIN: Who.ADMIN_KEY,
+}
+LOGGED = frozenset({"when", "where", "who", "ttl_days"})
+"""Names that only an event has: a `store` with one of them logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class V1Path:
+    """path: below /v1. row: of the table. deed: what its caller must be allowed. writes: is done once a request_id."""
+
+    path: str
+    row: str
+    deed: Deed
+    writes: bool = False
+    method: str = "POST"
+
+
+PATHS = (
+    V1Path("memory/search", "search", Deed.READ),
+    V1Path("memory/get", "get", Deed.READ),
+    V1Path("memory/history", "history", Deed.READ),
+    V1Path("memory/list", "list", Deed.READ),
+    V1Path("memory/events", "events", Deed.READ),
+    V1Path("memory/store", "add", Deed.SAVE, writes=True),
+    V1Path("memory/log", "log", Deed.LOG, writes=True),
+    V1Path("memory/promote", "promote", Deed.PROMOTE, writes=True),
+    V1Path("memory/forget", "forget", Deed.FORGET, writes=True),
+    V1Path("knowledge/search", "knowledge_search", Deed.READ),
+    V1Path("knowledge/get", "knowledge_get", Deed.READ),
+    V1Path("knowledge/sources", "knowledge_sources", Deed.READ, method="GET"),
+    V1Path("knowledge/add", "knowledge_push", Deed.KNOWLEDGE, writes=True),
+    V1Path("knowledge/ingest", "knowledge_push", Deed.KNOWLEDGE, writes=True),
+    V1Path("knowledge/remove", "knowledge_remove", Deed.KNOWLEDGE, writes=True),
+)
+
+
+class Desk:
+    """What every path of /v1 does with a request: who asks, may they, is it whole; then work on a bounded thread."""
+
+    def __init__(self, core: Core, places: Places) -> None:
+        self.core = core
+        self.places = places
+
+    async def body(self, request: Request) -> Json:
+        """Return the body as an object. Raises BadInput."""
+        return body_of(await request.body())
+
+    def actor(self, request: Request, whose: Mapping[str, str], *, deed: Deed) -> Actor:
+        """Return who asks. Raises Refused: another one than the credential says, or a role that may not."""
+        credential = credential_of(request)
+        rights.check(deed, COLUMN[credential.role])
+        preamble = PREAMBLE.get()
+        return actor_from(
+            preamble._replace(zone=whose["zone"] or preamble.zone),
+            client_name=whose["agent_id"],
+            conversation=whose["conversation_id"],
+            account=whose["account_id"],
+            user=whose["user_id"],
+            project=whose["project_id"] or request.headers.get("x-km-project", ""),
+            agent=self.core.settings.scope.agent,
+            project_dir=project_for(credential.account, self.core),
+            read_only=self.core.settings.read_only,
+            credential=credential,
+        )
+
+    async def run(self, actor: Actor, work: Callable[[MemoryAnchor], Any]) -> Any:
+        """Return what `work` makes of the caller's memory. Raises Unavailable: too much is at work."""
+
+        def asked() -> Any:
+            with self.core.foreground:
+                return work(self.core.anchor(actor))
+
+        return await self.places.run(asked)
+
+    async def answer(self, request: Request, path: V1Path, body: Json) -> Json:
+        """Return what the row of a path says to a body."""
+        whose = taken(body)
+        row = ROWS[_row_of(path, body)]
+        name = "" if REQUEST_ID in row.request.model_fields else _text(body, REQUEST_ID, REQUEST_ID_MAX)
+        wanted = row.request.read(body, path.path.rpartition("/")[2])
+        actor = self.actor(request, whose, deed=path.deed)
+        if path.writes and name:
+            scope = actor.scope
+            own = (scope.account, actor.project, scope.user, scope.agent, scope.conversation, name)
+            actor = replace(actor, nonce=stable_hash("http", path.path, *own))
+        work = partial(row.answer, request=wanted)
+        once = self.core.services.answers.once
+        done: Json = await self.run(actor, lambda anchor: once(actor.nonce, repr(wanted), partial(work, anchor)))
+        return done
+
+
+def add_paths(app: FastAPI, desk: Desk) -> None:
+    """Add every path of the table."""
+
+    def add(path: V1Path) -> None:
+        async def asked(request: Request) -> Json:
+            body = await desk.body(request) if path.method == "POST" else dict(request.query_params)
+            return await desk.answer(request, path, body)
+
+        row = ROWS[path.row].request
+        app.add_api_route(
+            f"/v1/{path.path}",
+            asked,
+            methods=[path.method],
+            name=path.path,
+            operation_id=path.path.replace("/", "_"),
+            summary=(row.__doc__ or "").split("\n")[0],
+            openapi_extra=body_schema(_schema(path)) if path.method == "POST" else None,
+            responses=ERRORS,
+        )
+
+    for path in PATHS:
+        add(path)
+
+
+# --- bodies ------------------------------------------------------------------------------------------------------
+
+
+def body_of(raw: bytes) -> Json:
+    """Return a JSON object. Raises BadInput: it is none, or one that could be read in two ways."""
+    try:
+        body = json.loads(raw or b"{}", object_pairs_hook=_each_once, parse_constant=_no_constant)
+    except RecursionError:
+        raise BadInput("the body is nested too deeply; allowed is a JSON object of some levels") from None
+    except json.JSONDecodeError as error:
+        raise BadInput(f"the body is no JSON (see its character {error.pos}); allowed is a JSON object") from None
+    except ValueError:  # no UTF-8, or a number of thousands of digits
+        raise BadInput("the body is no JSON; allowed is a JSON object in UTF-8") from None
+    if not isinstance(body, dict):
+        raise BadInput(f"the body is a {type(body).__name__}; allowed is a JSON object")
+    return body
+
+
+def taken(body: Json) -> dict[str, str]:
+    """Take whose the request is out of its body. Raises BadInput: a name that is none."""
+    return {name: _text(body, name, NAME_MAX) for name in WHOSE}
+
+
+def _text(body: Json, name: str, most: int) -> str:
+    value = body.pop(name, None)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > most or any(not (c.isprintable()) for c in value):
+        raise BadInput(f"{name} cannot be taken; allowed is text of up to {most} printable characters")
+    return value
+
+
+def _row_of(path: V1Path, body: Json) -> str:
+    return "log" if path.row == "add" and LOGGED & body.keys() else path.row
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> Json:
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        raise BadInput("the body says one name twice; keep one")
+    return whole
+
+
+def _no_constant(said: str) -> NoReturn:
+    raise BadInput(f"the body holds {said}, which is no JSON; allowed are numbers")
+
+
+# --- OpenAPI -----------------------------------------------------------------------------------------------------
+
+
+def _error(what: str) -> Json:
+    shape = {
+        "type": "object",
+        "required": ["code", "message"],
+        "properties": {"code": {"type": "string"}, "message": {"type": "string", "description": "One sentence."}},
+    }
+    return {"description": what, "content": {"application/json": {"schema": shape}}}
+
+
+ERRORS: dict[int | str, Json] = {
+    400: _error("The body cannot be taken."),
+    401: _error("No credential, or one that is cut, expired, revoked or another server's."),
+    403: _error("The credential may not do this, or is another account's."),
+    404: _error("Nothing of this name that the caller may read."),
+    409: _error("Somebody else changed it first."),
+    413: _error("The body is too large."),
+    429: _error("Asked too often; Retry-After says when to come again."),
+    503: _error("The store or an issuer is away, or too much is at work."),
+}
+
+
+def body_schema(schema: Json) -> Json:
+    """Return what OpenAPI is told of a path's body."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def request_schema(row: str) -> Json:
+    """Return the schema of a row's request with whose it is, without what only tools and options read of it."""
+    whole = schema_of(ROWS[row].request)
+    shown = {
+        name: {key: value for key, value in field.items() if key not in ("tool", "option")}
+        for name, field in whole["properties"].items()
+    }
+    own = {name: {"type": "string", "maxLength": NAME_MAX, "description": said} for name, said in WHOSE.items()}
+    return {**whole, "properties": {**shown, **own}}
+
+
+def _schema(path: V1Path) -> Json:
+    schema = request_schema(path.row)
+    if path.writes and REQUEST_ID not in schema["properties"]:
+        told = {"type": "string", "maxLength": REQUEST_ID_MAX, "description": "The same id with the same words is one."}
+        schema["properties"][REQUEST_ID] = told
+    if path.row == "add":
+        events = request_schema("log")["properties"]
+        schema["properties"] |= {name: events[name] for name in sorted(LOGGED)}
+    return schema

@@ -1,0 +1,278 @@
+"""Access keys of a served memory: who comes in, for which account, as whom and with which role.
+
+A key is `ma_<id>_<secret>`: 256 random bits that are shown once; kept are a hash and what the key is bound to. Each
+record is signed by the installation's human, so a line that somebody writes into the file opens nothing. The file is
+looked at again whenever it changed, so a revoked key fails with the next request. When a key was last used is kept
+beside it, because that is written by the server and signed by nobody.
+
+Rejected: a slow password hash. It protects guessable secrets; 256 random bits are none, and every request pays for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from memory_anchor.errors import BadInput, NoCredential, NotFound, StoreDamaged
+from memory_anchor.files import exclusive, read_bounded, write_whole
+from memory_anchor.identity.approval import Approver, KeyRing, Signer, signer_of
+from memory_anchor.ports import AuditLog
+from memory_anchor.team.credential import Credential, Role
+
+FOLDER = "team"
+KEYS_FILE = "keys.json"
+USED_FILE = "keys_used.json"
+LOCK_FILE = "keys.lock"
+PREFIX = "ma"
+ID_CHARS, SECRET_CHARS = 8, 52
+"""Of 32 signs each: 40 bits that name a key, 260 that open it, of which 256 are random."""
+ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+KEY_CHARS = len(PREFIX) + ID_CHARS + SECRET_CHARS + 2
+KEYS_MAX = 10_000
+FILE_BYTES_MAX = 16 << 20
+NAME_MAX = 120
+USED_EVERY = timedelta(seconds=30)
+"""How often the instants of last use go to disk."""
+KEPT = timedelta(days=365)
+"""How long a key that has ended is still listed."""
+_WHOLE = re.compile(rf"{PREFIX}_([{ALPHABET}]{{{ID_CHARS}}})_([{ALPHABET}]{{{SECRET_CHARS}}})")
+_NAME = re.compile(rf"[^|\x00-\x1f\x7f]{{1,{NAME_MAX}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """A key as it is kept. digest: SHA-256 of the whole key. public: of an approver, the signing key that approves."""
+
+    id: str
+    digest: str
+    account: str
+    user: str
+    role: Role
+    project: str
+    note: str
+    public: str
+    created_at: str
+    created_by: str
+    expires_at: str = ""
+    signature: str = ""
+    revoked_at: str = ""
+
+    def statement(self) -> dict[str, Any]:
+        """Return what the human signs of it: all but the end that anybody here may put to it."""
+        said = {name: value for name, value in asdict(self).items() if name not in ("signature", "revoked_at")}
+        return {"what": "memory-anchor/key/1", **said}
+
+    def credential(self) -> Credential:
+        return Credential(self.account, self.user, self.project, self.role, self.id, by_name=True)
+
+    def is_old(self, now: datetime) -> bool:
+        """Return whether it ended so long ago that nobody asks for it."""
+        end = min((at for at in (self.revoked_at, self.expires_at) if at), default="")
+        return bool(end) and now - datetime.fromisoformat(end) > KEPT
+
+    def ended(self, now: datetime) -> str:
+        """Return why it opens nothing any more, "" while it does."""
+        if self.revoked_at:
+            return f"the key {self.id} was revoked at {self.revoked_at}"
+        if self.expires_at and now >= datetime.fromisoformat(self.expires_at):
+            return f"the key {self.id} expired at {self.expires_at}"
+        return ""
+
+
+class KeyFile:
+    """The keys of one data directory. Thread-safe, and safe across processes.
+
+    sealing: whose signature makes a record count (`KeyRing.sealing`).
+    """
+
+    def __init__(self, data_dir: Path, sealing: Callable[[], Sequence[Approver]]) -> None:
+        self._folder = data_dir / FOLDER
+        self._sealing = sealing
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, ...] | None = None
+        self._held: Mapping[str, AccessKey] = {}
+        self._used: dict[str, str] = {}
+        self._written_at: datetime | None = None
+
+    @classmethod
+    def of(cls, data_dir: Path, audit: AuditLog | None) -> KeyFile:
+        """Return the keys of a data directory, signed by its human."""
+        return cls(data_dir, KeyRing(data_dir / "identity", audit).sealing)
+
+    # --- coming in ---------------------------------------------------------------------------------------------
+
+    def opened(self, key: str, now: datetime) -> Credential:
+        """Return whom a key lets in. Raises NoCredential: one sentence that tells nothing of other keys."""
+        whole = _WHOLE.fullmatch(key)
+        if whole is None:
+            raise NoCredential(misshapen(key))
+        held = self.all().get(whole[1])
+        if held is None or not hmac.compare_digest(held.digest, digest_of(key)):
+            raise NoCredential(
+                "the key is none of this server's; its administrator lists them: `memory-anchor keys list`"
+            )
+        if ended := held.ended(now):
+            raise NoCredential(f"{ended}; ask for a new one: `memory-anchor keys create`")
+        self._note_use(held.id, now)
+        return held.credential()
+
+    def any_open(self, now: datetime) -> bool:
+        """Return whether any key opens anything now."""
+        return any(not one.ended(now) for one in self.all().values())
+
+    def all(self) -> Mapping[str, AccessKey]:
+        """Return the keys that the human made, by id; read anew when the file changed. Raises StoreDamaged."""
+        stamp = _stamp(self._path)
+        with self._lock:
+            if stamp != self._stamp:
+                self._held, self._stamp = self._read(), stamp
+            return self._held
+
+    # --- looking after -----------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        signer: Signer,
+        *,
+        new_bytes: Callable[[int], bytes],
+        now: datetime,
+        account: str,
+        user: str = "",
+        role: Role = Role.WRITER,
+        project: str = "",
+        note: str = "",
+        public: str = "",
+        expires_at: datetime | None = None,
+    ) -> tuple[str, AccessKey]:
+        """Make a key and return it, which is the only time that it is told, with its record.
+
+        Raises BadInput: a name, an end in the past, or `KEYS_MAX` keys.
+        """
+        _check_name("account", account)
+        for what, name in (("user", user), ("project", project), ("note", note)):
+            _check_name(what, name, may_lack=True)
+        if expires_at is not None and expires_at <= now:
+            raise BadInput(f"the key would expire at {expires_at.isoformat()}, which is over; allowed is a later time")
+        id_, secret = _text(new_bytes(8), ID_CHARS), _text(new_bytes(32), SECRET_CHARS)
+        key = f"{PREFIX}_{id_}_{secret}"
+        ends = expires_at.isoformat(timespec="seconds") if expires_at is not None else ""
+        made = AccessKey(
+            id_, digest_of(key), account, user, role, project, note, public, now.isoformat(timespec="seconds"),
+            signer.approver.name, ends,
+        )  # fmt: skip
+        made = replace(made, signature=signer.sign(made.statement()))
+        with exclusive(self._folder / LOCK_FILE):
+            held = {name: one for name, one in self._read().items() if not one.is_old(now)}
+            if len(held) >= KEYS_MAX:
+                raise BadInput(f"there are {len(held)} keys; allowed are {KEYS_MAX}")
+            self._write({**held, id_: made})
+        return key, made
+
+    def revoke(self, id_: str, now: datetime) -> AccessKey:
+        """End a key for good; one that has ended stays as it is. Raises NotFound."""
+        with exclusive(self._folder / LOCK_FILE):
+            held = dict(self._read())
+            if id_ not in held:
+                raise NotFound(f"no key {id_[:20]!r}; `memory-anchor keys list` shows them")
+            if not held[id_].revoked_at:
+                held[id_] = replace(held[id_], revoked_at=now.isoformat(timespec="seconds"))
+                self._write(held)
+        return held[id_]
+
+    def last_used(self) -> Mapping[str, str]:
+        """Return id -> when a server last let a request in with it, to half a minute."""
+        return {**_read_used(self._folder / USED_FILE), **self._used}
+
+    def keep_use(self) -> None:
+        """Write when keys were last used."""
+        with self._lock:
+            self._write_used()
+
+    # --- files -------------------------------------------------------------------------------------------------
+
+    @property
+    def _path(self) -> Path:
+        return self._folder / KEYS_FILE
+
+    def _read(self) -> Mapping[str, AccessKey]:
+        try:
+            raw = read_bounded(self._path, most_bytes=FILE_BYTES_MAX)
+            said = json.loads(raw)["keys"] if raw is not None else []
+            records = [AccessKey(**{**one, "role": Role(one["role"])}) for one in said]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise StoreDamaged(
+                f"{self._path} cannot be read ({type(error).__name__}), so no key opens anything; put it back from a "
+                "backup, or move it away and make keys anew"
+            ) from None
+        sealing = self._sealing() if records else ()
+        return {one.id: one for one in records if signer_of(sealing, one.statement(), one.signature) is not None}
+
+    def _write(self, held: Mapping[str, AccessKey]) -> None:
+        told = {"format": 1, "keys": [asdict(one) for one in held.values()]}
+        write_whole(self._path, (json.dumps(told, ensure_ascii=False, indent=1) + "\n").encode())
+
+    def _note_use(self, id_: str, now: datetime) -> None:
+        with self._lock:
+            self._used[id_] = now.isoformat(timespec="seconds")
+            if self._written_at is None or now - self._written_at >= USED_EVERY:
+                self._written_at = now
+                self._write_used()
+
+    def _write_used(self) -> None:
+        if not self._used:
+            return
+        path = self._folder / USED_FILE
+        told = {**_read_used(path), **self._used}
+        write_whole(path, json.dumps(told).encode(), durable=False)
+
+
+def digest_of(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def misshapen(key: str) -> str:
+    """Return what is wrong with the form of a key, without a sign of it.
+
+    >>> misshapen("ma_abc")
+    'the key has 6 characters, a whole one has 64 (ma_<id>_<secret>): it was cut; copy it again'
+    """
+    head, told = f"the key has {len(key)} characters", f"a whole one has {KEY_CHARS} (ma_<id>_<secret>)"
+    if len(key) < KEY_CHARS:
+        return f"{head}, {told}: it was cut; copy it again"
+    if len(key) > KEY_CHARS:
+        return f"{head}, {told}: something was added, or it was pasted twice; copy it again"
+    return f"the key is none of ours: {told}, in small letters and the digits 2 to 7; copy it again"
+
+
+def _check_name(what: str, name: str, *, may_lack: bool = False) -> None:
+    if (name or not may_lack) and not (_NAME.fullmatch(name) and name == name.strip() and name.isprintable()):
+        raise BadInput(f"{what} is {name[:40]!r}; allowed are 1 to {NAME_MAX} printable characters without '|'")
+
+
+def _text(bits: bytes, chars: int) -> str:
+    number = int.from_bytes(bits, "big")
+    return "".join(ALPHABET[number >> (5 * place) & 31] for place in range(chars))
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _read_used(path: Path) -> dict[str, str]:
+    try:
+        told = json.loads(read_bounded(path, most_bytes=FILE_BYTES_MAX) or b"{}")
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return {str(id_): str(at) for id_, at in told.items()} if isinstance(told, dict) else {}
