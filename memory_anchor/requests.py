@@ -481,6 +481,8 @@ class PromptOverHttp(AssemblePrompt):
     account_id: Name = arg("")
     user_id: Name = arg("")
     conversation_id: Name = arg("")
+    project_id: Name = arg("")
+    agent_id: Name = arg("")
 
 
 class ReindexStore(BaseRequest):

@@ -29,7 +29,7 @@ from memory_anchor.fields import sentence
 from memory_anchor.front import http_limits
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_access import SECRET_PREFIX, Guard, error_body, is_loopback, retry_headers
-from memory_anchor.front.http_v1 import ERRORS, Desk, add_paths
+from memory_anchor.front.http_v1 import ERRORS, WHOSE, Desk, add_paths
 from memory_anchor.front.mcp_server import build_server
 from memory_anchor.model import point_id
 from memory_anchor.requests import PromptOverHttp
@@ -167,8 +167,8 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
             raise BadInput("X-KM-Variant selects nothing yet: there are no variants to choose from; leave it out")
         if not asked.account_id and not credential_of(request).by_name:
             raise BadInput("account_id is missing; see /openapi.json for what is required")
-        whose = {name: getattr(asked, name) for name in ("account_id", "user_id", "conversation_id")}
-        actor = desk.actor(request, {**whose, "project_id": "", "agent_id": "", "zone": ""}, deed=Deed.CONTEXT)
+        whose = {name: getattr(asked, name, "") for name in WHOSE}
+        actor = desk.actor(request, whose, deed=Deed.CONTEXT)
 
         def made(anchor: MemoryAnchor) -> ContextAnswer:
             built = anchor.assemble(asked)
