@@ -110,7 +110,7 @@ BUDGETS: dict[str, int] = {
     "app": 230,
     "memory": 596,
     "knowledge_requests": 100,
-    "requests": 543,
+    "requests": 545,
     "fields": 507,
     "freshness": 210,
     "durability": 190,
