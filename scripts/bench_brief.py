@@ -12,41 +12,30 @@ from __future__ import annotations
 import argparse
 import re
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from bench_recall import CachedEmbedder
-from bench_unasked import _prompt, _save
+from bench_unasked import bundled_store, prompted, save
 
-from memory_anchor.evaluation.questions import bundled
 from memory_anchor.hooks import Hooks
 from memory_anchor.language.tokens import count_tokens
-from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.testing import ephemeral_core
 
 DATA = Path(__file__).resolve().parent / "data" / "brief.yaml"
 LINE = re.compile(r"^- \[[^\]\n]*, (\w+)\] .*$", re.MULTILINE)
 
 
 def measured(tasks: list[dict[str, Any]], embedder: CachedEmbedder, *, lines: bool) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as folder:
-        data, project = Path(folder, "data"), Path(folder, "project")
-        data.mkdir()
-        project.mkdir()
-        core = ephemeral_core(data, embedder=embedder)
-        actor = Actor(Caller.AGENT, Scope(project="p", agent="bench", conversation="first"))
-        anchor = core.anchor(replace(actor, project_dir=str(project)))
-        for material in bundled().memories:
-            _save(anchor, material.type.value, material.text)
-        own = [[_save(anchor, kind, text) for kind, text in one["memories"]] for one in tasks]
+    with bundled_store(embedder) as (core, actor, project):
+        anchor = core.anchor(actor)
+        own = [[save(anchor, kind, text) for kind, text in one["memories"]] for one in tasks]
         while core.services.searcher.embed_pending(64):
             pass
         right = told = found = 0
         sizes = []
         for number, one in enumerate(tasks):
-            text = _prompt(core, Hooks(), actor, project, f"t{number}", one["task"])
+            text = prompted(core, Hooks(), actor, project, f"t{number}", one["task"])
             ids = LINE.findall(text)
             told += len(ids)
             right += sum(name in own[number] for name in ids)
@@ -54,7 +43,6 @@ def measured(tasks: list[dict[str, Any]], embedder: CachedEmbedder, *, lines: bo
             sizes.append(count_tokens(text))
             if lines:
                 print(f"\n{one['task']}\n{text}")
-        core.close()
     return {
         "lines_about_the_task": round(100 * right / max(told, 1), 1),
         "of_what_is_known_told": round(100 * found / sum(map(len, own)), 1),

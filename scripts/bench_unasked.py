@@ -14,6 +14,8 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from typing import Any
 import yaml
 from bench_recall import CachedEmbedder
 
+from memory_anchor.core import Core
 from memory_anchor.evaluation.questions import bundled
 from memory_anchor.hooks import Hooks
 from memory_anchor.language.tokens import estimate_tokens
@@ -30,35 +33,43 @@ from memory_anchor.testing import ephemeral_core
 DATA = Path(__file__).resolve().parent / "data" / "unasked.yaml"
 
 
-def measured(content: dict[str, Any], embedder: CachedEmbedder, *, misses: bool) -> dict[str, float]:
+@contextmanager
+def bundled_store(embedder: CachedEmbedder) -> Iterator[tuple[Core, Actor, Path]]:
+    """Yield a memory of its own that holds the bundled memories, an agent in it, and its project's folder."""
     with tempfile.TemporaryDirectory() as folder:
         data, project = Path(folder, "data"), Path(folder, "project")
         data.mkdir()
         project.mkdir()
         core = ephemeral_core(data, embedder=embedder)
-        actor = Actor(Caller.AGENT, Scope(project="p", agent="bench", conversation="first"))
-        anchor = core.anchor(replace(actor, project_dir=str(project)))
+        scope = Scope(project="p", agent="bench", conversation="first")
+        actor = replace(Actor(Caller.AGENT, scope), project_dir=str(project))
         for material in bundled().memories:
-            _save(anchor, material.type.value, material.text)
-        names = {memory: _save(anchor, kind, memory) for kind, memory, _ in content["decides"]}
+            save(core.anchor(actor), material.type.value, material.text)
+        yield core, actor, project
+        core.close()
+
+
+def measured(content: dict[str, Any], embedder: CachedEmbedder, *, misses: bool) -> dict[str, float]:
+    with bundled_store(embedder) as (core, actor, project):
+        anchor = core.anchor(actor)
+        names = {memory: save(anchor, kind, memory) for kind, memory, _ in content["decides"]}
         while core.services.searcher.embed_pending(64):
             pass
         right = beside = noise = told_to_others = 0
         hooks = Hooks()
         for number, (_, memory, prompt) in enumerate(content["decides"]):
-            text = _prompt(core, hooks, actor, project, f"d{number}", prompt)
+            text = prompted(core, hooks, actor, project, f"d{number}", prompt)
             found = names[memory] in text or memory in text
             right += found
             beside += max(0, estimate_tokens(text) - (estimate_tokens(memory) if found else 0))
             if misses and not found:
                 print(f"  not told: {prompt}", file=sys.stderr)
         for number, prompt in enumerate(content["others"]):
-            text = _prompt(core, hooks, actor, project, f"o{number}", prompt)
+            text = prompted(core, hooks, actor, project, f"o{number}", prompt)
             noise += estimate_tokens(text)
             told_to_others += bool(text)
             if misses and text:
                 print(f"  told although nothing decides it: {prompt}", file=sys.stderr)
-        core.close()
     prompts, others = len(content["decides"]), len(content["others"])
     return {
         "told_of_deciding": round(100 * right / prompts, 1),
@@ -70,13 +81,13 @@ def measured(content: dict[str, Any], embedder: CachedEmbedder, *, misses: bool)
     }
 
 
-def _save(anchor: Any, kind: str, text: str) -> str:
+def save(anchor: Any, kind: str, text: str) -> str:
     event = LAYER_OF_TYPE[MemoryType(kind)] is Layer.EVENT_LOG
     outcome = anchor.log_event(text, type=kind) if event else anchor.save_memory(text, type=kind)
     return str(outcome.id)
 
 
-def _prompt(core: Any, hooks: Hooks, actor: Actor, project: Path, conversation: str, prompt: str) -> str:
+def prompted(core: Any, hooks: Hooks, actor: Actor, project: Path, conversation: str, prompt: str) -> str:
     own = replace(actor, scope=replace(actor.scope, conversation=conversation))
     return hooks.answer(core.anchor(replace(own, project_dir=str(project))), "UserPromptSubmit", {"prompt": prompt})
 

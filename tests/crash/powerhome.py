@@ -209,3 +209,12 @@ class Writing:
             told = outcome(agent.tool(tool, content=text, request_id=request))
             if request in self.told:
                 assert told["id"] == self.told[request], "another answer than the first one"
+
+    def check(self, wanted: Counter[str]) -> None:
+        """What was answered is there; what is asked once more is there once. wanted: grows by what was asked."""
+        there = texts(self.home.stored())
+        lost = [request for request in self.told if self.asked[request][1] not in there]
+        assert not lost, f"acknowledged and lost: {lost}"
+        self.repeat()
+        wanted.update(text for _, text in self.asked.values())
+        assert texts(self.home.stored()) == wanted

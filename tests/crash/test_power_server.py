@@ -32,12 +32,7 @@ def test_writes_survive_and_a_repeat_adds_nothing(home: Home) -> None:
         writing = Writing(home)
         writing.number = home.cuts * 10_000
         home.cut(writing.work, before_s=6.0)
-        there = texts(home.stored())
-        lost = [request for request in writing.told if writing.asked[request][1] not in there]
-        assert not lost, f"acknowledged and lost: {lost}"
-        writing.repeat()
-        wanted.update(text for _, text in writing.asked.values())
-        assert texts(home.stored()) == wanted
+        writing.check(wanted)
     home.check_audit(home.stored())
 
 

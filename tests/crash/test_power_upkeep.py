@@ -63,12 +63,7 @@ def test_a_hand_over_loses_nothing_and_the_mirror_is_not_trusted_blindly(home: H
         writing = Writing(home)
         writing.number = home.cuts * 10_000
         home.cut(lambda writing=writing: stopping(writing), before_s=9.0)  # type: ignore[misc]
-        there = texts(home.stored())
-        lost = [request for request in writing.told if writing.asked[request][1] not in there]
-        assert not lost, f"acknowledged and lost: {lost}"
-        writing.repeat()
-        wanted.update(text for _, text in writing.asked.values())
-        assert texts(home.stored()) == wanted
+        writing.check(wanted)
         for _, text in list(writing.asked.values())[-3:]:
             found = outcome(home.agent().tool("search_memory", query=text))["snippets"]
             assert text in {one["text"] for one in found}, "stored and not found"

@@ -5,52 +5,24 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from homes import environment
+from homes import COMMAND, EngineHome
 
-from memory_anchor.runtime import engine, launch, wire
+from memory_anchor.runtime import wire
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "memory_anchor"]
 MANY = 1_500
-UNTIL_S = 60.0
-
-
-class Home:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.data = folder, folder / "data"
-        self.env = environment(folder, self.data)
-
-    def run(self, *words: str, data: Path | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        env = {**self.env, **({"MEMORY_ANCHOR_DATA_DIR": str(data)} if data else {})}
-        return subprocess.run(
-            [*COMMAND, *words], env=env, cwd=self.folder, capture_output=True, text=True, input=stdin, check=False
-        )
-
-    def serve(self) -> int:
-        launch.start(str(self.data), self.env)
-        until = time.monotonic() + UNTIL_S
-        while time.monotonic() < until:
-            state = wire.read_state(str(self.data)) or {}
-            if state.get("state") == "serving":
-                return int(state["pid"])
-            time.sleep(0.05)
-        raise AssertionError("no engine serves")
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    made = Home(tmp_path)
+def home(tmp_path: Path) -> Iterator[EngineHome]:
+    made = EngineHome(tmp_path)
     yield made
-    engine.stop(made.data, wait_s=10)
-    launch.reap()
+    made.close()
 
 
 def lines_of(many: int) -> list[str]:
@@ -81,7 +53,7 @@ def lines_of(many: int) -> list[str]:
     return found
 
 
-def test_an_engine_serves_while_memories_are_exported_backed_up_reindexed_and_examined(home: Home) -> None:
+def test_an_engine_serves_while_memories_are_exported_backed_up_reindexed_and_examined(home: EngineHome) -> None:
     """Rule engine.shared: every one of these goes through the engine that holds the lock, which then still serves."""
     pid = home.serve()
     added = home.run("add", "The release is cut on Thursdays", "--json")
@@ -106,7 +78,7 @@ def test_an_engine_serves_while_memories_are_exported_backed_up_reindexed_and_ex
     assert home.run("export", "-", data=other).stdout == exported.stdout
 
 
-def test_an_import_that_is_killed_is_completed_by_running_it_again(home: Home) -> None:
+def test_an_import_that_is_killed_is_completed_by_running_it_again(home: EngineHome) -> None:
     """Rule import.kill: kill -9 of the command or of the engine in the middle; then once more, nothing twice."""
     file = home.folder / "many.jsonl"
     file.write_text("\n".join(lines_of(MANY)) + "\n")

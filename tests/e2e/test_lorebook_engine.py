@@ -5,21 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from homes import environment
-
-from memory_anchor.runtime import engine, launch, wire
+from homes import EngineHome
 
 pytestmark = pytest.mark.slow
 
-UNTIL_S = 60.0
 LORE = {
     "entries": {
         "0": {"uid": 0, "key": ["部署", "deploy"], "content": "Deploys go out on Tuesdays.", "sticky": 9},
@@ -28,40 +21,14 @@ LORE = {
 }
 
 
-class Home:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.data = folder, folder / "data"
-        self.env = environment(folder, self.data, MEMORY_ANCHOR_CONVERSATION="talk-1")
-
-    def run(self, *words: str, stdin: str = "") -> subprocess.CompletedProcess[bytes]:
-        command = [sys.executable, "-m", "memory_anchor", *words]
-        return subprocess.run(command, env=self.env, cwd=self.folder, capture_output=True, input=stdin.encode())
-
-    def json(self, *words: str, stdin: str = "") -> Any:
-        done = self.run(*words, "--json", stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    def serve(self) -> int:
-        launch.start(str(self.data), self.env)
-        until = time.monotonic() + UNTIL_S
-        while time.monotonic() < until:
-            state = wire.read_state(str(self.data)) or {}
-            if state.get("state") == "serving":
-                return int(state["pid"])
-            time.sleep(0.05)
-        raise AssertionError("no engine serves")
-
-
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    made = Home(tmp_path)
+def home(tmp_path: Path) -> Iterator[EngineHome]:
+    made = EngineHome(tmp_path, MEMORY_ANCHOR_CONVERSATION="talk-1")
     yield made
-    engine.stop(made.data, wait_s=10)
-    launch.reap()
+    made.close()
 
 
-def test_a_book_goes_through_the_engine_and_its_effects_outlive_a_kill(home: Home) -> None:
+def test_a_book_goes_through_the_engine_and_its_effects_outlive_a_kill(home: EngineHome) -> None:
     """Rule lore.engine: add, export, scan, context, kill -9, context again; the same as without an engine."""
     book, prompt = home.folder / "世界.json", home.folder / "prompt.json"
     book.write_text(json.dumps(LORE, ensure_ascii=False), encoding="utf-8")
