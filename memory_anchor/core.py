@@ -25,7 +25,6 @@ from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.adapters.working_tree import WorkingTree
-from memory_anchor.care.merging import Merges
 from memory_anchor.care.purge import finish_purge
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
@@ -47,6 +46,7 @@ from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventDraft, EventLog
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import RECORD_COLLECTIONS, Records, audit_record
+from memory_anchor.maintenance import merges_of
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import (
     COLLECTIONS,
@@ -458,7 +458,7 @@ class Core:
 
     def _finish_merges(self) -> None:
         """Carry out what a kill left of merging projects."""
-        merges = Merges(self.data_dir, self.services.store, self.services.records.lock)
+        merges = merges_of(self.services)
         for merge in merges.unfinished():
             self.projects.merge(merge.source, merge.target)
             moved = merges.carry_out(merge)

@@ -373,7 +373,7 @@ def use_case(model: type[Asked]) -> Callable[[Callable[[Any, Asked], Answer]], C
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Citation):
-        return [value.kind, value.ref, value.locator.line_start, value.locator.line_end]
+        return list(value.place)
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, tuple):

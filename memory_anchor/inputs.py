@@ -7,6 +7,7 @@ content (names, reasons, tags, files) comes out of here `safety.cleaned` as well
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -39,6 +40,14 @@ PROJECT_ID_MAX = 64
 _PROJECT_SIGNS = "-_. "
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def file_bytes(what: str, value: str) -> bytes:
+    """Return the bytes of a file that came in Base64."""
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        raise BadInput(f"{what} is not Base64; allowed is the bytes of one file in Base64") from None
 
 
 def text(what: str, value: object, *, most: int, required: bool = True) -> str:

@@ -8,14 +8,13 @@ Only what people and agents said is scanned, without what memory recalled into i
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from memory_anchor import inputs, rights
 from memory_anchor import requests as asks
-from memory_anchor import rights
 from memory_anchor.context.context import LoreFound
 from memory_anchor.context.transcript import content_text
 from memory_anchor.errors import BadInput
@@ -53,7 +52,7 @@ class Lore:
         human = rights.is_human(self._actor.caller)
         record, book = self._shelf.add(
             self._home,
-            decoded(asked.content),
+            inputs.file_bytes("content", asked.content),
             file=asked.file,
             trust=Trust.SEMI_TRUSTED if human else Trust.UNTRUSTED,
             by=self._writes.author,
@@ -205,7 +204,7 @@ class Lore:
     def _scanner(self, asked: asks.ScanLorebook) -> tuple[LoreScanner, dict[str, Trust], list[str]]:
         """Return what scans the book that was named or sent, or else every book of the project."""
         if asked.content:
-            book = read_lorebook(decoded(asked.content), asked.file or "the lorebook")
+            book = read_lorebook(inputs.file_bytes("content", asked.content), asked.file or "the lorebook")
             return LoreScanner([replace(book, id=book_name(asked.file))], self._settings), {}, []
         records = self._shelf.books(self._home)
         if asked.name:
@@ -286,11 +285,3 @@ def _shown(record: BookRecord) -> Json:
         "by": record.by,
         "added_at": record.added_at,
     }
-
-
-def decoded(content: str) -> bytes:
-    """Return the bytes of a file that came in base64. Raises BadInput."""
-    try:
-        return base64.b64decode(content, validate=True)
-    except (binascii.Error, ValueError):
-        raise BadInput("content is not base64; allowed is the lorebook's file in base64") from None

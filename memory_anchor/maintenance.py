@@ -23,10 +23,12 @@ from memory_anchor.context.context_reports import RecordedReport, owner_of
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.files import remove_durably
 from memory_anchor.hashing import stable_hash
+from memory_anchor.knowledge.care import ProjectSources, holders
+from memory_anchor.knowledge.lorebooks import ProjectBooks
 from memory_anchor.model import HISTORY, Citation, Memory
 from memory_anchor.pausing import FLAG, Pause, keep_pause, lasting, pause_of
 from memory_anchor.rights import Deed
-from memory_anchor.services import Process
+from memory_anchor.services import Process, Services
 from memory_anchor.upkeep import undo as undoing
 from memory_anchor.upkeep.upkeep import JobReport, Limits
 from memory_anchor.where import OneOf, Where
@@ -36,6 +38,19 @@ Json = dict[str, Any]
 PREVIEW_MAX, PREVIEW_CHARS = 200, 120
 REINDEX_STEP_S = 2.0
 """How long one call works before it says how far it came."""
+
+
+def merges_of(services: Services, *accounts: str) -> Merges:
+    """Return the merges of projects. accounts: whose lorebooks go along, besides those that have memories here."""
+    store = services.store
+    known = [name for collection in MOVED for name in store.facet(collection, "account", Where())]
+    books = ProjectBooks(services.lorebooks, services.data_dir, [*accounts, *known])
+    return Merges(
+        services.data_dir,
+        store,
+        services.records.lock,
+        {"sources": ProjectSources(services.knowledge), "lorebooks": books},
+    )
 
 
 class Maintenance:
@@ -119,6 +134,7 @@ class Maintenance:
                 left,
                 purging.InMind(services.active),
                 *purging.beside_store(data_dir),
+                *holders(services.knowledge, data_dir),
                 backup.KnownBackups(data_dir),
                 purging.Cache("what searches remember", services.searcher.invalidate),
                 purging.Cache("which tags occur together", self._process.forget_tags),
@@ -232,7 +248,7 @@ class Maintenance:
         rights.check(Deed.MERGE_PROJECTS, self._actor.caller)
         self._writes.check_writable()
         projects, services = self._process.projects, self._services
-        merges = Merges(services.data_dir, services.store, services.records.lock)
+        merges = merges_of(services, self._actor.scope.account)
         source = inputs.project_id(asked.source)
         if asked.undo:
             merge = merges.undo(source)

@@ -262,6 +262,11 @@ class Citation:
     variant: str | None = None
     index_version: str | None = None
 
+    @property
+    def place(self) -> tuple[str, str, int | None, int | None]:
+        """Return what two citations of the same lines have in common."""
+        return self.kind, self.ref, self.locator.line_start, self.locator.line_end
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -80,7 +80,7 @@ def create(core: Core, target: Path) -> Json:
         make_folder(target.parent)
         parts.mkdir(mode=0o700)
         core.services.usage.flush()
-        with core.services.records.lock:
+        with core.services.records.lock, core.knowledge.still():
             collections = {name: _written(core.services.store, name, parts) for name in COLLECTIONS}
             with core.audit.still():
                 _copy_files(core, parts)

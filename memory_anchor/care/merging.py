@@ -2,18 +2,18 @@
 
 What is to move is written down before the first version moves (`merges/ID.json`), so that a run that was killed is
 finished by the next start, a second run of the same merge does nothing, and undoing moves back those alone: what the
-target already had stays. Content, history, vectors and use are not touched; only whose a version is. L0 is signed for
-one project and stays where it was approved.
+target already had stays. Content, history, vectors and use are not touched; only whose a version is. Sources of
+knowledge and lorebooks go along. L0 is signed for one project and stays where it was approved.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged
 from memory_anchor.files import make_private, write_whole
@@ -26,15 +26,29 @@ MOVED = (Layer.EVENT_LOG.value, Layer.VERIFIED_FACT.value)
 PAGE = 500
 
 
+class Belonging(Protocol):
+    """What a project has beside the store."""
+
+    def of_project(self, project: str, target: str) -> list[str]:
+        """Return the name of each thing that a merge of this project into the target takes along."""
+        ...
+
+    def move(self, names: Sequence[str], old: str, new: str, *, back: bool = False) -> None:
+        """Move these from one project to the other, or back; what was moved already stays."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """One merge. points: collection -> point ids that move. is_done: all of them did. aliases: of the source before."""
+    """One merge. points: collection -> point ids that move. is_done: all of them did. aliases: of the source before.
+    beside: what kind of thing -> the names of those that go along."""
 
     source: str
     target: str
     points: dict[str, list[str]]
     aliases: list[str]
     is_done: bool = False
+    beside: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def versions(self) -> int:
@@ -44,8 +58,15 @@ class Merge:
 class Merges:
     """The merges of one data directory."""
 
-    def __init__(self, data_dir: Path, store: MemoryStore, lock: AbstractContextManager[Any]) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        store: MemoryStore,
+        lock: AbstractContextManager[Any],
+        beside: Mapping[str, Belonging] | None = None,
+    ) -> None:
         self._folder = data_dir / FOLDER
+        self._beside = beside or {}
         self._store = store
         self._lock = lock
 
@@ -60,7 +81,11 @@ class Merges:
         before = earlier.points if earlier is not None and earlier.target == target else {}
         points = {name: sorted({*before.get(name, ()), *ids}) for name, ids in points.items()}
         held = earlier.aliases if earlier is not None and earlier.target == target else []
-        merge = Merge(source, target, points, list(dict.fromkeys([*held, *aliases])))
+        along = {
+            kind: [*self._held(earlier, target, kind), *things.of_project(source, target)]
+            for kind, things in self._beside.items()
+        }
+        merge = Merge(source, target, points, list(dict.fromkeys([*held, *aliases])), beside=along)
         self._note(merge)
         return merge
 
@@ -97,7 +122,15 @@ class Merges:
         except (ValueError, TypeError):
             raise StoreDamaged(f"{path} is not readable; move it away to go on without undoing that merge") from None
 
+    @staticmethod
+    def _held(earlier: Merge | None, target: str, kind: str) -> list[str]:
+        """Return what an earlier merge of the same two took along."""
+        return earlier.beside.get(kind, []) if earlier is not None and earlier.target == target else []
+
     def _move(self, merge: Merge, old: str, new: str) -> int:
+        for kind, names in merge.beside.items():
+            if kind in self._beside:
+                self._beside[kind].move(names, old, new, back=old == merge.target)
         moved = 0
         for name, ids in merge.points.items():
             for start in range(0, len(ids), PAGE):

@@ -64,6 +64,7 @@ _Yaml = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 OUT_OF_REACH = (
     "Git history of the project, where a proposal, an approved constitution or an operation file quoted it",
     "exports and copies of backups that were made elsewhere",
+    "files and checkouts that knowledge was read from: what stands there still is read again once it changes",
     "reasons that were given with earlier writes, in the append-only audit record",
     "logs of an embedding or model provider, if one was set up",
     "what an agent's own transcript keeps, and blocks of the disk that are free but not overwritten",
@@ -218,9 +219,7 @@ def beside_store(data_dir: Path) -> tuple[Holder, ...]:
         (REQUESTS, "*"),
         ("evaluations", "run-*.json"),
         ("imported/proposals", "*/*.yaml"),
-        ("lorebooks", "*/*.book"),
         ("lorebooks", "*/turns/*.json"),
-        ("knowledge/blobs", "*"),
     ):
         if (data_dir / folder).is_dir():
             found += [WholeFile(path) for path in sorted((data_dir / folder).glob(files)) if path.is_file()]

@@ -412,11 +412,11 @@ def _against(
 def _news_beside(known: Memory, actor: Actor, draft: FactDraft) -> tuple[tuple[Tag, ...], tuple[Citation, ...]]:
     """Return the tags and sources that a repeat brings and the known one lacks, conversations left aside."""
     names = {tag.name for tag in known.tags}
-    there = {(one.kind, one.ref, one.locator.line_start, one.locator.line_end) for one in known.citations}
+    there = {one.place for one in known.citations}
     cited = [
         one
         for one in cited_by(actor, draft.origin, draft.citations)
-        if one.kind != "conversation" and (one.kind, one.ref, one.locator.line_start, one.locator.line_end) not in there
+        if one.kind != "conversation" and one.place not in there
     ]
     tags = [tag for tag in draft.tags if tag.name not in names]
     room = max(0, BESIDE_MAX - len(known.citations))

@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -112,6 +112,12 @@ class Catalogue:
                 self._db = None
 
     @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """Hold the file as it is; no transaction runs meanwhile."""
+        with self._lock:
+            yield
+
+    @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         import sqlite3
 
@@ -195,6 +201,12 @@ class Catalogue:
     def queue(self, source: str, what: str, *, now: datetime) -> None:
         with self._transaction() as db:
             _queue(db, source, what, now)
+
+    def move(self, sources: Sequence[str], project: str) -> None:
+        """Give sources to a project."""
+        if sources:
+            with self._transaction() as db:
+                db.executemany("UPDATE source SET project=? WHERE id=?", [(project, name) for name in sources])
 
     def mark_removing(self, source: str) -> None:
         with self._transaction() as db:
@@ -341,6 +353,23 @@ class Catalogue:
         source, ref, sha, start, end, heading = rows[0]
         return str(source), Place(ref, 0, passage, sha, start, end, None, tuple(json.loads(heading)))
 
+    def forget_names(self, matches: Callable[[str], bool]) -> int:
+        """Empty every name of a heading or a title, and every sentence, that matches; return how many."""
+        done = 0
+        with self._transaction() as db:
+            for table, column, empty in (
+                ("place", "heading", "[]"),
+                ("retired", "heading", "[]"),
+                ("document", "title", ""),
+                ("source", "skipped", "[]"),
+                ("queue", "wrong", ""),
+            ):
+                held = {row[0] for row in db.execute(f"SELECT DISTINCT {column} FROM {table}")}  # noqa: S608
+                for said in held:
+                    if matches(said) or matches("\n".join(_texts(said))):
+                        done += db.execute(f"UPDATE {table} SET {column}=? WHERE {column}=?", (empty, said)).rowcount  # noqa: S608
+        return done
+
     # --- blobs -----------------------------------------------------------------------------------------------------
 
     def keep_blob(self, sha: str, content: bytes) -> None:
@@ -371,6 +400,15 @@ class Catalogue:
         for (what,) in self._rows("SELECT what FROM queue WHERE what<>?", SYNC):
             found.add(str(json.loads(what)["sha"]))
         return found
+
+
+def _texts(said: str) -> list[str]:
+    """Return the texts of a list as it is stored, or the one text."""
+    try:
+        held = json.loads(said)
+    except ValueError:
+        return [said]
+    return [str(one) for one in held] if isinstance(held, list) else [said]
 
 
 def _listed(names: Sequence[str]) -> str:

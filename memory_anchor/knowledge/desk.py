@@ -6,14 +6,12 @@ untrusted, a checkout too. Nothing of knowledge becomes a memory by itself.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memory_anchor import inputs, rights
 from memory_anchor import knowledge_requests as asks
-from memory_anchor import rights
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.knowledge import finding
 from memory_anchor.knowledge.catalogue import SourceState
@@ -129,10 +127,7 @@ class KnowledgeDesk:
         self._check_writable()
         if bool(asked.text) == bool(asked.base64):
             raise BadInput("a document has both text and base64, or neither; allowed is one of them")
-        try:
-            content = asked.text.encode("utf-8") if asked.text else base64.b64decode(asked.base64, validate=True)
-        except (binascii.Error, ValueError):
-            raise BadInput("base64 is not Base64; allowed is the bytes of one file") from None
+        content = asked.text.encode("utf-8") if asked.text else inputs.file_bytes("base64", asked.base64)
         is_page = asked.name.startswith(("http://", "https://"))
         kind = SourceKind.WEB_SNAPSHOT if is_page else SourceKind.UPLOAD
         mime = asked.mime or ("text/html" if is_page else "")

@@ -11,6 +11,7 @@ a moment and returns, so that requests and memories go first; one thread works a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -32,7 +33,7 @@ from memory_anchor.knowledge.catalogue import (
     SourceState,
 )
 from memory_anchor.knowledge.sources import TRUST_OF_KIND, Source, SourceDocument, SourceKind
-from memory_anchor.language.terms import terms, weighted
+from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import (
     Citation,
     Layer,
@@ -237,7 +238,7 @@ class Library:
             return self._erased(source, by=by)
 
     def _erased(self, source: Source, *, by: str) -> dict[str, Any]:
-        mine = Where((OneOf("tag", (_tag(source),)),))
+        mine = passages_of(source)
         points, after = [], None
         while True:
             entries, after = self.store.scan(COLLECTION, mine, after=after)
@@ -346,7 +347,7 @@ class Library:
 
     def _read(self, source: Source, listing: Listing, refs: Sequence[str], progress: SyncProgress) -> Iterator[None]:
         """Read documents in batches, a transaction each. One that cannot be read is left out with its sentence."""
-        from memory_anchor.knowledge.reading import passages_of
+        from memory_anchor.knowledge.reading import passages_of as cut_of
 
         batch: dict[str, tuple[str, SourceDocument, list[tuple[str, Place]]]] = {}
         size = 0
@@ -358,7 +359,7 @@ class Library:
                 with self._quarantine.reading({ref: document.text}):
                     found = [
                         (said, replace(place, passage=passage_id(source.id, said)))
-                        for said, place in passages_of(source, document)
+                        for said, place in cut_of(source, document)
                     ]
             except BadInput as error:
                 progress.skip(str(error))
@@ -418,7 +419,7 @@ class Library:
             if old is not None and old.memory == memory:
                 continue
             vectors = dict(old.vectors) if old is not None and old.vectors else rows.get(memory.content_hash, {})
-            entries.append(Entry(memory, vectors, words_of(memory)))
+            entries.append(Entry(memory, vectors, searched_words(memory)))
             self._asked_embedding = True
         # Noted as gone until the document's places are there: a kill in between leaves no point that nothing names.
         fresh = {one: now[one][0] for one in now if one not in held or held[one].memory.status is not Status.ACTIVE}
@@ -529,6 +530,14 @@ class Library:
         where = Where((OneOf("state", (Status.ACTIVE.value,)),))
         return sum(self.store.count(COLLECTION, where.but_not(HasVector(name))) for name in self.embedders)
 
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """Hold catalogue, blobs and passages as they are: nothing is read, queued or removed meanwhile, and what was
+        being read begins anew."""
+        with self._working, self._blobs, self.catalogue.still():
+            self._at_work = None
+            yield
+
     def close(self) -> None:
         with self._working:
             self._at_work = None
@@ -556,11 +565,6 @@ def citation(source: Source, place: Place) -> Citation:
     )
 
 
-def words_of(memory: Memory) -> Any:
-    """Return the document vector of a passage: its own words, its headings and its path."""
-    return weighted(Counter(terms(f"{memory.content}\n{memory.key}\n{memory.where}")))
-
-
 def default_trust(kind: SourceKind, *, human: bool) -> Trust:
     """Return how far a new source is trusted: what a stranger wrote is not until a human says so."""
     return TRUST_OF_KIND[kind] if human else Trust.UNTRUSTED
@@ -568,6 +572,11 @@ def default_trust(kind: SourceKind, *, human: bool) -> Trust:
 
 def _emptied(memory: Memory) -> Memory:
     return replace(memory, content="", content_hash=content_hash(""), key="", status=Status.ARCHIVED, citations=())
+
+
+def passages_of(source: Source) -> Where:
+    """Return what finds every passage of a source."""
+    return Where((OneOf("tag", (_tag(source),)),))
 
 
 def _tag(source: Source) -> str:

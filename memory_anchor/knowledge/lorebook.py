@@ -195,6 +195,21 @@ def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
     )
 
 
+def text_of(content: bytes) -> str:
+    """Return every text in a lorebook's file, unpacked and unescaped. Raises BadInput: it is none."""
+    found: list[str] = []
+    seen: set[int] = set()
+    left = [_raw(content, "the lorebook")[0]]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, (dict, list)) and id(one) not in seen:  # an alias of YAML is followed once
+            seen.add(id(one))
+            left += [*one, *one.values()] if isinstance(one, dict) else one
+    return "\n".join(found)
+
+
 # --- from bytes to an object with entries ------------------------------------------------------------------------
 
 

@@ -9,11 +9,12 @@ store's collections; a book is read whole or not at all, and nothing in it is se
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,20 @@ class LorebookShelf:
             for path in paths[: max(0, len(paths) - CONVERSATIONS_KEPT)]:
                 path.unlink(missing_ok=True)
 
+    def move(self, home: Path, name: str, to: Path, new_name: str) -> None:
+        """Move a book to another project's folder, and its name with it; nothing where it is gone or there already."""
+        with self._lock:
+            record = next((one for one in self.books(home) if one.id == name), None)
+            if record is None:
+                return
+            moved = replace(record, id=new_name)
+            others = [one for one in self.books(to) if one.id != new_name]
+            make_private(to)
+            write_whole(_book_file(to, moved), self.content(home, record))
+            _write_list(to, sorted([*others, moved], key=lambda one: one.id))
+            _write_list(home, [one for one in self.books(home) if one.id != name])
+            self._scanners.clear()
+
     def forget(self) -> None:
         """Let go of what is in memory of every book."""
         with self._lock:
@@ -178,6 +193,32 @@ class LorebookShelf:
             return ConversationTurn(int(held.get("count", 0)), started, held.get("report"))
         except (StoreDamaged, TypeError, ValueError):
             return ConversationTurn()
+
+
+class ProjectBooks:
+    """The books of projects that are merged, in every account; see `care.merging`."""
+
+    def __init__(self, shelf: LorebookShelf, data_dir: Path, accounts: Iterable[str]) -> None:
+        self._shelf, self._data_dir, self._accounts = shelf, data_dir, tuple(dict.fromkeys(accounts))
+
+    def of_project(self, project: str, target: str) -> list[str]:
+        """Return [account, name, name in the target] of each book as JSON; one whose name is taken gets another."""
+        named = []
+        for account in self._accounts:
+            taken = {one.id for one in self._shelf.books(self._home(account, target))}
+            for one in self._shelf.books(self._home(account, project)):
+                new = f"{one.id[: NAME_CHARS - 9]}-{one.sha[:8]}" if one.id in taken else one.id
+                named.append(json.dumps([account, one.id, new], ensure_ascii=False))
+        return named
+
+    def move(self, names: Sequence[str], old: str, new: str, *, back: bool = False) -> None:
+        for account, *both in map(json.loads, names):
+            name, new_name = reversed(both) if back else both
+            with contextlib.suppress(StoreDamaged):  # its bytes are gone or others: it stays, and is named where it is
+                self._shelf.move(self._home(account, old), name, self._home(account, new), new_name)
+
+    def _home(self, account: str, project: str) -> Path:
+        return home_of(self._data_dir, Scope(account=account, project=project))
 
 
 def home_of(data_dir: Path, scope: Scope) -> Path:

@@ -71,7 +71,12 @@ def embedded_with_context(memory: Memory) -> str:
 
 
 def searched_words(memory: Memory) -> SparseVector:
-    """Return the document vector of everything the memory may be asked by; its context counts half."""
+    """Return the document vector of everything the memory may be asked by; its context counts half.
+
+    Of a passage of knowledge: its own words, its headings and its path; its tags name a source, not a subject.
+    """
+    if memory.layer is Layer.OPERATIONAL_KNOWLEDGE:
+        return weighted(Counter(terms(f"{memory.content}\n{memory.key}\n{memory.where or ''}")))
     searched = [embedded_text(memory), *(tag.name for tag in memory.tags), *memory.questions]
     searched += [memory.key, memory.where or "", *memory.who]
     searched += [citation.ref for citation in memory.citations if citation.kind in ("file", "url")]

@@ -28,6 +28,7 @@ from memory_anchor.upkeep.upkeep import (
 from memory_anchor.where import Where
 
 STATE = "words"
+RENEWED = (*COLLECTIONS_KEPT, "knowledge")
 SAME_WITHIN = 1e-4
 """The engine keeps single precision."""
 
@@ -52,11 +53,11 @@ def renew_words(
     if up.state_dir is None or place.terms == TERMS_VERSION:
         return JobReport("renew_words", at, dry_run=limits.dry_run)
     if limits.dry_run:
-        total = sum(up.store.count(name, Where()) for name in COLLECTIONS_KEPT)
+        total = sum(up.store.count(name, Where()) for name in RENEWED)
         return JobReport("renew_words", at, dry_run=True, left=bool(total), counts={"memories": total})
     renewed = 0
-    begin = COLLECTIONS_KEPT.index(place.collection) if place.collection in COLLECTIONS_KEPT else 0
-    for name in COLLECTIONS_KEPT[begin:]:
+    begin = RENEWED.index(place.collection) if place.collection in RENEWED else 0
+    for name in RENEWED[begin:]:
         after = place.after if name == place.collection else None
         while True:
             if limits.should_stop():

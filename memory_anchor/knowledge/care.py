@@ -1,0 +1,102 @@
+"""Knowledge beside other cares: what a purge looks through of it, and its sources when projects are merged.
+
+A PDF, a DOCX or a character card in a picture holds its text packed; each is read as it was when it came in, so that a
+text that was shown out of it is found in it. What cannot be read is looked through as it stands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.files import remove_durably
+from memory_anchor.knowledge import convert
+from memory_anchor.knowledge.library import COLLECTION, Library, passages_of
+from memory_anchor.knowledge.lorebook import text_of
+from memory_anchor.knowledge.reading import document
+
+ZIP = b"PK\3\4"
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFile:
+    """A file that is removed when it holds the text, as it stands or as it reads."""
+
+    path: Path
+    read: Callable[[bytes], str]
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def erase(self, matches: Callable[[str], bool]) -> int:
+        if not self.path.is_file():
+            return 0
+        content = self.path.read_bytes()
+        said = content.decode("utf-8", "surrogateescape")
+        if not matches(said):
+            with contextlib.suppress(MemoryAnchorError):
+                said = self.read(content)
+            if not matches(said):
+                return 0
+        remove_durably(self.path)
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceNames:
+    """Names of headings, titles and documents beside the index, and sentences about what was left out."""
+
+    library: Library
+    name: str = "names of headings"
+
+    def erase(self, matches: Callable[[str], bool]) -> int:
+        return self.library.catalogue.forget_names(matches) if self.library.is_used else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectSources:
+    """The sources of projects that are merged; see `care.merging`."""
+
+    library: Library
+
+    def of_project(self, project: str, target: str) -> list[str]:
+        """Return the sources that go along."""
+        del target
+        return [source.id for source in self.library.catalogue.sources() if source.scope.project == project]
+
+    def move(self, names: Sequence[str], old: str, new: str, *, back: bool = False) -> None:
+        """Make these sources another project's, with every passage they have by now."""
+        del old, back
+        library, store = self.library, self.library.store
+        with library.still():
+            library.catalogue.move(names, new)
+            for source in (one for one in library.catalogue.sources() if one.id in names):
+                after = None
+                while True:
+                    page, after = store.scan(COLLECTION, passages_of(source), after=after, with_vectors=True)
+                    theirs = [replace(one, memory=replace(one.memory, scope=source.scope)) for one in page]
+                    store.put(COLLECTION, theirs)
+                    if after is None:
+                        break
+
+
+def holders(library: Library, data_dir: Path) -> tuple[PackedFile | PlaceNames, ...]:
+    """Return what of knowledge may hold a text beside the store."""
+    books = sorted((data_dir / "lorebooks").glob("*/*.book"))
+    blobs = sorted(library.catalogue.blobs.glob("*"))
+    return (
+        *(PackedFile(path, text_of) for path in books),
+        *(PackedFile(path, _upload) for path in blobs),
+        PlaceNames(library),
+    )
+
+
+def _upload(content: bytes) -> str:
+    """Return what an upload says, whatever its name was. Raises BadInput."""
+    text = document("upload", content, "", mime=convert.DOCX if content.startswith(ZIP) else "").text
+    return f"{text}\n{html.unescape(text)}"

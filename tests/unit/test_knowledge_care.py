@@ -1,0 +1,186 @@
+"""Knowledge is backed up, moved with its project, and purged out of what packs its text."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+import zipfile
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor.care import backup
+from memory_anchor.core import Core
+from memory_anchor.front.calls import CALLS
+from memory_anchor.memory import MemoryAnchor
+from memory_anchor.model import Actor, Caller
+from memory_anchor.where import Where
+from tests.unit.test_backup import Shelf, opened, versions
+from tests.unit.test_knowledge import GUIDE, added, pdf, read_all, texts
+from tests.unit.test_lorebook_commands import encoded, turns
+from tests.unit.test_lorebook_reading import card, packed, picture
+
+
+@pytest.fixture
+def docs(project: Path) -> Path:
+    folder = project / "docs"
+    folder.mkdir()
+    (folder / "guide.md").write_text(GUIDE, encoding="utf-8")
+    return folder
+
+
+def word(text: str) -> bytes:
+    """Return a DOCX of one paragraph."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        space = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+        body = f"<w:document {space}><w:body><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:body></w:document>"
+        archive.writestr("word/document.xml", body)
+        main = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+        types = '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
+        archive.writestr(
+            "[Content_Types].xml", f'{types}<Override PartName="/word/document.xml" ContentType="{main}"/></Types>'
+        )
+        office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+        space = 'xmlns="http://schemas.openxmlformats.org/package/2006/relationships"'
+        link = f'<Relationship Id="r1" Type="{office}" Target="word/document.xml"/>'
+        archive.writestr("_rels/.rels", f"<Relationships {space}>{link}</Relationships>")
+    return made.getvalue()
+
+
+def purged(core: Core, agent: Actor, text: str) -> Any:
+    human = core.anchor(replace(agent, caller=Caller.HUMAN))
+    return human.purge(text=text, seen=human.preview_purge(text=text)["seen"])
+
+
+def test_a_purge_finds_a_text_inside_a_picture(core: Core, agent: Actor) -> None:
+    """Issue 16, removal: the card of a PNG is base64 in a packed chunk; the book that holds the text is removed."""
+    anchor = core.anchor(agent)
+    other = picture((b"tEXt", b"chara\0" + packed(card("chara_card_v2", {"entries": []}))))
+    entries = [{"keys": ["whale"], "content": 'The whale "Ishmael" is white.', "enabled": True}]
+    held = picture((b"tEXt", b"chara\0" + packed(card("chara_card_v2", {"entries": entries}))))
+    for name, content in (("ada.png", held), ("bob.png", other)):
+        anchor.add_lorebook(file=name, content=base64.b64encode(content).decode())
+
+    told = purged(core, agent, 'whale "Ishmael" is')
+
+    assert told["clean"]
+    assert [path.read_bytes() for path in (core.data_dir / "lorebooks").rglob("*.book")] == [other]
+
+
+@pytest.mark.parametrize("form", ["pdf", "docx", "utf-16"])
+def test_a_purge_finds_a_text_inside_a_packed_upload(core: Core, agent: Actor, form: str) -> None:
+    """Issue 16, removal: what was shown out of a PDF or a DOCX is not left in the copy that was pushed."""
+    if form != "utf-16":
+        pytest.importorskip({"pdf": "pypdfium2", "docx": "mammoth"}[form])
+    anchor = core.anchor(agent)
+    said = "The whale is called Ishmael."
+    content = {"pdf": lambda: pdf(said), "docx": lambda: word(said), "utf-16": lambda: said.encode("utf-16")}[form]()
+    name = f"whale.{form}" if form != "utf-16" else "whale.txt"
+    anchor.knowledge_push(name, base64=base64.b64encode(content).decode())
+    anchor.knowledge_push("kept.md", "# Kept\nThis stays.\n")
+    read_all(anchor)
+    assert texts(anchor, "what is the whale called") != []
+
+    assert purged(core, agent, "called Ishmael")["clean"]
+
+    assert len(list((core.data_dir / "knowledge" / "blobs").iterdir())) == 1
+    assert texts(anchor, "what is the whale called") == []
+
+
+def test_a_purge_leaves_no_heading_of_the_text(docs: Path, core: Core, agent: Actor) -> None:
+    """Issue 16, removal: headings and titles stand beside the index too."""
+    anchor = core.anchor(agent)
+    (docs / "whale.md").write_text("# 鲸鱼叫做以实玛利\n\n## Colour\nIt is white all over.\n", encoding="utf-8")
+    added(anchor, docs)
+    held = core.data_dir / "knowledge" / "knowledge.sqlite"
+    assert "以实玛利".encode() in held.read_bytes()
+
+    purged(core, agent, "叫做以实玛利")
+
+    assert "以实玛利".encode() not in held.read_bytes()
+
+
+def test_knowledge_comes_back_from_a_backup_made_while_it_was_read(
+    docs: Path, core: Core, agent: Actor, tmp_path: Path
+) -> None:
+    """Issue 16, removal: index, catalogue, queue and blobs of one moment, words and vectors as they were."""
+    anchor = core.anchor(agent)
+    for number in range(120):
+        (docs / f"{number}.md").write_text(f"# Part {number}\nWords of part {number}.\n", encoding="utf-8")
+    anchor.knowledge_push("note.md", "# Kept\nThe lighthouse keeper counts the ships.\n")
+    anchor.knowledge_add(str(docs), "files")
+    library = anchor.services.knowledge
+    library.step(lambda: False)
+    library.step(lambda: False)
+    ends = threading.Event()
+    reading = threading.Thread(target=lambda: [library.step(lambda: False) for _ in iter(ends.is_set, True)])
+    reading.start()
+    archive = Path(backup.create(core, tmp_path / "kept.tar.gz")["file"])
+    ends.set()
+    reading.join()
+
+    shelf = Shelf(tmp_path / "shelf")
+    shelf.restore(archive)
+    with closing(opened(shelf.data_dir, store=shelf.present())) as again:
+        back = again.anchor(replace(agent, scope=anchor.actor.scope, project_dir=agent.project_dir))
+        read_all(back)
+        read_all(anchor)
+        assert versions(again.services.store).keys() == versions(core.services.store).keys()
+        found = again.services.store.scan("knowledge", Where(), page=1_000, with_vectors=True)[0]
+        assert {one.memory.id: one.words for one in found} == {
+            one.memory.id: one.words
+            for one in core.services.store.scan("knowledge", Where(), page=1_000, with_vectors=True)[0]
+        }
+        assert texts(back, "who counts the ships") == ["# Kept\nThe lighthouse keeper counts the ships."]
+        assert [one.passages for one in back.knowledge_sources()] == [1, 122]
+
+
+def test_merging_projects_takes_knowledge_and_lorebooks_along_and_back(
+    tmp_path: Path, core: Core, agent: Actor
+) -> None:
+    """Issue 16, removal: what belongs to a project goes where its memories go; a name that is taken gets another."""
+    folders = tmp_path / "old", tmp_path / "new"
+    for folder in folders:
+        (folder / "docs").mkdir(parents=True)
+        (folder / "docs" / "guide.md").write_text(GUIDE, encoding="utf-8")
+
+    def at(folder: Path) -> MemoryAnchor:
+        return core.anchor(replace(agent, project_dir=str(folder)))
+
+    def books(folder: Path) -> list[str]:
+        return [one["name"] for one in at(folder).lorebooks()["books"]]
+
+    old, new = folders
+    added(at(old), old / "docs")
+    at(old).save_memory("The password lives in the blue vault.")
+    at(old).add_lorebook(file="harbour.json", content=encoded())
+    at(old).add_lorebook(file="quay.json", content=encoded())
+    other = encoded({"entries": {"0": {"uid": 0, "key": ["crane"], "content": "The crane is red."}}})
+    at(new).add_lorebook(file="harbour.json", content=other)
+    source, target = at(old).actor.scope.project, at(new).actor.scope.project
+    human = replace(agent, project_dir=str(new), caller=Caller.HUMAN)
+
+    CALLS["projects_merge"](core, core.anchor(human), {"source": source, "target": target})
+
+    assert texts(at(new), "run the setup script")[0].startswith("# Guide")
+    assert [one.source.scope.project for one in at(new).knowledge_sources()] == [target]
+    (name,) = [one for one in books(new) if one.startswith("harbour-")]
+    assert books(new) == ["harbour", name, "quay"]
+    (old / "docs" / "guide.md").write_text(GUIDE.replace("once", "twice"), encoding="utf-8")
+    read_all(at(new), begin=True)
+    assert "twice" in texts(at(new), "run the setup script")[0]
+    scanned = at(new).scan_lorebook(messages=turns("deploy and crane"), name="harbour")
+    assert [one.text for one in scanned["snippets"]] == ["The crane is red."]
+
+    CALLS["projects_merge"](core, core.anchor(human), {"source": source, "undo": True})
+
+    assert (books(old), books(new)) == (["harbour", "quay"], ["harbour"])
+    assert "twice" in texts(at(old), "run the setup script")[0]
+    assert texts(at(new), "run the setup script") == []
+    assert json.loads(base64.b64decode(encoded()))["entries"]["0"]["content"]
