@@ -127,6 +127,15 @@ _WRITTEN = frozenset(
 )
 """What comes in over HTTP: as an agent's, whoever holds the key."""
 _DECIDED = frozenset({Deed.ACCEPT, Deed.REJECT, Deed.MERGE})
+NO_PAGE = frozenset(
+    {
+        *(Deed.SAVE, Deed.SAVE_FOR_ACCOUNT, Deed.LOG, Deed.PROMOTE, Deed.NOTE, Deed.END_SESSION, Deed.LEARN),
+        *(Deed.PROPOSE, Deed.DISPLACE, Deed.ADOPT, Deed.FOUND, Deed.WRITE_PAUSED, Deed.REINDEX, Deed.BACKUP_RESTORE),
+        *(Deed.IMPORT, Deed.IMPORT_IDENTITY, Deed.IMPORT_PROJECTS, Deed.EXPORT, Deed.EXPORT_ALL),
+        *(Deed.PROJECTS, Deed.LINK, Deed.MERGE_PROJECTS, Deed.MAKE_KEYS, Deed.END_KEYS),
+    }
+)
+"""What the dashboard has no page for; its human is else the one at the terminal, by the passphrase in the form."""
 
 
 def _of_keys(deed: Deed, agent: Right) -> tuple[Right, Right, Right, Right]:
@@ -141,7 +150,7 @@ def _of_keys(deed: Deed, agent: Right) -> tuple[Right, Right, Right, Right]:
 
 
 RIGHTS: Mapping[Deed, Mapping[Who, Right]] = {
-    deed: dict(zip(Who, (agent, human, _L, job, *_of_keys(deed, agent)), strict=True))
+    deed: dict(zip(Who, (agent, human, _L if deed in NO_PAGE else human, job, *_of_keys(deed, agent)), strict=True))
     for deed, agent, human, job in (
         (Deed.SAVE, Right.GATE, _Y, Right.GATE),
         (Deed.SAVE_FOR_ACCOUNT, Right.REVIEW, _Y, Right.REVIEW),

@@ -527,6 +527,8 @@ def test_the_table_is_walked_through_every_door(desk: Desk, tmp_path: Path, caps
         }
     for deed in Deed:
         cells |= {(deed, Who.BROWSER)} if refusal(deed, Who.BROWSER) else set()
+        # The browser's human signs the terminal's calls: its forms are walked in test_dashboard_attacks.py.
+        cells |= {(deed, Who.BROWSER)} if RIGHTS[deed][Who.BROWSER] is RIGHTS[deed][Who.TERMINAL] else set()
         cells |= {(deed, who) for who in KEY_COLUMNS}  # walked over HTTP: test_keys.py
         right = RIGHTS[deed][Who.JOB]
         if right is Right.NO or right in FREE or right is Right.REVIEW:

@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 from memory_anchor.model import Caller
-from memory_anchor.rights import RIGHTS, WHO_CALLS, Deed, Right, Who, refusal
+from memory_anchor.rights import NO_PAGE, RIGHTS, WHO_CALLS, Deed, Right, Who
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "security.md"
@@ -35,7 +35,8 @@ def test_every_use_case_has_a_cell_for_everybody() -> None:
     assert set(RIGHTS) == set(Deed)
     assert all(set(row) == set(Who) for row in RIGHTS.values())
     assert set(WHO_CALLS) == set(Caller)
-    assert all(RIGHTS[deed][Who.BROWSER] is Right.LATER and refusal(deed, Who.BROWSER) for deed in Deed)
+    assert {RIGHTS[deed][Who.BROWSER] for deed in NO_PAGE} == {Right.LATER}
+    assert all(RIGHTS[deed][Who.BROWSER] is RIGHTS[deed][Who.TERMINAL] for deed in Deed if deed not in NO_PAGE)
     for less, more in itertools.pairwise((Who.READER_KEY, Who.WRITER_KEY, Who.APPROVER_KEY, Who.ADMIN_KEY)):
         assert all(RIGHTS[deed][more] is not Right.NO for deed in Deed if RIGHTS[deed][less] is not Right.NO)
 

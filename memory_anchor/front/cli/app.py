@@ -14,6 +14,7 @@ import typer
 from memory_anchor.front.cli import (
     care,
     contexts,
+    dashboard,
     evaluate,
     keep,
     keys,
@@ -53,6 +54,7 @@ def root(
 memories.register(app)
 care.register(app)
 contexts.register(app)
+dashboard.register(app)
 evaluate.register(app)
 keep.register(app)
 keys.register(app)

@@ -68,7 +68,7 @@ def review(
         sides = call("sides", id=name)["memories"]
         _show_sides(sides, on=err)
         what = "accept" if accept else "reject" if reject else "settle"
-        answer = call(what, id=name, resolution=resolution, seen=_stamps(sides), human=ask_human())
+        answer = call(what, id=name, resolution=resolution, seen=stamps(sides), human=ask_human())
         show_outcome(answer, json_)
         return
     items = call("inbox")["items"]
@@ -102,13 +102,13 @@ def _go_through(items: list[dict[str, Any]], human: Signer) -> None:
                 return
             if not wish:
                 break
-            arguments = {"id": sides[0]["id"], "seen": _stamps(sides), **wish}
+            arguments = {"id": sides[0]["id"], "seen": stamps(sides), **wish}
             try:
                 show_outcome(call(arguments.pop("call"), **arguments, human=human), False)
                 break
             except MemoryAnchorError as error:
                 now = call("sides", id=sides[0]["id"])["memories"]
-                if _stamps(now) == _stamps(sides):
+                if stamps(now) == stamps(sides):
                     raise
                 sides = now
                 err.print(f"[yellow]{shown(str(error))}[/]")
@@ -138,7 +138,7 @@ def _show_sides(sides: list[dict[str, Any]], *, on: Console) -> None:
         on.print(f"  [yellow]against[/] [cyan]{other['id']}[/] {shown(other['content'])}")
 
 
-def _stamps(sides: list[dict[str, Any]]) -> list[str]:
+def stamps(sides: list[dict[str, Any]]) -> list[str]:
     """Return what names the versions that were shown; counted from the very text that was shown."""
     return sorted(stamp(one["id"], one["version"], one["content"]) for one in sides)
 

@@ -48,8 +48,8 @@ def human_beside_input() -> Signer:
     return opened(key_ring(data_dir()), _beside_input)
 
 
-def opened(keys: KeyRing, ask: Callable[[], str]) -> Signer:
-    """Return the signer that what `ask` reads opens."""
+def opened(keys: KeyRing, ask: Callable[[], str], *, tell: Callable[[str], None] | None = None) -> Signer:
+    """Return the signer that what `ask` reads opens. tell: gets the sentence about refused tries; None: stderr."""
     from memory_anchor.adapters.system import SystemClock
 
     if keys.own() is None and (warning := keys.warning()):
@@ -63,7 +63,7 @@ def opened(keys: KeyRing, ask: Callable[[], str]) -> Signer:
         if keys.own() is not None:
             tries.note(clock.now())
         raise
-    tell(tries.take())
+    (tell or _warn)(tries.take())
     return signer
 
 
@@ -79,6 +79,9 @@ def tell(sentence: str) -> None:
     """Show what a human who got in should know."""
     if sentence:
         sys.stderr.write(f"warning: {sentence}\n")
+
+
+_warn = tell
 
 
 def ask_hidden(prompt: str) -> str:

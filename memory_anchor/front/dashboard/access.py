@@ -1,0 +1,208 @@
+"""Who may see the dashboard: a link that opens once, a cookie, and for every form a token; decided before any route.
+
+The command prints a link into its own terminal. Its secret opens once, within minutes, and becomes a session: a random
+cookie (HttpOnly, SameSite=Strict) that only this process knows, so one that is old, forged or of another data folder is
+nothing here. Host and Origin are compared with the very address that is served, port included. A session reads; what
+changes a memory needs the passphrase besides (`beside.signer`), and a session that mistypes it too often ends.
+Rejected: a cookie signed with a key on disk, which would outlive the terminal that showed the link.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING, Any
+
+from memory_anchor.runtime.cleanlog import log_bug
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",  # with no-referrer a browser sends `Origin: null` with our own forms
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+SECRET_BYTES = 24
+LINK_S = 15 * 60.0
+LINKS_MAX = 8
+IDLE_S = 8 * 3600.0
+LASTS_S = 3 * 24 * 3600.0
+SESSIONS_MAX = 16
+REFUSALS_MAX = 5
+"""Wrong passphrases after which a session ends and another link is needed."""
+OPEN, STATIC = "/open/", "/static/"
+SESSION = "memory_anchor.session"
+
+
+@dataclass(slots=True)
+class Session:
+    """One browser that came in. notices: what the next page says. last: the deed that can be undone, if any."""
+
+    key: bytes
+    began: float
+    used: float
+    refused: int = 0
+    notices: list[Mapping[str, Any]] = field(default_factory=list)
+    last: Mapping[str, Any] | None = None
+
+    def token(self, action: str) -> str:
+        """Return what a form that posts to `action` carries."""
+        return hmac.new(self.key, action.encode(), hashlib.sha256).hexdigest()
+
+    def knows(self, action: str, token: str) -> bool:
+        return hmac.compare_digest(self.token(action).encode(), token.encode("utf-8", "replace"))
+
+
+class Sessions:
+    """The links and sessions of one process. Thread-safe."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._links: dict[bytes, float] = {}
+        self._sessions: dict[bytes, Session] = {}
+
+    def new_link(self) -> str:
+        """Return the secret part of a link that opens once."""
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        with self._lock:
+            self._links[_digest(secret)] = self._monotonic()
+            while len(self._links) > LINKS_MAX:
+                del self._links[next(iter(self._links))]
+        return secret
+
+    def enter(self, secret: str) -> str:
+        """Use a link up and return the cookie of a new session, "" where there is no such link."""
+        now = self._monotonic()
+        with self._lock:
+            made = self._links.pop(_digest(secret), None)
+            if made is None or now - made > LINK_S:
+                return ""
+            cookie = secrets.token_urlsafe(SECRET_BYTES)
+            self._sessions[_digest(cookie)] = Session(secrets.token_bytes(32), now, now)
+            while len(self._sessions) > SESSIONS_MAX:
+                del self._sessions[next(iter(self._sessions))]
+            return cookie
+
+    def of(self, cookie: str) -> Session | None:
+        """Return the session of a cookie, None for one that is old, forged or from elsewhere."""
+        now, name = self._monotonic(), _digest(cookie)
+        with self._lock:
+            session = self._sessions.get(name)
+            if session is None:
+                return None
+            if now - session.used > IDLE_S or now - session.began > LASTS_S or session.refused >= REFUSALS_MAX:
+                del self._sessions[name]
+                return None
+            session.used = now
+            return session
+
+
+class Door:
+    """ASGI middleware around all pages. hosts: what a browser may have asked for, port included.
+
+    locked: answers who has no session.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, sessions: Sessions, hosts: Iterable[str], cookie: str, locked: ASGIApp, lost: ASGIApp
+    ) -> None:
+        self._app = app
+        self._sessions = sessions
+        self._hosts = frozenset(hosts)
+        self._cookie = cookie
+        self._locked = locked
+        self._lost = lost
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        path: str = scope["path"]
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = "max-age=86400" if path.startswith(STATIC) else "no-store"
+                added = {**HEADERS, "cache-control": kept}
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *((name.encode(), value.encode()) for name, value in added.items()),
+                ]
+            await send(message)
+
+        if wrong := self._wrong_place(scope["method"], headers):
+            await _plain(guarded, *wrong)
+            return
+        scope[SESSION] = self._sessions.of(cookie_of(headers.get("cookie", ""), self._cookie))
+        try:
+            await self._answer(scope, receive, guarded)
+        except Exception as bug:  # the page has said so; a server's own log would quote what was asked
+            log_bug(f"dashboard {scope['method']} {path[:80]}", bug)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, session = scope["path"], scope[SESSION]
+        if path.startswith(STATIC):
+            await self._app(scope, receive, send)
+        elif path.startswith(OPEN) and scope["method"] == "GET":
+            if session is None and (cookie := self._sessions.enter(path.removeprefix(OPEN))):
+                scope["memory_anchor.cookie"] = f"{self._cookie}={cookie}; Path=/; HttpOnly; SameSite=Strict"
+                await self._app(scope, receive, send)
+            else:
+                await (self._lost if session is None else self._app)(scope, receive, send)
+        elif session is None:
+            await self._locked(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _wrong_place(self, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        host, origin = headers.get("host", ""), headers.get("origin", "")
+        if host not in self._hosts:
+            return 421, "This address is not the dashboard's; open the link that the terminal shows."
+        if method not in ("GET", "HEAD", "POST"):
+            return 405, "Pages are read with GET and changed with POST."
+        if method == "POST" and origin != f"http://{host}":
+            return 403, "A form of another page may not ask this one."
+        if headers.get("sec-fetch-site", "none") == "cross-site" and (method == "POST" or origin):
+            return 403, "Another page may not ask this one."
+        return None
+
+
+def cookie_of(header: str, name: str) -> str:
+    """Return the value of one cookie, "" for none.
+
+    >>> cookie_of("a=1; b=2", "b")
+    '2'
+    """
+    try:
+        found = SimpleCookie(header).get(name)
+    except CookieError:
+        return ""
+    return found.value if found is not None else ""
+
+
+async def _plain(send: Send, status: int, sentence: str) -> None:
+    body = sentence.encode()
+    head = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,346 @@
+"""The dashboard as an ASGI app: addresses, forms, templates. Every page is whole without JavaScript.
+
+It runs in the process that the human started on a terminal and asks the engine as every command does; the engine has
+no page, no cookie and no passphrase. Rejected: pages served by the engine itself, where the passphrase would be in a
+process that any agent's bridge may have started, and where a fault of a page would be a fault of memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import socket
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from jinja2 import Environment, FileSystemLoader
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, NotFound, Refused, Unavailable, report
+from memory_anchor.front.cli import link
+from memory_anchor.front.dashboard import beside, deeds, pages, said
+from memory_anchor.front.dashboard.access import OPEN, SESSION, STATIC, Door, Session, Sessions, cookie_of
+from memory_anchor.front.dashboard.said import LANGUAGES, Words
+
+Json = dict[str, Any]
+HERE = Path(__file__).parent
+HOST = "127.0.0.1"
+FORM_BYTES_MAX = 8 << 20
+FORM_FIELDS_MAX = 400
+YEAR_S = 365 * 24 * 3600
+NEW_VISIT_S = 30 * 60
+"""Whoever comes back after this long is shown what changed since the time before."""
+NAV = ("inbox", "search", "timeline", "context", "knowledge", "health", "use")
+PATHS = {name: "/" if name == "inbox" else f"/{name}" for name in NAV}
+PAGES: dict[str, Callable[[pages.Asked, Words], Json]] = {
+    "search": pages.search,
+    "timeline": pages.timeline,
+    "context": pages.context,
+    "knowledge": pages.knowledge,
+    "health": pages.health,
+    "use": pages.use,
+}
+DEEDS: dict[str, deeds.Deed] = {
+    "/undo": deeds.undo,
+    "/memory": deeds.change,
+    "/proposal": deeds.proposal,
+    "/pause": deeds.pause,
+    "/backup": deeds.backup,
+    "/job": deeds.job,
+    "/knowledge/sync": deeds.sync,
+    "/knowledge/remove": deeds.drop,
+}
+
+
+class Dashboard:
+    """One served dashboard. port: of the address that browsers ask; sessions: who came in."""
+
+    def __init__(self, port: int, sessions: Sessions) -> None:
+        self.sessions = sessions
+        self._zone = link.preamble().zone
+        self._project = Path(link.preamble().project_dir).name
+        self._mark = hashlib.sha256(str(link.data_dir()).encode()).hexdigest()[:8]
+        self._checks: Json = {}
+        self._templates = _environment()
+        routes = [
+            Route("/", self._inbox),
+            *(Route(PATHS[name], partial(self._page, name)) for name in PAGES),
+            Route("/memory/{name}", self._memory),
+            Route("/report/{name}", self._report),
+            Route("/use.csv", self._csv),
+            Route("/inbox", self._decide, methods=["POST"]),
+            Route("/purge", self._purge, methods=["GET", "POST"]),
+            Route("/undo", self._undo),
+            Route("/doctor", self._doctor, methods=["POST"]),
+            *(Route(path, partial(self._deed, deed), methods=["POST"]) for path, deed in DEEDS.items()),
+            Route("/language/{name}", self._language),
+            Route("/pulse", self._pulse),
+            Route(f"{OPEN}{{secret}}", self._opened),
+            Mount(STATIC.rstrip("/"), StaticFiles(directory=HERE / "static")),
+        ]
+        inner = Starlette(routes=routes, exception_handlers={HTTPException: self._unrouted, Exception: self._bug})
+        self.app = Door(
+            inner,
+            sessions=sessions,
+            hosts=[f"{name}:{port}" for name in (HOST, "localhost")],
+            cookie=f"memory_anchor_{self._mark}",
+            locked=self._shut("locked", 401),
+            lost=self._shut("lost", 403),
+        )
+
+    # --- pages -----------------------------------------------------------------------------------------------------
+
+    async def _page(self, name: str, request: Request) -> Response:
+        asked = dict(request.query_params)
+        return await self._shown(request, name, lambda words: PAGES[name](asked, words))
+
+    async def _inbox(self, request: Request) -> Response:
+        return await self._shown(request, "inbox", partial(self._inbox_of, request, None))
+
+    def _inbox_of(self, request: Request, kept: pages.Asked | None, words: Words) -> Json:
+        return pages.inbox(self._visits(request, words)[0], kept)
+
+    async def _memory(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return await self._shown(request, "memory", lambda words: pages.memory(name, words))
+
+    async def _report(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return await self._shown(request, "report", lambda _: pages.report(name))
+
+    async def _undo(self, request: Request) -> Response:
+        return await self._shown(request, "undo", lambda _: {"last": _session(request).last})
+
+    async def _csv(self, request: Request) -> Response:
+        found = await run_in_threadpool(pages.use, {}, self._words(request))
+        text = io.StringIO()
+        sheet = csv.writer(text)
+        sheet.writerow(["day", "writes", "recalls"])
+        sheet.writerows(found["days"])
+        head = {"content-disposition": 'attachment; filename="memory-anchor-use.csv"'}
+        return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=head)
+
+    async def _pulse(self, _: Request) -> Response:
+        """Answer how many wait, as the piece of a page that htmx asks for now and then."""
+        items = (await run_in_threadpool(beside.ask, "inbox", limit=pages.INBOX_SHOWN + 1))["items"]
+        most = pages.INBOX_SHOWN
+        return HTMLResponse(f"{most}+" if len(items) > most else str(len(items)) if items else "")
+
+    async def _opened(self, request: Request) -> Response:
+        answer = self._html(request, "opened", {}, 200)
+        if cookie := request.scope.get("memory_anchor.cookie"):
+            answer.headers.append("set-cookie", cookie)
+        return answer
+
+    async def _language(self, request: Request) -> Response:
+        name, back = request.path_params["name"], request.query_params.get("back", "/")
+        if name not in LANGUAGES:
+            raise HTTPException(404)
+        local = back if back.startswith("/") and not back.startswith(("//", "/\\")) else "/"
+        answer = RedirectResponse(local, 303)
+        answer.set_cookie("memory_anchor_lang", name, max_age=YEAR_S, httponly=True, samesite="strict")
+        return answer
+
+    # --- forms -----------------------------------------------------------------------------------------------------
+
+    async def _deed(self, deed: deeds.Deed, request: Request) -> Response:
+        form, session, words = await self._form(request), _session(request), self._words(request)
+        try:
+            return RedirectResponse(await run_in_threadpool(deed, form, session, words), 303)
+        except beside.NotSigned as error:
+            return self._unsigned(request, error, form)
+        except MemoryAnchorError as error:
+            return self._wrong(request, error)
+
+    async def _decide(self, request: Request) -> Response:
+        form, session, words = await self._form(request), _session(request), self._words(request)
+        try:
+            return RedirectResponse(await run_in_threadpool(deeds.decide, form, session, words), 303)
+        except MemoryAnchorError as error:
+            session.notices.append({"kind": "bad", "said": _sentence(error, words)})
+            return await self._shown(request, "inbox", partial(self._inbox_of, request, form), _status(error))
+
+    async def _purge(self, request: Request) -> Response:
+        if request.method != "POST":
+            asked = {"step": "ask", "ids": request.query_params.get("id", "")}
+            return await self._shown(request, "purge", lambda _: asked)
+        form, session, words = await self._form(request), _session(request), self._words(request)
+        try:
+            found, step = await run_in_threadpool(deeds.purge, form, session, words)
+        except MemoryAnchorError as error:
+            session.notices.append({"kind": "bad", "said": _sentence(error, words)})
+            kept = {"step": "ask", "ids": form.get("ids", ""), "text": form.get("text", "")}
+            return await self._shown(request, "purge", lambda _: kept, _status(error))
+        return await self._shown(request, "purge", lambda _: {"step": step, "found": found})
+
+    async def _doctor(self, request: Request) -> Response:
+        await self._form(request)
+        self._checks = {"at": datetime.now(UTC).isoformat(), "checks": await run_in_threadpool(beside.checks)}
+        return RedirectResponse("/health", 303)
+
+    async def _form(self, request: Request) -> dict[str, str]:
+        """Return a form's fields. Raises HTTPException: too large, of another kind, or without its token."""
+        if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
+            raise HTTPException(415)
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > FORM_BYTES_MAX:
+                raise HTTPException(413)
+        try:
+            fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict")
+        except ValueError:
+            raise HTTPException(400) from None
+        form = {name: value.replace("\r\n", "\n") for name, value in fields}
+        if not _session(request).knows(request.url.path, form.pop("csrf", "")):
+            raise HTTPException(403)
+        return form
+
+    # --- answers ---------------------------------------------------------------------------------------------------
+
+    async def _shown(self, request: Request, name: str, work: Callable[[Words], Json], status: int = 200) -> Response:
+        words = self._words(request)
+        try:
+            context = await run_in_threadpool(work, words)
+        except MemoryAnchorError as error:
+            return self._wrong(request, error)
+        answer = self._html(request, name, context, status)
+        if name == "inbox":
+            before, now = self._visits(request, words)
+            value, name = urlencode({"before": before, "now": now}), f"memory_anchor_seen_{self._mark}"
+            answer.set_cookie(name, value, max_age=YEAR_S, httponly=True, samesite="strict")
+        return answer
+
+    def _html(self, request: Request, name: str, context: Json, status: int) -> Response:
+        words, session = self._words(request), request.scope.get(SESSION)
+        notices = [] if session is None else list(session.notices)
+        if session is not None:
+            session.notices.clear()
+        shown = {
+            "t": words,
+            "page": name,
+            "nav": PATHS,
+            "languages": LANGUAGES,
+            "project": self._project,
+            "here": f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path,
+            "notices": notices,
+            "session": session,
+            "token": session.token if session is not None else str,
+            "doctor": self._checks,
+            "query": "",
+            **context,
+        }
+        return HTMLResponse(self._templates.get_template(f"{name}.html").render(shown), status)
+
+    def _wrong(self, request: Request, error: MemoryAnchorError) -> Response:
+        return self._html(request, "wrong", {"sentence": _sentence(error, self._words(request))}, _status(error))
+
+    def _unsigned(self, request: Request, error: beside.NotSigned, form: Json) -> Response:
+        """Ask for the passphrase once more, with what was wanted kept."""
+        kept = {name: value for name, value in form.items() if name != "passphrase"}
+        told = {"sentence": _sentence(error, self._words(request)), "action": request.url.path, "kept": kept}
+        return self._html(request, "unsigned", told, _status(error))
+
+    def _shut(self, name: str, status: int) -> Callable[[Any, Any, Any], Awaitable[None]]:
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            await self._html(Request(scope), name, {}, status)(scope, receive, send)
+
+        return answer
+
+    async def _unrouted(self, request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        words = self._words(request)
+        key = f"wrong.{status}"
+        told = {"sentence": words(key if key in said.catalogue(words.language) else "wrong.400")}
+        return self._html(request, "wrong", told, status)
+
+    async def _bug(self, request: Request, _: Exception) -> Response:
+        return self._html(request, "wrong", {"sentence": self._words(request)("wrong.500")}, 500)
+
+    def _words(self, request: Request) -> Words:
+        cookie = cookie_of(request.headers.get("cookie", ""), "memory_anchor_lang")
+        language = said.language_of(cookie, request.headers.get("accept-language", ""))
+        return Words(language, zone=self._zone, now=datetime.now(UTC))
+
+    def _visits(self, request: Request, words: Words) -> tuple[str, str]:
+        """Return when this browser last looked before this visit ("" for never), and now."""
+        held = dict(parse_qsl(cookie_of(request.headers.get("cookie", ""), f"memory_anchor_seen_{self._mark}")))
+        before, last, now = held.get("before", ""), held.get("now", ""), words.now.isoformat()
+        try:
+            is_new = bool(last) and (words.now - said.instant(last)).total_seconds() > NEW_VISIT_S
+            said.instant(before or now)
+        except ValueError:
+            return "", now
+        return (last if is_new else before), now
+
+
+def _session(request: Request) -> Session:
+    session: Session = request.scope[SESSION]
+    return session
+
+
+def _sentence(error: MemoryAnchorError, words: Words) -> str:
+    return words(error.key, n=error.n) if isinstance(error, beside.NotSigned) else str(error)
+
+
+def _status(error: MemoryAnchorError) -> int:
+    """Return the HTTP status of one of ours, also of one that an engine reported by its exit code."""
+    if isinstance(error, link.Failed):
+        kinds = (BadInput, NotFound, Refused, Unavailable)
+        return next((TABLE[kind].status for kind in kinds if TABLE[kind].exit_code == error.exit_code), 500)
+    return report(error).status
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"plain": said.plain, "oneline": said.oneline}
+    return made
+
+
+def serve(port: int, *, announce: Callable[[str], None]) -> None:
+    """Serve on loopback until interrupted; announce is told the link. Raises Unavailable: the port is taken."""
+    import uvicorn
+
+    from memory_anchor.front import http_limits
+    from memory_anchor.runtime import limits
+
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        told = f"{HOST}:{port} cannot be served ({error}); choose another --port, 0 for any free one"
+        raise Unavailable(told) from error
+    sessions = Sessions()
+    address = f"http://{HOST}:{bound.getsockname()[1]}"
+    made = Dashboard(bound.getsockname()[1], sessions)
+    beside.wake()
+    announce(f"{address}{OPEN}{sessions.new_link()}")
+    config = uvicorn.Config(
+        made.app,
+        http=http_limits.protocol(limits.connections()),
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    limits.throttle_logs()
+    uvicorn.Server(config).run(sockets=[bound])

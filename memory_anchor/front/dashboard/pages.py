@@ -1,0 +1,273 @@
+"""What each page shows: the calls it asks and what of their answers it takes. No rule of memory is decided here.
+
+A page's function gets what the address says and returns the names its template uses. Calls are those of the command
+line, made as an agent of this project makes them: a page reads what such an agent may read, and never more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.front.cli.care import stamps
+from memory_anchor.front.dashboard import beside, said
+from memory_anchor.front.dashboard.said import Words
+from memory_anchor.language.tokens import estimate_tokens
+
+Json = dict[str, Any]
+Asked = Mapping[str, str]
+INBOX_SHOWN = 20
+CHANGES_SHOWN = 12
+SEARCH_LIMITS = (5, 10, 20, 50)
+TIMELINE_LIMITS = (100, 300, 1_000)
+LAYERS = ("verified_fact", "event_log")
+TYPES = (
+    *("decision", "bugfix", "refactor", "preference", "fact", "instruction", "workflow", "project_state", "bookmark"),
+    *("event", "discovery", "note", "emotion", "episode", "summary"),
+)
+STATUSES = ("active", "pending", "disputed", "superseded", "archived")
+STRENGTHS = {"vivid": (80, 101), "fading": (40, 80), "faded": (0, 40)}
+FORECAST_DAYS = (0, 3, 7, 14, 21, 30, 45, 60, 90, 120, 150, 180)
+GATE = 0.9
+CONTEXT_TASK = "what was done last, what is open, what was decided"
+REPORTS_READ = 30
+
+
+def pulse() -> Json:
+    """Return whether memory works, as one state and the sentences about it."""
+    engine, key, pause = beside.wake(), beside.key(), beside.paused()
+    newest = [one for layer in LAYERS for one in beside.ask("list", layer=layer, limit=1)["memories"]]
+    last = max((str(one["recorded_at"]) for one in newest), default="")
+    told = [key["warning"]] if key["warning"] else []
+    state = "bad" if told else "paused" if pause else "good"
+    return {"state": state, "engine": engine, "key": key, "pause": pause, "last": last, "wrong": told}
+
+
+def inbox(seen: str, kept: Asked | None = None) -> Json:
+    """Return what waits and what changed. kept: the fields of a form that was not carried out, shown again.
+
+    A choice is shown again only for the very version it was made for.
+    """
+    items = [_waiting(one, kept or {}) for one in beside.ask("inbox", limit=INBOX_SHOWN + 1)["items"]]
+    changed, law = _changed_since(seen), beside.constitution()
+    for one in law["proposals"]:
+        one["lines"] = said.proposal_diff(one["diff"])
+    return {
+        "items": items[:INBOX_SHOWN],
+        "more": len(items) > INBOX_SHOWN,
+        "law": law,
+        "pulse": pulse(),
+        "changed": changed[:CHANGES_SHOWN],
+        "changed_more": len(changed) > CHANGES_SHOWN,
+        "seen_at": seen,
+        "gate": GATE,
+    }
+
+
+def _waiting(item: Json, kept: Asked) -> Json:
+    sides = [item["memory"], *item["against"]]
+    name, seen = item["memory"]["id"], stamps(sides)
+    same = kept.get(f"seen.{name}", "") == " ".join(seen)
+    return {
+        **item,
+        "seen": " ".join(seen),
+        "choice": kept.get(f"choice.{name}", "") if same else "",
+        "text": kept.get(f"text.{name}", item["memory"]["content"]) if same else item["memory"]["content"],
+        "moved": bool(kept.get(f"choice.{name}")) and not same,
+        "why": _why(item),
+    }
+
+
+def _why(item: Json) -> str:
+    """Return the key of the sentence that says why a memory waits."""
+    memory = item["memory"]
+    if item["against"]:
+        return "why.conflict_human" if item["needs_human"] else "why.conflict"
+    if memory.get("visibility") == "account":
+        return "why.account"
+    if memory["origin"] == "document":
+        return "why.document"
+    return "why.extracted" if memory["origin"] == "extracted" else "why.doubt"
+
+
+def _changed_since(seen: str) -> list[Json]:
+    """Return memories written or ended since an instant, newest first; without one the newest."""
+    found: list[Json] = []
+    for status in (None, "superseded", "archived"):
+        found += beside.ask("list", status=status, limit=CHANGES_SHOWN + 1)["memories"]
+    newest = sorted(found, key=lambda one: str(one["recorded_at"]), reverse=True)
+    return [one for one in newest if not seen or said.instant(one["recorded_at"]) > said.instant(seen)]
+
+
+def search(asked: Asked, _: Words) -> Json:
+    """Return the answer to a query as an agent gets it, with what each channel added."""
+    query = asked.get("q", "").strip()
+    form = {name: asked.get(name, "") for name in ("layer", "type", "as_of", "limit", "pending", "why")}
+    shown: Json = {"query": query, "form": form, "layers": LAYERS, "types": TYPES, "limits": SEARCH_LIMITS}
+    if not query:
+        return {**shown, "answer": None}
+    answer = beside.ask(
+        "search",
+        query=query,
+        layers=[form["layer"]] if form["layer"] else None,
+        types=[form["type"]] if form["type"] else None,
+        as_of=form["as_of"] or None,
+        limit=int(form["limit"]) if form["limit"].isdecimal() else None,
+        include_pending=bool(form["pending"]),
+        detail=True,
+    )
+    for one in answer["snippets"]:
+        one["parts"] = _parts(one.get("signals", {}))
+        one["tokens"] = estimate_tokens(one["text"])
+    why: Json = {}
+    if form["why"]:
+        try:
+            why = beside.ask("why_not", id=form["why"].strip(), query=query)
+        except MemoryAnchorError as error:
+            why = {"id": form["why"], "reason": str(error)}
+    total = sum(one["tokens"] for one in answer["snippets"])
+    return {**shown, "answer": answer, "tokens": total, "why": why}
+
+
+def _parts(signals: Json) -> list[tuple[str, float, Json]]:
+    """Return what each part added to a score, the greatest first: (name, added, all that is known of it)."""
+    found = []
+    for name, one in signals.items():
+        if isinstance(one, dict):
+            found.append((name, float(one.get("added", 0.0)), one))
+        elif name not in ("coverage", "relevance") and one:
+            found.append((name, float(one), {}))
+    return sorted(found, key=lambda part: -abs(part[1]))
+
+
+def timeline(asked: Asked, words: Words) -> Json:
+    """Return what was written by day and conversation, with what took whose place."""
+    form = {name: asked.get(name, "") for name in ("layer", "type", "status", "agent", "strength", "day", "limit")}
+    limit = int(form["limit"]) if form["limit"] in map(str, TIMELINE_LIMITS) else TIMELINE_LIMITS[0]
+    if form["day"] or form["strength"] or form["agent"]:
+        limit = max(limit, TIMELINE_LIMITS[-1])
+    given: Json = {name: form[name] or None for name in ("layer", "type")}
+    wanted = (form["status"],) if form["status"] else (None, "superseded", "archived")
+    read = [one for status in wanted for one in beside.ask("list", status=status, limit=limit, **given)["memories"]]
+    read.sort(key=lambda one: str(one.get("when") or one["recorded_at"]), reverse=True)
+    agents = sorted({str(one["scope"].get("agent", "")) for one in read} - {""})
+    shown = [one for one in read if _fits(one, form, words)]
+    gone = {one["id"]: one for one in read if one["status"] == "superseded"}
+    for one in shown:
+        earlier = str(one.get("previous_version_id", "")).partition("@")[0]
+        one["replaced"] = gone.get(earlier) if earlier != one["id"] else None
+    return {
+        "days": said.by_day(shown[:limit], words),
+        "count": len(shown),
+        "form": form,
+        "agents": agents,
+        "layers": LAYERS,
+        "types": TYPES,
+        "statuses": STATUSES,
+        "strengths": tuple(STRENGTHS),
+        "limits": TIMELINE_LIMITS,
+        "limit": limit,
+        "cut": len(read) >= limit,
+    }
+
+
+def _fits(one: Json, form: Asked, words: Words) -> bool:
+    low, high = STRENGTHS.get(form["strength"], (0, 1_000))
+    return (
+        low <= one["strength"] < high
+        and form["agent"] in ("", one["scope"].get("agent"))
+        and form["day"] in ("", words.day(str(one.get("when") or one["recorded_at"])))
+    )
+
+
+def memory(name: str, words: Words) -> Json:
+    """Return one memory with every version, its citations, its links and how it fades. Raises NotFound."""
+    shown = beside.ask("show", id=name)["memory"]
+    history = beside.ask("history", id=shown["id"])
+    steps = history["steps"]
+    for before, step in zip([None, *steps], steps, strict=False):
+        step["parts"] = said.word_diff(before["content"], step["content"]) if before else [("same", step["content"])]
+        step["reworded"] = bool(before) and before["content"] != step["content"]
+    return {"memory": shown, "steps": steps[::-1], "fades": _fades(shown["id"], words), "seen": stamps([shown])[0]}
+
+
+def _fades(name: str, words: Words) -> list[tuple[int, int]]:
+    """Return (days from now, strength then if nobody uses it), as the jobs will see it."""
+    found = []
+    for days in FORECAST_DAYS:
+        then = (words.now + timedelta(days=days)).isoformat()
+        found.append((days, int(beside.ask("history", id=name, at=then)["versions"][-1]["strength"])))
+    return found
+
+
+def context(asked: Asked, _: Words) -> Json:
+    """Return what an agent would be given for a task now, block by block, with what it cost and what was left out."""
+    task, budget = asked.get("task", "").strip(), asked.get("budget", "")
+    built = beside.ask("context", task=task or CONTEXT_TASK, budget_tokens=int(budget) if budget.isdecimal() else None)
+    blocks: list[tuple[str, str]] = []
+    for part in f"\n{built['text']}".split("\n# "):
+        title, text = (*part.split("\n", 1), "")[:2]
+        blocks.append((title.strip(), text.strip()) if blocks else ("", part.strip()))
+    earlier = beside.ask("context_reports")["reports"]
+    return {
+        "task": task,
+        "budget": budget,
+        "built": built,
+        "blocks": [one for one in blocks if one[1]],
+        "report": built["report"],
+        "earlier": earlier[:REPORTS_READ],
+        "law": beside.constitution(),
+    }
+
+
+def report(name: str) -> Json:
+    """Return what an earlier context cost and why."""
+    return beside.ask("context_report", id=name)
+
+
+def knowledge(_: Asked, __: Words) -> Json:
+    """Return the sources of knowledge and how far each is read, and the lorebooks with their last scan."""
+    return {
+        **beside.ask("knowledge_sources"),
+        "books": beside.ask("lorebook_list")["books"],
+        "scan": _last_scan(),
+    }
+
+
+def _last_scan() -> Json | None:
+    try:
+        return beside.ask("lorebook_report")
+    except MemoryAnchorError:
+        return None
+
+
+def health(_: Asked, __: Words) -> Json:
+    """Return how the machinery is: engine, pause, key, jobs, backups, sizes."""
+    return {
+        "pulse": pulse(),
+        "stats": beside.ask("stats"),
+        "jobs": beside.ask("jobs_list"),
+        "backups": beside.backups(),
+    }
+
+
+def use(_: Asked, words: Words) -> Json:
+    """Return what memory is used for: writes and recalls a day, what was heeded, what contexts cost."""
+    stats = beside.ask("stats")
+    today = words.now.date()
+    days = [(today - timedelta(days=back)).isoformat() for back in range(len(stats["writes_per_day"]) - 1, -1, -1)]
+    rows = list(zip(days, stats["writes_per_day"], stats["recalls_per_day"], strict=False))
+    return {
+        "stats": stats,
+        "days": rows,
+        "heeded": beside.ask("stats", heeded=True)["heeded"],
+        "contexts": [_cost(one) for one in beside.ask("context_reports")["reports"][:REPORTS_READ]],
+    }
+
+
+def _cost(kept: Json) -> Json:
+    report = beside.ask("context_report", id=kept["id"])["report"]
+    tokens, ms = report["estimated_tokens"], sum(report["stage_ms"].values())
+    return {**kept, "tokens": tokens["total"], "memory": tokens["memory_knowledge"], "ms": ms}

@@ -1,0 +1,170 @@
+"""How a page says things: words of two languages, times as people read them, what changed between two texts. Pure.
+
+Stored text came from agents: `plain` spells out every sign that a browser would obey or hide, and the template escapes
+the rest, so nothing of it is ever markup.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from difflib import SequenceMatcher
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from memory_anchor.terminal import visible, visible_lines
+
+WORDS = Path(__file__).parent / "words"
+LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
+SPANS = (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600), ("minute", 60))
+DIFF_WORDS_MAX = 3_000
+"""Beyond this a difference is shown by lines."""
+_WORD = re.compile(r"[^\W\u2e80-\u9fff\uac00-\ud7af\u3040-\u30ff]+|\s+|.", re.DOTALL)
+"""A word, white space, or a sign; Chinese, Japanese and Korean sign by sign."""
+
+
+@cache
+def catalogue(language: str) -> Mapping[str, str]:
+    """Return key -> sentence of one language; nested tables are joined with dots."""
+    return dict(_flat(tomllib.loads((WORDS / f"{language}.toml").read_text(encoding="utf-8"))))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, inner in table.items():
+        if isinstance(inner, dict):
+            yield from _flat(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", str(inner)
+
+
+def language_of(cookie: str, accepted: str) -> str:
+    """Return the page's language: the reader's choice, else the first one of the browser's that there is.
+
+    >>> language_of("", "fr, zh-CN;q=0.8, en;q=0.5"), language_of("en", "zh")
+    ('zh', 'en')
+    """
+    if cookie in LANGUAGES:
+        return cookie
+    offered = []
+    for part in accepted[:1_000].split(","):
+        name, _, weight = part.strip().partition(";q=")
+        try:
+            offered.append((float(weight or 1), name.strip().split("-")[0].lower()))
+        except ValueError:
+            continue
+    best = [name for weight, name in sorted(offered, key=lambda one: -one[0]) if name in LANGUAGES and weight]
+    return best[0] if best else "en"
+
+
+class Words:
+    """The sentences of one page, and times as its reader says them. zone: IANA name."""
+
+    def __init__(self, language: str, *, zone: str, now: datetime) -> None:
+        self.language = language
+        self.now = now
+        self._known = catalogue(language)
+        self._zone = ZoneInfo(zone or "UTC")
+
+    def __call__(self, key: str, /, **filled: object) -> str:
+        """Return a sentence. `key_one` is taken where `n` is 1. Raises KeyError: no such sentence."""
+        if filled.get("n") == 1 and f"{key}_one" in self._known:
+            key = f"{key}_one"
+        return self._known[key].format(**filled) if filled else self._known[key]
+
+    def word(self, group: str, name: object) -> str:
+        """Return the word for one value of a fixed set, the value itself where it is a new one."""
+        return self._known.get(f"{group}.{name}", str(name).replace("_", " "))
+
+    def ago(self, iso: str) -> str:
+        """Return how long ago or ahead an instant is, in the greatest whole unit."""
+        seconds = (self.now - instant(iso)).total_seconds()
+        side = "ago" if seconds >= 0 else "ahead"
+        for unit, size in SPANS:
+            if abs(seconds) >= size:
+                return self(f"{side}.{unit}", n=int(abs(seconds) // size))
+        return self(f"{side}.now")
+
+    def exact(self, iso: str) -> str:
+        """Return an instant in the reader's zone, to the second, with the zone."""
+        at = instant(iso).astimezone(self._zone)
+        return f"{at:%Y-%m-%d %H:%M:%S} {at.tzname()}"
+
+    def day(self, iso: str) -> str:
+        """Return the calendar day of an instant in the reader's zone."""
+        return f"{instant(iso).astimezone(self._zone):%Y-%m-%d}"
+
+    def clock(self, iso: str) -> str:
+        return f"{instant(iso).astimezone(self._zone):%H:%M}"
+
+    def size(self, count: int) -> str:
+        """Return bytes as people say them."""
+        for unit in ("B", "kB", "MB"):
+            if count < 1_000:
+                return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+            count /= 1_000  # type: ignore[assignment]
+        return f"{count:.1f} GB"
+
+
+def instant(iso: str) -> datetime:
+    """Return an instant; one without a zone is UTC."""
+    at = datetime.fromisoformat(iso)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def word_diff(before: str, after: str) -> list[tuple[str, str]]:
+    """Return the parts of both texts in order: ("same" | "gone" | "new", text).
+
+    >>> word_diff("port 8080 now", "port 9090 now")
+    [('same', 'port '), ('gone', '8080'), ('new', '9090'), ('same', ' now')]
+    """
+    old, new = _WORD.findall(before), _WORD.findall(after)
+    if max(len(old), len(new)) > DIFF_WORDS_MAX:
+        old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    parts: list[tuple[str, str]] = []
+    for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=len(old) > 400).get_opcodes():
+        if kind == "equal":
+            parts.append(("same", "".join(old[a:b])))
+            continue
+        parts += [("gone", "".join(old[a:b]))] if b > a else []
+        parts += [("new", "".join(new[c:d]))] if d > c else []
+    return parts
+
+
+def proposal_diff(text: str) -> list[list[tuple[str, str]]]:
+    """Return the lines of a unified diff, each as parts; a line that took another's place is compared word by word."""
+    lines: list[list[tuple[str, str]]] = []
+    gone: list[str] = []
+    for line in [one for one in text.splitlines() if not one.startswith(("---", "+++", "@@"))] + [" "]:
+        if line.startswith("-"):
+            gone.append(line[1:])
+        elif line.startswith("+") and gone:
+            lines.append(word_diff(gone.pop(0), line[1:]))
+        else:
+            lines += [[("gone", one)] for one in gone]
+            gone = []
+            lines.append([("new" if line.startswith("+") else "same", line[1:])])
+    return lines[:-1]
+
+
+def plain(text: object) -> str:
+    """Return stored text with every sign spelled out that would be obeyed or not be seen; lines stay."""
+    return visible_lines(str(text))
+
+
+def oneline(text: object, most: int = 0) -> str:
+    """Return stored text as one line, cut with an ellipsis where `most` says how long it may be."""
+    line = visible(" ".join(str(text).split()))
+    return line if not most or len(line) <= most else f"{line[: most - 1]}…"
+
+
+def by_day(memories: Sequence[Mapping[str, Any]], words: Words) -> list[tuple[str, list[tuple[str, list[Any]]]]]:
+    """Return days, newest first, each with its conversations and their memories in the order given."""
+    days: dict[str, dict[str, list[Any]]] = {}
+    for one in memories:
+        talks = days.setdefault(words.day(str(one.get("when") or one["recorded_at"])), {})
+        talks.setdefault(str(one["scope"].get("conversation", "")), []).append(one)
+    return [(day, list(talks.items())) for day, talks in sorted(days.items(), reverse=True)]

@@ -1,0 +1,89 @@
+// Keys, the count of what is chosen, and charts. Every page works without this file.
+(function () {
+  "use strict";
+  const typing = (node) => /^(INPUT|TEXTAREA|SELECT)$/.test(node.tagName) && !/^(radio|checkbox)$/.test(node.type || "");
+  const items = () => [...document.querySelectorAll(".item")];
+
+  function move(step) {
+    const all = items();
+    if (!all.length) return;
+    const at = all.findIndex((one) => one.contains(document.activeElement));
+    const next = all[Math.max(0, Math.min(all.length - 1, at < 0 ? (step > 0 ? 0 : all.length - 1) : at + step))];
+    next.focus({ preventScroll: true });
+    next.scrollIntoView({ block: "center", behavior: "auto" });
+  }
+
+  function choose(values) {
+    const item = document.activeElement.closest(".item");
+    const radio = item && values.map((one) => item.querySelector(`input[type=radio][value=${one}]`)).find(Boolean);
+    if (!radio) return;
+    radio.checked = true;
+    radio.dispatchEvent(new Event("change", { bubbles: true }));
+    item.focus();
+  }
+
+  const keys = {
+    j: () => move(1),
+    k: () => move(-1),
+    a: () => choose(["accept", "keep_new"]),
+    r: () => choose(["reject", "keep_old"]),
+    e: () => {
+      const item = document.activeElement.closest(".item");
+      const edit = item && item.querySelector("details.edit");
+      if (!edit) return;
+      edit.open = true;
+      choose(["accept"]);
+      edit.querySelector("textarea").focus();
+    },
+    "/": () => document.getElementById("find").focus(),
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && typing(event.target)) {
+      (event.target.closest(".item") || event.target).focus();
+      event.target.blur();
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || !keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  });
+
+  document.addEventListener("change", () => {
+    const told = document.getElementById("chosen");
+    if (!told) return;
+    const many = document.querySelectorAll(".inbox input[type=radio]:checked:not([value=''])").length;
+    told.textContent = many ? told.dataset.some.replace("#", many) : told.dataset.none;
+  });
+
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  function draw(place, table, labels, time) {
+    const rows = [...table.querySelectorAll("tbody tr")].map((row) => [...row.children].map((cell) => cell.textContent.trim()));
+    if (!rows.length || !window.uPlot) return;
+    const first = (text) => (time ? Date.parse(text) / 1000 : Number(text));
+    const columns = rows[0].map((_, at) => rows.map((row) => (at ? Number(row[at]) : first(row[at]))));
+    const strokes = [colour("--accent"), colour("--warn")];
+    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+    new window.uPlot(
+      {
+        width: place.clientWidth,
+        height: 200,
+        scales: { x: { time }, y: { range: (_, low, high) => [0, Math.max(high, time ? 4 : 100)] } },
+        axes: [axis, { ...axis, size: 44 }],
+        series: [{ label: labels[0] }, ...labels.slice(1).map((label, at) => ({ label, stroke: strokes[at], width: 2, points: { size: 5 } }))],
+      },
+      columns,
+      place
+    );
+  }
+
+  function charts() {
+    const fades = document.getElementById("fades");
+    if (fades) draw(fades, document.getElementById("fades-table"), [fades.dataset.days, fades.dataset.label], false);
+    const use = document.getElementById("use");
+    if (use) draw(use, document.getElementById("use-table"), ["", use.dataset.writes, use.dataset.recalls], true);
+  }
+
+  document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", charts) : charts();
+})();

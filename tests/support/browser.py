@@ -1,0 +1,128 @@
+"""A browser without a window or JavaScript: it keeps cookies, sends Origin with forms, and reads forms off a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urlencode
+
+import anyio
+
+PORT = 7878
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: list[tuple[str, str]]
+    text: str
+
+    def header(self, name: str) -> str:
+        return next((value for key, value in self.headers if key == name), "")
+
+    @property
+    def forms(self) -> list[Form]:
+        reader = _Forms()
+        reader.feed(self.text)
+        return reader.forms
+
+    def form(self, action: str, **having: str) -> Form:
+        """Return the first form of this action whose fields have these values."""
+        return next(
+            one for one in self.forms if one.action == action and all(one.fields.get(k) == v for k, v in having.items())
+        )
+
+
+@dataclass
+class Form:
+    action: str
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+class _Forms(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.forms: list[Form] = []
+        self._text: str | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self.forms.append(Form(given.get("action", "")))
+        if not self.forms or "name" not in given:
+            return
+        if tag == "textarea":
+            self._text = given["name"]
+            self.forms[-1].fields[self._text] = ""
+        elif tag == "input" and (given.get("type") not in ("radio", "checkbox") or "checked" in given):
+            self.forms[-1].fields[given["name"]] = given.get("value", "")
+
+    def handle_data(self, data: str) -> None:
+        if self._text is not None:
+            self.forms[-1].fields[self._text] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea" and self._text is not None:
+            fields = self.forms[-1].fields
+            fields[self._text] = fields[self._text].removeprefix("\n")
+            self._text = None
+
+
+class Browser:
+    def __init__(self, app: Any, *, port: int = PORT, language: str = "en") -> None:
+        self.app, self.host, self.cookies = app, f"127.0.0.1:{port}", {}
+        self.language = language
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.ask("GET", path, b"", headers)
+
+    def post(self, path: str, fields: dict[str, str], **headers: str) -> Answer:
+        kept = {"content-type": "application/x-www-form-urlencoded", "origin": f"http://{self.host}"} | headers
+        return self.ask("POST", path, urlencode(fields).encode(), kept)
+
+    def send(self, form: Form, **fields: str) -> Answer:
+        """Submit a form with some of its fields filled, and follow where it leads."""
+        answer = self.post(
+            form.action, form.fields | {name.replace("__", "."): value for name, value in fields.items()}
+        )
+        return self.get(answer.header("location")) if answer.status == 303 else answer
+
+    def ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        return anyio.run(self._ask, method, path, body, headers)
+
+    async def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        place, _, query = path.partition("?")
+        sent = {"host": self.host, "accept-language": self.language} | headers
+        if self.cookies:
+            sent.setdefault("cookie", "; ".join(f"{name}={value}" for name, value in self.cookies.items()))
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": place,
+            "raw_path": place.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in sent.items()],
+            "server": ("127.0.0.1", PORT),
+            "client": ("127.0.0.1", 1),
+            "state": {},
+        }
+        said: list[dict[str, Any]] = []
+        told = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            return told.pop() if told else {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            said.append(message)
+
+        await self.app(scope, receive, send)
+        head = [(name.decode(), value.decode()) for name, value in said[0]["headers"]]
+        for value in (value for name, value in head if name == "set-cookie"):
+            name, _, rest = value.partition("=")
+            self.cookies[name] = rest.partition(";")[0].strip('"')
+        return Answer(said[0]["status"], head, b"".join(one.get("body", b"") for one in said[1:]).decode())

@@ -1,0 +1,230 @@
+"""The dashboard's pages: each answers in both languages, works by forms alone, and is whole in either."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import string
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from dashhouse import House
+
+from memory_anchor.front.cli import link
+from memory_anchor.front.cli.setup import identity
+from memory_anchor.front.dashboard import said
+from memory_anchor.front.dashboard.access import POLICY
+from memory_anchor.front.dashboard.said import LANGUAGES, Words, catalogue, proposal_diff, word_diff
+from memory_anchor.model import ProposalAction
+from memory_anchor.testing import PASSPHRASE
+
+HERE = Path(said.__file__).parent
+TEMPLATES = sorted((HERE / "templates").glob("*.html"))
+PATHS = ("/", "/search?q=port", "/timeline", "/context?task=ports", "/knowledge", "/health", "/use", "/undo", "/purge")
+PAGE_BYTES_MAX = 60_000
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    made = House(tmp_path_factory.mktemp("dashboard"))
+    with pytest.MonkeyPatch.context() as patch, made.here(patch):
+        made.furnish()
+    yield made
+    made.core.close()
+
+
+@pytest.fixture
+def browser(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
+    with house.here(monkeypatch):
+        yield house.browser()
+
+
+@cache
+def weight_of(loaded: str) -> int:
+    return len(gzip.compress((HERE / loaded.removeprefix("/")).read_bytes()))
+
+
+def test_both_catalogues_have_the_same_keys_and_the_same_places_to_fill() -> None:
+    """Issue 18: Chinese and English from two catalogues with the same keys."""
+    english, chinese = (catalogue(name) for name in LANGUAGES)
+
+    def places(sentence: str) -> set[str]:
+        return {name for _, name, _, _ in string.Formatter().parse(sentence) if name}
+
+    assert english.keys() == chinese.keys()
+    assert {key for key in english if key[-4:] != "_one" and places(english[key]) != places(chinese[key])} == set()
+    assert all(english.values()) and all(chinese.values())
+
+
+def test_every_sentence_a_template_or_a_deed_names_is_in_the_catalogue() -> None:
+    """Issue 18: no page ends in a missing sentence."""
+    files = [*TEMPLATES, *HERE.glob("*.py")]
+    named = {
+        key
+        for file in files
+        for key in re.findall(r"""["']([a-z]+\.(?!html)[a-z0-9_]*[a-z0-9])["']""", file.read_text("utf-8"))
+    }
+    groups = {key.partition(".")[0] for key in catalogue("en")}
+
+    assert len(named) > 100
+    assert {key for key in named if key.partition(".")[0] in groups} - catalogue("en").keys() == set()
+
+
+def test_no_page_has_a_script_or_style_of_its_own() -> None:
+    """Issue 18: no inline script or style, no handler, no address of another host."""
+    for file in TEMPLATES:
+        text = file.read_text("utf-8")
+        for wrong in (
+            r"<script(?![^>]*\bsrc=)",
+            r"<style",
+            r"\sstyle=",
+            r"\son[a-z]+=",
+            r"https?://",
+            r"\|safe",
+            r"javascript:",
+        ):
+            assert not re.search(wrong, text), f"{file.name}: {wrong}"
+    for name in ("dashboard.js", "dashboard.css"):
+        assert "http" not in (HERE / "static" / name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_page_answers_in_its_language_and_is_light(house: House, browser: Browser, language: str) -> None:
+    """Issue 18: eight pages, two languages, <= 60 KB gzipped with all they load, the policy on each."""
+    browser.language = language
+    for path in (*PATHS, f"/memory/{house.ids['plain']}"):
+        page = browser.get(path)
+        loaded = re.findall(r'(?:src|href)="(/static/[^"]+)"', page.text)
+        weight = len(gzip.compress(page.text.encode())) + sum(weight_of(one) for one in loaded)
+        assert page.status == 200, path
+        assert f'<html lang="{language}">' in page.text
+        assert page.header("content-security-policy") == POLICY
+        assert weight <= PAGE_BYTES_MAX, f"{path} weighs {weight}"
+        assert not re.search(r">\s*[{\[]['\"]", page.text), f"{path} shows raw JSON"
+
+
+def test_the_inbox_decides_by_one_form_and_takes_it_back(house: House, browser: Browser) -> None:
+    """Issue 18: edit then accept, settle, batch, undo; with the passphrase, without JavaScript."""
+    doubted, port = house.ids["doubted"], house.ids["new port"]
+    form = browser.get("/").form("/inbox")
+    chosen = {
+        f"choice.{doubted}": "accept",
+        f"text.{doubted}": "The pump needs a 10 A fuse",
+        f"choice.{port}": "keep_new",
+    }
+
+    refused = browser.send(form, **chosen)
+    assert refused.status == 403
+    assert refused.form("/inbox").fields[f"choice.{doubted}"] == "accept"
+    assert refused.form("/inbox").fields[f"text.{doubted}"] == "The pump needs a 10 A fuse"
+
+    done = browser.send(refused.form("/inbox"), passphrase=PASSPHRASE)
+    assert "1 accepted, 1 contradiction settled" in done.text
+    shown = link.call("show", id=doubted)["memory"]
+    assert (shown["content"], shown["status"], shown["origin"]) == ("The pump needs a 10 A fuse", "active", "human")
+    assert link.call("show", id=house.ids["old port"])["memory"]["status"] == "superseded"
+
+    undone = browser.send(browser.get("/undo").form("/undo"), passphrase=PASSPHRASE)
+    assert "3 memories are as they were before." in undone.text
+    assert link.call("show", id=doubted)["memory"]["status"] == "pending"
+    assert link.call("show", id=port)["memory"]["status"] == "disputed"
+
+
+def test_a_memory_is_changed_by_forms_and_each_change_is_the_humans(house: House, browser: Browser) -> None:
+    """Issue 18: pin, edit, judge, forget, restore; destructive buttons can be undone."""
+    path = f"/memory/{house.ids['plain']}"
+    for deed, more, then in (
+        ("edit", {"content": "The boiler is serviced every May"}, "text was changed"),
+        ("pin", {}, "Pinned."),
+        ("unpin", {}, "Unpinned."),
+        ("judge", {"epistemic": "verified", "shown_by": "make heat"}, "Noted."),
+        ("forget", {"reason": "sold"}, "can be restored"),
+        ("restore", {}, "Restored."),
+    ):
+        done = browser.send(browser.get(path).form("/memory", deed=deed), passphrase=PASSPHRASE, **more)
+        assert then in done.text, deed
+    steps = link.call("history", id=house.ids["plain"])["steps"]
+    assert {one["by"] for one in steps[1:]} == {"human:me"}
+
+
+def test_purge_shows_first_and_erases_what_was_shown(house: House, browser: Browser) -> None:
+    """Issue 18: purge says that it cannot be undone, and what it will do."""
+    name = house.add("doomed", "A secret nobody should have written down", confidence=0.95)
+    asked = browser.get(f"/purge?id={name}")
+    assert "cannot be undone" in asked.text
+
+    shown = browser.send(asked.form("/purge"), passphrase=PASSPHRASE)
+    assert "1 memory would be erased" in shown.text
+    unsure = browser.send(shown.form("/purge"), passphrase=PASSPHRASE)
+    assert unsure.status == 400
+    done = browser.send(shown.form("/purge"), passphrase=PASSPHRASE, sure="yes")
+
+    assert "version is erased" in done.text
+    assert browser.get(f"/memory/{name}").status == 404
+
+
+def test_a_proposal_is_confirmed_three_times_and_shown_word_by_word(house: House, browser: Browser) -> None:
+    """Issue 18: constitution proposals with a word diff and n of 3."""
+    schema = identity()
+    schema.init(passphrase=PASSPHRASE, approver="alice", old_passphrase=None)
+    wish = {"content": "Keep the greenhouse at 23 degrees", "reason": "tomatoes", "entry_id": "goal"}
+    schema.propose(**wish, action=ProposalAction.REPLACE, from_id=None, by="agent:codex")
+
+    for confirmed in range(3):
+        page = browser.get("/")
+        assert f"{confirmed} of 3 confirmations" in page.text
+        assert "<del>21</del><ins>23</ins>" in page.text
+        page = browser.send(page.form("/proposal"), passphrase=PASSPHRASE, verdict="approve")
+    assert "it is in force" in page.text
+    assert [one.content for one in identity().load().entries] == ["Keep the greenhouse at 23 degrees"]
+
+
+def test_what_changed_is_counted_from_the_last_look(house: House, browser: Browser) -> None:
+    """Issue 18: the first page says what changed since I last looked."""
+    assert "The newest; next time" in browser.get("/").text
+    cookie = next(name for name in browser.cookies if name.startswith("memory_anchor_seen"))
+    before = (datetime.now(UTC) - timedelta(hours=2)).isoformat()
+    browser.cookies[cookie] = f"before=&now={before}".replace("+", "%2B")
+    name = house.add("fresh", "The gutter was cleaned", confidence=0.95)
+
+    page = browser.get("/").text
+    assert "Since your last look" in page and name in page[page.index('id="changed"') :]
+    ahead = (datetime.now(UTC) + timedelta(hours=2)).isoformat()
+    browser.cookies[cookie] = f"before={ahead}&now={ahead}".replace("+", "%2B")
+    assert "Nothing changed since you last looked." in browser.get("/").text
+    browser.cookies[cookie] = "before=nonsense&now=%00"
+    assert browser.get("/").status == 200
+
+
+def test_the_language_is_chosen_by_cookie_and_never_leads_away(browser: Browser) -> None:
+    """Issue 18: `lang` by cookie, then Accept-Language."""
+    assert browser.get("/language/zh?back=//evil.example/").header("location") == "/"
+    assert browser.get("/language/zh?back=/use").header("location") == "/use"
+    assert '<html lang="zh">' in browser.get("/").text
+    assert browser.get("/language/xx").status == 404
+
+
+def test_times_are_said_as_people_say_them_with_the_exact_one_beside() -> None:
+    """Issue 18: dates as people read them with the exact one on hover."""
+    now = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    words = Words("en", zone="Europe/Berlin", now=now)
+
+    assert words.ago("2026-11-23T11:59:30Z") == "just now"
+    assert words.ago("2026-11-23T11:00:00Z") == "1 hour ago"
+    assert words.ago("2026-11-26T12:00:00Z") == "in 3 days"
+    assert Words("zh", zone="", now=now).ago("2026-09-01T12:00:00") == "2 个月前"
+    assert words.exact("2026-11-23T11:59:30Z") == "2026-11-23 12:59:30 CET"
+
+
+def test_differences_are_told_word_by_word_in_both_languages() -> None:
+    """Issue 18: every version with a word diff; long texts stay quick."""
+    assert word_diff("部署到东京", "部署到大阪") == [("same", "部署到"), ("gone", "东京"), ("new", "大阪")]
+    assert proposal_diff("--- a\n+++ b\n@@ -1 +1 @@\n-use npm\n+use pnpm\n same")[0][1:] == [
+        ("gone", "npm"),
+        ("new", "pnpm"),
+    ]
+    assert word_diff("长" * 8_000, "短" * 8_000)[0][0] == "gone"
