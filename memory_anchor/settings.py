@@ -271,6 +271,21 @@ class CollectionSettings(_Group):
     usage: Literal["knowledge", "memory", "hybrid"] = "memory"
 
 
+class JwtSettings(_Group):
+    """Tokens of an issuer of one's own. audience: our address, which tokens must be for. account: whose memory, or
+    account_claim: what in a token says so. role: of everybody, or role_claim; a token without it reads."""
+
+    issuer: str = ""
+    audience: str = ""
+    jwks_url: str = ""
+    account: str = ""
+    account_claim: str = ""
+    user_claim: str = "sub"
+    role: Literal["reader", "writer", "approver", "admin"] = "writer"
+    role_claim: str = ""
+    leeway_s: int = Field(30, ge=0, le=300)
+
+
 class HttpSettings(_Group):
     host: str = "127.0.0.1"
     port: int = Field(8377, ge=0, le=65_535)
@@ -282,6 +297,7 @@ class HttpSettings(_Group):
     """Requests of /v1 that are at work at once; four times as many wait, and the rest are told to come again."""
     tls_cert: str = ""
     tls_key: str = ""
+    jwt: JwtSettings = JwtSettings()
 
     @field_serializer("tokens", when_used="json")
     def _masked(self, tokens: Mapping[str, str]) -> dict[str, str]:

@@ -13,9 +13,13 @@ import hmac
 import ipaddress
 import os
 import re
+import time
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+import anyio.to_thread
 
 from memory_anchor.errors import MemoryAnchorError, NoCredential, Refused, TooLarge, TooMany, Unavailable, report
 from memory_anchor.front.callers import PROJECT_HEADER, check_project
@@ -23,12 +27,16 @@ from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.wire import PREAMBLE, Misread, Preamble, read_only_of
 from memory_anchor.team.admission import HOW, Admission
 from memory_anchor.team.credential import Credential, Role
+from memory_anchor.team.issuer import METADATA
 from memory_anchor.team.limits import RETRY_AFTER_S
+from memory_anchor.team.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
 SECRET_PREFIX = "/s/"  # noqa: S105 - a path, not a secret
+PATH_KEY = "path"
+"""What names the path secret where keys are named."""
 OPEN_PATHS = frozenset({"/v1/health", "/v1/ready", "/v1/version"})
 BODY_BYTES_MAX = 16 << 20
 """A prompt of a million tokens is about 4 MB."""
@@ -51,23 +59,31 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_open(path: str) -> bool:
+    """Return whether a path needs no credential."""
+    return path in OPEN_PATHS or path == METADATA or path.startswith(f"{METADATA}/")
+
+
 class Guard:
     """ASGI middleware around the whole app.
 
     admission: what bearer tokens open. secret: opens `/s/SECRET/...` on loopback, "" for none. account: whose it is
-    then. preamble: what is known of every caller (its zone).
+    then. preamble: what is known of every caller (its zone). telemetry: what counts, if anything.
     """
 
     def __init__(
         self,
-        app: ASGIApp,
+        app: Any,
         *,
         host: str,
         admission: Admission,
         secret: str,
         account: str,
         preamble: Preamble,
+        telemetry: Telemetry | None = None,
     ) -> None:
+        self.api = app
+        self._telemetry = telemetry
         self._app = app
         self._local = is_loopback(host)
         self._admission = admission
@@ -76,21 +92,38 @@ class Guard:
         self._preamble = preamble
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":  # lifespan; there are no websockets
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
-            return
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":  # there are no websockets
+            await self._counted(scope, receive, send)
+
+    async def _counted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began, status = time.monotonic(), 500
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            status = message["status"] if message["type"] == "http.response.start" else status
+            await send(message)
+
+        try:
+            await self._let_in(scope, receive, sent)
+        finally:
+            if self._telemetry is not None:
+                route = getattr(scope.get("route"), "path", "other")
+                self._telemetry.note(route, scope["method"], status, time.monotonic() - began)
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             if refusal := self._wrong_place(headers):
                 await answer(scope, receive, send, *refusal)
                 return
-            credential = self._credential(scope, headers)
+            credential = await self._credential(scope, headers)
             if credential is not None:
                 check_project(credential, headers.get(PROJECT_HEADER, ""))
             receive = await _whole(receive, headers)
         except MemoryAnchorError as error:
-            await answer(scope, receive, send, report(error).status, error, retry_headers(error))
+            await answer(scope, receive, send, report(error).status, error, self._headers_of(error, headers))
             return
         if credential is not None:
             scope["user"] = _user(credential)
@@ -115,17 +148,27 @@ class Guard:
             return 403, Refused(f"origin {origin[:80]!r} is not allowed; a page of another site may not ask")
         return None
 
-    def _credential(self, scope: Scope, headers: Mapping[str, str]) -> Credential | None:
+    def _headers_of(self, error: MemoryAnchorError, asked: Mapping[str, str]) -> dict[str, str]:
+        """Return an error's headers; a client of the issuer's tokens is told where they come from (RFC 9728)."""
+        issuer = self._admission.issuer
+        if not isinstance(error, NoCredential) or issuer is None:
+            return retry_headers(error)
+        wrong = 'error="invalid_token", ' if "authorization" in asked else ""
+        return {"WWW-Authenticate": f'Bearer {wrong}resource_metadata="{issuer.metadata_url()}"'}
+
+    async def _credential(self, scope: Scope, headers: Mapping[str, str]) -> Credential | None:
         """Return for whom the request is let in, None on a path that is open. Raises NoCredential, TooMany, ..."""
         kind, _, token = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and scope["path"] not in OPEN_PATHS:
-            return self._admission.of_bearer(token.strip(), (scope.get("client") or ("",))[0])
+        if kind.lower() == "bearer" and not is_open(scope["path"]):
+            ask = partial(self._admission.of_bearer, token.strip(), (scope.get("client") or ("",))[0])
+            # An issuer may have to be asked for its keys; everything else is decided from memory and one stat.
+            return await anyio.to_thread.run_sync(ask) if self._admission.may_wait(token.strip()) else ask()
         if self._secret and scope["path"].startswith(SECRET_PREFIX):
             first = scope["path"].removeprefix(SECRET_PREFIX).partition("/")[0]
             if hmac.compare_digest(self._secret, _digest(first)):
                 scope["root_path"] = f"{SECRET_PREFIX}{first}"  # routes match the rest of the path
-                return Credential(self._account, key="path")
-        if scope["path"] in OPEN_PATHS:
+                return Credential(self._account, key=PATH_KEY)
+        if is_open(scope["path"]):
             return None
         raise NoCredential(HOW)
 

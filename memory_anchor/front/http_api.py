@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import secrets
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
+import anyio.to_thread
 from fastapi import FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from pydantic import BaseModel, Field
@@ -28,17 +30,24 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused,
 from memory_anchor.fields import sentence
 from memory_anchor.front import http_limits
 from memory_anchor.front.callers import credential_of
-from memory_anchor.front.http_access import SECRET_PREFIX, Guard, error_body, is_loopback, retry_headers
-from memory_anchor.front.http_v1 import ERRORS, WHOSE, Desk, add_paths
+from memory_anchor.front.http_access import PATH_KEY, SECRET_PREFIX, Guard, error_body, is_loopback, retry_headers
+from memory_anchor.front.http_ingest import Intake, add_ingest
+from memory_anchor.front.http_v1 import ERRORS, WHOSE, Desk, add_paths, document
 from memory_anchor.front.mcp_server import build_server
+from memory_anchor.hashing import stable_hash
+from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.model import point_id
 from memory_anchor.requests import PromptOverHttp
 from memory_anchor.rights import Deed
 from memory_anchor.runtime import limits
 from memory_anchor.runtime.wire import VERSION, WIRE, Preamble
 from memory_anchor.team.admission import Admission
-from memory_anchor.team.keys import KeyFile
+from memory_anchor.team.batches import Batches
+from memory_anchor.team.credential import Role
+from memory_anchor.team.issuer import FETCH_TIMEOUT_S, KEYS_BYTES_MAX, METADATA, JwtIssuer
+from memory_anchor.team.keys import FOLDER, KeyFile
 from memory_anchor.team.limits import Places
+from memory_anchor.team.telemetry import CONTENT_TYPE, Telemetry
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -52,6 +61,8 @@ BACKLOG = 32
 """Also how many connections are accepted before the first of them can be closed again."""
 STOP_WAIT_S = 5
 MESSAGES_PATH = "/messages/"
+SCHEMA = 1
+"""Of stored memories; raised with a change that an older version cannot read."""
 PROBE = point_id("ready", 1)
 
 
@@ -71,8 +82,14 @@ class Health(BaseModel):
 
 
 class Version(BaseModel):
+    """version: of the package. wire: of the engine's protocol. schema_version: of stored memories. index_version: of
+    vectors and words. algo_version: of recall and its settings."""
+
     version: str
     wire: int
+    schema_version: int
+    index_version: str
+    algo_version: str
 
 
 class Ready(BaseModel):
@@ -86,19 +103,34 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     Raises Refused: an address other than loopback, and neither a key nor a token.
     """
     keys = KeyFile.of(core.data_dir, core.audit)
-    if not (is_loopback(settings.http.host) or settings.http.tokens or keys.any_open(core.clock.now())):
+    if not (
+        is_loopback(settings.http.host)
+        or settings.http.tokens
+        or settings.http.jwt.issuer
+        or keys.any_open(core.clock.now())
+    ):
         raise Refused(
             f"http.host is {settings.http.host!r}, and there is no key and http.tokens is empty; other machines need "
             "one: `memory-anchor keys create`"
         )
+    chosen = settings.http.jwt
+    issuer = None
+    if chosen.issuer or chosen.audience or chosen.jwks_url:
+        issuer = JwtIssuer(chosen, account=settings.scope.account, fetch=fetched, monotonic=time.monotonic)
     server = build_server(core, profile=settings.profile, read_only=settings.read_only)
     manager = StreamableHTTPSessionManager(app=server)
     events = SseServerTransport(MESSAGES_PATH)
+    intake = Intake(core, Batches(core.data_dir / FOLDER))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with manager.run():
-            yield
+        intake.start()
+        try:
+            async with manager.run():
+                yield
+        finally:
+            await anyio.to_thread.run_sync(intake.stop)
+            keys.keep_use()
 
     async def sse(scope: Scope, receive: Receive, send: Send) -> None:
         async with events.connect_sse(scope, receive, send) as (read, write):
@@ -109,15 +141,30 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     app.router.routes.append(Route("/sse", endpoint=_Asgi(sse), methods=["GET"]))
     app.router.routes.append(Mount(MESSAGES_PATH, app=events.handle_post_message))
     desk = Desk(core, Places(settings.http.at_once))
+    telemetry = Telemetry(
+        {
+            "batches_waiting": (
+                "Batches of /v1/ingest that wait.",
+                lambda: float(intake.batches.count()),
+            ),
+            "unembedded": ("Memories that have no vector yet.", lambda: float(core.services.searcher.unembedded())),
+        }
+    )
     _add_routes(app, desk)
+    _add_metrics(app, telemetry)
+    if issuer is not None:
+        _add_metadata(app, issuer)
     add_paths(app, desk)
+    add_ingest(app, desk, intake)
     _add_errors(app)
+    app.openapi = lambda: document(app)  # type: ignore[method-assign]
     admission = Admission(
         keys,
         tokens=settings.http.tokens,
         requests_a_minute=settings.http.requests_per_minute,
         now=core.clock.now,
         monotonic=time.monotonic,
+        issuer=issuer,
     )
     return Guard(
         app,
@@ -126,6 +173,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
         secret=secret,
         account=settings.scope.account,
         preamble=Preamble(zone=zone),
+        telemetry=telemetry,
     )
 
 
@@ -137,6 +185,14 @@ class _Asgi:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
+
+
+def versions(core: Core) -> tuple[str, str]:
+    """Return what tells indexes apart (embedder and terms), and what tells ways of recall apart (package, settings)."""
+    embedder = core.services.embedder
+    rows = f"{embedder.identity.model}/{embedder.identity.dimensions}" if embedder is not None else "words"
+    chosen = stable_hash(core.settings.retrieval.model_dump_json())[:8]
+    return f"{rows}+terms{TERMS_VERSION}", f"{VERSION}+{chosen}"
 
 
 def _add_routes(app: FastAPI, desk: Desk) -> None:
@@ -154,7 +210,8 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
 
     @app.get("/v1/version")
     async def version() -> Version:
-        return Version(version=VERSION, wire=WIRE)
+        index, algo = versions(core)
+        return Version(version=VERSION, wire=WIRE, schema_version=SCHEMA, index_version=index, algo_version=algo)
 
     @app.post("/v1/context", responses=ERRORS)
     async def context(
@@ -183,6 +240,42 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
 
         answer: ContextAnswer = await desk.run(actor, made)
         return answer
+
+
+def _add_metrics(app: FastAPI, telemetry: Telemetry) -> None:
+    @app.get("/metrics", responses={403: ERRORS[403], 503: ERRORS[503]})
+    async def metrics(request: Request) -> PlainTextResponse:
+        """Tell what was counted, as Prometheus reads it: for an admin's key, and by the path secret."""
+        credential = credential_of(request)
+        if credential.role is not Role.ADMIN and credential.key != PATH_KEY:
+            raise Refused("/metrics is for an admin's key, or the path secret on this machine")
+        return PlainTextResponse(await anyio.to_thread.run_sync(telemetry.text), media_type=CONTENT_TYPE)
+
+
+def _add_metadata(app: FastAPI, issuer: JwtIssuer) -> None:
+    async def metadata() -> JSONResponse:
+        return JSONResponse(issuer.metadata(), headers={"Cache-Control": "max-age=3600"})
+
+    for path in (METADATA, f"{METADATA}/{{rest:path}}"):
+        app.add_api_route(path, metadata, methods=["GET"], include_in_schema=False)
+
+
+def fetched(url: str) -> bytes:
+    """Return the bytes of an issuer's keys. Raises OSError: away, slow, too large, or another answer than 200."""
+    import httpx2
+
+    try:
+        with httpx2.stream("GET", url, timeout=FETCH_TIMEOUT_S, follow_redirects=False) as answer:
+            body = bytearray()
+            for piece in answer.iter_bytes():
+                body += piece
+                if len(body) > KEYS_BYTES_MAX:
+                    raise OSError(f"more than {KEYS_BYTES_MAX} bytes")
+            if answer.status_code != 200:
+                raise OSError(f"status {answer.status_code}")
+            return bytes(body)
+    except httpx2.HTTPError as error:
+        raise OSError(str(error)) from error
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -241,11 +334,13 @@ def serve(
     import uvicorn
 
     host = settings.http.host
+    check_tls(settings.http.tls_cert, settings.http.tls_key)
     secret = secrets.token_urlsafe(SECRET_BYTES) if is_loopback(host) else ""
     app = build_http(core, settings, secret=secret, zone=zone)
     bound = _bound(host, settings.http.port)
-    base = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
-    announce(f"Memory Anchor serves MCP at {base}/mcp and {base}/sse (bearer token: http.tokens)")
+    scheme = "https" if settings.http.tls_cert else "http"
+    base = f"{scheme}://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
+    announce(f"Memory Anchor serves MCP at {base}/mcp and {base}/sse (bearer token: a key or one of http.tokens)")
     if secret:
         announce(f"without a token, on this machine only: {base}{SECRET_PREFIX}{secret}/mcp")
     config = uvicorn.Config(
@@ -257,9 +352,26 @@ def serve(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=STOP_WAIT_S,
+        ssl_certfile=settings.http.tls_cert or None,
+        ssl_keyfile=settings.http.tls_key or None,
     )
     limits.throttle_logs()
     uvicorn.Server(config).run(sockets=[bound])
+
+
+def check_tls(cert: str, key: str) -> None:
+    """Raise BadInput unless both files are there and belong together, or neither is named."""
+    if not cert and not key:
+        return
+    if not cert or not key:
+        raise BadInput("http.tls_cert and http.tls_key go together; give both, or neither behind a proxy with TLS")
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
+    except OSError as error:  # an SSLError is one
+        said = getattr(error, "reason", None) or error.strerror or "not PEM"
+        raise BadInput(
+            f"http.tls_cert {cert} with http.tls_key {key} cannot be used ({said}); allowed are PEM files"
+        ) from None
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
 
 from memory_anchor import rights
 from memory_anchor.errors import BadInput
@@ -125,7 +126,7 @@ class Desk:
         """Return what the row of a path says to a body."""
         whose = taken(body)
         row = ROWS[_row_of(path, body)]
-        name = "" if REQUEST_ID in row.request.model_fields else _text(body, REQUEST_ID, REQUEST_ID_MAX)
+        name = "" if REQUEST_ID in row.request.model_fields else text_of(body, REQUEST_ID, REQUEST_ID_MAX)
         wanted = row.request.read(body, path.path.rpartition("/")[2])
         actor = self.actor(request, whose, deed=path.deed)
         if path.writes and name:
@@ -182,10 +183,11 @@ def body_of(raw: bytes) -> Json:
 
 def taken(body: Json) -> dict[str, str]:
     """Take whose the request is out of its body. Raises BadInput: a name that is none."""
-    return {name: _text(body, name, NAME_MAX) for name in WHOSE}
+    return {name: text_of(body, name, NAME_MAX) for name in WHOSE}
 
 
-def _text(body: Json, name: str, most: int) -> str:
+def text_of(body: Json, name: str, most: int) -> str:
+    """Take a text out of a body, "" where it is not given. Raises BadInput."""
     value = body.pop(name, None)
     if value is None:
         return ""
@@ -212,13 +214,16 @@ def _no_constant(said: str) -> NoReturn:
 # --- OpenAPI -----------------------------------------------------------------------------------------------------
 
 
+FAILURE: Json = {
+    "type": "object",
+    "required": ["code", "message"],
+    "properties": {"code": {"type": "string"}, "message": {"type": "string", "description": "One sentence."}},
+}
+
+
 def _error(what: str) -> Json:
-    shape = {
-        "type": "object",
-        "required": ["code", "message"],
-        "properties": {"code": {"type": "string"}, "message": {"type": "string", "description": "One sentence."}},
-    }
-    return {"description": what, "content": {"application/json": {"schema": shape}}}
+    schema = {"$ref": "#/components/schemas/Failure"}
+    return {"description": what, "content": {"application/json": {"schema": schema}}}
 
 
 ERRORS: dict[int | str, Json] = {
@@ -258,3 +263,19 @@ def _schema(path: V1Path) -> Json:
         events = request_schema("log")["properties"]
         schema["properties"] |= {name: events[name] for name in sorted(LOGGED)}
     return schema
+
+
+def document(app: FastAPI) -> Json:
+    """Return the OpenAPI document: what FastAPI makes of the routes, with what all of them share."""
+    told = get_openapi(title=app.title, version=app.version, routes=app.routes, summary="One memory for a team.")
+    told["components"]["schemas"] = {
+        name: schema
+        for name, schema in told["components"]["schemas"].items()
+        if name not in ("HTTPValidationError", "ValidationError")
+    } | {"Failure": FAILURE}
+    told["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    told["security"] = [{"key": []}]
+    for methods in told["paths"].values():
+        for operation in methods.values():
+            operation["responses"].pop("422", None)
+    return told

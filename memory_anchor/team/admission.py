@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from memory_anchor.errors import NoCredential, TooMany
 from memory_anchor.team.credential import Credential, Role
@@ -28,6 +28,14 @@ class Issuer(Protocol):
 
     def opened(self, token: str) -> Credential:
         """Return whom it lets in. Raises NoCredential; Unavailable: the issuer is away and its keys are not known."""
+        ...
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what tells a client where tokens come from (RFC 9728)."""
+        ...
+
+    def metadata_url(self) -> str:
+        """Return where that is served."""
         ...
 
 
@@ -69,6 +77,10 @@ class Admission:
         if wait := self._asked.take(credential.key):
             raise TooMany(f"this key has asked too often; wait {wait} s (`http.requests_per_minute`)", wait)
         return credential
+
+    def may_wait(self, token: str) -> bool:
+        """Return whether somebody else may have to be asked about a token."""
+        return self.issuer is not None and self.issuer.is_mine(token)
 
     def _opened(self, token: str, digest: str) -> Credential:
         account = next((own for known, own in self._tokens.items() if hmac.compare_digest(known, digest)), None)

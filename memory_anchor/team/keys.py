@@ -156,9 +156,9 @@ class KeyFile:
 
         Raises BadInput: a name, an end in the past, or `KEYS_MAX` keys.
         """
-        _check_name("account", account)
+        checked_name("account", account)
         for what, name in (("user", user), ("project", project), ("note", note)):
-            _check_name(what, name, may_lack=True)
+            _ = name and checked_name(what, name)
         if expires_at is not None and expires_at <= now:
             raise BadInput(f"the key would expire at {expires_at.isoformat()}, which is over; allowed is a later time")
         id_, secret = _text(new_bytes(8), ID_CHARS), _text(new_bytes(32), SECRET_CHARS)
@@ -252,9 +252,11 @@ def misshapen(key: str) -> str:
     return f"the key is none of ours: {told}, in small letters and the digits 2 to 7; copy it again"
 
 
-def _check_name(what: str, name: str, *, may_lack: bool = False) -> None:
-    if (name or not may_lack) and not (_NAME.fullmatch(name) and name == name.strip() and name.isprintable()):
+def checked_name(what: str, name: str) -> str:
+    """Return a name that may stand in a scope. Raises BadInput."""
+    if not (_NAME.fullmatch(name) and name == name.strip() and name.isprintable()):
         raise BadInput(f"{what} is {name[:40]!r}; allowed are 1 to {NAME_MAX} printable characters without '|'")
+    return name
 
 
 def _text(bits: bytes, chars: int) -> str:

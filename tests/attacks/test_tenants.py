@@ -170,7 +170,8 @@ class Tenants:
     def call(self) -> None:
         """Make one random call through a random door and hold what it told against `may`."""
         reader, pick = self.reader(), self.random.choice
-        about = " ".join(self.random.sample(TOPICS, 2)) if self.random.random() < 0.7 else pick(list(self.kept))
+        topics = " ".join(self.random.sample(TOPICS, 2))
+        about = topics if self.random.random() < 0.7 else pick(list(self.kept))
         target = pick(list(self.kept.values()))
         post, tool = self.post, self.tool
         claim = {pick(("account_id", "user_id")): pick((target.account, target.user, *GUESSED))}
@@ -183,7 +184,7 @@ class Tenants:
             "list": lambda: post(reader, "memory/list", limit=1000, tag=pick([f"tag-{target.mark}", None])).text,
             "events": lambda: post(reader, "memory/events", query=pick([about, ""]), limit=200).text,
             "store again": lambda: (
-                post(reader, "memory/store", content=f"again {about}", request_id="r", visibility="agent").text
+                post(reader, "memory/store", content=f"again {topics}", request_id="r", visibility="agent").text
             ),
             "replace": lambda: post(reader, "memory/store", content="It is gone.", replaces=target.id).text,
             "promote": lambda: (
@@ -209,7 +210,7 @@ class Tenants:
             "tool context": lambda: tool(reader, "build_context", task=about),
             "tool mind": lambda: tool(reader, "get_active_context"),
             "tool propose": lambda: tool(
-                reader, "propose_constitution_change", content=f"Be {about}", reason="x", from_id=target.id
+                reader, "propose_constitution_change", content=f"Be {topics}", reason="x", from_id=target.id
             ),
             "tool knowledge": lambda: tool(reader, "knowledge_search", query=about, limit=50),
             "tool settle": lambda: (

@@ -206,7 +206,7 @@ def mcp(
     if transport not in TRANSPORTS:
         raise BadInput(f"--transport is {transport!r}; allowed are {', '.join(TRANSPORTS)}")
     if transport != "stdio":
-        _serve(host, port)
+        _serve(host=host, port=port)
         return
     if in_process:
         from memory_anchor.front.backend import run_in_process
@@ -219,20 +219,22 @@ def mcp(
 
 @guarded
 def serve(
-    host: Annotated[str | None, typer.Option(help="127.0.0.1 unless tokens are set.")] = None,
+    host: Annotated[str | None, typer.Option(help="127.0.0.1; another one needs a key (`memory-anchor keys`).")] = None,
     port: Annotated[int | None, typer.Option()] = None,
+    tls_cert: Annotated[str | None, typer.Option(metavar="PEM", help="Without a proxy that does TLS.")] = None,
+    tls_key: Annotated[str | None, typer.Option(metavar="PEM")] = None,
 ) -> None:
-    """Serve MCP and /v1 over HTTP on loopback."""
-    _serve(host, port)
+    """Serve MCP and /v1 over HTTP, on loopback or (with keys) to a team."""
+    _serve(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key)
 
 
-def _serve(host: str | None, port: int | None) -> None:
+def _serve(**given: str | int | None) -> None:
     os.umask(0o077)
     from memory_anchor.app import settings_of
     from memory_anchor.front.backend import held
     from memory_anchor.front.http_api import serve as serve_http
 
-    http = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    http = {name: value for name, value in given.items() if value is not None}
     settings = settings_of(os.environ, {"http": http} if http else None)
     if not settings.project_dir:  # the folder it is started in, as for any other command
         settings = settings.model_copy(update={"project_dir": preamble().project_dir})

@@ -1,0 +1,218 @@
+"""`/v1/ingest`: a batch of memories, events, documents, conversations; accepted once on disk, worked off behind.
+
+Every item is checked before the batch is accepted, so a batch is taken whole or not at all; secrets leave a text before
+it waits on disk. One thread works batches off in order. What cannot be done now (the store is away, the disk is full)
+is tried again; what can never be done has its error as its outcome.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from memory_anchor import rights
+from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, StoreBusy, Unavailable
+from memory_anchor.front.callers import credential_of
+from memory_anchor.front.http_access import error_body
+from memory_anchor.front.http_v1 import (
+    COLUMN,
+    ERRORS,
+    REQUEST_ID,
+    WHOSE,
+    Desk,
+    body_schema,
+    request_schema,
+    taken,
+    text_of,
+)
+from memory_anchor.front.table import ROWS
+from memory_anchor.hashing import stable_hash
+from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
+from memory_anchor.language.safety import cleaned
+from memory_anchor.model import Actor, Scope
+from memory_anchor.rights import Deed
+from memory_anchor.runtime.cleanlog import log_bug
+from memory_anchor.shapes import Json
+from memory_anchor.team.batches import ITEMS_MAX, Batches
+
+if TYPE_CHECKING:
+    from memory_anchor.core import Core
+
+log = logging.getLogger("memory_anchor.ingest")
+KINDS = {
+    "memory": ("add", Deed.SAVE),
+    "event": ("log", Deed.LOG),
+    "document": ("knowledge_push", Deed.KNOWLEDGE),
+    "conversation": ("remember", Deed.LEARN),
+}
+RETRY_S = 5.0
+STOP_WAIT_S = 10.0
+AS_BYTES = "base64"
+"""A field whose text is no text; what it holds is cleaned when it was read."""
+
+
+class Intake:
+    """Works batches off on a thread of its own, from `start` to `stop`."""
+
+    def __init__(self, core: Core, batches: Batches) -> None:
+        self._core = core
+        self.batches = batches
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._work, name="ingest", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(STOP_WAIT_S)
+
+    def accepted(self, actor: Actor, request_id: str, items: list[Json]) -> Json:
+        """Keep a batch, with every text cleaned, and return its report."""
+        scope = actor.scope
+        owner = {
+            **{name: getattr(scope, name) for name in ("account", "user", "agent", "conversation")},
+            **{name: getattr(actor, name) for name in ("client", "zone", "project", "project_dir", "person")},
+        }
+        report = self.batches.accept(owner, request_id, [_cleaned(one) for one in items], self._core.clock.now())
+        self._wake.set()
+        return report
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            try:
+                for batch in self.batches.waiting():
+                    if self._stopping.is_set():
+                        return
+                    self.batches.done(batch["id"], self._outcomes(batch))
+            except (Unavailable, StoreBusy, DiskFull) as error:
+                log.warning("batches wait: %s", error)
+                self._stopping.wait(RETRY_S)
+                continue
+            except Exception as bug:
+                log_bug("ingest", bug)
+                self._stopping.wait(RETRY_S)
+            self._wake.wait(RETRY_S)
+
+    def _outcomes(self, batch: Json) -> list[Json]:
+        own = batch["owner"]
+        scope = Scope(own["account"], "", own["user"], own["agent"], own["conversation"])
+        actor = Actor(
+            scope=scope,
+            client=own["client"],
+            zone=own["zone"],
+            project=own["project"],
+            project_dir=own["project_dir"],
+            person=own["person"],
+        )
+        told = []
+        for place, item in enumerate(batch["items"]):
+            if self._stopping.is_set():
+                raise Unavailable("the server ends")
+            row = ROWS[KINDS[item["kind"]][0]]
+            named = replace(actor, nonce=stable_hash("batch", batch["id"], str(place)))
+            given = {name: value for name, value in item.items() if name != "kind"}
+            try:
+                wanted = row.request.read(given, item["kind"])
+                work = partial(row.answer, self._core.anchor(named), wanted)
+                lasting = item["kind"] == "conversation"  # of many memories, none of which holds the answer
+                told.append(self._core.services.answers.once(named.nonce, repr(wanted), work, lasting=lasting))
+            except (Unavailable, StoreBusy, DiskFull):
+                raise
+            except MemoryAnchorError as error:
+                told.append({"error": error_body(error)})
+            except Exception as bug:
+                log_bug(f"ingest {item['kind']}", bug)
+                told.append({"error": error_body(bug, "internal error; the server's log says where")})
+        return told
+
+
+def add_ingest(app: FastAPI, desk: Desk, intake: Intake) -> None:
+    """Add the two paths of `/v1/ingest`."""
+
+    @app.post(
+        "/v1/ingest",
+        operation_id="ingest",
+        status_code=202,
+        openapi_extra=body_schema(_schema()),
+        responses=ERRORS,
+        summary="Push a batch; accepted means on disk.",
+    )
+    async def ingest(request: Request) -> JSONResponse:
+        body = await desk.body(request)
+        whose, name = taken(body), text_of(body, REQUEST_ID, REQUEST_ID_MAX)
+        items = body.pop("items", None)
+        if body:
+            raise BadInput(
+                f"ingest got the unknown argument {next(iter(body))[:80]!r}; allowed are items, {REQUEST_ID}"
+            )
+        if not isinstance(items, list) or not 1 <= len(items) <= ITEMS_MAX:
+            raise BadInput(f"items is no list of 1 to {ITEMS_MAX} objects; allowed are {', '.join(KINDS)}")
+        actor = desk.actor(request, whose, deed=Deed.LOG)
+        column = COLUMN[credential_of(request).role]
+
+        def kept(anchor: Any) -> Json:
+            anchor.writes.check_writable()
+            for place, item in enumerate(items):
+                rights.check(_checked(item, place), column)
+            return intake.accepted(actor, name, items)
+
+        return JSONResponse(await desk.run(actor, kept), status_code=202)
+
+    @app.get("/v1/ingest/{batch}", operation_id="ingest_report", responses=ERRORS, summary="Tell how far a batch is.")
+    async def report(request: Request, batch: str) -> Json:
+        credential = credential_of(request)
+        rights.check(Deed.READ, COLUMN[credential.role])
+        return intake.batches.report(batch, account=credential.account, user=credential.user)
+
+
+def _checked(item: Any, place: int) -> Deed:
+    """Return what an item is. Raises BadInput: one sentence, with its place."""
+    kind = item.get("kind") if isinstance(item, dict) else None
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise BadInput(f"items[{place}] has the kind {str(kind)[:40]!r}; allowed are {', '.join(KINDS)}")
+    row, deed = KINDS[kind]
+    try:
+        ROWS[row].request.read({name: value for name, value in item.items() if name != "kind"}, kind)
+    except BadInput as error:
+        raise BadInput(f"items[{place}]: {error}") from None
+    return deed
+
+
+def _cleaned(value: Any, name: str = "") -> Any:
+    if isinstance(value, str):
+        return value if name == AS_BYTES else cleaned(value).text
+    if isinstance(value, dict):
+        return {key: _cleaned(one, str(key)) for key, one in value.items()}
+    return [_cleaned(one) for one in value] if isinstance(value, list) else value
+
+
+def _schema() -> Json:
+    items = []
+    for kind, (row, _) in KINDS.items():
+        schema = request_schema(row)
+        own = {name: field for name, field in schema["properties"].items() if name not in WHOSE}
+        properties = {"kind": {"const": kind}, **own}
+        items.append({**schema, "properties": properties, "required": ["kind", *schema.get("required", [])]})
+    whose = {name: {"type": "string", "maxLength": NAME_MAX, "description": said} for name, said in WHOSE.items()}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["items"],
+        "properties": {
+            "items": {"type": "array", "minItems": 1, "maxItems": ITEMS_MAX, "items": {"oneOf": items}},
+            REQUEST_ID: {"type": "string", "maxLength": REQUEST_ID_MAX},
+            **whose,
+        },
+    }
