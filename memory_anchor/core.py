@@ -28,6 +28,7 @@ from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.care.purge import finish_purge
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
+from memory_anchor.devices.automatic import Devices
 from memory_anchor.durability import Durability, SyncedLock
 from memory_anchor.errors import Refused, Unavailable, WrongEmbedder
 from memory_anchor.files import remove_durably, write_whole
@@ -46,7 +47,7 @@ from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventDraft, EventLog
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import RECORD_COLLECTIONS, Records, audit_record
-from memory_anchor.maintenance import merges_of
+from memory_anchor.maintenance import merges_of, purged_elsewhere
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import (
     COLLECTIONS,
@@ -270,6 +271,9 @@ class Core:
             state_file=data_dir / "jobs.json",
             lease=lease,
         )
+        purge = partial(purged_elsewhere, self.services, self)
+        self.devices = Devices(self.upkeep, data_dir, clock, self.projects, purge, new_token, self._paused)
+        self.scheduler.add(self.devices.job())
         self._rooms: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(ROOMS_KEPT)
         self._rooms_lock = threading.Lock()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ from memory_anchor.context.context_reports import RecordedReport, owner_of
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.files import remove_durably
 from memory_anchor.hashing import stable_hash
-from memory_anchor.knowledge.care import ProjectSources, holders
+from memory_anchor.knowledge.care import ProjectSources
+from memory_anchor.knowledge.care import holders as knowledge_holders
 from memory_anchor.knowledge.lorebooks import ProjectBooks
-from memory_anchor.model import HISTORY, Citation, Memory
+from memory_anchor.model import HISTORY, Caller, Citation, Memory
 from memory_anchor.pausing import FLAG, Pause, keep_pause, lasting, pause_of
 from memory_anchor.rights import Deed
 from memory_anchor.services import Process, Services
@@ -123,30 +125,20 @@ class Maintenance:
         if bool(asked.ids) == bool(asked.text):
             raise BadInput("purge names nothing, or both ids and a text; allowed is one of them")
         data_dir, services = self._services.data_dir, self._services
-        folders = (alias.removeprefix("path:") for one in self._process.projects.all().values() for alias in one)
-        left = purging.LeftToHumans(data_dir, [Path(folder) for folder in folders if folder.startswith("/")])
+        left, *others = holders(services, self._process)
         how: Json = {
             "caller": self._actor.caller,
             "at": services.clock.now(),
             "by": self._writes.author,
             "seen": asked.seen,
-            "holders": (
-                left,
-                purging.InMind(services.active),
-                *purging.beside_store(data_dir),
-                *holders(services.knowledge, data_dir),
-                backup.KnownBackups(data_dir),
-                purging.Cache("what searches remember", services.searcher.invalidate),
-                purging.Cache("which tags occur together", self._process.forget_tags),
-                purging.Cache("what was said last", services.events.forget),
-                purging.Cache("what lorebooks say", services.lorebooks.forget),
-            ),
+            "holders": (left, *others),
         }
         for memory_id in asked.ids:
             services.records.read(memory_id, self._actor.scope)
         up = self._process.upkeep
         done = purging.purge_ids(up, asked.ids, **how) if asked.ids else purging.purge_text(up, asked.text, **how)
-        told = {**asdict(done), "versions": done.versions, "still_in": [*left.found, *backup.out_of_reach(data_dir)]}
+        found = left.found if isinstance(left, purging.LeftToHumans) else ()
+        told = {**asdict(done), "versions": done.versions, "still_in": [*found, *backup.out_of_reach(data_dir)]}
         answer: Json = json.loads(json.dumps(told, default=str))
         return answer
 
@@ -281,3 +273,27 @@ class Maintenance:
 
     def _recorded(self, kind: str, what: Json) -> None:
         self._services.audit.append(kind, what, by=self._writes.author, at=self._services.clock.now())
+
+
+def holders(services: Services, process: Process) -> tuple[purging.Holder, ...]:
+    """Return what beside the store may hold a memory's text; first what only humans change."""
+    data_dir = services.data_dir
+    folders = (alias.removeprefix("path:") for one in process.projects.all().values() for alias in one)
+    return (
+        purging.LeftToHumans(data_dir, [Path(folder) for folder in folders if folder.startswith("/")]),
+        purging.InMind(services.active),
+        *purging.beside_store(data_dir),
+        *knowledge_holders(services.knowledge, data_dir),
+        backup.KnownBackups(data_dir),
+        purging.Cache("what searches remember", services.searcher.invalidate),
+        purging.Cache("which tags occur together", process.forget_tags),
+        purging.Cache("what was said last", services.events.forget),
+        purging.Cache("what lorebooks say", services.lorebooks.forget),
+    )
+
+
+def purged_elsewhere(services: Services, process: Process, ids: Sequence[str], by: str) -> None:
+    """Erase what a human purged on another device, whose signature the caller has checked."""
+    at = services.clock.now()
+    beside = holders(services, process)
+    purging.purge_ids(process.upkeep, ids, caller=Caller.HUMAN, at=at, by=by, holders=beside)

@@ -45,7 +45,7 @@ STORED_IN_A_ROW = 64
 """Stored records in a row at which `reconcile` stops looking back: a power cut takes the end of a log, and one
 collection's is on disk before the next is written to. The row is room for writers that were at work together."""
 RECOVERED_EACH = 50
-ENDS_RECONCILING = frozenset({"purge", "purge_begun", NOT_STORED, RECOVERED, "torn", "gap"})
+ENDS_RECONCILING = frozenset({"purge", "purge_begun", "sync_moved", NOT_STORED, RECOVERED, "torn", "gap"})
 NOTES = "pending"
 """The folder of notes beside the trail: one small file a write in progress."""
 NOTES_MAX = 10_000

@@ -51,7 +51,9 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 KNOWN_FILE = "backups.json"
 REPLACED, STAGING = "replaced-", "restore-"
-STAYS = frozenset({"store.lock", "run", "logs", "handshakes", "backups", REQUESTS, RUNNER_FILE, KNOWN_FILE, JOURNAL})
+STAYS = frozenset(
+    {"store.lock", "run", "logs", "handshakes", "backups", "sync", REQUESTS, RUNNER_FILE, KNOWN_FILE, JOURNAL}
+)
 """Entries of a data directory that are the machine's and no part of a backup; the store comes as its memories."""
 CHUNK = 1_000
 """Versions a member: one chunk is what a restore holds in memory."""

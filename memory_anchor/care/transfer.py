@@ -182,7 +182,7 @@ def merge(
     """
     done = Merged()
     with lock:
-        known = _stored_versions(store, {memory.id for _, memory in versions})
+        known = stored_versions(store, {memory.id for _, memory in versions})
         fresh: dict[str, Memory] = {}
         for line, memory in versions:
             of_same_id = known.setdefault(memory.id, {})
@@ -255,7 +255,8 @@ def _said(memory: Memory) -> tuple[object, ...]:
     return memory.content, memory.layer, memory.type, memory.recorded_at, memory.author, memory.scope
 
 
-def _stored_versions(store: MemoryStore, ids: Iterable[str]) -> dict[str, dict[int, Memory]]:
+def stored_versions(store: MemoryStore, ids: Iterable[str]) -> dict[str, dict[int, Memory]]:
+    """Return id -> number -> version of these memories, as stored."""
     found: dict[str, dict[int, Memory]] = {}
     where = Where((OneOf("id", tuple(sorted(ids))),))
     for collection in COLLECTIONS:

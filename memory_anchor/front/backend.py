@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from memory_anchor.app import build_core, settings_of
 from memory_anchor.care import nightly
 from memory_anchor.core import Core
+from memory_anchor.devices.automatic import JOB as SYNC
 from memory_anchor.errors import BadInput
 from memory_anchor.front.callers import actor_from
 from memory_anchor.hooks import Hooks
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("memory_anchor.engine")
 IN_PROCESS = "in-process server"
+SYNCED_AT = ("SessionStart", "SessionEnd")
+"""Hooks at which other devices' memories are fetched and this one's are told, where that is set up."""
 
 
 class MemoryBackend:
@@ -62,6 +65,8 @@ class MemoryBackend:
 
     def hook(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> str:
         anchor = self.core.anchor(self._actor(preamble, request_id="hook"))
+        if event in SYNCED_AT and self.core.devices.is_set_up:
+            self.core.scheduler.queue(SYNC)  # behind: nobody waits for other devices
         with self.core.foreground:
             return self._hooks.answer(anchor, event, payload, budget_tokens=preamble.budget)
 

@@ -196,6 +196,42 @@ def backup_create(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
+def sync_now(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Exchange with the user's other devices; what went wrong with single files stands in the notes."""
+    if not core.devices.is_set_up:
+        return {"set_up": False, "sent": 0, "received": 0, "purged": 0, "disputed": 0, "notes": [], "unsigned": 0}
+    done = core.devices.exchange.run()
+    unsigned = len(core.devices.exchange.unsigned().get("ids", ()))
+    return {"set_up": True, **(asdict(done) if done is not None else {}), "unsigned": unsigned}
+
+
+@call
+def sync_status(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return core.devices.exchange.status() if core.devices.is_set_up else {"set_up": False}
+
+
+@call
+def sync_reached(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    return asdict(core.devices.exchange.reached(str(given.get("device"))))
+
+
+@call
+def sync_unsigned(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Return what a human signs so that what was purged here is purged on every device."""
+    return {"said": core.devices.exchange.unsigned() if core.devices.is_set_up else {}}
+
+
+@call
+def sync_signed(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Keep that signature; it is checked against this device's human, whoever brings it."""
+    said = given.get("said")
+    if not isinstance(said, Mapping):
+        raise BadInput(f"the signed statement is a {type(said).__name__}; allowed is an object")
+    done = core.devices.exchange.signed(said, str(given.get("signature")), inputs.text("by", given.get("by"), most=200))
+    return {"signed": done}
+
+
+@call
 def doctor_probe(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Return what `doctor` finds out in the process that has the store; with `vectors_from` a step of `--deep`."""
     from memory_anchor.front import doctor

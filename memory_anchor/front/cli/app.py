@@ -15,6 +15,7 @@ from memory_anchor.front.cli import (
     care,
     contexts,
     dashboard,
+    devices,
     evaluate,
     keep,
     keys,
@@ -60,6 +61,7 @@ keep.register(app)
 keys.register(app)
 lorebooks.register(app)
 projects.register(app)
+devices.register(app)
 knowledge.register(app)
 setup.register(app)
 app.add_typer(make_app(setup.identity, link.check_writable), name="constitution")

@@ -14,6 +14,7 @@ from rich.console import Console
 from memory_anchor import requests as asks
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.front.cli import generated
+from memory_anchor.front.cli.devices import sign_purges
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import (
@@ -186,6 +187,7 @@ def purge(
         quiet("nothing was erased")
         return
     answer = call("purge", ids=named, text=text, seen=preview["seen"], human=signer)
+    sign_purges(signer)
     if json_:
         show_json(answer)
         return

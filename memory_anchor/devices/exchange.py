@@ -1,0 +1,206 @@
+"""One exchange with the sync folder: what is new here goes out, what is new there comes in, nothing half-done.
+
+Order: what was purged here is noted; what is new in the store is named (`ledger`); it is written to a segment beside
+the store and then copied into the folder; then every device's chain is read as far as it is whole. A segment is taken
+whole or waits: when it is torn, out of order, of a device that does not count, or written over something that has not
+arrived. Each memory's versions are put in order anew (`ordering`) under the writers' lock, one batch a collection; the
+ledger says first where they will stand, so that a kill anywhere only means that the segment is read once more. Should
+store and ledger part (a restored backup), the ledger is begun anew from the segments.
+
+Nothing here waits for a hook or a tool: the engine's job runs it, and yields to requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from memory_anchor.devices import membership, sealing
+from memory_anchor.devices.chains import Chains
+from memory_anchor.devices.git_carrier import GitCarrier
+from memory_anchor.devices.incoming import Incoming
+from memory_anchor.devices.ledger import Ledger, Reached
+from memory_anchor.devices.membership import Device
+from memory_anchor.devices.outgoing import Outgoing
+from memory_anchor.devices.round import Exchanged, Parted, Round, aliases_told, note_purged
+from memory_anchor.devices.segments import purge_said
+from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.files import make_private, write_whole
+
+if TYPE_CHECKING:
+    from memory_anchor.devices.automatic import Devices
+
+LAST = "last.json"
+Json = dict[str, Any]
+
+
+class Exchange:
+    """Exchanges versions with other devices. One exchange at a time."""
+
+    def __init__(self, ports: Devices) -> None:
+        self._ports = ports
+        self._data_dir = ports.data_dir
+        self._home = ports.data_dir / membership.FOLDER
+        self._alone = threading.Lock()
+
+    def run(self, should_stop: Callable[[], bool] = lambda: False) -> Exchanged | None:
+        """Exchange with the folder; None where sync was never set up.
+
+        Raises NotFound: the folder is away. Refused: this device was revoked or copied, or the folder cannot be
+        written. Other trouble of single files stands in the notes.
+        """
+        with self._alone, membership.alone(self._data_dir):
+            device = membership.load(self._data_dir)
+            if device is None:
+                return None
+            done = Exchanged(self._ports.clock.now().isoformat())
+            try:
+                if self._ports.paused():
+                    raise Refused("memory is paused; nothing was exchanged (`memory-anchor pause --off` goes on)")
+                device.place.check_there()
+                carrier = GitCarrier(device.place.root) if device.git else None
+                if carrier is not None:
+                    carrier.fetch(done.note)
+                with contextlib.closing(Ledger(self._home)) as ledger:
+                    self._exchange(device, ledger, done, should_stop)
+                if carrier is not None:
+                    carrier.send(done.note)
+            except MemoryAnchorError as error:
+                done.note(str(error))
+                raise
+            finally:
+                self._keep_last(done)
+            return done
+
+    def _exchange(self, device: Device, ledger: Ledger, done: Exchanged, stop: Callable[[], bool]) -> None:
+        if ledger.meta("card") != f"{device.device}/{device.card_number}":
+            ledger.clear()
+            with ledger.changing():
+                ledger.set_meta("card", f"{device.device}/{device.card_number}")
+        for again in (True, False):
+            try:
+                self._whole(Round(self._ports, device, ledger, stop, done))
+                return
+            except Parted as error:
+                if not again:
+                    raise Refused(
+                        f"the store and what was exchanged do not fit ({error}); run `memory-anchor doctor`, "
+                        "then `memory-anchor sync now`"
+                    ) from None
+                ledger.clear()
+
+    def _whole(self, at: Round) -> None:
+        chains, outgoing = Chains(at), Outgoing(at)
+        incoming = Incoming(at, chains)
+        at.look()
+        note_purged(at.ledger, self._ports.upkeep.audit)
+        chains.own_is_ours()
+        if not at.ledger.meta("learnt"):
+            chains.learn_names()
+        incoming.take_over_revoked()
+        outgoing.name_what_is_new()
+        outgoing.send()
+        incoming.receive()
+        if at.ledger.count_to_send() or at.ledger.gone_to_send():
+            outgoing.send()
+        at.done.left = at.done.left or at.stop()
+
+    def status(self) -> Json:
+        """Return what is known of sync here, without exchanging anything."""
+        device = membership.load(self._data_dir)
+        if device is None:
+            return {"set_up": False}
+        told: Json = {
+            "set_up": True,
+            "folder": device.folder,
+            "name": device.name,
+            "device": device.device,
+            "projects": dict(device.projects),
+            "everything": device.everything,
+            "last": self._last(),
+        }
+        with self._alone, contextlib.closing(Ledger(self._home)) as ledger:
+            note_purged(ledger, self._ports.upkeep.audit)
+            told |= {"versions": ledger.count(), "to_send": ledger.count_to_send(), "unsigned": ledger.unsigned()}
+            try:
+                device.place.check_there()
+                listed = device.place.listed()
+                members = membership.members(device, listed)
+            except MemoryAnchorError as error:
+                return {**told, "there": False, "notes": [str(error)]}
+            told |= {"there": True, "foreign_files": listed.foreign, "notes": [*members.wrong, *members.share_a_name()]}
+            told["devices"] = [
+                {
+                    "name": card.name,
+                    "device": card.device,
+                    "here": card.device == device.device,
+                    "revoked": card.device in members.revoked,
+                    "segments": len(listed.segments.get(card.device, ())),
+                    "read": ledger.reached(card.device).segment,
+                }
+                for card in members.cards.values()
+            ]
+        return told
+
+    def reached(self, device: str) -> Reached:
+        """Return how far a device was read here."""
+        with self._alone, contextlib.closing(Ledger(self._home)) as ledger:
+            return ledger.reached(device)
+
+    def unsigned(self) -> Json:
+        """Return the statement that a human signs so that what was purged here is purged everywhere; {} for none."""
+        device = membership.load(self._data_dir)
+        if device is None:
+            return {}
+        with self._alone, contextlib.closing(Ledger(self._home)) as ledger:
+            note_purged(ledger, self._ports.upkeep.audit)
+            ids = ledger.unsigned()
+        return purge_said(device.folder_id, ids, self._ports.clock.now().isoformat()) if ids else {}
+
+    def signed(self, said: Mapping[str, Any], signature: str, by: str) -> int:
+        """Keep a human's signed word on what was purged here; return how many memories. Raises Refused, BadInput."""
+        device = membership.load(self._data_dir)
+        if device is None:
+            raise BadInput("sync is not set up here; `memory-anchor sync setup FOLDER` does it")
+        ids = said.get("ids")
+        if not isinstance(ids, list) or dict(said) != purge_said(device.folder_id, ids, str(said.get("at"))):
+            raise BadInput("the statement is none about a purge of this folder")
+        sealing.check_signed(device.human, said, signature)
+        with self._alone, contextlib.closing(Ledger(self._home)) as ledger:
+            unsigned = set(ledger.unsigned())
+            if not set(ids) <= unsigned:
+                raise Refused("only what was purged here is told to other devices; nothing was sent")
+            word = {"kind": "purge", "ids": sorted(ids), "at": said["at"], "by": by}
+            with ledger.changing():
+                ledger.note_gone(ids, json.dumps({**word, "human": device.human, "signature": signature}))
+        return len(ids)
+
+    def _keep_last(self, done: Exchanged) -> None:
+        make_private(self._home)
+        write_whole(self._home / LAST, json.dumps(asdict(done), ensure_ascii=False).encode(), durable=False)
+
+    def _last(self) -> Json:
+        try:
+            told = json.loads((self._home / LAST).read_bytes())
+            return told if isinstance(told, dict) else {}
+        except (OSError, ValueError):
+            return {}
+
+
+def set_up_projects(
+    shared: Mapping[str, Sequence[str]], own: Mapping[str, Sequence[str]], wanted: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return (id here -> shared id, shared id -> aliases to tell) for the projects that a person chose.
+
+    own: every project here with its aliases. wanted: id here -> shared id, "" to find it by remote and first commit.
+    """
+    mapped: dict[str, str] = {}
+    for name, chosen in wanted.items():
+        told = set(aliases_told(own.get(name, ())))
+        known = name if name in shared else next((one for one, aliases in shared.items() if told & set(aliases)), name)
+        mapped[name] = chosen or known
+    return mapped, {one: aliases_told(own.get(name, ())) for name, one in mapped.items()}

@@ -1,0 +1,267 @@
+"""Commands that keep several devices of one person alike: sync setup, now, status, revoke."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.front.cli.link import call, data_dir
+from memory_anchor.front.cli.output import HumanOption, JsonOption, err, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.passphrase import ask_hidden, ask_human
+
+HELP = """Keep the memories of your devices alike through a folder that you share anyway: setup, now, status, revoke.
+
+\b
+Examples:
+  `memory-anchor sync setup ~/Dropbox`
+  `memory-anchor sync now`
+  `memory-anchor sync status`
+"""
+NAME_MAX = 40
+
+
+def register(app: typer.Typer) -> None:
+    sync = typer.Typer(help=HELP, no_args_is_help=True)
+    sync.command("setup")(setup)
+    sync.command("now")(now)
+    sync.command("status")(status)
+    sync.command("revoke")(revoke)
+    app.add_typer(sync, name="sync")
+
+
+@guarded
+def setup(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Any folder that is carried between devices; left out: the one set up.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="What this device is called; left out: the host's name.")] = "",
+    project: Annotated[
+        list[str] | None,
+        typer.Option("--project", metavar="ID", help="A project to sync, or ID=SHARED; left out: this folder's."),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every project, later ones too.")] = False,
+    git: Annotated[
+        bool, typer.Option("--git", help="The folder is a Git working copy: fetch, commit and push.")
+    ] = False,
+    new_device: Annotated[bool, typer.Option("--new-device", help="Join as another device than before.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Join a sync folder, or begin one; needs your passphrase, and one for the folder that all your devices share.
+
+    \b
+    Examples:
+      `memory-anchor sync setup ~/Dropbox --name laptop`
+      `memory-anchor sync setup /media/stick --all`
+      `memory-anchor sync setup ~/sync-repository --git`
+    """
+    from memory_anchor.adapters.system import new_token
+    from memory_anchor.app import settings_of
+    from memory_anchor.devices import membership
+    from memory_anchor.devices.exchange import set_up_projects
+    from memory_anchor.devices.folder import SyncFolder
+
+    data = data_dir()
+    before = _device(data) if folder is None else None
+    if folder is None and before is None:
+        raise BadInput("sync is not set up here; name a folder: `memory-anchor sync setup FOLDER`")
+    place = SyncFolder(Path(before.folder)) if before else SyncFolder.below((folder or Path()).expanduser().absolute())
+    if not place.root.parent.is_dir():
+        raise BadInput(f"{place.root.parent} is no folder; make it first, or name another")
+    if git and not any((one / ".git").exists() for one in (place.root, place.root.parent)):
+        raise BadInput(f"{place.root.parent} is no Git working copy; clone your repository there first")
+    own, wanted = _wanted(project or [], everything=all_ or bool(before and before.everything), before=before)
+    signer = ask_human()
+    passphrase = _sync_passphrase(is_new=place.head() is None)
+    scope = settings_of(os.environ).scope
+    with membership.alone(data):
+        device = membership.join(
+            data,
+            place,
+            passphrase=passphrase,
+            name=name or (before.name if before is not None else _host()),
+            account=scope.account,
+            user=scope.user,
+            human=signer.approver.public,
+            projects=lambda shared: set_up_projects(shared, own, wanted),
+            everything=all_ or bool(before and before.everything),
+            git=git or bool(before and before.git),
+            anew=new_device,
+            now=datetime.now(UTC),
+            new_token=new_token,
+        )
+    answer = call("sync_now")
+    if json_:
+        show_json({"name": device.name, "folder": device.folder, "projects": dict(device.projects), **answer})
+        return
+    quiet(f"{shown(device.name)} syncs {len(device.projects)} projects through {shown(device.folder)}")
+    _exchanged(answer)
+    quiet("on your next device: `memory-anchor sync setup FOLDER`, with the same sync passphrase")
+
+
+@guarded
+def now(human: HumanOption = False, json_: JsonOption = False) -> None:
+    """Exchange with your other devices now; --human also signs what was purged here, so that it goes everywhere.
+
+    \b
+    Examples:
+      `memory-anchor sync now`
+      `memory-anchor sync now --human`
+    """
+    if human:
+        sign_purges(ask_human())
+    answer = call("sync_now")
+    if json_:
+        show_json(answer)
+        return
+    _exchanged(answer)
+
+
+@guarded
+def status(json_: JsonOption = False) -> None:
+    """Show the folder, the devices, what waits, and what is wrong with its cure.
+
+    \b
+    Examples:
+      `memory-anchor sync status`
+      `memory-anchor sync status --json`
+    """
+    answer = call("sync_status")
+    if json_:
+        show_json(answer)
+        return
+    if not answer["set_up"]:
+        quiet("sync is not set up here; `memory-anchor sync setup FOLDER` does it")
+        return
+    out.print(f"[cyan]{shown(answer['name'])}[/] in {shown(answer['folder'])} [dim]{answer['versions']} versions[/]")
+    for one in answer.get("devices", ()):
+        said = "this one" if one["here"] else "revoked" if one["revoked"] else f"read up to segment {one['read']}"
+        out.print(f"  [cyan]{shown(one['name'])}[/] [dim]{said}[/]")
+    for own, shared in answer["projects"].items():
+        out.print(f"  [dim]project {shown(own)}{'' if own == shared else f' (shared as {shown(shared)})'}[/]")
+    last = answer["last"]
+    if last:
+        out.print(f"[dim]last exchange {last['at'][:16]} UTC: {last['sent']} sent, {last['received']} received[/]")
+    if answer.get("foreign_files"):
+        quiet(f"{answer['foreign_files']} files in the folder are not ours and were left alone")
+    for note in dict.fromkeys([*answer["notes"], *(last.get("notes", []) if last else [])]):
+        out.print(f"[yellow]{shown(note)}[/]")
+    _unsigned(len(answer["unsigned"]))
+
+
+@guarded
+def revoke(
+    name: Annotated[str, typer.Argument(help="The device that was lost or sold.")],
+    json_: JsonOption = False,
+) -> None:
+    """Shut a device out: nothing later of it counts, and it can read nothing later; needs both passphrases.
+
+    \b
+    Examples:
+      `memory-anchor sync revoke old-laptop`
+    """
+    from memory_anchor.adapters.system import new_token
+    from memory_anchor.devices import membership
+    from memory_anchor.devices.ledger import Reached
+
+    data = data_dir()
+    call("sync_now")  # what it wrote up to now counts
+    device = _device(data)
+    if device is None:
+        raise BadInput("sync is not set up here; `memory-anchor sync setup FOLDER` does it")
+    ask_human()
+    passphrase = _sync_passphrase(is_new=False)
+
+    def reached(other: str) -> Reached:
+        told = call("sync_reached", device=other)
+        return Reached(told["generation"], told["segment"])
+
+    with membership.alone(data):
+        device = membership.load(data) or device
+        gone = membership.revoke(
+            data, device, name, passphrase, reached=reached, now=datetime.now(UTC), new_token=new_token
+        )
+    answer = call("sync_now")
+    if json_:
+        show_json({"revoked": gone.name, "device": gone.device, **answer})
+        return
+    quiet(f"{shown(gone.name)} counts no more, and opens nothing that is written from now on")
+    quiet("what it had read it still has; a lost device that you can reach: `memory-anchor purge` there first")
+
+
+def sign_purges(signer: Any) -> None:
+    """Sign what was purged here and is not told to other devices yet."""
+    if not (data_dir() / "sync" / "device.json").exists():
+        return
+    said = call("sync_unsigned")["said"]
+    if said:
+        answer = call("sync_signed", said=said, signature=signer.sign(said), by=signer.approver.name)
+        err.print(f"[dim]{answer['signed']} purged memories go from your other devices too, at their next sync[/]")
+
+
+def _wanted(chosen: list[str], *, everything: bool, before: Any) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return (every project here with its remotes and first commits, id -> shared id of those to sync)."""
+    listed = call("projects_list")["projects"]
+    own = {
+        one["id"]: [*(f"remote:{name}" for name in one["remotes"]), *(f"root:{name}" for name in one["first_commits"])]
+        for one in listed
+    }
+    if everything:
+        return own, dict.fromkeys(own, "")
+    if not chosen:
+        held = dict(before.projects) if before is not None else {}
+        here = next((one["id"] for one in listed if one["here"]), None)
+        wanted = held or ({here: ""} if here else {})
+    else:
+        wanted = dict(one.partition("=")[::2] for one in chosen)
+    strange = sorted(set(wanted) - set(own))
+    if strange:
+        raise BadInput(f"no project {strange[0][:80]!r} here; `memory-anchor projects list` gives those there are")
+    if not wanted:
+        raise BadInput("this folder is no project yet; run it in one, name --project ID, or say --all")
+    return own, wanted
+
+
+def _sync_passphrase(*, is_new: bool) -> str:
+    typed = ask_hidden("Sync passphrase (the same on all your devices): ")
+    if is_new and ask_hidden("Once more: ") != typed:
+        raise Refused("the two sync passphrases differ; nothing was set up")
+    return typed
+
+
+def _device(data: Path) -> Any:
+    from memory_anchor.devices import membership
+
+    return membership.load(data)
+
+
+def _host() -> str:
+    kept = "".join(char if char.isalnum() or char in "-_." else "-" for char in socket.gethostname().split(".")[0])
+    return kept[:NAME_MAX] or "device"
+
+
+def _exchanged(answer: Mapping[str, Any]) -> None:
+    if not answer.get("set_up", True):
+        quiet("sync is not set up here; `memory-anchor sync setup FOLDER` does it")
+        return
+    counts = f"{answer['sent']} versions sent, {answer['received']} received"
+    quiet(counts + (f", {answer['purged']} purged" if answer["purged"] else ""))
+    if answer["disputed"]:
+        quiet(f"{answer['disputed']} were written on two devices at once: `memory-anchor review` shows them")
+    for note in answer["notes"]:
+        err.print(f"[yellow]{shown(note)}[/]")
+    _unsigned(answer["unsigned"])
+
+
+def _unsigned(many: int) -> None:
+    if many:
+        err.print(
+            f"[yellow]{many} memories were purged here and wait for your signature before they go elsewhere: "
+            "`memory-anchor sync now --human`[/]"
+        )

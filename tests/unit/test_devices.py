@@ -1,0 +1,311 @@
+"""Several devices over one folder: what one wrote is everywhere, and nothing of a wrong folder is taken half."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from devicedrive import driven
+from devicekit import WORDS, Laptop, differences, settled, texts_of
+
+from memory_anchor.adapters.system import new_token
+from memory_anchor.devices import membership
+from memory_anchor.devices.folder import NAME
+from memory_anchor.devices.ledger import Reached
+from memory_anchor.errors import MemoryAnchorError, NotFound, Refused
+from memory_anchor.model import Actor, Caller, Scope, Status
+from memory_anchor.testing import ManualClock, cheap_keys
+
+SECRETISH = "The vault of Ostrava opens at nine."
+
+
+@pytest.fixture(autouse=True)
+def _no_power_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for no disk: kills and cuts are tried in `tests/crash`."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "shared"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def laptops(tmp_path: Path, folder: Path) -> Iterator[Callable[[str], Laptop]]:
+    made: list[Laptop] = []
+
+    def laptop(name: str, **more: object) -> Laptop:
+        one = Laptop(tmp_path / name, ManualClock())
+        one.join(folder, name, **more)
+        made.append(one)
+        return one
+
+    yield laptop
+    for one in made:
+        one.close()
+
+
+def segments(folder: Path) -> list[Path]:
+    return sorted((folder / NAME / "segments").rglob("*.seg"))
+
+
+def test_what_one_device_wrote_forgot_and_edited_is_so_on_the_other(laptops: Callable[..., Laptop]) -> None:
+    """Rule sync.union: versions, history and status arrive; vectors and use are made here."""
+    one, other = laptops("laptop"), laptops("desktop")
+    kept = one.anchor.save_memory("Deploys go through staging first.").id
+    gone = one.anchor.log_event("CI flaked on the search suite").id
+    one.anchor.forget(gone)
+    one.clock.advance(minutes=1)
+    one.anchor.edit(kept, content="Deploys go through staging, then a canary.")
+
+    settled([one, other])
+
+    assert differences({"laptop": one.state(), "desktop": other.state()}) == []
+    assert other.anchor.get(gone).status is Status.ARCHIVED
+    found = other.anchor.search("canary").snippets
+    assert [snippet.id for snippet in found][:1] == [kept]
+    assert one.sync().sent == other.sync().sent == 0
+
+
+def test_one_memory_edited_on_two_devices_stands_newest_and_disputed(laptops: Callable[..., Laptop]) -> None:
+    """Rule sync.pointer: causal order, else the newest stands, the other text beside it, disputed, everywhere alike."""
+    one, other = laptops("laptop"), laptops("desktop")
+    name = one.anchor.save_memory("The queue runs on port 8081.").id
+    settled([one, other])
+    one.anchor.edit(name, content="The queue runs on port 9000.")
+    other.clock.advance(minutes=5)
+    other.anchor.edit(name, content="The queue runs on port 9100.")
+
+    settled([one, other])
+
+    assert differences({"laptop": one.state(), "desktop": other.state()}) == []
+    for device in (one, other):
+        newest = device.anchor.get(name)
+        beside = device.anchor.get(newest.disputes[0])
+        assert (newest.content, newest.status) == ("The queue runs on port 9100.", Status.DISPUTED)
+        assert (beside.content, beside.status) == ("The queue runs on port 9000.", Status.DISPUTED)
+        assert [item.memory.id for item in device.anchor.inbox()] in ([newest.id], [beside.id])
+
+
+def test_an_edit_after_a_sync_is_no_dispute(laptops: Callable[..., Laptop]) -> None:
+    """Rule sync.causal: who knew the other's version has the last word, whatever the clocks say."""
+    one, other = laptops("laptop"), laptops("desktop")
+    one.clock.advance(days=3)
+    name = one.anchor.save_memory("The queue runs on port 8081.").id
+    settled([one, other])
+    other.anchor.edit(name, content="The queue runs on port 9100.")
+
+    settled([one, other])
+
+    assert differences({"laptop": one.state(), "desktop": other.state()}) == []
+    assert one.anchor.get(name).content == "The queue runs on port 9100."
+    assert one.anchor.get(name).status is Status.ACTIVE
+
+
+def test_a_purge_goes_everywhere_with_the_humans_signature_and_leaves_the_folder(
+    laptops: Callable[..., Laptop], folder: Path
+) -> None:
+    """Rule sync.purge: signed by the human's key, applied by every device, and its text leaves the segments."""
+    one, other = laptops("laptop"), laptops("desktop")
+    name = one.anchor.save_memory(SECRETISH).id
+    kept = one.anchor.save_memory("Deploys go through staging first.").id
+    settled([one, other])
+    other.anchor.edit(name, content=f"{SECRETISH} Bring the badge.")
+    settled([one, other])
+    before = {path.name: path.read_bytes() for path in segments(folder)}
+
+    one.purge(name)
+    settled([one, other])
+
+    assert set(texts_of(one.core)) == set(texts_of(other.core)) == {kept}
+    assert not {path.read_bytes() for path in segments(folder)} & set(before.values())
+    third = laptops("tablet")
+    settled([third])
+    assert set(texts_of(third.core)) == {kept}
+
+
+def test_an_unsigned_purge_stays_here_and_says_so(laptops: Callable[..., Laptop]) -> None:
+    """Rule sync.purge: without the human's signature no other device erases anything, and nothing comes back."""
+    one, other = laptops("laptop"), laptops("desktop")
+    name = one.anchor.save_memory(SECRETISH).id
+    settled([one, other])
+
+    one.purge(name, signs=False)
+    settled([one, other])
+
+    assert name not in texts_of(one.core)
+    assert name in texts_of(other.core)
+    assert one.core.devices.exchange.status()["unsigned"] == [name]
+    said = one.core.devices.exchange.unsigned()
+    with pytest.raises(Refused):
+        one.core.devices.exchange.signed(said, other.human.sign(said), "human:me")
+
+
+def test_the_folder_reveals_nothing_without_the_key(laptops: Callable[..., Laptop], folder: Path) -> None:
+    """Rule sync.folder: no text, name, project or time in the clear; sizes are powers of two."""
+    one = laptops("laptop")
+    one.anchor.save_memory(SECRETISH)
+    one.sync()
+
+    whole = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    names = " ".join(path.name for path in folder.rglob("*"))
+    for word in ("Ostrava", "vault", "laptop", "claude", "2025", "verified_fact", "default"):
+        assert word.encode() not in whole.replace(b'"what"', b""), word
+        assert word not in names
+    for path in segments(folder):
+        head, _, rest = path.read_bytes().partition(b"\n")
+        size = json.loads(head)["size"] - 16
+        assert size >= 4096 and size & (size - 1) == 0
+        assert len(rest) == size + 16 + 64
+
+
+def test_two_devices_of_one_name_and_another_person_are_refused(
+    laptops: Callable[..., Laptop], tmp_path: Path, folder: Path
+) -> None:
+    """Rule sync.names: one sentence each at set-up; nothing is written."""
+    laptops("laptop")
+    there = sorted(path.name for path in folder.rglob("*"))
+    stranger = Laptop(tmp_path / "stranger", ManualClock())
+    for given, said in (
+        ({"name": "laptop"}, "another device of this folder is called 'laptop'"),
+        ({"name": "phone", "user": "mira"}, "what is private stays with one person"),
+        ({"name": "phone", "passphrase": "lantern orchard seven quiet river"}, "not the sync passphrase"),
+        ({"name": "my phone"}, "allowed are 1 to 40 letters"),
+    ):
+        with pytest.raises(MemoryAnchorError, match=said):
+            stranger.join(folder, **given)
+    assert sorted(path.name for path in folder.rglob("*")) == there
+    assert not stranger.core.devices.is_set_up
+    stranger.close()
+
+
+def test_a_torn_missing_swapped_or_foreign_segment_waits_in_one_sentence(
+    laptops: Callable[..., Laptop], folder: Path
+) -> None:
+    """Rule sync.whole: nothing of it and nothing behind it is taken; mended, it is."""
+    one, other = laptops("laptop"), laptops("desktop")
+    for number in range(3):
+        one.anchor.save_memory(f"Fact number {number} is about the orchard gate {number}.")
+        one.sync()
+    first, second, third = segments(folder)
+    good = {path: path.read_bytes() for path in (first, second, third)}
+    broken = {
+        "is cut off": lambda: second.write_bytes(good[second][:-100]),
+        "has not arrived while later ones have": second.unlink,
+        "lies under another number": lambda: second.write_bytes(good[third]),
+        "signature does not fit": lambda: second.write_bytes(good[second][:300] + b"x" + good[second][301:]),
+        "something was added": lambda: second.write_bytes(good[second] + b"x"),
+        "no file of a sync folder": lambda: second.write_bytes(b"hello\n" * 2000),
+    }
+    for said, breaks in broken.items():
+        breaks()
+        done = other.sync()
+        assert len(texts_of(other.core)) == 1, said
+        assert [said in note for note in done.notes] == [True], done.notes
+        second.write_bytes(good[second])
+    (folder / NAME / "segments" / "notes (conflicted copy).txt").write_text("somebody else's")
+    other.sync()
+    assert len(texts_of(other.core)) == 3
+    assert other.core.devices.exchange.status()["foreign_files"] == 1
+
+
+def test_a_folder_that_goes_back_in_time_is_named_and_healed(
+    laptops: Callable[..., Laptop], folder: Path, tmp_path: Path
+) -> None:
+    """Rule sync.rollback: what was read and is gone again is named; its writer writes it again; nothing is lost."""
+    one, other = laptops("laptop"), laptops("desktop")
+    one.anchor.save_memory("The gate of the orchard is green.")
+    one.sync()
+    shutil.copytree(folder / NAME, tmp_path / "yesterday")
+    one.anchor.save_memory("The lantern hangs in the barn.")
+    settled([one, other])
+    shutil.rmtree(folder / NAME / "segments")
+    shutil.copytree(tmp_path / "yesterday" / "segments", folder / NAME / "segments")
+
+    done = other.sync()
+    assert len(done.notes) == 1 and "went back in time" in done.notes[0]
+    assert len(texts_of(other.core)) == 2
+    one.sync()
+    assert other.sync().notes == []
+
+
+def test_a_copied_device_and_a_folder_that_is_away_say_what_to_do(
+    laptops: Callable[..., Laptop], folder: Path, tmp_path: Path
+) -> None:
+    """Rule sync.copies: two that write as one are stopped before anything is written."""
+    one = laptops("laptop")
+    one.anchor.save_memory("The gate of the orchard is green.")
+    shutil.copytree(one.core.data_dir / "sync", tmp_path / "kept")
+    one.sync()
+    shutil.rmtree(one.core.data_dir / "sync")
+    shutil.copytree(tmp_path / "kept", one.core.data_dir / "sync")
+    with pytest.raises(Refused, match="--new-device"):
+        one.sync()
+    one.join(folder, "laptop-again", anew=True)
+    assert one.sync().notes == []
+    assert len(texts_of(one.core)) == 1
+    (folder / NAME).rename(folder / "elsewhere")
+    with pytest.raises(NotFound, match="plug it in"):
+        one.sync()
+
+
+def test_a_wrong_clock_is_named_and_nothing_is_lost(laptops: Callable[..., Laptop]) -> None:
+    """Rule sync.clock: a device three days ahead is taken and named."""
+    one, other = laptops("laptop"), laptops("desktop")
+    one.clock.advance(days=3)
+    one.anchor.save_memory("The gate of the orchard is green.")
+    one.sync()
+    done = other.sync()
+    assert len(done.notes) == 1 and "the clock of laptop is 3 days ahead" in done.notes[0]
+    assert len(texts_of(other.core)) == 1
+
+
+def test_a_revoked_device_counts_no_more_and_opens_nothing_new(laptops: Callable[..., Laptop], folder: Path) -> None:
+    """Rule sync.revoke: what it wrote before stays; what it writes later is left out, and it opens nothing new."""
+    one, other = laptops("laptop"), laptops("desktop")
+    other.anchor.save_memory("Written before the loss.")
+    settled([one, other])
+    device = membership.load(one.core.data_dir)
+    assert device is not None
+
+    def reached(name: str) -> Reached:
+        return one.core.devices.exchange.reached(name)
+
+    with cheap_keys():
+        membership.revoke(
+            one.core.data_dir, device, "desktop", WORDS, reached=reached, now=one.clock.now(), new_token=new_token
+        )
+    one.anchor.save_memory("Written after the loss.")
+    one.sync()
+    other.anchor.save_memory("Written by a thief.")
+    with pytest.raises(Refused, match="this device was revoked on"):
+        other.sync()
+    lost = membership.load(other.core.data_dir)
+    assert lost is not None
+    opens = set(membership.members(lost, lost.place.listed()).keys)
+    used = [json.loads(path.read_bytes().partition(b"\n")[0])["key"] for path in segments(folder)]
+    assert len(set(used) - opens) == 1
+    third = laptops("tablet")
+    settled([one, third])
+    said = {text for texts in texts_of(third.core).values() for text in texts}
+    assert said == {"Written before the loss.", "Written after the loss."}
+
+
+def test_only_chosen_projects_and_no_constitution_travel(laptops: Callable[..., Laptop], tmp_path: Path) -> None:
+    """Rule sync.scope: a project that was not named stays here; L0 never travels."""
+    one, other = laptops("laptop"), laptops("desktop")
+    elsewhere = one.core.anchor(Actor(Caller.AGENT, Scope(agent="claude-code"), project="privateproject"))
+    elsewhere.save_memory("This project stays on the laptop.")
+    one.anchor.save_memory("This one travels.")
+    settled([one, other])
+    assert {text for texts in texts_of(other.core).values() for text in texts} == {"This one travels."}
+
+
+def test_random_interleavings_come_to_the_same_state_and_lose_nothing(tmp_path: Path) -> None:
+    """Rule sync.converges: the small run; `tests/crash/test_devices_soak.py` has the 1,000."""
+    assert driven(tmp_path, [7], devices=2, rounds=1, steps=14) == []
