@@ -5,6 +5,7 @@ An agent waits for these two: typer, pydantic and the memory itself would cost t
 
 from __future__ import annotations
 
+import os
 import sys
 
 from memory_anchor.runtime.threads import one_for_algebra
@@ -15,6 +16,7 @@ IN_THE_CLI = ("--in-process", "--transport", "--help", "-h")
 
 def main() -> int:
     """Run the command line and return the exit code."""
+    speak_utf8()
     command, rest = (sys.argv[1] if len(sys.argv) > 1 else ""), sys.argv[2:]
     if command == "mcp" and not any(option.split("=")[0] in IN_THE_CLI for option in rest):
         from memory_anchor.runtime.bridge import main as bridge
@@ -29,10 +31,31 @@ def main() -> int:
 
         return hook(rest[0])
     one_for_algebra()
-    from memory_anchor.front.cli.app import app
+    from memory_anchor.front.cli.waiting import Waiting
 
+    with Waiting("loading"):
+        from memory_anchor.front.cli.app import app
     app()
     return 0
+
+
+def speak_utf8() -> None:
+    """Read and write UTF-8 whatever the locale or the code page says; arguments too, where their bytes are UTF-8.
+
+    What is not UTF-8 on standard input keeps its bytes as lone surrogates, which every field refuses in a sentence.
+    """
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace"), (sys.stderr, "replace")):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors=errors)
+    if sys.platform != "win32":
+        sys.argv[1:] = [_as_utf8(word) for word in sys.argv[1:]]
+
+
+def _as_utf8(word: str) -> str:
+    try:
+        return os.fsencode(word).decode("utf-8")
+    except UnicodeError:
+        return word
 
 
 if __name__ == "__main__":

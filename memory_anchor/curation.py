@@ -211,7 +211,7 @@ class Curation:
         return self._decide(asked, Deed.REJECT, Outcome.ARCHIVED, "rejected in review", status=Status.ARCHIVED)
 
     def settle(self, asked: ResolveConflict) -> WriteOutcome:
-        """End a contradiction: keep_new, keep_old or merge.
+        """End a contradiction: keep_new, keep_old, or merge into `content`; without it both texts stand in one memory.
 
         seen: of a human's decision, the stamps of every side that was shown. Raises Refused: it waits for the user, or
         a side changed since.
@@ -219,7 +219,11 @@ class Curation:
         self._writes.check_writable()
         name, resolution = asked.id, asked.resolution
         records = self._records
-        request = self._writes.request("settle", id=name, resolution=resolution)
+        if asked.content is not None and resolution != "merge":
+            raise BadInput(f"content is given with {resolution}; allowed is with merge")
+        text, kinds = (None, ()) if asked.content is None else self._writes.made_safe(asked.content, "content")
+        words = {} if text is None else {"content": text}  # what is asked without it keeps the fingerprint that it had
+        request = self._writes.request("settle", id=name, resolution=resolution, **words)
         with records.lock:
             if (done := records.replayed(request)) is not None:
                 return done
@@ -233,17 +237,18 @@ class Curation:
             if self._is_human:
                 rights.check_seen(asked.seen, [one, *others])
             new, *old = sorted([one, *others], key=_age, reverse=True)
-            steps = self._resolved(new, old, resolution)
+            steps = self._resolved(new, old, resolution, text)
             winner = next(s.new for s in steps if s.new.status is Status.ACTIVE)
             outcome = Outcome.UPDATED if resolution == "merge" else Outcome.SUPERSEDED
             loser = next((s.new.id for s in steps if s.new.status is Status.SUPERSEDED), None)
             answer = WriteOutcome(outcome, winner.id, winner.layer, winner.status, f"settled: {resolution}", loser)
+            answer = replace(answer, redactions=kinds)
             kept = {winner.id: with_receipt(winner, request, answer)}
             entries = [records.revised_entry(kept.get(step.new.id, step.new), step.closed) for step in steps]
             records.commit(entries, closed=[s.closed for s in steps], kind="settle", by=steps[0].new.author)
         return answer
 
-    def _resolved(self, new: Memory, old: list[Memory], resolution: str) -> list[Revision]:
+    def _resolved(self, new: Memory, old: list[Memory], resolution: str, text: str | None) -> list[Revision]:
         at = self._writes.services.clock.now()
         author = self._writes.author
 
@@ -258,7 +263,7 @@ class Curation:
         if resolution == "keep_old":
             keep, *rest = old
             return [step(keep, status=Status.ACTIVE), ended(new), *(ended(m) for m in rest)]
-        merged = "\n".join([*(m.content for m in reversed(old)), new.content])
+        merged = text or "\n".join([*(m.content for m in reversed(old)), new.content])
         if len(merged) > inputs.CONTENT_MAX:
             raise BadInput(f"merged text would be {len(merged)} characters; allowed are {inputs.CONTENT_MAX}")
         return [

@@ -299,6 +299,7 @@ class ResolveConflict(BaseRequest):
 
     id: Identifier = arg(tool="of either")
     resolution: Literal["keep_new", "keep_old", "merge"] = arg(tool="keep_new, keep_old, merge")
+    content: Content | None = arg(None, "Of merge: the one text that holds.")
     seen: Seen = arg(())
 
 

@@ -6,23 +6,22 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from memory_anchor import requests as asks
-from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import generated
 from memory_anchor.front.cli.devices import sign_purges
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import (
     JsonOption,
-    block,
     err,
     guarded,
-    memory_table,
+    layer_name,
+    local,
     out,
     quiet,
     show_json,
@@ -30,14 +29,10 @@ from memory_anchor.front.cli.output import (
     shown,
 )
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, human_beside_input
-from memory_anchor.rights import stamp
-
-if TYPE_CHECKING:
-    from memory_anchor.identity.approval import Signer
+from memory_anchor.front.cli.review import review
+from memory_anchor.front.cli.review import stamps as stamps
 
 Answer = Mapping[str, Any]
-SHOWN_AGAIN_MAX = 20
-"""How often one item is shown anew because somebody keeps changing it."""
 EXTRACT_AT_ONCE = 400
 """Turns handed over in one call; more are taken in parts."""
 
@@ -50,103 +45,6 @@ def register(app: typer.Typer) -> None:
     jobs = typer.Typer(help="What runs in the background: list, run, start, stop, stats.", no_args_is_help=True)
     generated.register(jobs, *JOBS)
     app.add_typer(jobs, name="jobs")
-
-
-@guarded
-def review(
-    list_only: Annotated[bool, typer.Option("--list", help="Only show what waits.")] = False,
-    accept: Annotated[str | None, typer.Option(metavar="ID", help="Let this pending memory in.")] = None,
-    reject: Annotated[str | None, typer.Option(metavar="ID", help="Archive this pending memory.")] = None,
-    settle: Annotated[str | None, typer.Option(metavar="ID", help="End it; needs --resolution.")] = None,
-    resolution: Annotated[str | None, typer.Option(help="keep_new, keep_old or merge.")] = None,
-    json_: JsonOption = False,
-) -> None:
-    """Decide on pending facts and contradictions; deciding needs the passphrase on a terminal."""
-    if settle and resolution is None:
-        raise BadInput("--resolution is missing; allowed are keep_new, keep_old, merge")
-    if name := accept or reject or settle:
-        _check_terminal()
-        sides = call("sides", id=name)["memories"]
-        _show_sides(sides, on=err)
-        what = "accept" if accept else "reject" if reject else "settle"
-        answer = call(what, id=name, resolution=resolution, seen=stamps(sides), human=ask_human())
-        show_outcome(answer, json_)
-        return
-    items = call("inbox")["items"]
-    if json_ or list_only:
-        _show_inbox(items, json_)
-        return
-    if not items:
-        quiet("nothing waits for review")
-        return
-    _go_through(items, ask_human())
-
-
-def _show_inbox(items: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        show_json({"items": items})
-    elif items:
-        out.print(memory_table(m for item in items for m in (item["memory"], *item["against"])))
-    else:
-        quiet("nothing waits for review")
-
-
-def _go_through(items: list[dict[str, Any]], human: Signer) -> None:
-    """Ask about each item in turn; whatever is not answered stays, what changed meanwhile is shown again."""
-    for number, item in enumerate(items, 1):
-        sides = [item["memory"], *item["against"]]
-        for _ in range(SHOWN_AGAIN_MAX):
-            out.print(f"\n[bold]{number}/{len(items)}[/] [dim]{sides[0]['type']}[/]")
-            _show_sides(sides, on=out)
-            wish = _asked(sides)
-            if wish is None:
-                return
-            if not wish:
-                break
-            arguments = {"id": sides[0]["id"], "seen": stamps(sides), **wish}
-            try:
-                show_outcome(call(arguments.pop("call"), **arguments, human=human), False)
-                break
-            except MemoryAnchorError as error:
-                now = call("sides", id=sides[0]["id"])["memories"]
-                if stamps(now) == stamps(sides):
-                    raise
-                sides = now
-                err.print(f"[yellow]{shown(str(error))}[/]")
-
-
-def _asked(sides: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the call a human chose, {} to skip, None to quit."""
-    if len(sides) > 1:
-        answer = typer.prompt("keep (n)ew, keep (o)ld, (m)erge, (s)kip, (q)uit", default="s").strip().lower()
-        chosen = {"n": "keep_new", "o": "keep_old", "m": "merge"}.get(answer[:1])
-        wish = {"call": "settle", "resolution": chosen} if chosen else {}
-    else:
-        answer = typer.prompt("(a)ccept, (e)dit, (r)eject, (s)kip, (q)uit", default="s").strip().lower()
-        name = {"a": "accept", "e": "accept", "r": "reject"}.get(answer[:1])
-        wish = {"call": name} if name else {}
-        if answer[:1] == "e":
-            text = typer.prompt("new text (empty: as it is)", default=sides[0]["content"], show_default=False)
-            wish |= {"content": text} if text != sides[0]["content"] else {}
-    return None if answer[:1] == "q" else wish
-
-
-def _show_sides(sides: list[dict[str, Any]], *, on: Console) -> None:
-    first, *against = sides
-    on.print(f"[cyan]{first['id']}[/] [dim]version {first['version']}[/]")
-    on.print(block(first["content"], "  "))
-    for other in against:
-        on.print(f"  [yellow]against[/] [cyan]{other['id']}[/] {shown(other['content'])}")
-
-
-def stamps(sides: list[dict[str, Any]]) -> list[str]:
-    """Return what names the versions that were shown; counted from the very text that was shown."""
-    return sorted(stamp(one["id"], one["version"], one["content"]) for one in sides)
-
-
-def _check_terminal() -> None:
-    if not sys.stdin.isatty():
-        raise Refused("this needs a human at a terminal; run it in your own shell, not through an agent")
 
 
 def _undone(answer: Answer, values: Values) -> None:
@@ -273,25 +171,43 @@ def _stats(answer: Answer, _: Values) -> None:
         out.print(f"[cyan]{one['layer']}[/] {one['hook']}: {one['heeded']} of {one['told']} heeded ({share} %)")
     if answer.get("heeded") == []:
         quiet("nothing was told and looked at yet")
-    for name, value in answer.items():
-        if isinstance(value, dict):
-            counts = ", ".join(f"{key} {count}" for key, count in value.items() if count)
-            out.print(f"[dim]{name}:[/] {shown(counts or 'none')}")
-        elif not isinstance(value, list):
-            out.print(f"[dim]{name}:[/] {value}")
+    if "total" not in answer:
+        return
+    counts = {
+        name.removeprefix("by_"): value
+        for name, value in answer.items()
+        if isinstance(value, dict) and name != "by_layer"
+    }
+    out.print(
+        f"[bold]{answer['total']}[/] memories in {answer['versions']} versions, {answer['size_bytes'] / 1e6:.1f} MB"
+    )
+    for name, value in counts.items():
+        words = [f"{_counted(name, key)} {count}" for key, count in value.items() if count]
+        out.print(f"[dim]{name.replace('_', ' ')}:[/] {shown(', '.join(words) or 'none')}")
+    out.print(f"[dim]writes, a day each:[/]  {answer['writes_sparkline']}")
+    out.print(f"[dim]recalls, a day each:[/] {answer['recalls_sparkline']}")
+    if answer["unembedded"]:
+        quiet(f"{answer['unembedded']} wait for their vectors and are found by words until then")
+
+
+def _counted(name: str, key: str) -> str:
+    """Return what is counted, as a person says it."""
+    if name == "age":
+        return "older" if key == "older" else f"up to {key} days:" if key != "1" else "up to a day:"
+    return layer_name(key) if name in ("layer", "layers") else key
 
 
 def _paused(answer: Answer, _: Values) -> None:
     if not answer["paused"]:
         quiet("agents may write again")
         return
-    until = f" until {answer['until'][:16]} UTC" if "until" in answer else ""
+    until = f" until {local(answer['until'])}" if "until" in answer else ""
     quiet(f"paused{until}: agents read and do not write" + (", and are told nothing unasked" * ("silent" in answer)))
 
 
 def _due(answer: Answer, _: Values) -> None:
     for one in answer["due"]:
-        when = f"due {one['due_at'][:10]}" if one["due_at"] else "open task"
+        when = f"due {local(one['due_at'])[:10]}" if one["due_at"] else "open task"
         out.print(f"[cyan]{one['memory']['id']}[/] [dim]{when}[/] {shown(one['memory']['content'])}")
     if not answer["due"]:
         quiet("nothing is due")
@@ -305,9 +221,8 @@ def _jobs(answer: Answer, _: Values) -> None:
         out.print(f"[cyan]{job['name']}[/]{due} [dim]{job['about']}[/]")
         if job["runs"] or job["failures"]:
             failed = f", {job['failures']} failed ({shown(job['last_failure'])})" if job["failures"] else ""
-            out.print(
-                f"  [dim]last {job['last_at'] or 'never'}; {job['runs']} runs, {job['changed']} changed{failed}[/]"
-            )
+            last = local(job["last_at"]) if job["last_at"] else "never"
+            out.print(f"  [dim]last {last}; {job['runs']} runs, {job['changed']} changed{failed}[/]")
 
 
 def _job_run(answer: Answer, values: Values) -> None:

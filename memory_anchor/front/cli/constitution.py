@@ -95,7 +95,7 @@ def _add_reading(app: typer.Typer, build: Build) -> None:
                 _print_json({"proposals": [{**answer(one), "content": one.content} for one in found], "notes": wrong})
                 return
             for one in found:
-                _say(f"{_line(one)}: {visible(one.reason)}")
+                _say(f"{line_of(one)}: {visible(one.reason)}")
             for sentence in wrong:
                 _say(visible(sentence), error=True)
             if not found:
@@ -155,7 +155,7 @@ def _add_proposing(app: typer.Typer, build: Build, check_writable: Callable[[], 
             if difference := schema.difference():
                 _say(difference, error=as_json)
             passphrase = _passphrase(schema, as_json=as_json)
-            made = schema.adopt(by=_name(schema, by), passphrase=passphrase)
+            made = schema.adopt(by=approver_name(schema, by), passphrase=passphrase)
             if as_json:
                 _print_json({"proposal_id": None, "status": "nothing to adopt"} if made is None else answer(made))
             elif made is None:
@@ -178,7 +178,7 @@ def _add_approving(app: typer.Typer, build: Build) -> None:
             seen = schema.fingerprint(proposal)
             _review(schema, proposal, as_json=as_json)
             passphrase = _passphrase(schema, as_json=as_json)
-            done = schema.confirm(proposal_id, passphrase=passphrase, approver=_name(schema, by), seen=seen)
+            done = schema.confirm(proposal_id, passphrase=passphrase, approver=approver_name(schema, by), seen=seen)
             _outcome(done, as_json=as_json)
 
     @app.command()
@@ -196,7 +196,7 @@ def _add_approving(app: typer.Typer, build: Build) -> None:
             seen = schema.fingerprint(proposal)
             _show_wish(schema, proposal, as_json=as_json)
             passphrase = _passphrase(schema, as_json=as_json)
-            name = _name(schema, by)
+            name = approver_name(schema, by)
             closed = schema.reject(proposal_id, passphrase=passphrase, approver=name, reason=reason, seen=seen)
             _outcome(closed, as_json=as_json)
 
@@ -307,6 +307,11 @@ def _passphrase(schema: IdentitySchema, *, as_json: bool) -> str:
     return _asked(schema, f"Passphrase of {visible(own.name)} 口令: ")
 
 
+def asked_passphrase(schema: IdentitySchema) -> str:
+    """Return the approver's passphrase, typed on the terminal. Raises Refused: no terminal, or no approver yet."""
+    return _passphrase(schema, as_json=False)
+
+
 def _asked(schema: IdentitySchema, prompt: str) -> str:
     wait(schema.human.wait_s())
     _OPENED[:] = [schema]
@@ -326,7 +331,8 @@ def _ask(prompt: str, *, as_json: bool) -> str:
     return sys.stdin.readline().strip()
 
 
-def _name(schema: IdentitySchema, given: str) -> str:
+def approver_name(schema: IdentitySchema, given: str = "") -> str:
+    """Return the name in a record: the one given, else the approver's."""
     own = schema.approver()
     return given or (own.name if own else "")
 
@@ -372,7 +378,7 @@ def _show_wish(schema: IdentitySchema, proposal: Proposal, *, as_json: bool) -> 
 
 
 def _head(proposal: Proposal, *, as_json: bool) -> None:
-    _say(_line(proposal), error=as_json)
+    _say(line_of(proposal), error=as_json)
     _say(f"reason 理由: {visible(proposal.reason)}", error=as_json)
 
 
@@ -380,10 +386,11 @@ def _outcome(proposal: Proposal, *, as_json: bool) -> None:
     if as_json:
         _print_json(answer(proposal))
     else:
-        _say(_line(proposal))
+        _say(line_of(proposal))
 
 
-def _line(proposal: Proposal) -> str:
+def line_of(proposal: Proposal) -> str:
+    """Return a proposal in one line: id, state, how many confirmations it has, what it wishes."""
     what = f"{proposal.action.value} {proposal.entry_id or ''}".strip()
     given = f"{len(proposal.confirmations)}/{answer(proposal)['required']}"
     return visible(f"{proposal.id}  {proposal.status.value}  {given}  {what}, proposed by {proposal.proposed_by}")

@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.front.cli.link import call
-from memory_anchor.front.cli.output import JsonOption, clipped, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.output import JsonOption, clipped, guarded, local, out, quiet, show_json, shown
 
 STDIN = "-"
 PROMPT_BYTES_MAX = 64 * 1024 * 1024
@@ -67,7 +67,7 @@ def context_show(
         show_json(answer)
         return
     for kept in answer.get("reports", ()):
-        out.print(f"{kept['id']}  [dim]{kept['recorded_at']}[/]")
+        out.print(f"{kept['id']}  [dim]{local(kept['recorded_at'])}[/]")
     if "report" in answer:
         _show_report(answer["report"])
 

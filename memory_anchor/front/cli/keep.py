@@ -16,7 +16,17 @@ import typer
 from memory_anchor.errors import TABLE, BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import replace_durably
 from memory_anchor.front.cli.link import call, data_dir, preamble
-from memory_anchor.front.cli.output import HumanOption, JsonOption, err, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.output import (
+    HumanOption,
+    JsonOption,
+    err,
+    guarded,
+    local,
+    out,
+    quiet,
+    show_json,
+    shown,
+)
 from memory_anchor.front.cli.passphrase import PROMPT, ask_hidden, human_signer, key_ring, opened
 from memory_anchor.front.cli.session import Ticker, session
 from memory_anchor.inputs import project_id
@@ -299,7 +309,7 @@ def backup_list(json_: JsonOption = False) -> None:
         return
     for one in backups:
         kind = "automatic" if one["automatic"] else "by hand"
-        out.print(f"{shown(one['made_at'])} [dim]{kind}, {one['bytes']} bytes[/] {shown(one['file'])}")
+        out.print(f"{shown(local(one['made_at']))} [dim]{kind}, {one['bytes']} bytes[/] {shown(one['file'])}")
     if not backups:
         quiet("there is none; the engine makes one a night, or run `memory-anchor backup create`")
 
@@ -338,7 +348,7 @@ def backup_restore(
     if json_:
         show_json(told)
         return
-    quiet(f"{told['versions']} versions of {told['made_at']}")
+    quiet(f"{told['versions']} versions of {local(told['made_at'])}")
     if told["replaced"]:
         quiet(f"what was there lies in {told['replaced']}; delete it when you are sure")
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
+from memory_anchor.front.cli.waiting import Waiting
 from memory_anchor.runtime import env_names, wire
 
 if TYPE_CHECKING:
@@ -83,8 +84,9 @@ def call(name: str, /, *, human: Signer | None = None, **arguments: Any) -> dict
     _CALLED.add(name)
     _NONCE.set(os.urandom(8).hex())
     given = {key: value for key, value in arguments.items() if value is not None}
-    answer = _through_engine(name, given, human)
-    return _run_here(name, given, human) if answer is None else answer
+    with Waiting():
+        answer = _through_engine(name, given, human)
+        return _run_here(name, given, human) if answer is None else answer
 
 
 def _through_engine(name: str, given: Mapping[str, Any], human: Signer | None) -> dict[str, Any] | None:

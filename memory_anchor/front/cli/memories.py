@@ -14,18 +14,29 @@ from memory_anchor import requests as asks
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import generated
 from memory_anchor.front.cli.generated import Command, Values, option
-from memory_anchor.front.cli.output import block, clipped, memory_table, out, quiet, show_outcome, shown
+from memory_anchor.front.cli.output import (
+    block,
+    clipped,
+    layer_name,
+    local,
+    out,
+    quiet,
+    say,
+    show_memories,
+    show_outcome,
+    shown,
+)
 
 Answer = Mapping[str, Any]
 
 
 def _search(answer: Answer, _: Values) -> None:
     for snippet in answer["snippets"]:
-        when = str(snippet.get("when", ""))[:16].replace("T", " ")
+        when = local(snippet.get("when", ""))
         status = "" if snippet.get("status", "active") == "active" else f" [yellow]{shown(snippet['status'])}[/]"
-        about = f"{snippet['layer']} {snippet['type']} {when}{' (weak)' * snippet.get('weak', False)}"
+        about = f"{layer_name(snippet['layer'])} {snippet['type']} {when}{' (weak)' * snippet.get('weak', False)}"
         out.print(f"[cyan]{snippet['id']}[/] {snippet['score']:.3f} [dim]{shown(about)}[/]{status}")
-        out.print(f"  {shown(clipped(snippet['text'], 1000))}")
+        say(clipped(snippet["text"], 1000))
         for name, value in (snippet.get("signals") or {}).items():
             out.print(f"    [dim]{name}:[/] {shown(json.dumps(value, ensure_ascii=False))}")
     if not answer["snippets"]:
@@ -45,17 +56,30 @@ def _outcome(answer: Answer, _: Values) -> None:
 
 def _list(answer: Answer, _: Values) -> None:
     if answer["memories"]:
-        out.print(memory_table(answer["memories"]))
+        show_memories(answer["memories"])
     else:
         quiet("nothing here yet; `memory-anchor add TEXT` saves the first memory")
+
+
+TIMES = frozenset({"when", "recorded_at", "recorded_to", "valid_from", "valid_to", "last_accessed_at", "expires_at"})
 
 
 def _show(answer: Answer, _: Values) -> None:
     memory = dict(answer["memory"])
     out.print(block(memory.pop("content")))
     for name, value in memory.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        out.print(f"  [dim]{name}:[/] {shown(text)}")
+        out.print(f"  [dim]{name}:[/] {shown(_worded(name, value))}")
+
+
+def _worded(name: str, value: Any) -> str:
+    """Return a field's value as a person reads it."""
+    if name in TIMES:
+        return local(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_worded(str(key), inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return "; ".join(_worded(name, inner) for inner in value)
+    return layer_name(value) if name == "layer" else str(value)
 
 
 def _profile(answer: Answer, _: Values) -> None:
@@ -65,7 +89,8 @@ def _profile(answer: Answer, _: Values) -> None:
 def _history(answer: Answer, values: Values) -> None:
     last = ""
     for step in answer["steps"]:
-        out.print(f"[cyan]{step['version_id']}[/] [dim]{step['at']}[/] {shown(step['by'])}: {shown(step['why'])}")
+        why = f": {shown(step['why'])}" if step["why"] else ""
+        out.print(f"[cyan]{step['version_id']}[/] [dim]{local(step['at'])}[/] {shown(step['by'])}{why}")
         if values["story"] and step["version_id"].partition("@")[0] != last:
             last = step["version_id"].partition("@")[0]
             out.print(f"    {shown(clipped(step['content']))}")

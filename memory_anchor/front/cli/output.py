@@ -10,23 +10,31 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, report
 from memory_anchor.front.cli.link import Failed, used
-from memory_anchor.runtime.wire import Misread
+from memory_anchor.runtime.wire import Misread, local_zone
 from memory_anchor.terminal import visible, visible_json, visible_lines
 
 P = ParamSpec("P")
 R = TypeVar("R")
 TEXT_SHOWN = 300
+TABLE_COLUMNS = 100
+"""From this width on a list is a table; below it each memory has its text on lines of its own."""
+LAYERS = {"identity_schema": "L0", "active_context": "L1", "event_log": "L2", "verified_fact": "L3"}
+LAYERS |= {"operational_knowledge": "L4"}
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 HumanOption = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
 AtOption = Annotated[str | None, typer.Option("--at", metavar="ISO", help="Look as of another time (for checks).")]
@@ -105,21 +113,70 @@ def show_outcome(answer: Mapping[str, Any], as_json: bool) -> None:
         out.print(f"  [dim]similar:[/] {shown(other['id'])} {shown(clipped(other.get('text', '')))}")
 
 
-def memory_table(memories: Iterable[Mapping[str, Any]]) -> Table:
+def layer_name(layer: object) -> str:
+    """Return a layer's number, as commands take it."""
+    return LAYERS.get(str(layer), str(layer))
+
+
+def local(moment: object) -> str:
+    """Return a stored instant to the minute in this terminal's zone, which is named; what is none stays as it is."""
+    try:
+        at = datetime.fromisoformat(str(moment))
+        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        zone = local_zone(os.environ)
+        return at.astimezone(ZoneInfo(zone) if zone else None).strftime("%Y-%m-%d %H:%M %Z")
+    except (ValueError, OverflowError, ZoneInfoNotFoundError):
+        return str(moment)
+
+
+def show_memories(memories: Iterable[Mapping[str, Any]]) -> None:
+    """List memories: a table where there is room, short blocks in a narrow terminal, a line each in a pipe."""
+    rows = [
+        (
+            str(m["id"]),
+            layer_name(m["layer"]),
+            str(m["type"]),
+            str(m.get("status", "active")),
+            local(m.get("when") or m.get("recorded_at") or ""),
+            "📌 " * bool(m.get("pinned")) + visible(clipped(m["content"])),
+        )
+        for m in memories
+    ]
+    if not out.is_terminal:
+        for row in aligned(rows):
+            out.print(escape(row))
+    elif out.width < TABLE_COLUMNS:
+        for name, layer, kind, status, when, text in rows:
+            mark = "" if status == "active" else f" [yellow]{shown(status)}[/]"
+            out.print(f"[cyan]{shown(name)}[/] [dim]{layer} {shown(kind)}, {shown(when)}[/]{mark}")
+            say(text)
+    else:
+        out.print(_table(rows), soft_wrap=False)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return one line a row; the columns, the last one excepted, are as wide as their widest cell on a terminal."""
+    wide = [max(cell_len(visible(cell)) for cell in column) for column in zip(*rows, strict=True)][:-1]
+    return [
+        "  ".join([*(visible(c) + " " * (w - cell_len(visible(c))) for c, w in zip(row, wide, strict=False)), row[-1]])
+        for row in rows
+    ]
+
+
+def say(text: str, indent: int = 2) -> None:
+    """Print a stored text as one paragraph that hangs under its head; in a pipe it is one line."""
+    if out.is_terminal:
+        out.print(Padding(Text(visible(text)), (0, 0, 0, indent)), soft_wrap=False)
+    else:
+        out.print(" " * indent + shown(text))
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("id", "layer", "type", "status", "when", "text"):
         table.add_column(column, no_wrap=column != "text", overflow="fold")
-    for m in memories:
-        when = str(m.get("when") or m.get("recorded_at") or "")[:16].replace("T", " ")
-        mark = "📌 " if m.get("pinned") else ""
-        table.add_row(
-            shown(m["id"]),
-            {"event_log": "L2", "verified_fact": "L3", "identity_schema": "L0"}.get(m["layer"], shown(m["layer"])),
-            shown(m["type"]),
-            shown(m.get("status", "active")),
-            shown(when),
-            mark + shown(clipped(m["content"])),
-        )
+    for row in rows:
+        table.add_row(*(Text(visible(cell)) for cell in row))
     return table
 
 

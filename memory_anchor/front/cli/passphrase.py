@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.errors import Refused
 from memory_anchor.front.cli.link import data_dir
+from memory_anchor.front.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from memory_anchor.identity.approval import KeyRing, Signer
@@ -58,7 +59,8 @@ def opened(keys: KeyRing, ask: Callable[[], str], *, tell: Callable[[str], None]
     wait(tries.wait_s(clock.now()))
     typed = ask()
     try:
-        signer = keys.unlock(typed)
+        with Waiting("opening your key"):
+            signer = keys.unlock(typed)
     except Refused:
         if keys.own() is not None:
             tries.note(clock.now())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory_anchor.errors import StoreBusy
 from memory_anchor.front.cli.link import call, data_dir, run_signed
+from memory_anchor.front.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from memory_anchor.identity.approval import Signer
@@ -37,11 +38,12 @@ def session() -> Iterator[Ask]:
         yield call
         return
     with lock:
-        from memory_anchor.app import build_core, settings_of
-        from memory_anchor.care import nightly
+        with Waiting("opening the store"):
+            from memory_anchor.app import build_core, settings_of
+            from memory_anchor.care import nightly
 
-        core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock)
-        nightly.register(core)
+            core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock)
+            nightly.register(core)
 
         def ask(name: str, *, human: Signer | None = None, **arguments: Any) -> dict[str, Any]:
             given = {key: value for key, value in arguments.items() if value is not None}

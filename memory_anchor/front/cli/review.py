@@ -1,0 +1,415 @@
+"""`memory-anchor review`: what waits for a human, one after the other, with all that a decision needs to know.
+
+Pending facts come first, then contradictions, then proposals for the constitution. Deciding takes the key, which the
+passphrase opens once a run; a confirmation of L0 takes the passphrase each time. What a decision is about is named by
+the versions that were shown (`stamps`): another one is shown again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
+from memory_anchor.front.cli.differences import diff_lines, side, word_diff
+from memory_anchor.front.cli.link import call
+from memory_anchor.front.cli.output import (
+    TABLE_COLUMNS,
+    JsonOption,
+    block,
+    err,
+    guarded,
+    layer_name,
+    local,
+    out,
+    quiet,
+    show_json,
+    show_memories,
+    show_outcome,
+    shown,
+)
+from memory_anchor.front.cli.passphrase import ask_human
+from memory_anchor.rights import stamp
+from memory_anchor.terminal import visible, visible_lines
+
+if TYPE_CHECKING:
+    from memory_anchor.identity.approval import Signer
+    from memory_anchor.identity.identity_schema import IdentitySchema
+    from memory_anchor.model import Proposal
+
+Item = dict[str, Any]
+SHOWN_AGAIN_MAX = 20
+"""How often one item is shown anew because somebody keeps changing it."""
+CITATIONS_SHOWN = 5
+PENDING = "(a)ccept, (e)dit, (r)eject, (s)kip, all of the rest: (A)ccept or (R)eject, (u)ndo, (q)uit"
+DISPUTED = "keep (n)ew, keep (o)ld, (m)erge, (s)kip, (u)ndo, (q)uit"
+PROPOSED = "(c)onfirm, (r)eject, (s)kip, (q)uit"
+RESOLUTIONS = {"n": "keep_new", "o": "keep_old", "m": "merge"}
+SURE = 0.9
+"""What the gate stores without a human unless settings say otherwise; only to explain."""
+
+
+@guarded
+def review(
+    list_only: Annotated[bool, typer.Option("--list", help="Only show what waits.")] = False,
+    accept: Annotated[list[str] | None, typer.Option(metavar="ID", help="Let this in; repeatable.")] = None,
+    reject: Annotated[list[str] | None, typer.Option(metavar="ID", help="Archive this; repeatable.")] = None,
+    settle: Annotated[str | None, typer.Option(metavar="ID", help="End it; needs --resolution.")] = None,
+    resolution: Annotated[str | None, typer.Option(help="keep_new, keep_old or merge.")] = None,
+    content: Annotated[str | None, typer.Option(metavar="TEXT", help="The text to accept, or to merge into.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Decide on pending facts, contradictions and proposals; deciding needs the passphrase on a terminal."""
+    if settle and resolution is None:
+        raise BadInput("--resolution is missing; allowed are keep_new, keep_old, merge")
+    named = [*(accept or ()), *(reject or ()), *([settle] if settle else ())]
+    if content is not None and (len(named) != 1 or reject):
+        raise BadInput("--content is given; allowed is with one --accept ID, or with --settle ID --resolution merge")
+    if named:
+        _check_terminal()
+        wishes = [("accept", one) for one in accept or ()] + [("reject", one) for one in reject or ()]
+        _decide_named(wishes + ([("settle", settle)] if settle else []), resolution, content, json_)
+        return
+    items, schema = call("inbox")["items"], _constitution()
+    proposals = _open_proposals(schema) if schema is not None else []
+    if json_ or list_only:
+        _show_inbox(items, proposals, json_)
+    elif not items and not proposals:
+        quiet("nothing waits for review")
+    else:
+        _Review(items, ask_human()).run()
+        for number, one in enumerate(proposals, 1):
+            if schema is not None and not _proposal(schema, one, f"{number}/{len(proposals)}"):
+                return
+
+
+def _decide_named(
+    wishes: Sequence[tuple[str, str]], resolution: str | None, content: str | None, as_json: bool
+) -> None:
+    """Show everything that is named, ask for the passphrase once, and carry it out."""
+    shown_sides = {name: call("sides", id=name)["memories"] for _, name in wishes}
+    for sides in shown_sides.values():
+        show_sides(sides, on=err)
+    human, answers = ask_human(), []
+    for what, name in wishes:
+        given = {"resolution": resolution} if what == "settle" else {}
+        answers.append(call(what, id=name, seen=stamps(shown_sides[name]), content=content, human=human, **given))
+    if as_json:
+        show_json(answers[0] if len(answers) == 1 else {"outcomes": answers})
+        return
+    for answer in answers:
+        show_outcome(answer, False)
+
+
+@dataclass
+class _Done:
+    """The last action: what it was done to, by its place in the list."""
+
+    place: int
+    ids: list[str]
+
+
+@dataclass
+class _Review:
+    """One walk through the inbox. place: the item at hand."""
+
+    items: list[Item]
+    human: Signer
+    place: int = 0
+    last: _Done | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> None:
+        while self.place < len(self.items):
+            if not self._one():
+                break
+        if self.counts:
+            quiet(", ".join(f"{count} {what}" for what, count in self.counts.items()))
+
+    def _one(self) -> bool:
+        """Ask about the item at hand; return whether to go on."""
+        item = self.items[self.place]
+        sides = [item["memory"], *item["against"]]
+        for _ in range(SHOWN_AGAIN_MAX):
+            out.print(f"\n[bold]{self.place + 1}/{len(self.items)}[/] [dim]{shown(sides[0]['type'])}[/]")
+            show_sides(sides, on=out)
+            answer = typer.prompt(DISPUTED if len(sides) > 1 else PENDING, default="s").strip()[:1]
+            if answer in ("q", "Q"):
+                return False
+            if answer in ("u", "U"):
+                self._undo()
+                return True
+            if answer in ("A", "R") and len(sides) == 1:
+                self._rest("accept" if answer == "A" else "reject")
+                return True
+            wish = _wish(answer.lower(), sides)
+            if not wish:
+                break
+            try:
+                self._carry_out(wish, sides)
+                break
+            except MemoryAnchorError as error:
+                now = call("sides", id=sides[0]["id"])["memories"]
+                if stamps(now) == stamps(sides):
+                    raise
+                sides = now
+                err.print(f"[yellow]{shown(str(error))}[/]")
+        self.place += 1
+        return True
+
+    def _carry_out(self, wish: Item, sides: list[Item]) -> None:
+        given = {"id": sides[0]["id"], "seen": stamps(sides), **wish}
+        what = given.pop("call")
+        show_outcome(call(what, **given, human=self.human), False)
+        self._note(what, [one["id"] for one in sides])
+
+    def _note(self, what: str, ids: list[str]) -> None:
+        told = {"accept": "accepted", "reject": "rejected", "settle": "settled"}[what]
+        self.counts[told] = self.counts.get(told, 0) + 1
+        self.last = _Done(self.place, ids)
+
+    def _rest(self, what: str) -> None:
+        """Accept or reject every pending memory from here on, after one look at all of them."""
+        rest = [item["memory"] for item in self.items[self.place :] if not item["against"]]
+        show_memories(rest)
+        for memory in rest:
+            _show_why(memory, out)
+        if not typer.confirm(f"{what.capitalize()} these {len(rest)}?", default=False):
+            return
+        for memory in rest:
+            try:
+                call(what, id=memory["id"], seen=stamps([memory]), human=self.human)
+                self._note(what, [memory["id"]])
+            except MemoryAnchorError as error:  # changed since, or settled elsewhere: it is told and stays
+                err.print(f"[yellow]{memory['id']}: {shown(str(error))}[/]")
+        self.place += next((n for n, item in enumerate(self.items[self.place :]) if item["against"]), len(rest))
+
+    def _undo(self) -> None:
+        """Take the last action back, unless somebody else wrote since; the item comes again."""
+        if self.last is None:
+            quiet("nothing was decided yet in this review")
+            return
+        plan = call("undo", what="last", human=self.human)
+        if not {step["id"] for step in plan["steps"]} & set(self.last.ids):
+            quiet(f"somebody wrote since; `memory-anchor history {self.last.ids[0]}` shows what became of it")
+            return
+        call("undo", what="last", apply=True, human=self.human)
+        self.place, ids = self.last.place, ", ".join(self.last.ids)
+        self.last = None
+        waiting = {item["memory"]["id"]: item for item in call("inbox")["items"]}
+        self.items[self.place] = waiting.get(self.items[self.place]["memory"]["id"], self.items[self.place])
+        quiet(f"undone: {ids} waits again")
+
+
+def _wish(answer: str, sides: list[Item]) -> Item:
+    """Return the call that a human chose, {} to skip."""
+    if len(sides) > 1:
+        chosen = RESOLUTIONS.get(answer)
+        if chosen != "merge":
+            return {"call": "settle", "resolution": chosen} if chosen else {}
+        text = edited("\n".join(one["content"] for one in reversed(sides)), "the one text that holds")
+        return {"call": "settle", "resolution": "merge", "content": text} if text else {}
+    name = {"a": "accept", "e": "accept", "r": "reject"}.get(answer)
+    wish: Item = {"call": name} if name else {}
+    if answer == "e":
+        text = edited(sides[0]["content"], "new text (empty: as it is)")
+        wish |= {"content": text} if text and text != sides[0]["content"] else {}
+    return wish
+
+
+def edited(text: str, about: str) -> str:
+    """Return a text as a human edited it: in the line itself where it is one, else in $VISUAL or $EDITOR.
+
+    Where neither can be, it is typed anew; "" is what was not typed.
+    """
+    shown_text = visible_lines(text)
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if "\n" in shown_text and editor and sys.stdin.isatty():
+        said = _in_editor(shown_text, editor)
+    else:
+        said = _in_line(shown_text.replace("\n", " "), about)
+    return text if said == shown_text else said
+
+
+def _in_line(text: str, about: str) -> str:
+    try:
+        import readline
+    except ImportError:  # Windows
+        return str(typer.prompt(about, default="", show_default=False)).strip()
+    out.print(f"[dim]{about}:[/]")
+    readline.set_startup_hook(lambda: readline.insert_text(text))
+    try:
+        return input("> ").strip()
+    except EOFError:
+        return ""
+    finally:
+        readline.set_startup_hook(None)
+
+
+def _in_editor(text: str, editor: str) -> str:
+    import shlex
+    import subprocess
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "memory.txt"
+        file.write_text(text, encoding="utf-8")
+        try:
+            subprocess.run([*shlex.split(editor), str(file)], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise Refused(f"the editor {editor!r} ended with an error ({error}); nothing was decided") from None
+        return file.read_text(encoding="utf-8").strip()
+
+
+# --- the constitution ----------------------------------------------------------------------------------------------
+
+
+def _constitution() -> IdentitySchema | None:
+    from memory_anchor.front.cli.setup import identity
+
+    try:
+        return identity()
+    except (BadInput, NotFound, Refused):
+        return None
+
+
+def _open_proposals(schema: IdentitySchema) -> list[Proposal]:
+    from memory_anchor.model import ProposalStatus
+
+    return [one for one in schema.proposals() if one.status is ProposalStatus.OPEN]
+
+
+def _proposal(schema: IdentitySchema, proposal: Proposal, place: str) -> bool:
+    """Show one proposal and ask; return whether to go on."""
+    from memory_anchor.front.cli import constitution
+
+    told = constitution.answer(proposal)
+    seen = schema.fingerprint(proposal)
+    number = min(len(proposal.confirmations) + 1, int(told["required"]))
+    out.print(f"\n[bold]{place}[/] [dim]constitution, {proposal.action.value}[/] [cyan]{shown(proposal.id)}[/]")
+    out.print(
+        f"  [dim]proposed by {shown(proposal.proposed_by)}, {local(proposal.proposed_at)}:[/] {shown(proposal.reason)}"
+    )
+    for line in diff_lines(schema.diff(proposal)):
+        out.print(line)
+    out.print(f"  this would be confirmation [bold]{number} of {told['required']}[/] 第 {number} 次确认")
+    answer = str(typer.prompt(PROPOSED, default="s")).strip().lower()[:1]
+    if answer not in ("c", "r"):
+        return answer != "q"
+    if answer == "c":
+        passphrase = constitution.asked_passphrase(schema)
+        done = schema.confirm(
+            proposal.id, passphrase=passphrase, approver=constitution.approver_name(schema), seen=seen
+        )
+    else:
+        reason = typer.prompt("Why")
+        passphrase = constitution.asked_passphrase(schema)
+        name = constitution.approver_name(schema)
+        done = schema.reject(proposal.id, passphrase=passphrase, approver=name, reason=reason, seen=seen)
+    out.print(shown(constitution.line_of(done)))
+    return True
+
+
+# --- what is shown -------------------------------------------------------------------------------------------------
+
+
+def _show_inbox(items: list[Item], proposals: Sequence[Proposal], as_json: bool) -> None:
+    from memory_anchor.front.cli import constitution
+
+    if as_json:
+        show_json({"items": items, "proposals": [constitution.answer(one) for one in proposals]})
+        return
+    if items:
+        show_memories(m for item in items for m in (item["memory"], *item["against"]))
+    for one in proposals:
+        out.print(f"{shown(constitution.line_of(one))}: {shown(one.reason)}")
+    if not items and not proposals:
+        quiet("nothing waits for review")
+
+
+def show_sides(sides: list[Item], *, on: Console) -> None:
+    """Show a pending memory whole, or both sides of a contradiction: next to one another where there is room."""
+    first, *against = sides
+    if len(against) == 1 and on.is_terminal and on.width >= TABLE_COLUMNS:
+        _show_beside(against[0], first, on)
+    else:
+        on.print(f"[cyan]{first['id']}[/] [dim]version {first['version']}[/]")
+        on.print(block(first["content"], "  "))
+        for other in against:
+            on.print(f"  [yellow]against[/] [cyan]{other['id']}[/] [dim]version {other['version']}[/]")
+            on.print(block(other["content"], "  "))
+    for one in sides:
+        _show_why(one, on)
+
+
+def _show_beside(old: Item, new: Item, on: Console) -> None:
+    parts = word_diff(old["content"], new["content"])
+    table = Table(box=None, pad_edge=False, padding=(0, 2), expand=True, header_style="")
+    for name, one in (("old", old), ("new", new)):
+        head = Text(f"{name} ", "yellow") + Text(visible(one["id"]), "cyan") + Text(f" version {one['version']}", "dim")
+        table.add_column(head, ratio=1, overflow="fold")
+    table.add_row(side(parts, "gone"), side(parts, "new"))
+    on.print(table, soft_wrap=False)
+
+
+def _show_why(memory: Item, on: Console) -> None:
+    """Say why a memory waits, who it is from, and what it cites."""
+    on.print(f"  [dim]{shown(memory['id'])}: {shown('; '.join(why(memory)))}[/]")
+    citations = memory.get("citations") or ()
+    for one in citations[:CITATIONS_SHOWN]:
+        on.print(f"  [dim]from {shown(cited(one))}[/]")
+    if len(citations) > CITATIONS_SHOWN:
+        on.print(f"  [dim]and {len(citations) - CITATIONS_SHOWN} more sources[/]")
+
+
+def why(memory: Mapping[str, Any]) -> list[str]:
+    """Return why a memory waits for a human and where it comes from, in short parts."""
+    origin, confidence = str(memory.get("origin", "")), float(memory.get("confidence", 1.0))
+    who = str((memory.get("scope") or {}).get("agent") or "an agent")
+    said = {
+        "agent": f"saved by {who}",
+        "extracted": f"taken out of a conversation with {who}",
+        "document": "from a document, which is never stored without you",
+        "human": "written by a human",
+        "system": "made by a job",
+    }.get(origin, origin)
+    parts = [said, local(memory.get("recorded_at", "")), f"{layer_name(memory['layer'])} {memory['type']}"]
+    if memory.get("status") == "disputed":
+        parts.insert(0, "contradicts what is stored")
+    elif confidence < SURE and origin != "document":
+        parts.insert(0, f"confidence {confidence:g}, so it waits")
+    elif memory.get("visibility") == "account":
+        parts.insert(0, "wants to be known in every project")
+    if memory.get("disputes") and memory.get("status") == "pending":
+        parts.insert(0, f"speaks against {', '.join(map(str, memory['disputes']))}")
+    if memory.get("extractor_model"):
+        parts.append(f"by {memory['extractor_model']}")
+    return [one for one in parts if one]
+
+
+def cited(one: Mapping[str, Any]) -> str:
+    """Return a citation in one line: kind, place, lines, and whether it still says so."""
+    locator = one.get("locator") or {}
+    lines = f":{locator['line_start']}" if locator.get("line_start") else ""
+    lines += f"-{locator['line_end']}" if lines and locator.get("line_end") else ""
+    fresh = f" ({one['freshness']})" if one.get("freshness") else ""
+    return f"{one['kind'].replace('_', ' ')} {one.get('title') or one['ref']}{lines}{fresh}"
+
+
+def stamps(sides: list[Item]) -> list[str]:
+    """Return what names the versions that were shown; counted from the very text that was shown."""
+    return sorted(stamp(one["id"], one["version"], one["content"]) for one in sides)
+
+
+def _check_terminal() -> None:
+    if not sys.stdin.isatty():
+        raise Refused("this needs a human at a terminal; run it in your own shell, not through an agent")

@@ -1,0 +1,69 @@
+"""A sign of life on the terminal while a command waits, within 300 ms of its start; nothing in a pipe.
+
+Standard library only, since the longest wait of a short command is for the command line's own modules. It is drawn on
+stderr by a thread, and its line is empty again before anything else is written.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+
+BEGUN = time.monotonic()
+"""When this process began, nearly: waits are counted from here, so that two short ones in a row show it too."""
+DELAY_S = 0.15
+FRAME_S = 0.1
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+PLAIN = "|/-\\"
+CLEAR = "\r\x1b[K"
+
+
+class Waiting:
+    """A context in which a wait of some length is seen. Within another one it does nothing."""
+
+    _lock = threading.Lock()
+    _active = False
+
+    def __init__(self, what: str = "working") -> None:
+        self._what = what
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Waiting:
+        with Waiting._lock:
+            if Waiting._active or not shows():
+                return self
+            Waiting._active = True
+        self._thread = threading.Thread(target=self._draw, daemon=True, name="waiting")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._thread is not None:
+            self._done.set()
+            self._thread.join()
+            Waiting._active = False
+
+    def _draw(self) -> None:
+        if self._done.wait(max(0.0, DELAY_S - (time.monotonic() - BEGUN))):
+            return
+        frames = FRAMES if (sys.stderr.encoding or "").lower().replace("-", "") == "utf8" else PLAIN
+        number, drawn = 0, False
+        try:
+            while not self._done.wait(FRAME_S if drawn else 0):
+                sys.stderr.write(f"{CLEAR}{frames[number % len(frames)]} {self._what}…")
+                sys.stderr.flush()
+                number, drawn = number + 1, True
+            if drawn:
+                sys.stderr.write(CLEAR)
+                sys.stderr.flush()
+        except (OSError, ValueError):  # the terminal went away
+            return
+
+
+def shows() -> bool:
+    """Return whether somebody sees what is drawn: a terminal that can empty a line."""
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "")
