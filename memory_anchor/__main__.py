@@ -31,9 +31,9 @@ def main() -> int:
 
         return hook(rest[0])
     one_for_algebra()
-    from memory_anchor.front.cli.waiting import Waiting
+    from memory_anchor.front.cli.spinner import Spinner
 
-    with Waiting("loading"):
+    with Spinner("loading"):
         from memory_anchor.front.cli.app import app
     app()
     return 0

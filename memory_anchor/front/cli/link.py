@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
-from memory_anchor.front.cli.waiting import Waiting
+from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.runtime import env_names, wire
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def call(name: str, /, *, human: Signer | None = None, **arguments: Any) -> dict
     _CALLED.add(name)
     _NONCE.set(os.urandom(8).hex())
     given = {key: value for key, value in arguments.items() if value is not None}
-    with Waiting():
+    with Spinner():
         answer = _through_engine(name, given, human)
         return _run_here(name, given, human) if answer is None else answer
 

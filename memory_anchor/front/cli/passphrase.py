@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.errors import Refused
 from memory_anchor.front.cli.link import data_dir
-from memory_anchor.front.cli.waiting import Waiting
+from memory_anchor.front.cli.spinner import Spinner
 
 if TYPE_CHECKING:
     from memory_anchor.identity.approval import KeyRing, Signer
@@ -59,7 +59,7 @@ def opened(keys: KeyRing, ask: Callable[[], str], *, tell: Callable[[str], None]
     wait(tries.wait_s(clock.now()))
     typed = ask()
     try:
-        with Waiting("opening your key"):
+        with Spinner("opening your key"):
             signer = keys.unlock(typed)
     except Refused:
         if keys.own() is not None:

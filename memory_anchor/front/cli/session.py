@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory_anchor.errors import StoreBusy
 from memory_anchor.front.cli.link import call, data_dir, run_signed
-from memory_anchor.front.cli.waiting import Waiting
+from memory_anchor.front.cli.spinner import Spinner
 
 if TYPE_CHECKING:
     from memory_anchor.identity.approval import Signer
@@ -38,7 +38,7 @@ def session() -> Iterator[Ask]:
         yield call
         return
     with lock:
-        with Waiting("opening the store"):
+        with Spinner("opening the store"):
             from memory_anchor.app import build_core, settings_of
             from memory_anchor.care import nightly
 

@@ -21,7 +21,7 @@ PLAIN = "|/-\\"
 CLEAR = "\r\x1b[K"
 
 
-class Waiting:
+class Spinner:
     """A context in which a wait of some length is seen. Within another one it does nothing."""
 
     _lock = threading.Lock()
@@ -32,12 +32,12 @@ class Waiting:
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> Waiting:
-        with Waiting._lock:
-            if Waiting._active or not shows():
+    def __enter__(self) -> Spinner:
+        with Spinner._lock:
+            if Spinner._active or not shows():
                 return self
-            Waiting._active = True
-        self._thread = threading.Thread(target=self._draw, daemon=True, name="waiting")
+            Spinner._active = True
+        self._thread = threading.Thread(target=self._draw, daemon=True, name="spinner")
         self._thread.start()
         return self
 
@@ -45,7 +45,7 @@ class Waiting:
         if self._thread is not None:
             self._done.set()
             self._thread.join()
-            Waiting._active = False
+            Spinner._active = False
 
     def _draw(self) -> None:
         if self._done.wait(max(0.0, DELAY_S - (time.monotonic() - BEGUN))):
