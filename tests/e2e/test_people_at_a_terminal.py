@@ -12,12 +12,14 @@ import subprocess
 import sys
 import termios
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from human_seat import Answer, Seat, talk
 from rich.cells import cell_len
 
+from memory_anchor.identity.tries import Tries
 from memory_anchor.model import ProposalAction
 from memory_anchor.testing import PASSPHRASE, human_of
 
@@ -205,10 +207,11 @@ def test_review_confirms_a_proposal_and_says_which_of_three_it_is(tmp_path: Path
 def test_wrong_passphrases_are_slowed_down(seat: Seat) -> None:
     """Review: the tries on the passphrase are limited as everywhere."""
     seat.shell("add", "Deploys need two reviews", "--confidence", "0.75")
-    for _ in range(3):
-        code, _screen = seat.human("review", answers=[("Passphrase", "a wrong one, twice")])
-        assert code == 4
+    for _ in range(6):
+        Tries(seat.data / "identity").note(datetime.now(UTC))
     begun = time.monotonic()
+    code, _screen = seat.human("review", answers=[("Passphrase", "a wrong one, twice")])
+    assert code == 4
     code, screen = seat.human("review", answers=[("Passphrase", PASSPHRASE), ("(a)ccept", "a", True)])
-    assert code == 0 and time.monotonic() - begun > 1
-    assert "since passphrases were refused" in screen and "3 refused tries" in screen
+    assert code == 0 and time.monotonic() - begun > 16  # 8 s, then 16
+    assert "since passphrases were refused" in screen and "7 refused tries" in screen
