@@ -22,7 +22,7 @@ CLEAR = "\r\x1b[K"
 
 
 class Spinner:
-    """A context in which a wait of some length is seen. Within another one it does nothing."""
+    """A context in which a wait of some length is seen. Within another one, or beside a server's, it does nothing."""
 
     _lock = threading.Lock()
     _active = False
@@ -34,7 +34,7 @@ class Spinner:
 
     def __enter__(self) -> Spinner:
         with Spinner._lock:
-            if Spinner._active or not shows():
+            if Spinner._active or threading.current_thread() is not threading.main_thread() or not shows():
                 return self
             Spinner._active = True
         self._thread = threading.Thread(target=self._draw, daemon=True, name="spinner")
