@@ -259,6 +259,13 @@ class LanguageModel(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsState(Protocol):
+    """A language model that can say what it can do now without being asked anything."""
+
+    def state(self) -> str: ...
+
+
 class Reranker(Protocol):
     name: str
 

@@ -281,11 +281,12 @@ def _embeds(core: Core) -> str:
 
 def _model(core: Core) -> str:
     """Return what the language model can do now; it is asked nothing, so this costs nothing."""
+    from memory_anchor.ports import TellsState
+
     model = core.services.model_named("")
     if model is None:
         return "none: rules and small models do the work"
-    state = getattr(model, "state", None)
-    return str(state()) if state is not None else model.name
+    return model.state() if isinstance(model, TellsState) else model.name
 
 
 def _use_cases(core: Core) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.front.clients import jsonc
 from memory_anchor.front.clients.install import install, uninstall
 
 CLAUDE_JSON = '{\n    "numStartups": 3,\n    "mcpServers": {"other": {"command": "x"}},\n    "名": "值"\n}'
@@ -207,7 +208,7 @@ def test_a_dry_run_shows_the_change_and_touches_nothing(env: dict[str, str], tmp
 @pytest.mark.parametrize(
     ("client", "name", "text"),
     [
-        ("vscode", ".config/Code/User/mcp.json", '{ // mine\n "servers": {}}'),
+        ("vscode", ".config/Code/User/mcp.json", '{ // mine\n "servers": {}, "a" 1}'),
         ("cursor", ".cursor/mcp.json", "[]"),
         ("gemini", ".gemini/settings.json", '{"mcpServers": 3}'),
         ("codex", ".codex/config.toml", "a = = 1"),
@@ -215,7 +216,7 @@ def test_a_dry_run_shows_the_change_and_touches_nothing(env: dict[str, str], tmp
     ],
 )
 def test_a_file_we_cannot_read_is_named_and_left_alone(client: str, name: str, text: str, env: dict[str, str]) -> None:
-    """Rule install.careful: comments, another shape, broken syntax: one sentence, nothing written."""
+    """Rule install.careful: another shape, broken syntax: one sentence, nothing written."""
     file = Path(env["HOME"]) / name
     file.parent.mkdir(parents=True)
     file.write_text(text)
@@ -258,3 +259,84 @@ def test_who_has_the_plugin_gets_no_second_set_of_hooks(env: dict[str, str]) -> 
         install("claude-code", env=env)
     settings.write_text('{"enabledPlugins": {"memory-anchor@team": false}}')
     assert install("claude-code", env=env).backups
+
+
+JSONC = """// ours, by hand
+{
+    "theme": "x", // dark
+    "mcpServers": {
+        /* the other one */
+        "other": {"command": "y"}, // kept
+    },
+}
+"""
+
+
+def test_comments_and_trailing_commas_stay_where_they_are(env: dict[str, str]) -> None:
+    """N11: JSONC was refused; now only our lines are new, and out again every byte is what it was."""
+    file = Path(env["HOME"]) / ".gemini" / "settings.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(JSONC)
+    install("gemini", env=env)
+    lines = file.read_text().splitlines()
+    assert [line for line in JSONC.splitlines() if line not in lines] == []
+    assert jsonc.read(file.read_text())["mcpServers"]["memory-anchor"]["args"] == ["mcp"]
+    file.write_text(file.read_text().replace("dark", "light"))
+    uninstall("gemini", env=env)
+    assert file.read_text() == JSONC.replace("dark", "light")
+
+
+@pytest.mark.parametrize("made", [{}, {"a": 1}, {"a": {"b": [1, {"c": 2}]}, "d": []}, {"hooks": {"E": [{}]}}])
+@pytest.mark.parametrize("indent", [None, 2, "\t"])
+def test_what_is_put_is_read_and_what_is_dropped_is_gone(made: dict[str, object], indent: int | str | None) -> None:
+    """Rule install.jsonc: an edit means what an edit of the value means, and undoes to the text it was."""
+    text = json.dumps(made, indent=indent)
+    put_in = jsonc.put(text, ("hooks", "New", 0), {"x": 1})
+    wanted = json.loads(text)
+    wanted.setdefault("hooks", {})["New"] = [{"x": 1}]
+    assert jsonc.read(put_in) == wanted
+    again = jsonc.drop(put_in, ("hooks", "New")) if "hooks" in made else jsonc.drop(put_in, ("hooks",))
+    assert jsonc.read(again) == made
+    assert again == text or indent is None
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "text"),
+    [
+        ("codex", ".codex/config.toml", '[mcp_servers.memory-anchor]\ncommand = "PROGRAM" # mine\nargs = ["mcp"]\n'),
+        ("gemini", ".gemini/settings.json", '{"mcpServers": {"mem": {"command": "PROGRAM", "args": ["mcp"]}}}'),
+        ("cursor", ".cursor/mcp.json", '{"mcpServers": {"memory-anchor": {"command": "PROGRAM", "args": ["mcp"]}}}'),
+    ],
+)
+def test_a_server_that_was_made_by_hand_is_adopted(client: str, name: str, text: str, env: dict[str, str]) -> None:
+    """N11: the README's own Codex entry beside ours made two servers, and was lost at uninstall."""
+    program = Path(env["HOME"]) / "bin" / "memory-anchor"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    file = Path(env["HOME"]) / name
+    file.parent.mkdir(parents=True)
+    file.write_text(text.replace("PROGRAM", str(program)))
+    before = file.read_bytes()
+    for _ in range(2):
+        plan = install(client, env=env)
+        assert file.read_bytes() == before and "stays as it is" in plan.text()
+    uninstall(client, env=env)
+    assert file.read_bytes() == before
+    program.unlink()  # it starts nothing any more: ours takes its place
+    install(client, env=env)
+    assert file.read_bytes() != before
+    uninstall(client, env=env)
+    assert file.read_bytes() == before
+
+
+def test_another_server_of_our_name_comes_back_when_we_go(env: dict[str, str]) -> None:
+    """N11: also from a file that somebody changed after us."""
+    file = Path(env["HOME"]) / ".cursor" / "mcp.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"mcpServers": {"memory-anchor": {"url": "https://example.org/mcp"}}}')
+    install("cursor", env=env)
+    assert "url" not in file.read_text()
+    file.write_text(json.dumps({**json.loads(file.read_text()), "added": 1}))
+    uninstall("cursor", env=env)
+    kept = {"mcpServers": {"memory-anchor": {"url": "https://example.org/mcp"}}, "added": 1}
+    assert json.loads(file.read_text()) == kept

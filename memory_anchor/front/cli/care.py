@@ -246,7 +246,7 @@ def _switch(name: str, *, on: bool, about: str) -> Command:
         _switched,
         left_out=("on",),
         about=about,
-        before=lambda _: ("jobs_switch", {"on": on}),
+        before=lambda _: [("jobs_switch", {"on": on})],
     )
 
 

@@ -40,7 +40,7 @@ class Command:
 
     left_out: fields that have no option. piped: fields that standard input may bring instead. human: has --human.
     signs(values): whether a human must sign it. extra: options that are not the request's. before(values): what is
-    asked instead, as (call, values).
+    asked instead, each as (call, values).
     """
 
     name: str
@@ -55,7 +55,7 @@ class Command:
     about: str = ""
     piped: tuple[str, ...] = ()
     extra: tuple[inspect.Parameter, ...] = ()
-    before: Callable[[Values], tuple[str, Values] | list[tuple[str, Values]]] | None = None
+    before: Callable[[Values], list[tuple[str, Values]]] | None = None
 
     def made(self) -> Callable[..., None]:
         """Return the function that typer reads and runs."""
@@ -65,8 +65,7 @@ class Command:
         def run(**given: Any) -> None:
             as_json, wants_human = given.pop("json_"), given.pop("human", False)
             values = {named.get(name, name): value for name, value in given.items()}
-            made = self.before(values) if self.before is not None else (self.call, values)
-            steps = made if isinstance(made, list) else [made]
+            steps = self.before(values) if self.before is not None else [(self.call, values)]
             answers = []
             for asked, values in steps:
                 signs = wants_human or (self.signs is not None and self.signs(values))

@@ -59,7 +59,7 @@ def _content(path: Path) -> str:
 
 def add_file(path: Path, *, human: bool, as_json: bool) -> None:
     """Add a lorebook's file, as `knowledge add --kind lorebook` does."""
-    name, values = _added({"file": str(path)})
+    ((name, values),) = _added({"file": str(path)})
     answer = call(name, human=human_signer(human), **values)
     if as_json:
         show_json(answer)
@@ -67,19 +67,19 @@ def add_file(path: Path, *, human: bool, as_json: bool) -> None:
         _show_added(answer, values)
 
 
-def _added(values: Values) -> tuple[str, Values]:
+def _added(values: Values) -> list[tuple[str, Values]]:
     path = Path(values["file"])
-    return "lorebook_add", values | {"file": str(path.absolute()), "content": _content(path)}
+    return [("lorebook_add", values | {"file": str(path.absolute()), "content": _content(path)})]
 
 
-def _scanned(values: Values) -> tuple[str, Values]:
+def _scanned(values: Values) -> list[tuple[str, Values]]:
     """Return the messages, and the book that was named: one that was added, or a file."""
     messages, name = values.pop("messages"), values["name"]
     if messages is None:
         raise BadInput("messages are missing; give --messages FILE, or - for standard input")
     if name is not None and Path(name).is_file():
         values |= {"name": None, "file": name, "content": _content(Path(name))}
-    return "lorebook_scan", values | {"messages": read_prompt(messages)["messages"]}
+    return [("lorebook_scan", values | {"messages": read_prompt(messages)["messages"]})]
 
 
 @guarded

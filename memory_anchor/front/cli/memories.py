@@ -100,11 +100,11 @@ def _history(answer: Answer, values: Values) -> None:
             out.print(f"    {shown(line)}")
 
 
-def _added(values: Values) -> tuple[str, Values] | list[tuple[str, Values]]:
+def _added(values: Values) -> list[tuple[str, Values]]:
     """Return the memory that is saved, or those of a file of observations."""
     observation = values.pop("observation")
     if observation is None:
-        return "add", values | {"content": _text(values["content"])}
+        return [("add", values | {"content": _text(values["content"])})]
     from memory_anchor.observation import Observation
 
     calls = {"save_memory": "add", "log_event": "log"}
@@ -112,16 +112,16 @@ def _added(values: Values) -> tuple[str, Values] | list[tuple[str, Values]]:
     return [(calls[asked.use_case], dict(asked.arguments)) for asked in every]
 
 
-def _logged(values: Values) -> tuple[str, Values]:
-    return "log", values | {"content": _text(values["content"])}
+def _logged(values: Values) -> list[tuple[str, Values]]:
+    return [("log", values | {"content": _text(values["content"])})]
 
 
-def _edited(values: Values) -> tuple[str, Values]:
+def _edited(values: Values) -> list[tuple[str, Values]]:
     """Return the new text, or with --epistemic what is thought of the old one."""
     judged = {name: values.pop(name) for name in ("epistemic", "shown_by")}
     if judged["epistemic"] is not None:
-        return "judge", {"id": values["id"], **judged}
-    return "edit", values | {"content": _text(values["content"])}
+        return [("judge", {"id": values["id"], **judged})]
+    return [("edit", values | {"content": _text(values["content"])})]
 
 
 def _text(content: str | None) -> str:

@@ -1,8 +1,10 @@
 """Write us into a client's configuration, and take us out again exactly.
 
 Each changed file is backed up as it was, and a record says what we left it as. Uninstalling restores the backup byte
-for byte when nobody changed the file since, else it removes only what is ours. A file that is not the JSON or TOML we
-expect is never touched: the message says what to add by hand. Installing twice changes nothing the second time.
+for byte when nobody changed the file since, else it removes only what is ours and puts back what stood in its place.
+JSON is edited where it stands, so comments stay (`jsonc`); a file that is not the JSON or TOML we expect is never
+touched: the message says what to add by hand. Installing twice changes nothing the second time. A server that somebody
+made by hand and that starts us already is adopted: it stays as it is, and there is no second one.
 """
 
 from __future__ import annotations
@@ -16,14 +18,13 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import replace_durably
-from memory_anchor.front.clients import places
+from memory_anchor.front.clients import jsonc, places
 from memory_anchor.front.clients.places import Part
 from memory_anchor.runtime import wire
 
@@ -66,18 +67,21 @@ class Plan:
     backups: Mapping[str, str]
     dry_run: bool
     snippet: str = ""
+    adopted: tuple[str, ...] = ()
+    """Servers that were there and start us: file and name."""
 
     def text(self) -> str:
         """Return the plan for a person: every diff, and the next step."""
         changed = [change.diff() for change in self.changes if change.before != change.after]
         if self.snippet:
             return f"{NEXT_STEP['json']}:\n{self.snippet}"
+        kept_as = [f"{one} starts memory-anchor already and stays as it is" for one in self.adopted]
         if not changed:
-            return f"{self.client} ({self.scope}): nothing to change"
+            return "\n".join([*kept_as, f"{self.client} ({self.scope}): nothing to change"])
         did = f"would {self.action}" if self.dry_run else f"{self.action} done"
         kept = [f"backup of {file}: {copy}" for file, copy in self.backups.items()]
         step = [NEXT_STEP[self.client]] if self.client in NEXT_STEP and self.action == "install" else []
-        return "\n".join([*changed, f"{self.client} ({self.scope}): {did}", *kept, *step])
+        return "\n".join([*changed, *kept_as, f"{self.client} ({self.scope}): {did}", *kept, *step])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as JSON; `diff` is empty for a file that stays as it is."""
@@ -89,6 +93,7 @@ class Plan:
             "changes": [{"file": str(change.file), "diff": change.diff()} for change in self.changes],
             "backups": dict(self.backups),
             **({"snippet": self.snippet} if self.snippet else {}),
+            **({"adopted": list(self.adopted)} if self.adopted else {}),
         }
 
 
@@ -108,10 +113,15 @@ def install(client: str, *, scope: str = "user", dry_run: bool = False, env: Map
     if client == "json":
         snippet = json.dumps({"mcpServers": {places.NAME: places.server_entry(site.command, site.env)}}, indent=2)
         return Plan(client, scope, "install", (), {}, dry_run, snippet)
-    by_file = _by_file(parts)
+    there = {part.file: name for part in parts if (name := site.adopted(client, scope, part))}
+    by_file = _by_file(tuple(part for part in parts if part.file not in there))
     changes = tuple(_change(file, _added, own) for file, own in by_file.items())
     backups = {} if dry_run else site.carry_out(client, scope, changes, by_file)
-    return Plan(client, scope, "install", changes, backups, dry_run)
+    if not dry_run:
+        for file, name in there.items():
+            site.note(client, scope, file, {"adopted": name})
+    told = tuple(f"{file}: {name}" for file, name in there.items())
+    return Plan(client, scope, "install", changes, backups, dry_run, adopted=told)
 
 
 def uninstall(client: str, *, scope: str = "user", dry_run: bool = False, env: Mapping[str, str] | None = None) -> Plan:
@@ -120,12 +130,13 @@ def uninstall(client: str, *, scope: str = "user", dry_run: bool = False, env: M
     Raises as `install` does.
     """
     site = _Site(env)
-    parts = site.parts(client, scope)
+    parts = tuple(part for part in site.parts(client, scope) if not site.kept(client, scope, part.file).get("adopted"))
     changes = tuple(site.restored(client, scope, file, own) for file, own in _by_file(parts).items())
     if not dry_run:
         for change in changes:
             _write(change)
-            site.forget(client, scope, change.file)
+        for part in site.parts(client, scope):
+            site.forget(client, scope, part.file)
     return Plan(client, scope, "uninstall", changes, {}, dry_run)
 
 
@@ -170,24 +181,57 @@ class _Site:
         return backups
 
     def _backed_up(self, client: str, scope: str, change: ConfigChange, parts: tuple[Part, ...]) -> Path | None:
-        """Keep the file as it was without us; return the copy, None when there was no file."""
+        """Keep the file as it was without us; return the copy, None when there was no file.
+
+        A file that we did not write yet is kept as it is, with whatever stands in our place; one that somebody changed
+        since is kept without our part, and with what stood there before it.
+        """
         record = self._record(client, scope, change.file)
-        kept = wire.read_json(str(record)) or {}
+        kept = self.kept(client, scope, change.file)
         copy = record.with_suffix(".before")
         first = kept.get("after") != _digest(change.before)  # else the file is still ours: its backup stands
         existed = bool(kept.get("existed")) if not first else change.before is not None
+        held = kept.get("held", {}) if kept else _held(change.file, change.before, parts)
+        if first and change.before is not None:
+            without = _without(change.file, change.before, parts, held) if kept else change.before
+            self._private()
+            wire.write_private(str(copy), without or "")
+        self.note(client, scope, change.file, {"existed": existed, "after": _digest(change.after), "held": held})
+        return copy if existed else None
+
+    def note(self, client: str, scope: str, file: Path, told: Mapping[str, Any]) -> None:
+        self._private()
+        wire.write_private(str(self._record(client, scope, file)), json.dumps({"file": str(file), **told}))
+
+    def kept(self, client: str, scope: str, file: Path) -> dict[str, Any]:
+        """Return what installing noted about a file, {} when it noted nothing."""
+        return wire.read_json(str(self._record(client, scope, file))) or {}
+
+    def _private(self) -> None:
         wire.run_dir(str(self.records.parent))
         self.records.mkdir(mode=0o700, exist_ok=True)
-        if first and change.before is not None:
-            wire.write_private(str(copy), _change(change.file, _removed, parts).after or "")
-        told = {"file": str(change.file), "existed": existed, "after": _digest(change.after)}
-        wire.write_private(str(record), json.dumps(told))
-        return copy if existed else None
+
+    def adopted(self, client: str, scope: str, part: Part) -> str:
+        """Return the name of a server that starts us and is not of our making, "" where there is none.
+
+        One that would not start here (its program is gone) is replaced, as an older one of ours is.
+        """
+        kept = self.kept(client, scope, part.file)
+        if part.kind == "json-hooks" or (kept and not kept.get("adopted")):
+            return ""
+        for name, entry in _servers(part.file, _read(part.file), part).items():
+            if places.starts_us(entry) and entry != dict(part.value) and self._is_alive(entry):
+                return name
+        return ""
+
+    def _is_alive(self, entry: Mapping[str, Any]) -> bool:
+        command = str(entry["command"])
+        return bool(shutil.which(command, path=self.env.get("PATH", "")))
 
     def restored(self, client: str, scope: str, file: Path, parts: tuple[Part, ...]) -> ConfigChange:
         """Return the change that takes us out of `file`."""
         record = self._record(client, scope, file)
-        kept = wire.read_json(str(record)) or {}
+        kept = self.kept(client, scope, file)
         now = _read(file)
         if now is not None and kept.get("after") == _digest(now):
             copy = record.with_suffix(".before")
@@ -195,7 +239,7 @@ class _Site:
                 return ConfigChange(file, now, None)
             if copy.is_file():
                 return ConfigChange(file, now, _read(copy))
-        return _change(file, _removed, parts)
+        return ConfigChange(file, now, _without(file, now, parts, kept.get("held") or {}))
 
     def forget(self, client: str, scope: str, file: Path) -> None:
         record = self._record(client, scope, file)
@@ -233,19 +277,28 @@ def _added(file: Path, text: str | None, part: Part) -> str:
     if part.kind == "toml-server":
         return _toml_added(file, text or "", part)
     tree = _json_tree(file, text)
-    told = deepcopy(tree)
     if part.kind == "json-server":
-        _inner(file, told, part.under[:-1])[part.under[-1]] = dict(part.value)
-    else:
-        hooks = _inner(file, told, part.under)
-        for event in list(hooks):
-            _without_ours(hooks, event)
-        for event, groups in part.value.items():
-            others = hooks.get(event, [])
-            if not isinstance(others, list):
-                raise BadInput(f"{file} holds hooks.{event} that is no list; mend it, then install again")
-            hooks[event] = [*others, *groups]
-    return text if told == tree and text is not None else _json_text(told, text)
+        _check_objects(file, tree, part.under[:-1])
+        return _json_put(file, text, tree, part.under, dict(part.value))
+    _check_objects(file, tree, part.under)
+    hooks = _at(tree, part.under) or {}
+    wanted = {event: [*_others(file, hooks, event), *part.value.get(event, [])] for event in {**hooks, **part.value}}
+    if {event: groups for event, groups in wanted.items() if groups} == hooks:
+        return text or ""
+    text = _without_hooks(file, text, part) if text is not None else None
+    for event, groups in part.value.items():
+        for group in groups:
+            tree = _json_tree(file, text)
+            place = len((_at(tree, part.under) or {}).get(event, []))
+            text = _json_put(file, text, tree, (*part.under, event, place), group)
+    return text or ""
+
+
+def _others(file: Path, hooks: Mapping[str, Any], event: str) -> list[Any]:
+    groups = hooks.get(event, [])
+    if not isinstance(groups, list):
+        raise BadInput(f"{file} holds hooks.{event} that is no list; mend it, then install again")
+    return [group for group in groups if not places.is_our_hook(group)]
 
 
 def _removed(file: Path, text: str | None, part: Part) -> str | None:
@@ -253,70 +306,113 @@ def _removed(file: Path, text: str | None, part: Part) -> str | None:
         return None
     if part.kind == "toml-server":
         return _toml_removed(text, part)
-    tree = _json_tree(file, text)
-    told = deepcopy(tree)
-    if part.kind == "json-server":
-        _inner(file, told, part.under[:-1]).pop(part.under[-1], None)
-    else:
-        hooks = _inner(file, told, part.under)
-        for event in list(hooks):
-            _without_ours(hooks, event)
-    _drop_empty(told, tree, part.under[0])
-    return text if told == tree else _json_text(told, text)
+    before = _at(_json_tree(file, text), part.under[:1])
+    text = _edited(file, text, part.under) if part.kind == "json-server" else _without_hooks(file, text, part)
+    is_left_empty = _at(_json_tree(file, text), part.under[:1]) == {} and before != {}
+    return _edited(file, text, part.under[:1]) if is_left_empty else text
 
 
-def _without_ours(hooks: dict[str, Any], event: str) -> None:
-    groups = hooks[event]
-    if isinstance(groups, list) and any(places.is_our_hook(group) for group in groups):
-        hooks[event] = [group for group in groups if not places.is_our_hook(group)]
-        if not hooks[event]:
-            del hooks[event]
+def _without_hooks(file: Path, text: str, part: Part) -> str:
+    """Return the text without our matcher groups, and without the events that held nothing else."""
+    hooks = _at(_json_tree(file, text), part.under)
+    for event, groups in (hooks if isinstance(hooks, dict) else {}).items():
+        ours = [n for n, one in enumerate(groups) if places.is_our_hook(one)] if isinstance(groups, list) else []
+        if ours and len(ours) == len(groups):
+            text = _edited(file, text, (*part.under, event))
+            continue
+        for place in reversed(ours):
+            text = _edited(file, text, (*part.under, event, place))
+    return text
 
 
-def _drop_empty(told: dict[str, Any], before: Mapping[str, Any], name: str) -> None:
-    if told.get(name) == {} and before.get(name) != {}:
-        del told[name]
+def _without(file: Path, text: str | None, parts: tuple[Part, ...], held: Mapping[str, Any]) -> str | None:
+    """Return a file's text without us, and with the server again that stood in our place (`held`)."""
+    for part in parts:
+        text = _removed(file, text, part)
+        name = part.under[-1]
+        if name not in held or text is None:
+            continue
+        if part.kind == "json-server":
+            text = _json_put(file, text, _json_tree(file, text), part.under, held[name])
+        elif part.kind == "toml-server":
+            text = _toml_added(file, text, Part(part.file, part.kind, part.under, held[name]))
+    return text
 
 
-def _inner(file: Path, tree: dict[str, Any], under: tuple[str, ...]) -> dict[str, Any]:
+def _held(file: Path, text: str | None, parts: tuple[Part, ...]) -> dict[str, Any]:
+    """Return the servers of our name that are not of our making: name -> entry."""
+    found = {part.under[-1]: _servers(file, text, part).get(part.under[-1]) for part in parts}
+    return {name: entry for name, entry in found.items() if isinstance(entry, dict) and not places.starts_us(entry)}
+
+
+def _servers(file: Path, text: str | None, part: Part) -> dict[str, Any]:
+    """Return the servers of a client's file that are objects: name -> entry."""
+    if text is None or part.kind == "json-hooks":
+        return {}
+    tree: Any = _toml_tree(file, text) if part.kind == "toml-server" else _json_tree(file, text)
+    servers = _at(tree, part.under[:-1])
+    return {name: one for name, one in servers.items() if isinstance(one, dict)} if isinstance(servers, dict) else {}
+
+
+def _at(tree: Any, under: Sequence[str]) -> Any:
     for name in under:
-        inner = tree.setdefault(name, {})
-        if not isinstance(inner, dict):
-            raise BadInput(f"{file} holds {name!r} that is no object; mend it, then install again")
-        tree = inner
+        tree = tree.get(name) if isinstance(tree, dict) else None
     return tree
 
 
+def _check_objects(file: Path, tree: Mapping[str, Any], under: Sequence[str]) -> None:
+    for depth in range(1, len(under) + 1):
+        if (inner := _at(tree, under[:depth])) is not None and not isinstance(inner, dict):
+            raise BadInput(f"{file} holds {under[depth - 1]!r} that is no object; mend it, then install again")
+
+
 def _json_tree(file: Path, text: str | None) -> dict[str, Any]:
-    if text is None or not text.strip():
+    if text is None or not text.strip("\ufeff \t\r\n"):
         return {}
     try:
-        tree = json.loads(text.removeprefix("\ufeff"))
-    except ValueError:
+        tree = jsonc.read(text)
+    except ValueError as error:
         raise BadInput(
-            f"{file} is not plain JSON (comments?), so it is left alone; add what `memory-anchor install json` shows"
+            f"{file} is not JSON, comments and trailing commas allowed ({error}), so it is left alone; mend it, or add "
+            "what `memory-anchor install json` shows"
         ) from None
     if not isinstance(tree, dict):
         raise BadInput(f"{file} holds no JSON object; mend it, then install again")
     return tree
 
 
-def _json_text(tree: Mapping[str, Any], like: str | None) -> str:
-    """Return the tree as text, indented as the file was."""
-    found = re.search(r"^\{\r?\n([ \t]+)\"", like or "")
-    indent = found.group(1) if found else "  "
-    return json.dumps(tree, ensure_ascii=False, indent=indent) + "\n"
+def _json_put(file: Path, text: str | None, tree: Mapping[str, Any], path: jsonc.Steps, value: Any) -> str:
+    """Return the text with a value in its place, and every other sign as it was."""
+    if _at(tree, [str(one) for one in path]) == value:
+        return text or ""
+    if not tree and not (text or "").strip("\ufeff \t\r\n"):
+        text = "{}\n"
+    return _same_but(file, text or "", jsonc.put(text or "", path, value), path)
+
+
+def _edited(file: Path, text: str, path: jsonc.Steps) -> str:
+    """Return the text without what stands at a place."""
+    return _same_but(file, text, jsonc.drop(text, path), path)
+
+
+def _same_but(file: Path, before: str, after: str, path: jsonc.Steps) -> str:
+    """Return `after` where it says the same as `before` but below the first name of `path`."""
+    old, new = _json_tree(file, before), _json_tree(file, after)
+    old[str(path[0])] = new[str(path[0])] = None
+    if old != new:
+        raise BadInput(f"{file} is written in a form we cannot edit; add what `memory-anchor install json` shows")
+    return after
+
+
+def _toml_tree(file: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{file} is not TOML ({error}), so it is left alone; mend it, then install again") from None
 
 
 def _toml_added(file: Path, text: str, part: Part) -> str:
-    try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{file} is not TOML ({error}), so it is left alone; mend it, then install again") from None
-    held: Any = tree
-    for name in part.under:
-        held = held.get(name, {}) if isinstance(held, dict) else {}
-    if held == dict(part.value):
+    if _at(_toml_tree(file, text), part.under) == dict(part.value):
         return text
     rest = _toml_removed(text, part)
     after = f"{rest}{'' if not rest or rest.endswith(chr(10)) else chr(10)}{chr(10) if rest else ''}{_toml_table(part)}"

@@ -39,6 +39,7 @@ HOOK_TIMEOUT_S = {
 """What a client may wait at most; ours ends by itself before (see `hooks.WAIT_S`)."""
 WRITTEN_OUT = ("MEMORY_ANCHOR_DATA_DIR", "MEMORY_ANCHOR_CONFIG_FILE")
 """Variables set while installing that say where the memory is: written into what is installed."""
+SERVER_WORDS_MAX = 50
 TOOLS = "Bash|Edit|Write|MultiEdit|NotebookEdit"
 """Tools that touch a file or run a command: the others start no hook of ours."""
 MATCHERS = {"PreToolUse": TOOLS, "PostToolUse": "Bash", "PostToolUseFailure": "Bash"}
@@ -126,6 +127,16 @@ def hook_entries(command: tuple[str, ...], events: tuple[str, ...], env: Mapping
         ]
         for event in events
     }
+
+
+def starts_us(entry: object) -> bool:
+    """Return whether a server's entry starts this product, whoever wrote it: by its script, its module, or a runner."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("command"), str):
+        return False
+    args = entry.get("args")
+    words = [entry["command"], *(str(one) for one in args)] if isinstance(args, list) else [entry["command"]]
+    names = {re.sub(r"\.exe$", "", word.replace("\\", "/").rpartition("/")[2]) for word in words[:SERVER_WORDS_MAX]}
+    return "mcp" in words and bool(names & {NAME, "memory_anchor"})
 
 
 def is_our_hook(group: object) -> bool:
