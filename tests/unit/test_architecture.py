@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "moving": 208,
     "maintenance": 299,
-    "front": 10634,
+    "front": 10938,
     "adapters": 6323,
     "language": 5186,
     "knowledge": 4038,
