@@ -68,7 +68,7 @@ Switch = Annotated[bool, BeforeValidator(_switched)]
 
 Weight = Literal[
     "dense", "words", "next", "near", "answers", "conversation", "talk", "name", "asks", "when", "number", "said",
-    "time", "tags", "layer", "newer", "prior", "rerank",
+    "time", "tags", "layer", "abroad", "newer", "prior", "rerank",
 ]  # fmt: skip
 """Names in `retrieval.weights`; `retrieval.ranking` says what each counts."""
 

@@ -23,7 +23,7 @@ from memory_anchor.language.coverage import alike
 from memory_anchor.language.terms import phrases, query_terms
 from memory_anchor.model import Layer
 from memory_anchor.model import audiences as audiences_of
-from memory_anchor.ports import Hit
+from memory_anchor.ports import Hit, SparseVector
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
 from memory_anchor.recall.request import SearchRequest, where_of
 from memory_anchor.recall.vector_rows import least
@@ -63,6 +63,9 @@ def held(mirror: Mirror, inquiry: Inquiry, words: WordScores) -> NDArray[np.int6
     groups = [mirror.readable_in(layer.value, readers) for layer in request.searched()]
     found = [group[words.scores[group] > 0] for group in groups]
     found = [rows[least(-words.scores[rows], _depth(inquiry))] for rows in found]
+    if words.abroad is not None:
+        told = [group[words.abroad[group] > 0] for group in groups]
+        found += [rows[least(-words.abroad[rows], CANDIDATES)] for rows in told]
     if question.row is not None:
         found += [mirror.newest_without_row(group, limit=JUST_WRITTEN, using=question.using) for group in groups]
         found.append(
@@ -91,6 +94,9 @@ def asked(store: MemoryStore, inquiry: Inquiry, row: Matrix | None) -> dict[str,
                     hits += store.nearest(name, row, where, limit=_breadth(inquiry), using=inquiry.question.using)
                 if words.indices:
                     hits += store.matching(name, words, where, limit=_depth(inquiry))
+                if told := {term for word in inquiry.question.abroad for phrase in word for term in phrase}:
+                    abroad = SparseVector(tuple(sorted(told)), (1.0,) * len(told))
+                    hits += store.matching(name, abroad, where, limit=CANDIDATES)
         except MemoryAnchorError as error:
             inquiry.notes[f"{name} was skipped: {error}"] = True
             continue

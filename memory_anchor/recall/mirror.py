@@ -88,18 +88,24 @@ class _Postings:
     weights: array[float] = field(default_factory=lambda: array("f"))
 
 
+Abroad = Sequence[Sequence[Sequence[int]]]
+"""For each of a question's words the phrases that say it in the other language, each as its term ids."""
+
+
 @dataclass(frozen=True, slots=True)
 class WordScores:
     """Word evidence over the whole mirror for one query.
 
     scores: (rows,) BM25 with the project's IDF. conversations: (conversations,) BM25 of whole conversations, aligned
-    with conversation numbers. idf, known: per query term, and whether the project has it at all.
+    with conversation numbers. idf, known: per query term, and whether the project has it at all. abroad: (rows,) share
+    of what is asked that a memory says in the other language, 0 to 1; None where nothing of it is known.
     """
 
     scores: NDArray[np.float32]
     conversations: NDArray[np.float32]
     idf: NDArray[np.float64]
     known: NDArray[np.bool_]
+    abroad: NDArray[np.float32] | None = None
 
 
 def _text_of(memory: Memory) -> int:
@@ -497,7 +503,9 @@ class Mirror:
         """Return the tags of each row."""
         return [self._tags.get(row, ()) for row in rows.tolist()]
 
-    def words(self, term_ids: Sequence[int], project: str) -> WordScores:
+    def words(
+        self, term_ids: Sequence[int], project: str, abroad: Sequence[Sequence[Sequence[int]]] = ()
+    ) -> WordScores:
         """Return BM25 over every row, with document frequencies of this project (`account|project`) alone."""
         from memory_anchor.recall.ranking import inverse_frequency, saturated
 
@@ -525,7 +533,29 @@ class Mirror:
             if counts.any():
                 rarity = inverse_frequency(np.asarray([(counts > 0).sum()], dtype=float), heard)[0]
                 whole += saturated(counts, np.maximum(lengths, 1)) * np.float32(rarity)
-        return WordScores(scores, whole, idf, frequencies > 0)
+        return WordScores(scores, whole, idf, frequencies > 0, self._abroad(abroad, mine, count) if abroad else None)
+
+    def _abroad(self, concepts: Abroad, mine: NDArray[np.bool_], count: int) -> NDArray[np.float32]:
+        """Return the share of these words that every row says: all terms of a phrase, as loudly as the weakest of them,
+        and of several phrases for one word the loudest; each word counts by its rarity, an unknown one most."""
+        from memory_anchor.recall.ranking import inverse_frequency
+
+        total, mass = np.zeros(len(self), dtype=np.float32), 0.0
+        for phrases in concepts:
+            loudest = np.zeros(len(self), dtype=np.float32)
+            for phrase in phrases:
+                said = np.full(len(self), np.inf, dtype=np.float32)
+                for term in phrase:
+                    own = np.zeros(len(self), dtype=np.float32)
+                    if (postings := self._postings.get(term)) is not None:
+                        rows = np.array(postings.rows)
+                        rarity = inverse_frequency(np.asarray([np.count_nonzero(mine[rows])], dtype=float), count)[0]
+                        own[rows] = np.array(postings.weights) * np.float32(rarity)
+                    said = np.minimum(said, own)
+                loudest = np.maximum(loudest, said)
+            mass += float(loudest.max(initial=0.0)) or float(inverse_frequency(np.zeros(1), count)[0])
+            total += loudest
+        return total / np.float32(mass)
 
     def _project_counts(self, project: str) -> tuple[NDArray[np.bool_], int, NDArray[np.float32]]:
         """Return which rows count for a project, how many, and how long each talk is; kept until a write."""

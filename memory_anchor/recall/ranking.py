@@ -39,6 +39,7 @@ class RankingWeights:
     time or a number and the memory tells one. said: times the log of how much the memory says.
     time: the memory lies in a period the query names. tags: at most this for tags that the query names or that occur
     with those. layer: a rule or a choice is asked for and the memory is a fact, or what happened and it is an event.
+    abroad: a memory in the other language says what is asked, by the glossary.
     newer: of two that say nearly the same, the newer comes first where its score is at most so much lower.
     prior: the most that importance, use and checking may add.
     rerank: what a reranker's best score adds, where one is set.
@@ -59,6 +60,7 @@ class RankingWeights:
     time: float = 0.15
     tags: float = 0.05
     layer: float = 0.05
+    abroad: float = 0.3
     newer: float = 0.03
     prior: float = 0.03
     rerank: float = 0.5

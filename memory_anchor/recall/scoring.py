@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from memory_anchor.language.timewords import TimeWords
     from memory_anchor.model import Layer
     from memory_anchor.ports import Matrix
-    from memory_anchor.recall.mirror import Mirror, WordScores
+    from memory_anchor.recall.mirror import Abroad, Mirror, WordScores
     from memory_anchor.recall.ranking import RankingWeights, Scores
 
 BESIDE = 60
@@ -53,6 +53,7 @@ _TOGETHER = bounded(r"\s*(?:,|、|&|\+|and|or|和|与|跟|同)\s*")
 class PreparedQuery:
     """A query made ready: its script, distinct terms and normalised text, and its raw row once it is embedded.
 
+    abroad: what it says in the other language, as far as the glossary knows.
     using: the named vector that the row may be compared with. tags: how much it wants each tag, 0 to 1. leans: the
     layer it points at. end: whether the newest or the oldest of what it names is meant.
     """
@@ -62,6 +63,7 @@ class PreparedQuery:
     terms: tuple[str, ...]
     term_ids: tuple[int, ...]
     project: str
+    abroad: Abroad = ()
     row: Matrix | None = None
     using: str = DENSE
     tags: Mapping[str, float] = field(default_factory=dict)
@@ -130,8 +132,11 @@ def score(
     parts = {
         "dense": np.float32(weights.dense) * np.asarray(meaning, dtype=np.float32),
         "words": np.float32(weights.words * covered) * worded,
+        "abroad": np.zeros(len(rows), dtype=np.float32),
     }
-    base = np.asarray(parts["dense"] + parts["words"], dtype=np.float32)
+    if words.abroad is not None:
+        parts["abroad"] = np.where(foreign, np.float32(weights.abroad) * words.abroad[rows], parts["abroad"])
+    base = np.asarray(sum(parts.values()), dtype=np.float32)
     shapes = mirror.shapes(rows)
     if readers is not None:
         links = _links(mirror, rows)
@@ -154,10 +159,11 @@ def score(
     if question.leans is not None:
         parts["layer"] = np.float32(weights.layer) * mirror.within(rows, question.leans.value).astype(np.float32)
     total = np.asarray(sum(parts.values()), dtype=np.float32)
+    level = total - parts["abroad"]  # what the model of relevance has learned from
     seen = Evidence(
         nearness,
         share,
-        total - total.max(initial=0.0),
+        level - level.max(initial=0.0),
         ~foreign,
         coverage=covered,
         terms=len(question.terms),

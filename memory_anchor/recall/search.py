@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
+from memory_anchor.language.glossary import abroad
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.recency import end_asked
-from memory_anchor.language.terms import holds, normal, phrases, terms
+from memory_anchor.language.terms import holds, normal, phrases, term_id, terms
 from memory_anchor.language.timewords import TimeWords
 from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status, point_id
 from memory_anchor.model import audiences as audiences_of
@@ -271,9 +272,12 @@ class Searcher(Index):
         wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
         leans = None if request.layers else leans_to(text)
         row = meant.row
-        if row is not None and says(text):
+        tells = says(text)
+        if row is not None and tells:
             row = as_said(row, question.script, self.meaning.identities[meant.using])
-        question = replace(question, row=row, using=meant.using, tags=wanted, leans=leans, end=end)
+        said = () if tells else abroad(text)  # a statement names more than it asks for
+        ids = tuple(tuple(tuple(map(term_id, phrase)) for phrase in phrases) for phrases in said)
+        question = replace(question, abroad=ids, row=row, using=meant.using, tags=wanted, leans=leans, end=end)
         return Inquiry(actor, request, question, now, period, notes)
 
     def _ranked(self, asked: Inquiry) -> list[Ranked]:
@@ -315,12 +319,12 @@ class Searcher(Index):
         if asked.request.is_open and self._store.kind in candidates.WRITTEN_HERE:
             with self._lock:
                 if mirror.is_whole:
-                    words = mirror.words(asked.question.term_ids, asked.question.project)
+                    words = mirror.words(asked.question.term_ids, asked.question.project, asked.question.abroad)
                     return self._score(asked, mirror, candidates.held(mirror, asked, words), words, also)
         points = candidates.asked(self._store, asked, None if asked.question.row is None else self._aimed(asked))
         self._filled(points, mirror)
         with self._lock:
-            words = mirror.words(asked.question.term_ids, asked.question.project)
+            words = mirror.words(asked.question.term_ids, asked.question.project, asked.question.abroad)
             return self._score(asked, mirror, np.sort(mirror.rows(list(points))), words, also)
 
     def _score(
