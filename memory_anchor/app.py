@@ -33,7 +33,7 @@ from memory_anchor.ports import (
     Reranker,
 )
 from memory_anchor.runtime.wire import user_config_file
-from memory_anchor.settings import API_EMBEDDERS, Loaded, Settings, load_settings
+from memory_anchor.settings import API_EMBEDDERS, Loaded, Settings, StoreSettings, load_settings
 
 
 def build_core(
@@ -100,13 +100,7 @@ def build_core(
 def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> MemoryStore:
     """Return the store the settings name, none of its collections opened. Raises Refused, DiskFull, Unavailable."""
     if settings.store.kind == "qdrant":
-        from memory_anchor.adapters.qdrant_store import QdrantStore
-
-        return QdrantStore(
-            url=settings.store.url or None,
-            path=settings.store.path or None,
-            api_key=settings.store.api_key.get_secret_value() or None,
-        )
+        return server_store(settings.store)
     from memory_anchor.adapters.edge_store import EdgeStore
 
     if lock is None:
@@ -116,6 +110,30 @@ def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> Mem
         lock=lock,
         reserve_bytes=settings.store.reserve_mb << 20,
         durability=Durability(settings.store.sync, sync_ms=settings.store.sync_ms),
+    )
+
+
+def server_store(chosen: StoreSettings) -> MemoryStore:
+    """Return the store on the Qdrant server, or in the folder of local mode, that these settings name."""
+    from memory_anchor.adapters.qdrant_layout import Layout
+    from memory_anchor.adapters.qdrant_link import Access, addresses
+    from memory_anchor.adapters.qdrant_store import QdrantStore
+
+    return QdrantStore(
+        access=Access(
+            urls=addresses(chosen.url),
+            path=chosen.path or None,
+            api_key=chosen.api_key.get_secret_value() or None,
+            ca_file=chosen.ca_file,
+            timeout_s=chosen.timeout_s,
+        ),
+        layout=Layout(
+            shard_number=chosen.shard_number,
+            replication_factor=chosen.replication_factor,
+            write_consistency_factor=chosen.write_consistency_factor,
+            quantization=chosen.quantization,
+            exact=chosen.exact,
+        ),
     )
 
 

@@ -7,7 +7,14 @@ Expected outcomes (a rejected write, an empty search) are values, not errors; an
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+A = TypeVar("A")
+TRIES = 8
+"""How often a deed is decided anew before it is told that others were first."""
 
 
 class MemoryAnchorError(Exception):
@@ -50,6 +57,10 @@ class VersionConflict(MemoryAnchorError):
     """Somebody else changed this memory first; read it again and retry."""
 
 
+class ChangedMeanwhile(VersionConflict):
+    """Another engine changed it between reading and writing; nothing was written, and doing it again decides anew."""
+
+
 class Unavailable(MemoryAnchorError):
     """A part that is needed cannot be had now: the engine, the store's server, a model."""
 
@@ -90,6 +101,14 @@ TABLE: dict[type[MemoryAnchorError], Report] = {
     StoreDamaged: Report("store_damaged", 500, 6),
     WrongEmbedder: Report("wrong_embedder", 500, 6),
 }
+
+
+def decided_anew(work: Callable[[], A]) -> A:
+    """Return what `work` does; where another engine was first, it is done again from its reading on."""
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(ChangedMeanwhile):
+            return work()
+    return work()
 
 
 def report(error: BaseException) -> Report:

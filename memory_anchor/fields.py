@@ -32,7 +32,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
-from memory_anchor.errors import BadInput
+from memory_anchor.errors import BadInput, decided_anew
 from memory_anchor.inputs import (
     CONTENT_MAX,
     FILE_MAX,
@@ -357,14 +357,19 @@ class BaseRequest(BaseModel):
 
 
 def use_case(model: type[Asked]) -> Callable[[Callable[[Any, Asked], Answer]], Callable[..., Answer]]:
-    """Return what lets a method that takes one request take its fields too: `search("text", limit=3)`."""
+    """Return what lets a method that takes one request take its fields too: `search("text", limit=3)`.
+
+    Where several engines write to one store and another one was first, the whole use case decides anew.
+    """
 
     def wrap(method: Callable[[Any, Asked], Answer]) -> Callable[..., Answer]:
         @wraps(method)
         def run(self: Any, *given: Any, **fields: Any) -> Answer:
             if len(given) == 1 and isinstance(given[0], model) and not fields:
-                return method(self, given[0])
-            return method(self, model.of(*given, **fields))
+                request = given[0]
+            else:
+                request = model.of(*given, **fields)
+            return decided_anew(lambda: method(self, request))
 
         return run
 

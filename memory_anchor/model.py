@@ -197,6 +197,11 @@ def audience(scope: Scope, visibility: Visibility) -> str:
             return f"a|{scope.account}"
 
 
+def account_of(key: str) -> str:
+    """Return the account of an audience key."""
+    return key.split("|", 2)[1]
+
+
 def audiences(scope: Scope) -> frozenset[str]:
     """Return every audience key that a caller with this scope may read."""
     elsewhere = (audience(replace(scope, project=other), Visibility.AGENT) for other in scope.across)
@@ -311,7 +316,8 @@ class Memory:
     recorded (None in version 1). content_at: when this very text was written (None: with this version).
     corroborated_at: when another source last said the same. written_in: the conversation that wrote this version;
     `scope.conversation` stays the first. context: neighbouring text that helps to find it; questions: what it would be
-    asked for. Both are searched, never shown as the memory's text.
+    asked for. Both are searched, never shown as the memory's text. revision: which stored state of it was read, where
+    several engines write to one store (see `MemoryStore.put`); a version that was made here has none.
     """
 
     id: str
@@ -364,6 +370,7 @@ class Memory:
     is_current: bool = True
     usage: Usage = field(default_factory=Usage)
     receipts: tuple[Receipt, ...] = ()
+    revision: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def version_id(self) -> str:

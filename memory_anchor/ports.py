@@ -141,7 +141,11 @@ class MemoryStore(Protocol):
         ...
 
     def put(self, collection: str, entries: Sequence[Entry]) -> None:
-        """Insert or replace whole versions: all of them or none, durable on return."""
+        """Insert or replace whole versions: all of them or none, durable on return.
+
+        On a store that several engines write to, a version that was read (`Memory.revision`) is only replaced as it was
+        read, and one made of it only inserted. Raises ChangedMeanwhile: another engine was first.
+        """
         ...
 
     def set_vectors(self, collection: str, vectors: Mapping[str, Mapping[str, Matrix]]) -> None:

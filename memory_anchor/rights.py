@@ -96,6 +96,7 @@ class Deed(StrEnum):
     REINDEX = "reindex"
     BACKUP = "backup create"
     BACKUP_RESTORE = "backup restore over a memory"
+    MIGRATE = "migrate to another store"
     IMPORT = "import"
     IMPORT_IDENTITY = "import of the constitution's layer"
     IMPORT_PROJECTS = "import of project names and of an audit trail"
@@ -132,7 +133,7 @@ NO_PAGE = frozenset(
         *(Deed.SAVE, Deed.SAVE_FOR_ACCOUNT, Deed.LOG, Deed.PROMOTE, Deed.NOTE, Deed.END_SESSION, Deed.LEARN),
         *(Deed.PROPOSE, Deed.DISPLACE, Deed.ADOPT, Deed.FOUND, Deed.WRITE_PAUSED, Deed.REINDEX, Deed.BACKUP_RESTORE),
         *(Deed.IMPORT, Deed.IMPORT_IDENTITY, Deed.IMPORT_PROJECTS, Deed.EXPORT, Deed.EXPORT_ALL),
-        *(Deed.PROJECTS, Deed.LINK, Deed.MERGE_PROJECTS, Deed.MAKE_KEYS, Deed.END_KEYS),
+        *(Deed.PROJECTS, Deed.LINK, Deed.MERGE_PROJECTS, Deed.MAKE_KEYS, Deed.END_KEYS, Deed.MIGRATE),
     }
 )
 """What the dashboard has no page for; its human is else the one at the terminal, by the passphrase in the form."""
@@ -185,6 +186,7 @@ RIGHTS: Mapping[Deed, Mapping[Who, Right]] = {
         (Deed.REINDEX, _Y, _Y, _N),
         (Deed.BACKUP, _Y, _Y, _N),
         (Deed.BACKUP_RESTORE, _N, _Y, _N),
+        (Deed.MIGRATE, _N, _Y, _N),
         (Deed.IMPORT, Right.LOWERED, _Y, _N),
         (Deed.IMPORT_IDENTITY, _N, _Y, _N),
         (Deed.IMPORT_PROJECTS, _N, _Y, _N),

@@ -87,10 +87,21 @@ class ScopeSettings(_Group):
 
 
 class StoreSettings(_Group):
+    """url: of a Qdrant server, or several nodes of one cluster with commas. What follows `timeout_s` is the server's
+    alone (docs/qdrant.md); 0 leaves a number to it.
+    """
+
     kind: Literal["edge", "qdrant"] = "edge"
     url: str = ""
     path: str = ""
     api_key: SecretStr = SecretStr("")
+    ca_file: str = ""
+    timeout_s: float = Field(10.0, ge=1, le=120)
+    shard_number: int = Field(0, ge=0, le=1000)
+    replication_factor: int = Field(0, ge=0, le=100)
+    write_consistency_factor: int = Field(0, ge=0, le=100)
+    quantization: Literal["none", "scalar", "binary"] = "none"
+    exact: Switch = False
     reserve_mb: int = Field(64, ge=0, le=1_000_000_000)
     sync: Literal["always", "batch"] = "always"
     sync_ms: int = Field(200, ge=1, le=60_000)
@@ -403,6 +414,11 @@ def _validated(merged: Mapping[str, Any], origins: Mapping[str, str]) -> Setting
     if store.kind == "qdrant" and bool(store.url) == bool(store.path):
         given = "both" if store.url else "neither"
         raise BadInput(f"store.kind is qdrant and {given} of store.url and store.path is set; exactly one is allowed")
+    if store.write_consistency_factor > max(1, store.replication_factor):
+        raise BadInput(
+            f"store.write_consistency_factor is {store.write_consistency_factor}; allowed is at most "
+            f"store.replication_factor ({store.replication_factor}), or no write could ever be answered"
+        )
     return settings
 
 

@@ -30,6 +30,7 @@ BOOKKEEPING = frozenset(
         "written_in",
         "usage",
         "receipts",
+        "revision",
     }
 )
 """Fields that say which version this is, who wrote it and how it was used; the others say what is remembered."""

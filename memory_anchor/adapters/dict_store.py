@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 
+from memory_anchor.adapters import revisions
 from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.model import COLLECTIONS, Memory
@@ -73,9 +74,14 @@ class DictStore:
     def put(self, collection: str, entries: Sequence[Entry]) -> None:
         with self._lock:
             target = self._collections[collection]
+            before = {}
+            for entry in entries:
+                held = target.records.get(entry.memory.point_id)
+                before[entry.memory.point_id] = payload = held.payload if held else None
+                revisions.check(entry.memory, payload)
             fresh = {
                 entry.memory.point_id: _Record(
-                    to_payload(entry.memory),
+                    revisions.stamped(to_payload(entry.memory), before[entry.memory.point_id]),
                     checked_rows(entry.vectors, target.embedders),
                     entry.words if entry.words and entry.words.indices else None,
                 )

@@ -73,6 +73,8 @@ _OPTIONAL_LISTS = ("who", "questions", "disputes")
 
 SUM = "sum"
 """A checksum over the payload as it was stored, for an engine that keeps none; payloads of 0.1.0 have none."""
+REVISION = "revision"
+"""Which stored state of a version this is, on a store that several engines write to (`adapters.revisions`)."""
 UNSUMMED = frozenset({SUM, "usage", "last_at"})
 """What is set without the rest being written anew."""
 MOVING = ("state", "audience")
@@ -291,6 +293,7 @@ def _decode(payload: Mapping[str, Any]) -> Memory:
         is_current=payload["state"] == status.value,
         usage=_usage(usage, ask("last_at")) if (usage := ask("usage")) else _NO_USAGE,
         receipts=tuple(map(_receipt, answered)) if (answered := ask("receipts")) else (),
+        revision=ask(REVISION),
     )
 
 

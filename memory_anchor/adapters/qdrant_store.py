@@ -1,8 +1,11 @@
-"""The store on a Qdrant server, or in the client's local mode: the same filters and scores as the Edge store.
+"""The store on a Qdrant server or cluster, or in the client's local mode: filters and scores are the Edge store's.
 
 For teams that share one memory, and for tests without a server. Identity and schema version lie in the collection's
-metadata, so that every client sees them. Writes wait until they are applied. Local mode is for trying out: it scans
-plain Python lists and refuses a second process, which becomes StoreBusy. `optimize` is the server's own business here.
+metadata, so that every client sees them. Writes wait until they are applied. Several engines may write at once: what
+was read is only replaced as it was read (`revisions`), checked by the server in the upsert itself. Such writes go
+through one replica of a shard, or two that arrive at two nodes would be applied in two orders. Local mode is for
+trying out: it scans plain Python lists and refuses a second process, which becomes StoreBusy. The line to the server,
+its tries and errors are `qdrant_link`; how a collection lies there is `qdrant_layout`.
 
 Erasing: a server drops a deleted point's bytes when it next rewrites that segment and log, which a client cannot force;
 local mode is rewritten at once.
@@ -11,35 +14,34 @@ local mode is rewritten at once.
 from __future__ import annotations
 
 import contextlib
-import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memory_anchor.adapters import qdrant_layout, revisions
 from memory_anchor.adapters.filters import Dialect, translate
-from memory_anchor.adapters.payload import MOVING, from_payload, mark_of, to_payload, usage_payload
+from memory_anchor.adapters.payload import MOVING, REVISION, from_payload, mark_of, to_payload, usage_payload
+from memory_anchor.adapters.qdrant_layout import METADATA, Layout
+from memory_anchor.adapters.qdrant_link import Access, QdrantLink, already_there
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
-from memory_anchor.errors import DiskFull, MemoryAnchorError, Refused, StoreBusy, StoreDamaged, Unavailable
-from memory_anchor.files import ours
-from memory_anchor.model import COLLECTIONS, Memory, Usage
+from memory_anchor.errors import BadInput, StoreDamaged
+from memory_anchor.model import COLLECTIONS, Memory, Usage, account_of
 from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
-from memory_anchor.where import INDEXED_FIELDS, Where
+from memory_anchor.where import AnyOf, Condition, OneOf, StartsWith, Where
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix
 
-TIMEOUT_S = 10
-"""Of one request to a server."""
-_METADATA = "memory_anchor"
+VALUES_MAX = 100_000
+"""Values of one keyword field among which a prefix is looked up."""
 _LEASES = "memory_anchor_leases"
 """A collection without vectors, of one point a lease."""
-_STATUS_REFUSED = (401, 403)
-_STATUS_FULL = (507,)
 
 
 class QdrantStore:
@@ -47,177 +49,247 @@ class QdrantStore:
 
     kind = "qdrant"
 
-    def __init__(self, *, url: str | None = None, path: str | None = None, api_key: str | None = None) -> None:
-        """Exactly one of url and path.
+    def __init__(
+        self,
+        *,
+        url: str | None = None,
+        path: str | None = None,
+        api_key: str | None = None,
+        access: Access | None = None,
+        layout: Layout | None = None,
+    ) -> None:
+        """Exactly one of url and path, or `access`, which says more.
 
         Raises StoreBusy: another process has the folder open. Unavailable: the server does not answer (at first use).
         """
-        if (url is None) == (path is None):
-            raise ValueError("a Qdrant store needs a url or a path, and not both")
-        self._path = path
-        self._where_it_is = url or str(path)
+        if access is None:
+            if (url is None) == (path is None):
+                raise ValueError("a Qdrant store needs a url or a path, and not both")
+            access = Access((url,) if url else (), path, api_key)
+        self._layout = layout or Layout()
         self._embedders: dict[str, dict[str, EmbedderIdentity]] = {}
-        # Local mode is plain Python and not thread-safe; a server's client is.
-        self._guard: contextlib.AbstractContextManager[Any] = contextlib.nullcontext() if url else threading.RLock()
-        self._client = self._connected(url, api_key)
+        self._link = QdrantLink(access)
+        self._ask = self._link.ask
+        self._is_checked = False
         self._dialect = _client_dialect()
 
-    def _connected(self, url: str | None, api_key: str | None) -> Any:
-        from qdrant_client import QdrantClient
-
-        with self._translated():
-            if url is not None:
-                return QdrantClient(url=url, api_key=api_key, timeout=TIMEOUT_S, check_compatibility=False)
-            if self._path == ":memory:":
-                return QdrantClient(":memory:")
-            try:
-                return QdrantClient(path=self._path, force_disable_check_same_thread=True)
-            except OSError as error:
-                raise ours(error, Path(str(self._path))) from error
+    @property
+    def is_server(self) -> bool:
+        return self._link.is_server
 
     # --- collections -------------------------------------------------------------------------------------------------
 
     def open_collection(self, name: str, spec: CollectionSpec) -> None:
         if name not in COLLECTIONS:
             raise ValueError(f"{name!r} is not one of the collections {COLLECTIONS}")
-        with self._call() as client:
-            if not client.collection_exists(name):
-                self._create(name, spec)
-            stored = self._record(name)
-            if stored.schema_version > spec.schema_version:
-                raise StoreDamaged(
-                    f"collection {name!r} was written by a newer memory-anchor (schema {stored.schema_version}, "
-                    f"this one reads up to {spec.schema_version}); upgrade memory-anchor, nothing was changed."
-                )
-            if conflict := identity_conflict(name, stored.embedders, spec.embedders):
-                raise conflict
-            added = {vector: who for vector, who in spec.embedders.items() if vector not in stored.embedders}
-            if added:
-                self._add_vectors(name, stored, added)
-            self._embedders[name] = {**stored.embedders, **added}
+        if not self._is_checked:
+            self._link.check_version()
+            self._is_checked = True
+        self._ask(lambda client: self._make(client, name, spec))
+        stored = self._record(name)
+        if stored.schema_version > spec.schema_version:
+            raise StoreDamaged(
+                f"collection {name!r} was written by a newer memory-anchor (schema {stored.schema_version}, "
+                f"this one reads up to {spec.schema_version}); upgrade memory-anchor, nothing was changed."
+            )
+        if conflict := identity_conflict(name, stored.embedders, spec.embedders):
+            raise conflict
+        added = {vector: who for vector, who in spec.embedders.items() if vector not in stored.embedders}
+        if added:
+            self._set_vectors_of(name, CollectionSpec({**stored.embedders, **added}, stored.schema_version))
+        if self._link.is_server:
+            self._ask(lambda client: self._settle(client, name))
+        self._embedders[name] = {**stored.embedders, **added}
 
     def reindex(self, name: str, spec: CollectionSpec) -> None:
         """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made anew."""
-        with self._call() as client:
-            stored = self._record(name).embedders
-            changed = {vector: who for vector, who in stored.items() if spec.embedders.get(vector) != who}
-            for vector in changed:
-                client.delete_vector_name(name, vector)
-            kept = {vector: who for vector, who in stored.items() if vector not in changed}
-            added = {vector: who for vector, who in spec.embedders.items() if vector not in kept}
-            self._add_vectors(name, CollectionSpec(kept, spec.schema_version), added)
-            self._embedders[name] = dict(spec.embedders)
+        stored = self._record(name).embedders
+        kept = {vector: who for vector, who in stored.items() if spec.embedders.get(vector) == who}
+        for vector in stored.keys() - kept.keys():
+            self._ask(partial(self._drop_vector, name, vector))
+        self._set_vectors_of(name, CollectionSpec({**kept, **spec.embedders}, spec.schema_version))
+        self._embedders[name] = dict(spec.embedders)
 
-    def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
-        return self._embedders[name]
+    def _make(self, client: Any, name: str, spec: CollectionSpec) -> None:
+        """Make a collection where there is none; another engine may be making it at this moment."""
+        if client.collection_exists(name):
+            return
+        try:
+            client.create_collection(name, **qdrant_layout.collection(spec, self._layout))
+        except Exception as error:
+            if not already_there(error):
+                raise
 
-    def _create(self, name: str, spec: CollectionSpec) -> None:
+    def _settle(self, client: Any, name: str) -> None:
+        """Give a collection the payload indexes it lacks, and the quantisation of the settings."""
+        info = client.get_collection(name)
+        for field, schema in qdrant_layout.indexes().items():
+            held = info.payload_schema.get(field)
+            is_tenant = bool(held and held.params and getattr(held.params, "is_tenant", None))
+            if held is None or (field == qdrant_layout.TENANT and not is_tenant):
+                client.create_payload_index(name, field, field_schema=schema, wait=True)
+        if not qdrant_layout.is_quantized_as(info.config.quantization_config, self._layout):
+            client.update_collection(name, quantization_config=qdrant_layout.quantization(self._layout))
+
+    def _set_vectors_of(self, name: str, spec: CollectionSpec) -> None:
+        """Make the named vectors that are not there yet, then note who fills each."""
         from qdrant_client import models
 
-        self._client.create_collection(
-            name,
-            vectors_config={vector: _vector_params(identity) for vector, identity in spec.embedders.items()},
-            sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
-            metadata=_metadata(spec),
-        )
-        if self._path is None:  # local mode has no payload indexes
-            kinds: dict[str, Any] = {
-                "keyword": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, prefix=True),
-                "datetime": models.PayloadSchemaType.DATETIME,
-                "integer": models.PayloadSchemaType.INTEGER,
-                "float": models.PayloadSchemaType.FLOAT,
-            }
-            for field, kind in INDEXED_FIELDS.items():
-                self._client.create_payload_index(name, field, field_schema=kinds[kind], wait=True)
+        def change(client: Any) -> None:
+            there = client.get_collection(name).config.params.vectors or {}
+            for vector, identity in spec.embedders.items():
+                if vector not in there:
+                    dense = models.DenseVectorConfig(size=identity.dimensions, distance=models.Distance.COSINE)
+                    client.create_vector_name(name, vector, models.DenseVectorNameConfig(dense=dense))
+            client.update_collection(name, metadata=qdrant_layout.metadata(spec))
 
-    def _add_vectors(self, name: str, stored: CollectionSpec, added: Mapping[str, EmbedderIdentity]) -> None:
-        from qdrant_client import models
+        self._ask(change)
 
-        for vector, identity in added.items():
-            self._client.create_vector_name(
-                name,
-                vector,
-                models.DenseVectorNameConfig(
-                    dense=models.DenseVectorConfig(size=identity.dimensions, distance=models.Distance.COSINE)
-                ),
-            )
-        wider = CollectionSpec({**stored.embedders, **added}, stored.schema_version)
-        self._client.update_collection(name, metadata=_metadata(wider))
+    @staticmethod
+    def _drop_vector(name: str, vector: str, client: Any) -> None:
+        if vector in (client.get_collection(name).config.params.vectors or {}):
+            client.delete_vector_name(name, vector)
 
     def _record(self, name: str) -> CollectionSpec:
         """Return what the collection's metadata says about it."""
-        metadata: Any = (self._client.get_collection(name).config.metadata or {}).get(_METADATA)
+        info = self._ask(lambda client: client.get_collection(name))
+        metadata: Any = (info.config.metadata or {}).get(METADATA)
         try:
             embedders = {vector: EmbedderIdentity(**who) for vector, who in metadata["embedders"].items()}
             return CollectionSpec(embedders, int(metadata["schema_version"]))
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise StoreDamaged(
-                f"collection {name!r} at {self._where_it_is} was not made by memory-anchor; use another server or path."
+                f"collection {name!r} at {self._link.place} was not made by memory-anchor; use another server or path."
             ) from error
+
+    def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
+        return self._embedders[name]
 
     # --- writes ------------------------------------------------------------------------------------------------------
 
     def put(self, collection: str, entries: Sequence[Entry]) -> None:
-        from qdrant_client import models
-
         if not entries:
             return
-        points = []
+        rows = [checked_rows(entry.vectors, self._embedders[collection]) for entry in entries]
+        if any(revisions.is_compared(entry.memory) for entry in entries):
+            self._put_compared(collection, entries, rows)
+            return
+        points = [
+            _point(entry, made, revisions.stamped(to_payload(entry.memory), None))
+            for entry, made in zip(entries, rows, strict=True)
+        ]
+        self._ask(lambda client: client.upsert(collection, points, wait=True))
+
+    def _put_compared(self, collection: str, entries: Sequence[Entry], rows: Sequence[Mapping[str, Matrix]]) -> None:
+        """Write all entries where each is still stored as it was read, else none.
+
+        The server leaves out of an upsert what has another revision meanwhile. New versions go first and decide which
+        engine was first; then the old ones are closed. In one upsert shards would race, and a reader between them found
+        a memory without a current version; so it may see two for a moment. What lost a part (one was strengthened a
+        moment ago) puts back what it wrote before anybody is told.
+        """
+        from qdrant_client import models
+
+        before = self._records(collection, [entry.memory.point_id for entry in entries])
         for entry in entries:
-            rows = checked_rows(entry.vectors, self._embedders[collection])
-            vectors: dict[str, Any] = {name: row.tolist() for name, row in rows.items()}
-            if entry.words and entry.words.indices:
-                vectors[WORDS] = _sparse(entry.words)
+            found = before.get(entry.memory.point_id)
+            revisions.check(entry.memory, None if found is None else found.payload or {})
+        points = []
+        for entry, made in zip(entries, rows, strict=True):
+            held = before.get(entry.memory.point_id)
             points.append(
-                models.PointStruct(id=entry.memory.point_id, vector=vectors, payload=to_payload(entry.memory))
+                _point(entry, made, revisions.stamped(to_payload(entry.memory), held.payload if held else None))
             )
-        with self._call() as client:
-            client.upsert(collection, points, wait=True)
+        as_read = _unchanged([record.payload or {} for record in before.values()])
+        medium, done = models.WriteOrdering.MEDIUM, []
+        for some in ([p for p in points if p.id not in before], [p for p in points if p.id in before]):
+            if not some:
+                continue
+            upsert = partial(_upsert, collection, some, update_filter=as_read, ordering=medium)
+            self._ask(upsert)
+            lost = self._lost(collection, some)
+            done += [point for point in some if point.id not in lost]
+            if lost:
+                self._put_back(collection, done, before)
+                raise revisions.conflict([entry.memory for entry in entries if entry.memory.point_id in lost])
+
+    def _lost(self, collection: str, points: Sequence[Any]) -> set[str]:
+        """Return those of these points that were not written, because another engine was first."""
+        wanted = {str(point.id): point.payload[REVISION] for point in points}
+        names = [REVISION, revisions.REVISED]
+        records = self._ask(
+            lambda client: client.retrieve(collection, list(wanted), with_payload=names, with_vectors=False)
+        )
+        found = {str(record.id): revisions.lineage(record.payload) for record in records}
+        return {point for point, revision in wanted.items() if revision not in found.get(point, ())}
+
+    def _put_back(self, collection: str, points: Sequence[Any], before: Mapping[str, Any]) -> None:
+        """Undo what a batch wrote, wherever nobody has gone on from it."""
+        from qdrant_client import models
+
+        ours = models.Filter(must=[_has_revision([point.payload[REVISION] for point in points])])
+        new = [point.id for point in points if point.id not in before]
+        old = [before[point.id] for point in points if point.id in before]
+        medium = models.WriteOrdering.MEDIUM
+        if new:
+            these = models.FilterSelector(filter=models.Filter(must=[*ours.must, models.HasIdCondition(has_id=new)]))
+            self._ask(lambda client: client.delete(collection, these, wait=True, ordering=medium))
+        if old:
+            again = [models.PointStruct(id=one.id, vector=one.vector or {}, payload=one.payload) for one in old]
+            self._ask(lambda client: client.upsert(collection, again, wait=True, update_filter=ours, ordering=medium))
+
+    def _records(self, collection: str, point_ids: list[str]) -> dict[str, Any]:
+        records = self._ask(lambda client: client.retrieve(collection, point_ids, with_payload=True, with_vectors=True))
+        return {str(record.id): record for record in records}
 
     def set_vectors(self, collection: str, vectors: Mapping[str, Mapping[str, Matrix]]) -> None:
         from qdrant_client import models
 
         rows = {point: checked_rows(named, self._embedders[collection]) for point, named in vectors.items()}
-        with self._call() as client:
-            present = self._present(collection, list(rows))
-            points = [
-                models.PointVectors(id=point, vector={name: row.tolist() for name, row in named.items()})
-                for point, named in rows.items()
-                if point in present and named
-            ]
-            if points:
-                client.update_vectors(collection, points, wait=True)
+        present = self._present(collection, list(rows))
+        points = [
+            models.PointVectors(id=point, vector={name: row.tolist() for name, row in named.items()})
+            for point, named in rows.items()
+            if point in present and named
+        ]
+        if points:
+            self._ask(lambda client: client.update_vectors(collection, points, wait=True))
 
     def set_usage(self, collection: str, usages: Mapping[str, Usage]) -> None:
         from qdrant_client import models
 
-        with self._call() as client:
-            present = self._present(collection, list(usages))
-            operations = [
-                models.SetPayloadOperation(set_payload=models.SetPayload(payload=usage_payload(usage), points=[point]))
-                for point, usage in usages.items()
-                if point in present
-            ]
-            if operations:
-                client.batch_update_points(collection, operations, wait=True)
+        present = self._present(collection, list(usages))
+        operations = [
+            models.SetPayloadOperation(set_payload=models.SetPayload(payload=usage_payload(usage), points=[point]))
+            for point, usage in usages.items()
+            if point in present
+        ]
+        if operations:
+            self._ask(lambda client: client.batch_update_points(collection, operations, wait=True))
 
     def erase(self, collection: str, point_ids: Sequence[str]) -> None:
         from qdrant_client import models
 
-        with self._call() as client:
-            if not point_ids:
-                return
-            client.delete(collection, models.PointIdsList(points=list(point_ids)), wait=True)
-            if self._path not in (None, ":memory:"):
-                _vacuum(Path(str(self._path)) / "collection" / collection / "storage.sqlite")
+        if not point_ids:
+            return
+        these = models.PointIdsList(points=list(point_ids))
+        folder = self._link.access.path
+
+        def erased(client: Any) -> None:
+            client.delete(collection, these, wait=True)
+            if folder not in (None, ":memory:"):
+                _vacuum(Path(str(folder)) / "collection" / collection / "storage.sqlite")
+
+        self._ask(erased)
 
     # --- reads -------------------------------------------------------------------------------------------------------
 
     def get(self, collection: str, point_ids: Sequence[str], *, with_vectors: bool = False) -> list[Entry]:
         if not point_ids:
             return []
-        with self._call() as client:
-            records = client.retrieve(collection, list(point_ids), with_payload=True, with_vectors=with_vectors)
+        records = self._ask(
+            lambda client: client.retrieve(collection, list(point_ids), with_payload=True, with_vectors=with_vectors)
+        )
         found = {str(record.id): record for record in records}
         return [_entry(found[point], with_vectors) for point in point_ids if point in found]
 
@@ -233,15 +305,17 @@ class QdrantStore:
         from qdrant_client import models
 
         direction = models.Direction.DESC if descending else models.Direction.ASC
-        with self._call() as client:
-            records, _ = client.scroll(
+        order = models.OrderBy(key=order_by, direction=direction) if order_by else None
+        records, _ = self._ask(
+            lambda client: client.scroll(
                 collection,
-                scroll_filter=self._filter(where),
+                scroll_filter=self._filter(collection, where),
                 limit=limit,
-                order_by=models.OrderBy(key=order_by, direction=direction) if order_by else None,
+                order_by=order,
                 with_payload=True,
             )
-        return [from_payload(record.payload) for record in records]
+        )
+        return [_memory(record.payload) for record in records]
 
     def scan(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
@@ -265,15 +339,16 @@ class QdrantStore:
         with_payload: bool | list[str],
         with_vectors: bool,
     ) -> tuple[list[Any], str | None]:
-        with self._call() as client:
-            records, following = client.scroll(
+        records, following = self._ask(
+            lambda client: client.scroll(
                 collection,
-                scroll_filter=self._filter(where),
+                scroll_filter=self._filter(collection, where),
                 limit=page,
                 offset=after,
                 with_payload=with_payload,
                 with_vectors=with_vectors,
             )
+        )
         return records, None if following is None else str(following)
 
     def nearest(self, collection: str, vector: Matrix, where: Where, *, limit: int, using: str = DENSE) -> list[Hit]:
@@ -289,12 +364,12 @@ class QdrantStore:
         return self._hits(collection, _sparse(words), WORDS, where, limit)
 
     def count(self, collection: str, where: Where) -> int:
-        with self._call() as client:
-            return int(client.count(collection, count_filter=self._filter(where), exact=True).count)
+        only = self._filter(collection, where)
+        return int(self._ask(lambda client: client.count(collection, count_filter=only, exact=True)).count)
 
     def facet(self, collection: str, field: str, where: Where, *, limit: int = 1000) -> dict[str, int]:
-        with self._call() as client:
-            answer = client.facet(collection, field, facet_filter=self._filter(where), limit=limit, exact=True)
+        only = self._filter(collection, where)
+        answer = self._ask(lambda client: client.facet(collection, field, facet_filter=only, limit=limit, exact=True))
         return {str(hit.value): int(hit.count) for hit in answer.hits}
 
     # --- the whole store ---------------------------------------------------------------------------------------------
@@ -302,7 +377,7 @@ class QdrantStore:
     def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
         from qdrant_client import models
 
-        point = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{_METADATA}/{name}"))
+        point = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{METADATA}/{name}"))
         free = models.Filter(
             should=[
                 models.FieldCondition(key="holder", match=models.MatchValue(value=holder)),
@@ -310,14 +385,17 @@ class QdrantStore:
             ]
         )
         wanted = models.PointStruct(id=point, vector={}, payload={"holder": holder, "until": until.timestamp()})
-        with self._call() as client:
+
+        def taken(client: Any) -> Any:
             if not client.collection_exists(_LEASES):
                 with contextlib.suppress(Exception):  # another engine may be making it; then it is there
-                    client.create_collection(_LEASES, vectors_config={})
+                    client.create_collection(_LEASES, vectors_config={}, **qdrant_layout.spread(self._layout))
             # Inserted where there is none, replaced only where it is free: the server decides between two who ask.
-            client.upsert(_LEASES, [wanted], wait=True, update_filter=free, ordering=models.WriteOrdering.STRONG)
+            client.upsert(_LEASES, [wanted], wait=True, update_filter=free, ordering=models.WriteOrdering.MEDIUM)
             (found,) = client.retrieve(_LEASES, [point], with_payload=True)
-        return (found.payload or {}).get("holder") == holder
+            return found
+
+        return (self._ask(taken).payload or {}).get("holder") == holder
 
     def flush(self) -> None:
         """Nothing waits here: a server flushes by itself, local mode with each write."""
@@ -326,81 +404,94 @@ class QdrantStore:
         return 0
 
     def close(self) -> None:
-        with self._call() as client:
-            client.close()
+        self._link.close()
 
     # --- helpers -----------------------------------------------------------------------------------------------------
 
     def _present(self, collection: str, point_ids: list[str]) -> set[str]:
-        records = self._client.retrieve(collection, point_ids, with_payload=False, with_vectors=False)
+        if not point_ids:
+            return set()
+        records = self._ask(
+            lambda client: client.retrieve(collection, point_ids, with_payload=False, with_vectors=False)
+        )
         return {str(record.id) for record in records}
 
     def _hits(self, collection: str, query: Any, using: str, where: Where, limit: int) -> list[Hit]:
-        from qdrant_client import models
-
-        with self._call() as client:
-            answer = client.query_points(
+        answer = self._ask(
+            lambda client: client.query_points(
                 collection,
                 query=query,
                 using=using,
-                query_filter=self._filter(where),
-                search_params=models.SearchParams(exact=True) if self._path is None else None,
+                query_filter=self._filter(collection, where),
+                search_params=qdrant_layout.search_params(self._layout) if self._link.is_server else None,
                 limit=limit,
                 with_payload=False,
             )
+        )
         return [Hit(str(point.id), float(point.score)) for point in answer.points]
 
-    def _filter(self, where: Where) -> Any | None:
+    def _filter(self, collection: str, where: Where) -> Any | None:
+        """Return the server's filter, the account first: it is the tenant, and every reader's audience names it."""
+        named = {one.field: one.values for one in where.all_of if isinstance(one, OneOf)}
+        if "audience" in named and qdrant_layout.TENANT not in named:
+            accounts = tuple(dict.fromkeys(account_of(str(key)) for key in named["audience"]))
+            where = Where((OneOf(qdrant_layout.TENANT, accounts), *where.all_of), where.none_of)
+        if self._link.is_server:
+            where = self._spelled_out(collection, where)
         return translate(where, self._dialect)
 
-    @contextlib.contextmanager
-    def _call(self) -> Iterator[Any]:
-        with self._guard, self._translated():
-            yield self._client
+    def _spelled_out(self, collection: str, where: Where) -> Where:
+        """Return the filter with every prefix as the values that begin with it: a server of 1.18 knows no prefixes."""
 
-    @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn the client's exceptions into ours; this is the one place that knows them."""
-        from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+        def one(condition: Condition) -> Condition:
+            if isinstance(condition, AnyOf):
+                return AnyOf(tuple(self._spelled_out(collection, option) for option in condition.options))
+            if not isinstance(condition, StartsWith):
+                return condition
+            field, prefix = condition.field, condition.prefix
+            known = self._ask(lambda client: client.facet(collection, field, limit=VALUES_MAX, exact=False)).hits
+            if len(known) >= VALUES_MAX:
+                raise BadInput(
+                    f"{field} has more than {VALUES_MAX} values on this server; a prefix is looked up in fewer"
+                )
+            return OneOf(field, tuple(str(hit.value) for hit in known if str(hit.value).startswith(prefix)))
 
-        try:
-            yield
-        except UnexpectedResponse as error:
-            raise self._of_status(error.status_code or 0) from error
-        except (ResponseHandlingException, ConnectionError, TimeoutError) as error:
-            raise Unavailable(
-                f"the Qdrant server at {self._where_it_is} does not answer; start it, or set store.kind to edge."
-            ) from error
-        except RuntimeError as error:
-            if "already accessed" in str(error):
-                raise StoreBusy(
-                    f"{self._where_it_is} is in use by another process; nothing was changed, "
-                    "let it finish or use a Qdrant server."
-                ) from error
-            if "closed" in str(error):
-                raise Unavailable(f"the store at {self._where_it_is} is closed; open it again.") from error
-            raise
-
-    def _of_status(self, status: int) -> MemoryAnchorError:
-        where = f"the Qdrant server at {self._where_it_is}"
-        if status in _STATUS_REFUSED:
-            return Refused(f"{where} refused the request (HTTP {status}); check store.api_key.")
-        if status in _STATUS_FULL:
-            return DiskFull(f"{where} has no room left (HTTP {status}); free some space and retry.")
-        if 400 <= status < 500:
-            return StoreDamaged(f"{where} cannot do what was asked (HTTP {status}); run `memory-anchor doctor`.")
-        return Unavailable(f"{where} failed (HTTP {status}); retry, and see its log.")
+        return Where(tuple(map(one, where.all_of)), tuple(map(one, where.none_of)))
 
 
-def _vector_params(identity: EmbedderIdentity) -> Any:
+def _upsert(collection: str, points: Sequence[Any], client: Any, **how: Any) -> None:
+    client.upsert(collection, points, wait=True, **how)
+
+
+def _point(entry: Entry, rows: Mapping[str, Matrix], payload: dict[str, Any]) -> Any:
     from qdrant_client import models
 
-    return models.VectorParams(size=identity.dimensions, distance=models.Distance.COSINE)
+    vectors: dict[str, Any] = {name: row.tolist() for name, row in rows.items()}
+    if entry.words and entry.words.indices:
+        vectors[WORDS] = _sparse(entry.words)
+    return models.PointStruct(id=entry.memory.point_id, vector=vectors, payload=payload)
 
 
-def _metadata(spec: CollectionSpec) -> dict[str, Any]:
-    embedders = {vector: asdict(identity) for vector, identity in spec.embedders.items()}
-    return {_METADATA: {"schema_version": spec.schema_version, "embedders": embedders}}
+def _has_revision(tokens: list[str]) -> Any:
+    from qdrant_client import models
+
+    return models.FieldCondition(key=REVISION, match=models.MatchAny(any=tokens))
+
+
+def _unchanged(payloads: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the filter that lets through what is still stored with one of these revisions."""
+    from qdrant_client import models
+
+    tokens = [str(payload[REVISION]) for payload in payloads if payload.get(REVISION)]
+    either: list[Any] = [_has_revision(tokens)] if tokens else []
+    if len(tokens) < len(payloads):  # of a version before there were revisions
+        either.append(models.IsEmptyCondition(is_empty=models.PayloadField(key=REVISION)))
+    return models.Filter(should=either) if either else models.Filter(must=[models.HasIdCondition(has_id=[])])
+
+
+def _memory(payload: Mapping[str, Any]) -> Memory:
+    memory = from_payload(payload)
+    return memory if memory.revision else replace(memory, revision=revisions.seen(memory, payload))
 
 
 def _sparse(words: SparseVector) -> Any:
@@ -410,7 +501,7 @@ def _sparse(words: SparseVector) -> Any:
 
 
 def _entry(record: Any, with_vectors: bool) -> Entry:
-    memory = from_payload(record.payload)
+    memory = _memory(record.payload)
     if not with_vectors:
         return Entry(memory)
     stored = dict(record.vector or {})

@@ -12,10 +12,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from memory_anchor.errors import BadInput, NotFound, StoreDamaged
+from memory_anchor.errors import BadInput, NotFound, StoreDamaged, decided_anew
 from memory_anchor.files import make_private, write_whole
 from memory_anchor.model import Layer
 from memory_anchor.ports import Entry, MemoryStore
@@ -134,13 +135,17 @@ class Merges:
         moved = 0
         for name, ids in merge.points.items():
             for start in range(0, len(ids), PAGE):
+                page = ids[start : start + PAGE]
                 with self._lock:  # nobody may close a version between reading and writing it
-                    page = self._store.get(name, ids[start : start + PAGE], with_vectors=True)
-                    there = [entry for entry in page if entry.memory.scope.project == old]
-                    if there:
-                        self._store.put(name, [_of_project(entry, new) for entry in there])
-                moved += len(there)
+                    moved += decided_anew(partial(self._move_page, name, page, old, new))
         return moved
+
+    def _move_page(self, name: str, ids: list[str], old: str, new: str) -> int:
+        page = self._store.get(name, ids, with_vectors=True)
+        there = [entry for entry in page if entry.memory.scope.project == old]
+        if there:
+            self._store.put(name, [_of_project(entry, new) for entry in there])
+        return len(there)
 
     def _entries(self, collection: str, project: str) -> Iterator[Entry]:
         after: str | None = None

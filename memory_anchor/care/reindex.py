@@ -16,9 +16,11 @@ import json
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from memory_anchor.errors import decided_anew
 from memory_anchor.files import make_private, write_whole
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS
@@ -163,23 +165,27 @@ class Reindex:
         after, done = place.after, place.done
         while True:
             with self._lock:  # nobody may close a version between reading and writing it
-                page, after = self._store.scan(name, Where(), page=PAGE, after=after, with_vectors=True)
-                fresh = [
-                    replace(
-                        entry,
-                        words=searched_words(entry.memory),
-                        vectors={**entry.vectors, DENSE: entry.vectors[BESIDE]}
-                        if stage == "fill" and BESIDE in entry.vectors
-                        else entry.vectors,
-                    )
-                    for entry in page
-                ]
-                self._store.put(name, fresh)
-            done += len(page)
+                many, after = decided_anew(partial(self._rewrite_page, name, stage, after))
+            done += many
             if after is None:
                 return
             self._note(name, _Resume(stage, after, done))
             yield Progress(name, stage, done, total)
+
+    def _rewrite_page(self, name: str, stage: Stage, after: str | None) -> tuple[int, str | None]:
+        page, following = self._store.scan(name, Where(), page=PAGE, after=after, with_vectors=True)
+        fresh = [
+            replace(
+                entry,
+                words=searched_words(entry.memory),
+                vectors={**entry.vectors, DENSE: entry.vectors[BESIDE]}
+                if stage == "fill" and BESIDE in entry.vectors
+                else entry.vectors,
+            )
+            for entry in page
+        ]
+        self._store.put(name, fresh)
+        return len(page), following
 
     def _become(self, name: str, embedders: Mapping[str, EmbedderIdentity]) -> None:
         self._store.reindex(name, CollectionSpec(embedders))

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from memory_anchor.activation import first_priority, merged_priority
-from memory_anchor.errors import BadInput, Refused
+from memory_anchor.errors import BadInput, Refused, decided_anew
 from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import Decision, Relation
 from memory_anchor.layers.gate import Gate, Verdict
@@ -125,17 +125,22 @@ class FactWriter:
             return known
         entry = self._records.entry(memory, embed=True)
         pondered = self._pondered(actor, draft, memory)
+        write = _Write(actor, draft, entry, verdict, judge, request)
         with self._records.lock:
-            known = self._known(actor, draft, memory, request, judge)
-            if known is not None:
-                return known
-            target = self._records.read(draft.replaces, actor.scope) if draft.replaces else None
-            if target is not None:
-                decision = _replacement(target)
-            else:
-                near = self._near(actor, memory)
-                decision = self._decide(memory, near) if pondered is None else self._still(pondered, memory, near)
-            return self._carry_out(_Write(actor, draft, entry, verdict, judge, request), decision)
+            return decided_anew(lambda: self._decided(write, pondered))
+
+    def _decided(self, write: _Write, pondered: Decision | None) -> WriteOutcome:
+        actor, draft, memory = write.actor, write.draft, write.entry.memory
+        known = self._known(actor, draft, memory, write.request, write.gate)
+        if known is not None:
+            return known
+        target = self._records.read(draft.replaces, actor.scope) if draft.replaces else None
+        if target is not None:
+            decision = _replacement(target)
+        else:
+            near = self._near(actor, memory)
+            decision = self._decide(memory, near) if pondered is None else self._still(pondered, memory, near)
+        return self._carry_out(write, decision)
 
     def foreseen(self, actor: Actor, draft: FactDraft, request: Request | None, *, gate: Gate | None = None) -> Outcome:
         """Return what `save` would find, what waits for review included: added, skipped, updated, superseded,

@@ -7,8 +7,10 @@ nothing; a kill leaves the marker unwritten and the rest for the next start.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+from memory_anchor.errors import decided_anew
 from memory_anchor.files import write_whole
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import MemoryStore
@@ -46,5 +48,10 @@ def _rekeyed(store: MemoryStore, collection: str) -> int:
         if after is None:
             break
     for start in range(0, len(found), PAGE):
-        store.put(collection, store.get(collection, found[start : start + PAGE], with_vectors=True))
+        page = found[start : start + PAGE]
+        decided_anew(partial(_put_again, store, collection, page))
     return len(found)
+
+
+def _put_again(store: MemoryStore, collection: str, points: list[str]) -> None:
+    store.put(collection, store.get(collection, points, with_vectors=True))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
+from memory_anchor.errors import decided_anew
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.ports import Entry, SparseVector
@@ -84,9 +85,13 @@ def _renewed(up: Upkeep, name: str, page: list[Entry]) -> int:
         if not _alike(entry.words, searched_words(entry.memory)):
             stale.append(entry.memory.point_id)
     if stale:
-        with up.lock:  # nobody may close a version between reading and writing it
+
+        def put() -> None:
             entries = up.store.get(name, stale, with_vectors=True)
             up.store.put(name, [replace(entry, words=searched_words(entry.memory)) for entry in entries])
+
+        with up.lock:  # nobody may close a version between reading and writing it
+            decided_anew(put)
     return len(stale)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings
+from memory_anchor.errors import decided_anew
 from memory_anchor.files import make_private, remove_durably, write_whole
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.layers.records import audit_of
@@ -215,13 +216,19 @@ def write(
     if collection is None:
         return []
     up.stand_aside()
-    with up.lock:
+
+    def put() -> tuple[list[Entry], list[Memory]]:
         entries, written = _entries(up, collection, changes, added)
         if not written or (whole and len(written) < len(changes) + len(added)):
-            return []
+            return [], []
         with up.audit.recording(kind, [audit_of(written)], by=by, at=at):
             up.store.put(collection, entries)
-    up.on_write(entries)
+        return entries, written
+
+    with up.lock:
+        entries, written = decided_anew(put)
+    if written:
+        up.on_write(entries)
     return written
 
 
@@ -246,11 +253,12 @@ def _entries(
         if old is None or not old.memory.is_current:
             continue
         # Uses counted since the job looked belong to the memory and move on with it.
-        new = replace(change.revision.new, usage=old.memory.usage, receipts=old.memory.receipts)
+        seen: dict[str, Any] = {"usage": old.memory.usage, "revision": old.memory.revision}
+        new = replace(change.revision.new, receipts=old.memory.receipts, **seen)
         source = stored.get(change.source.point_id, old) if change.source is not None else old
         entries += [
             entry_like(new, source),
-            replace(old, memory=replace(change.revision.closed, usage=old.memory.usage)),
+            replace(old, memory=replace(change.revision.closed, **seen)),
         ]
         written.append(new)
     for memory in added:

@@ -394,6 +394,7 @@ in_a_shell(Deed.PURGE, "purge", "x")
 in_a_shell(Deed.EXPORT_ALL, "export", "-", "--human")
 in_a_shell(Deed.MAKE_KEYS, "keys", "create", "--user", "eve")
 in_a_shell(Deed.END_KEYS, "keys", "list")
+in_a_shell(Deed.MIGRATE, "migrate", "--to", "qdrant://127.0.0.1:9")
 
 
 @door(Deed.BACKUP_RESTORE)
@@ -466,6 +467,7 @@ def walked_by_hand(root: Path) -> set[tuple[Deed, Who]]:
     file = seat.root / "kept.tar.gz"
     assert seat.shell("backup", "create", str(file)).returncode == 0
     done.append((Deed.BACKUP_RESTORE, ("backup", "restore", str(file), "--force")))
+    done.append((Deed.MIGRATE, ("migrate", "--to", str(seat.root / "elsewhere"))))
     done.append((Deed.MAKE_KEYS, ("keys", "create", "--user", "eve", "--json")))
     for deed, words in done:
         code, screen = seat.human(*words, answers=typed)

@@ -5,15 +5,26 @@ from __future__ import annotations
 import socket
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import disk
 import pytest
 
+from memory_anchor.adapters.qdrant_link import Access, QdrantLink
 from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.errors import DiskFull, Refused, StoreBusy, StoreDamaged, Unavailable, WrongEmbedder
-from memory_anchor.model import Layer, Memory, MemoryType, Scope
+from memory_anchor.errors import (
+    ChangedMeanwhile,
+    DiskFull,
+    Refused,
+    StoreBusy,
+    StoreDamaged,
+    Unavailable,
+    WrongEmbedder,
+)
+from memory_anchor.model import Layer, Memory, MemoryType, Receipt, Scope
 from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.where import Where
 
@@ -97,11 +108,38 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
 )
 def test_each_answer_of_a_server_is_one_of_our_errors(status: int, ours: type[Exception]) -> None:
     """HTTP status -> our error, without the server's wording."""
-    from httpx import Headers
-    from qdrant_client.http.exceptions import UnexpectedResponse
+    with closing(QdrantLink(Access(("http://127.0.0.1:1",)))) as link:
+        error = link.of_status(status, b"secret")
+    assert type(error) is ours and f"HTTP {status}" in str(error) and "secret" not in str(error)
 
-    with closing(QdrantStore(path=":memory:")) as store, pytest.raises(ours, match=f"HTTP {status}"), store._call():
-        raise UnexpectedResponse(status, "", b"secret", Headers())
+
+def test_a_batch_that_lost_a_part_is_put_back(tmp_path: Path) -> None:
+    """Several engines: changed between our look and our write, in one memory of two; nobody sees a half."""
+    with closing(opened(tmp_path)) as store:
+        store.put(FACTS, [Entry(memory("one")), Entry(memory("two"))])
+        read = {one.id: one for one in store.find(FACTS, Where(), limit=9)}
+        batch = [
+            Entry(version)
+            for one in read.values()
+            for version in (replace(one, version=2, content="ours"), one.closed(NOON))
+        ]
+        look = store._records
+
+        def overtaken(collection: str, points: list[str]) -> dict[str, Any]:
+            seen = look(collection, points)
+            store._records = look
+            store.put(FACTS, [Entry(replace(read["two"], receipts=(Receipt("k", "f", {}),)))])
+            return seen
+
+        store._records = overtaken
+        with pytest.raises(ChangedMeanwhile, match="'two'"):
+            store.put(FACTS, batch)
+
+        assert sorted((one.id, one.version, one.is_current) for one in store.find(FACTS, Where(), limit=9)) == [
+            ("one", 1, True),
+            ("two", 1, True),
+        ]
+        store.put(FACTS, [Entry(v) for v in (replace(read["one"], version=2), read["one"].closed(NOON))])
 
 
 def test_it_is_a_server_or_a_folder() -> None:

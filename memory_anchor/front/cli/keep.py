@@ -27,7 +27,7 @@ from memory_anchor.front.cli.output import (
     show_json,
     shown,
 )
-from memory_anchor.front.cli.passphrase import PROMPT, ask_hidden, human_signer, key_ring, opened
+from memory_anchor.front.cli.passphrase import PROMPT, ask_hidden, ask_human, human_signer, key_ring, opened
 from memory_anchor.front.cli.session import Ticker, session
 from memory_anchor.inputs import project_id
 
@@ -47,6 +47,7 @@ def register(app: typer.Typer) -> None:
     app.command("export")(export)
     app.command("import")(import_)
     app.command()(reindex)
+    app.command()(migrate)
     app.command()(doctor)
     backup = typer.Typer(help="Backups: create one while serving, list, or restore one.", no_args_is_help=True)
     backup.command("create")(backup_create)
@@ -280,6 +281,36 @@ def reindex(
         quiet(f"done; vectors are of {told['embedder'] or 'no embedder'}")
         if told["set"]:
             out.print(f"now set {shown(told['set'])} in your settings, or the engine will refuse the store")
+
+
+@guarded
+def migrate(
+    to: Annotated[str, typer.Option("--to", metavar="STORE", help="edge, qdrant://HOST:PORT or qdrants://HOST:PORT.")],
+    source: Annotated[
+        str, typer.Option("--from", metavar="STORE", help="The same; without it the store of the settings.")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be copied; no passphrase.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Copy every memory into another store and compare both; run it again if it was cut off. Needs the passphrase."""
+    from memory_anchor.front.migrating import migrated
+
+    ticker = Ticker("copied", every=5_000)
+    try:
+        told = migrated(data_dir(), to=to, source=source, dry=dry_run, human=ask_human, tick=ticker.at)
+    finally:
+        ticker.end()
+    if json_:
+        show_json(told)
+        return
+    for name, one in told["collections"].items():
+        waiting = ", ".join(f"{many} wait for {vector}" for vector, many in one.get("to_embed", {}).items() if many)
+        out.print(f"  {name}: {one['versions']} versions{f' [dim]({waiting})[/]' if waiting else ''}")
+    if dry_run:
+        quiet(f"from {told['from']} to {told['to']}; nothing was copied")
+        return
+    quiet(f"{told['to']} holds the same as {told['from']}, which was left as it is")
+    out.print(f"now set {shown(told['set'])} in your settings, then start the engine")
 
 
 @guarded

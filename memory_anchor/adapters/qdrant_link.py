@@ -1,0 +1,264 @@
+"""The line to a Qdrant server or cluster: addresses, time limits, tries, and what each failure means.
+
+Every operation of the store can be repeated to the same end (points have our ids, compared writes carry revisions), so
+one that got no answer is tried again: on the next address where several are given, a few times, and never beyond
+twice `timeout_s` in all. Messages name the address without user and password, never the key nor the server's wording,
+which may quote a payload. Local mode (a folder, or memory) goes through here too, under one lock: it is plain Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from memory_anchor.errors import (
+    BadInput,
+    DiskFull,
+    MemoryAnchorError,
+    Refused,
+    StoreBusy,
+    StoreDamaged,
+    Unavailable,
+)
+from memory_anchor.files import ours
+
+T = TypeVar("T")
+TIMEOUT_S = 10.0
+"""Of one operation with all its tries, unless `store.timeout_s` says another."""
+TRIES = 6
+WAIT_MOST_S = 1.0
+OLDEST_SERVER = (1, 18)
+"""Named vectors that come and go and conditional writes are all there; nothing older was tried."""
+PASSING = frozenset({408, 429, 500, 502, 503, 504})
+"""Answers after which the same request may be answered: restarting, overloaded, a replica lost."""
+_SIGNS: tuple[tuple[tuple[str, ...], type[MemoryAnchorError], str], ...] = (
+    (
+        ("no space left", "disk is full", "exceeds available disk space", "not enough disk"),
+        DiskFull,
+        "{where} has no room left; nothing was acknowledged, free some space there and retry.",
+    ),
+    (
+        ("storage locked", "is locked", "write operations are forbidden", "read-only", "read only"),
+        Refused,
+        "{where} takes no writes now (locked, or on a read-only disk); unlock it or make that writable, then retry.",
+    ),
+    (
+        ("consensus", "no quorum", "active replicas", "active replica", "leader is not established"),
+        Unavailable,
+        "{where} is a cluster of which too many nodes are away; start them (its /cluster tells which) and retry.",
+    ),
+)
+"""What a server says, in small letters -> our error. Read here alone, and never shown."""
+
+
+class _Passing(Exception):
+    """A failure that another try may mend."""
+
+    def __init__(self, meaning: MemoryAnchorError) -> None:
+        super().__init__()
+        self.meaning = meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach a server. urls: nodes of one cluster, any of which answers; ca_file: whose certificates to trust."""
+
+    urls: tuple[str, ...] = ()
+    path: str | None = None
+    api_key: str | None = None
+    ca_file: str = ""
+    timeout_s: float = TIMEOUT_S
+
+
+class QdrantLink:
+    """Thread-safe. `ask` runs one operation against whichever node answers."""
+
+    def __init__(self, access: Access) -> None:
+        """Raises StoreBusy: another process has the folder open. BadInput: an address is none."""
+        self.access = access
+        self.is_server = bool(access.urls)
+        self.place = ", ".join(map(shown, access.urls)) if access.urls else str(access.path)
+        self._guard: contextlib.AbstractContextManager[Any] = (
+            contextlib.nullcontext() if self.is_server else threading.RLock()
+        )
+        self._at = 0
+        with self._translated():
+            self._clients = [self._to(url) for url in access.urls] or [self._local()]
+
+    def ask(self, work: Callable[[Any], T]) -> T:
+        """Return what `work` does with a client. It may be done twice, and must come to the same end."""
+        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay
+        from tenacity.wait import wait_random_exponential
+
+        tries = Retrying(
+            stop=stop_after_attempt(TRIES * len(self._clients)) | stop_after_delay(self.access.timeout_s),
+            wait=wait_random_exponential(multiplier=0.05, max=WAIT_MOST_S),
+            retry=retry_if_exception_type(_Passing),
+            reraise=True,
+        )
+        try:
+            answer: T = tries(self._once, work)
+        except _Passing as error:
+            raise error.meaning from error.__cause__
+        return answer
+
+    def _once(self, work: Callable[[Any], T]) -> T:
+        at = self._at
+        try:
+            with self._guard, self._translated():
+                return work(self._clients[at])
+        except _Passing:
+            if self._at == at:  # others may have moved on already
+                self._at = (at + 1) % len(self._clients)
+            raise
+
+    def check_version(self) -> None:
+        """Raise Unavailable: the server is older than what we ask of it, or is no Qdrant."""
+        if not self.is_server:
+            return
+        version = str(getattr(self.ask(lambda client: client.info()), "version", ""))
+        try:
+            found = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
+        except ValueError:
+            found = ()
+        if found < OLDEST_SERVER:
+            oldest = ".".join(map(str, OLDEST_SERVER))
+            raise Unavailable(
+                f"the Qdrant server at {self.place} is version {version[:20] or 'unknown'}; this one asks for "
+                f"{oldest} or newer, so nothing was changed: upgrade the server, one minor version at a time."
+            )
+
+    def close(self) -> None:
+        with self._guard, self._translated():
+            for client in self._clients:
+                client.close()
+
+    def _to(self, url: str) -> Any:
+        from qdrant_client import QdrantClient
+
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadInput(
+                f"store.url holds {shown(url)!r}; allowed is http://HOST:PORT or https://HOST:PORT, several with commas"
+            )
+        extra: dict[str, Any] = {"verify": self.access.ca_file} if self.access.ca_file else {}
+        with (
+            warnings.catch_warnings()
+        ):  # it warns of a key over http on every start; docs/qdrant.md says when that is well
+            warnings.simplefilter("ignore")
+            try:
+                return QdrantClient(
+                    url=url,
+                    api_key=self.access.api_key,
+                    timeout=max(1, round(self.access.timeout_s)),
+                    check_compatibility=False,
+                    **extra,
+                )
+            except OSError as error:
+                raise BadInput(
+                    f"store.ca_file {self.access.ca_file} cannot be read ({error.strerror}); name a file of CAs"
+                ) from error
+
+    def _local(self) -> Any:
+        from qdrant_client import QdrantClient
+
+        if self.access.path == ":memory:":
+            return QdrantClient(":memory:")
+        try:
+            return QdrantClient(path=self.access.path, force_disable_check_same_thread=True)
+        except OSError as error:
+            raise ours(error, Path(str(self.access.path))) from error
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn the client's exceptions into ours, or into `_Passing`; this is the one place that knows them."""
+        from pydantic import ValidationError
+        from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
+        from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+
+        try:
+            yield
+        except UnexpectedResponse as error:
+            meaning = self.of_status(error.status_code or 0, error.content)
+            if isinstance(meaning, Unavailable) and error.status_code in PASSING:
+                raise _Passing(meaning) from error
+            raise meaning from error
+        except ResourceExhaustedResponse as error:
+            raise _Passing(self.of_status(429, b"")) from error
+        except ResponseHandlingException as error:
+            if isinstance(error.source, ValidationError):
+                raise self._is_no_qdrant() from error
+            raise _Passing(self._away()) from error
+        except (ValidationError, JSONDecodeError) as error:
+            raise self._is_no_qdrant() from error
+        except (ConnectionError, TimeoutError) as error:
+            raise _Passing(self._away()) from error
+        except RuntimeError as error:
+            if "already accessed" in str(error):
+                raise StoreBusy(
+                    f"{self.place} is in use by another process; nothing was changed, "
+                    "let it finish or use a Qdrant server."
+                ) from error
+            if "closed" in str(error):
+                raise Unavailable(f"the store at {self.place} is closed; open it again.") from error
+            raise
+
+    def _is_no_qdrant(self) -> Unavailable:
+        return Unavailable(
+            f"what answers at {self.place} does not speak as Qdrant does; check store.url, and any proxy."
+        )
+
+    def _away(self) -> Unavailable:
+        return Unavailable(f"the Qdrant server at {self.place} does not answer; start it, or set store.kind to edge.")
+
+    def of_status(self, status: int, content: bytes) -> MemoryAnchorError:
+        """Return our error for an answer of a server."""
+        where = f"the Qdrant server at {self.place}"
+        said = content[:4_000].decode("utf-8", "replace").lower()
+        for signs, kind, sentence in _SIGNS:
+            if any(sign in said for sign in signs):
+                return kind(sentence.format(where=f"{where} (HTTP {status})"))
+        if status in (401, 403):
+            return Refused(
+                f"{where} refused the request (HTTP {status}); check store.api_key, and that the key may write."
+            )
+        if status == 507:
+            return DiskFull(f"{where} has no room left (HTTP {status}); free some space and retry.")
+        if status == 413:
+            return BadInput(f"{where} takes no request of that size (HTTP {status}); raise its max_request_size_mb.")
+        if status == 429:
+            return Unavailable(f"{where} has too much to do (HTTP {status}); retry later.")
+        if status in (301, 302, 307, 308):
+            return Unavailable(f"{where} sends us elsewhere (HTTP {status}); set store.url to where it really is.")
+        if 400 <= status < 500 and status != 408:
+            return StoreDamaged(f"{where} cannot do what was asked (HTTP {status}); run `memory-anchor doctor`.")
+        return Unavailable(f"{where} failed (HTTP {status}); retry, and see its log.")
+
+
+def shown(url: str) -> str:
+    """Return an address without user, password and path."""
+    parts = urlsplit(url)
+    try:
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        port = ""
+    return f"{parts.scheme}://{parts.hostname}{port}" if parts.hostname else url[:80].rpartition("@")[2]
+
+
+def addresses(url: str) -> tuple[str, ...]:
+    """Return the addresses of `store.url`, which may name several nodes of one cluster with commas."""
+    return tuple(one.strip() for one in url.split(",") if one.strip())
+
+
+def already_there(error: BaseException) -> bool:
+    """Return whether a server refused to make what another engine has just made."""
+    from qdrant_client.http.exceptions import UnexpectedResponse
+
+    return isinstance(error, UnexpectedResponse) and error.status_code == 409

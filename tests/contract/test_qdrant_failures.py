@@ -1,0 +1,238 @@
+"""What a Qdrant server may answer instead of what was asked: one sentence each, with the cure, within the time limit.
+
+`ScriptedServer` is a fake at the port: a real HTTP server on loopback that says what a test wrote. What it says was
+taken from Qdrant 1.18.3's source; the same suite's real server is `QDRANT_TEST_URL` in test_memory_store.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from memory_anchor.adapters import qdrant_link
+from memory_anchor.adapters.qdrant_link import TRIES, Access
+from memory_anchor.adapters.qdrant_store import QdrantStore
+from memory_anchor.errors import DiskFull, MemoryAnchorError, Refused, StoreDamaged, Unavailable, WrongEmbedder
+from memory_anchor.model import Layer, Memory, MemoryType, Scope
+from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
+from memory_anchor.where import INDEXED_FIELDS, Where
+
+FACTS = "verified_fact"
+TINY = {"model": "tiny", "dimensions": 4, "roles": "query/passage"}
+SPEC = CollectionSpec({DENSE: EmbedderIdentity("tiny", 4)})
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+KEY = "sekrit-key-0123456789"
+LIMIT_S = 1.0
+Answer = tuple[int, Any]
+
+
+def collection(embedder: dict[str, Any] = TINY) -> dict[str, Any]:
+    """What a server of 1.18 says of a collection of ours."""
+    schema = {
+        field: {"data_type": kind, "points": 0}
+        | ({"params": {"type": kind, "is_tenant": True}} if field == "account" else {})
+        for field, kind in INDEXED_FIELDS.items()
+    }
+    return {
+        "status": "green",
+        "optimizer_status": "ok",
+        "segments_count": 2,
+        "config": {
+            "params": {"vectors": {DENSE: {"size": 4, "distance": "Cosine"}}},
+            "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10000},
+            "optimizer_config": {
+                "deleted_threshold": 0.2,
+                "vacuum_min_vector_number": 1000,
+                "default_segment_number": 0,
+                "flush_interval_sec": 5,
+            },
+            "metadata": {"memory_anchor": {"schema_version": 1, "embedders": {DENSE: embedder}}},
+        },
+        "payload_schema": schema,
+    }
+
+
+def always(status: int, body: Any) -> Callable[[str, str], Answer]:
+    return lambda _method, _path: (status, body)
+
+
+def failing(status: int, words: str) -> Callable[[str, str], Answer]:
+    """Opening works; every write and search is answered so."""
+    return lambda method, path: (
+        (status, {"status": {"error": words}, "time": 0.0}) if "/points" in path else well(method, path)
+    )
+
+
+def well(method: str, path: str, version: str = "1.18.3", embedder: dict[str, Any] = TINY) -> Answer:
+    if path == "/":
+        return 200, {"title": "qdrant - vector search engine", "version": version}
+    result: Any = collection(embedder)
+    if path.endswith("/exists"):
+        result = {"exists": True}
+    if path.endswith("/points/count"):
+        result = {"count": 7}
+    return 200, {"result": result, "status": "ok", "time": 0.0}
+
+
+class ScriptedServer:
+    """A fake of a Qdrant server: answers what `says(method, path)` returns; bytes go out as they are."""
+
+    def __init__(self, says: Callable[[str, str], Answer]) -> None:
+        self.asked: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                path = self.path.split("?")[0]
+                outer.asked.append(path)
+                status, body = says(self.command, path)
+                said = body if isinstance(body, bytes) else json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(said)))
+                self.end_headers()
+                self.wfile.write(said)
+
+            do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waits between tries are not what is tested here."""
+    monkeypatch.setattr(qdrant_link, "WAIT_MOST_S", 0.02)
+
+
+@pytest.fixture
+def scripted() -> Iterator[Callable[[Callable[[str, str], Answer]], ScriptedServer]]:
+    servers: list[ScriptedServer] = []
+
+    def make(says: Callable[[str, str], Answer]) -> ScriptedServer:
+        servers.append(ScriptedServer(says))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.close()
+
+
+def store_at(*urls: str) -> QdrantStore:
+    with_user = tuple(url.replace("://", "://user:sekrit-word@") for url in urls)
+    return QdrantStore(access=Access(with_user, api_key=KEY, timeout_s=LIMIT_S))
+
+
+def work(store: QdrantStore) -> None:
+    store.open_collection(FACTS, SPEC)
+    memory = Memory("one", "sekrit text", Layer.VERIFIED_FACT, MemoryType.FACT, Scope(), NOON, NOON)
+    store.put(FACTS, [Entry(memory)])
+
+
+@pytest.mark.parametrize(
+    ("says", "ours", "words"),
+    [
+        (
+            lambda m, p: well(m, p, version="1.12.4"),
+            Unavailable,
+            r"version 1\.12\.4; .*1\.18 or newer.*upgrade the server",
+        ),
+        (always(200, {"hello": 1}), Unavailable, "does not speak as Qdrant does; check store.url"),
+        (always(200, b"<html>welcome</html>"), Unavailable, "does not speak as Qdrant does; check store.url"),
+        (always(302, b""), Unavailable, "sends us elsewhere.*store.url"),
+        (
+            lambda m, p: well(m, p, embedder=TINY | {"model": "strange"}),
+            WrongEmbedder,
+            "strange.*memory-anchor reindex",
+        ),
+        (
+            failing(500, "Service internal error: No space left on device: WAL buffer size"),
+            DiskFull,
+            "no room left.*free some space",
+        ),
+        (failing(403, "Storage locked: sekrit"), Refused, "takes no writes now.*unlock it"),
+        (
+            failing(403, "Forbidden: Global write access is required"),
+            Refused,
+            "check store.api_key, and that the key may write",
+        ),
+        (failing(401, "Must provide an API key"), Refused, "check store.api_key"),
+        (
+            failing(500, "Waiting for consensus operation commit failed. Timeout set at: 10 seconds"),
+            Unavailable,
+            "cluster of which too many nodes are away; start them",
+        ),
+        (
+            failing(503, "The replica set for shard 0 on peer 1 has no active replica"),
+            Unavailable,
+            "too many nodes are away",
+        ),
+        (
+            failing(500, "Service internal error: panicked at sekrit"),
+            Unavailable,
+            r"failed \(HTTP 500\); retry, and see its log",
+        ),
+        (failing(503, "Service loading"), Unavailable, r"failed \(HTTP 503\); retry"),
+        (failing(413, "too large"), MemoryAnchorError, "max_request_size_mb"),
+        (failing(429, "Rate limiting exceeded"), Unavailable, "too much to do.*retry later"),
+        (failing(404, "Not found: Collection `verified_fact` doesn't exist!"), StoreDamaged, "memory-anchor doctor"),
+    ],
+)
+def test_each_answer_is_one_sentence_with_the_cure(scripted: Any, says: Any, ours: type[Exception], words: str) -> None:
+    """Issue 17, bad input: named, bounded, without key, password or payload."""
+    server = scripted(says)
+    began = time.monotonic()
+    with closing(store_at(server.url)) as store, pytest.raises(ours, match=words) as told:
+        work(store)
+
+    assert server.url in str(told.value) or ours is WrongEmbedder
+    assert "sekrit" not in str(told.value) and "\n" not in str(told.value)
+    assert len(server.asked) <= 4 + TRIES
+    assert time.monotonic() - began < 20 * LIMIT_S  # a machine under load; the bound itself is counted in tries
+
+
+def test_a_server_that_says_nothing_is_left_within_the_limit() -> None:
+    """Issue 17: never a hang."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(8)
+        began = time.monotonic()
+        with (
+            closing(store_at(f"http://127.0.0.1:{silent.getsockname()[1]}")) as store,
+            pytest.raises(Unavailable, match="does not answer; start it"),
+        ):
+            store.open_collection(FACTS, SPEC)
+        assert time.monotonic() - began < 20 * LIMIT_S
+
+
+def test_a_restart_is_waited_for_and_another_node_is_asked(scripted: Any) -> None:
+    """Service: what fails for a moment is tried again, on the next address of the cluster."""
+    left = [503, 500, 502]
+    flaky = scripted(lambda m, p: (left.pop(), b"{}") if left and "/points" in p else well(m, p))
+    with closing(store_at(flaky.url)) as store:
+        store.open_collection(FACTS, SPEC)
+        assert store.count(FACTS, Where()) == 7
+    assert not left
+
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))  # bound and not listening: refuses at once
+        down, up = f"http://127.0.0.1:{dead.getsockname()[1]}", scripted(well)
+        with closing(store_at(down, up.url)) as store:
+            store.open_collection(FACTS, SPEC)
+            assert store.count(FACTS, Where()) == 7

@@ -1,0 +1,191 @@
+"""Moving to another store and back: the same memories, whatever interrupts it, and never onto somebody else's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memory_anchor.adapters.dict_store import DictStore
+from memory_anchor.adapters.edge_store import EdgeStore
+from memory_anchor.adapters.payload import to_payload
+from memory_anchor.adapters.qdrant_store import QdrantStore
+from memory_anchor.care import migrate
+from memory_anchor.care.migrate import Migration, Sums
+from memory_anchor.errors import BadInput, Refused, StoreBusy
+from memory_anchor.front import migrating
+from memory_anchor.model import COLLECTIONS, Layer, Memory, MemoryType, Receipt, Scope, Usage
+from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, MemoryStore, SparseVector
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.where import Where
+
+TINY = EmbedderIdentity("tiny", 8)
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MANY, KILLS = 60, 10
+
+
+def filled(store: MemoryStore) -> None:
+    """Memories with histories, uses, answers, words; every fourth without a vector yet."""
+    rng = np.random.default_rng(3)
+    for name in COLLECTIONS:
+        store.open_collection(name, CollectionSpec({DENSE: TINY}))
+    entries = []
+    for number in range(MANY):
+        row = rng.normal(size=8).astype(np.float32)
+        first = Memory(f"m{number}", f"第 {number} 条 😀", Layer.VERIFIED_FACT, MemoryType.FACT, Scope(), NOON, NOON)
+        second = replace(first, version=2, content=f"text {number}", receipts=(Receipt("k", "f", {"id": "x"}),))
+        second = replace(second, usage=Usage(number, 1, NOON, (NOON,)), recorded_at=NOON + timedelta(days=1))
+        rows = {DENSE: row / np.linalg.norm(row)} if number % 4 else {}
+        words = SparseVector((number + 1, 900), (1.0, 0.5))
+        entries += [Entry(first.closed(second.recorded_at), rows, words), Entry(second, rows, words)]
+    store.put("verified_fact", entries)
+
+
+def whole(store: MemoryStore) -> list[Any]:
+    page, after = store.scan("verified_fact", Where(), page=10 * MANY, with_vectors=True)
+    assert after is None
+    return [(to_payload(e.memory), e.words, {k: row.round(3).tolist() for k, row in e.vectors.items()}) for e in page]
+
+
+def moved(source: MemoryStore, target: MemoryStore, folder: Path, who: EmbedderIdentity = TINY) -> Migration:
+    return Migration(source, target, names=("here", "there"), embedders={DENSE: who}, state_dir=folder)
+
+
+def compared(run: Migration) -> dict[str, tuple[Sums, Sums]]:
+    return {one[0]: one[1:] for one in run.compare() if isinstance(one, tuple)}
+
+
+@contextmanager
+def edge(folder: Path) -> Iterator[EdgeStore]:
+    with DirectoryLock.acquire(folder, role="test") as lock, closing(EdgeStore(folder / "store", lock=lock)) as store:
+        yield store
+
+
+@contextmanager
+def plain(_: Path) -> Iterator[DictStore]:
+    yield DictStore()
+
+
+@pytest.mark.parametrize("kind", [plain, pytest.param(edge, marks=pytest.mark.slow)])
+def test_there_and_back_is_the_same_though_cut_off_at_ten_points(
+    kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Migrate: edge -> qdrant -> edge is equal by count, content, history, words and vectors; each run goes on."""
+    monkeypatch.setattr(migrate, "PAGE", 7)
+    with kind(tmp_path / "a") as first, closing(QdrantStore(path=":memory:")) as middle, kind(tmp_path / "b") as last:
+        filled(first)
+        for source, target in ((first, middle), (middle, last)):
+            state = tmp_path / target.kind
+            for cut in range(KILLS):
+                put = target.put
+
+                def dying(collection: str, entries: list[Entry], put: Any = put, at: int = cut % 2) -> None:
+                    if at:  # written, and dead before it was noted
+                        put(collection, entries)
+                    raise KeyboardInterrupt
+
+                run = moved(source, target, state)
+                steps = run.copy()
+                next(steps, None)
+                monkeypatch.setattr(target, "put", dying)
+                with pytest.raises(KeyboardInterrupt):
+                    list(steps)
+                monkeypatch.undo()
+                monkeypatch.setattr(migrate, "PAGE", 7)
+            run = moved(source, target, state)
+            assert run.is_resumed and run.planned()["verified_fact"]["copied"] >= KILLS * 7 - 7
+            list(run.copy())
+            sums = compared(run)
+            assert all(one.holds_as(other) for one, other in sums.values())
+            assert sums["verified_fact"][1].versions == 2 * MANY
+            assert sums["verified_fact"][1].embedded == {DENSE: 2 * (MANY - MANY // 4)}
+            run.finish()
+        assert whole(last) == whole(first)
+
+
+def test_a_difference_of_one_use_is_seen() -> None:
+    """Migrate: the history's sum covers use and receipts, the content's what is current."""
+    one, other = DictStore(), DictStore()
+    filled(one)
+    filled(other)
+    name = next(m.point_id for m in other.find("verified_fact", Where(), limit=1))
+    other.set_usage("verified_fact", {name: Usage(count=77)})
+    sums = []
+    for store in (one, other):
+        sums.append(Sums())
+        list(migrate._summed(store, "verified_fact", sums[-1]))
+    assert sums[0].current == sums[1].current and not sums[0].holds_as(sums[1])
+
+
+def test_vectors_of_another_embedder_are_left_to_be_made_anew(tmp_path: Path) -> None:
+    """Migrate: carried where the embedder is the same, never passed off as another's."""
+    source, target = DictStore(), DictStore()
+    filled(source)
+    run = moved(source, target, tmp_path, EmbedderIdentity("wider", 16))
+    list(run.copy())
+    sums = compared(run)["verified_fact"]
+    assert sums[0].holds_as(sums[1]) and sums[1].embedded == {DENSE: 0}
+
+
+def test_a_target_with_memories_and_another_migration_are_refused(tmp_path: Path) -> None:
+    """Migrate: nothing is mixed with what is there; one sentence with the cure."""
+    source, target = DictStore(), DictStore()
+    filled(source)
+    filled(target)
+    with pytest.raises(Refused, match=r"there holds 120 versions in verified_fact already and nothing was changed"):
+        moved(source, target, tmp_path)
+    empty = DictStore()
+    next(moved(source, empty, tmp_path).copy())
+    with pytest.raises(Refused, match=r"from here to there was cut off.*run that one again.*migrate.json"):
+        Migration(source, empty, names=("here", "else"), embedders={}, state_dir=tmp_path)
+
+
+def never() -> Any:
+    raise Refused("no terminal")
+
+
+def test_the_command_asks_a_human_and_a_dry_run_copies_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rights: everything leaves through it. Settings, audit and the mirror follow; the old store stays."""
+    home, here, there = tmp_path / "home", tmp_path / "here", tmp_path / "there"
+    monkeypatch.setenv("MEMORY_ANCHOR_EMBEDDER__KIND", "none")
+    monkeypatch.setenv("MEMORY_ANCHOR_STORE__KIND", "qdrant")
+    monkeypatch.setenv("MEMORY_ANCHOR_STORE__PATH", str(here))
+    with closing(QdrantStore(path=str(here))) as store:
+        filled(store)
+    home.mkdir(exist_ok=True)
+    (home / "mirror.npz").write_bytes(b"derived")
+
+    def run(to: str, dry: bool = False, human: Any = lambda: None, source: str = "") -> dict[str, Any]:
+        return migrating.migrated(home, to=to, source=source, dry=dry, human=human, tick=lambda *_: None)
+
+    with pytest.raises(Refused, match="no terminal"):
+        run(str(there), human=never)
+    assert run(str(there), dry=True, human=never)["collections"]["verified_fact"] == {
+        "versions": 2 * MANY,
+        "vectors": {DENSE: 90},
+        "copied": 0,
+    }
+    told = run(str(there))
+    assert told["collections"]["verified_fact"]["versions"] == 2 * MANY
+    assert told["set"] == f"store.kind=qdrant, store.path={there}"
+    assert not (home / "mirror.npz").exists() and not (home / "jobs" / "migrate.json").exists()
+    record = json.loads((home / "audit" / "audit.jsonl").read_text().splitlines()[-1])
+    assert record["kind"] == "store.migrated" and record["what"]["versions"]["verified_fact"] == 2 * MANY
+    for to, source, error, words in (
+        (str(there), "", Refused, "holds 120 versions"),
+        (str(here), "", Refused, "already; nothing to migrate"),
+        (str(here), str(there), Refused, "holds 120 versions"),
+        ("ftp://u:secret@host", "", BadInput, "--to is 'host'"),
+    ):
+        with pytest.raises(error, match=words) as refused:
+            run(to, source=source)
+        assert "secret" not in str(refused.value)
+    with DirectoryLock.acquire(home, role="test"), pytest.raises(StoreBusy):
+        run(str(tmp_path / "third"))

@@ -1,0 +1,46 @@
+"""Several engines over one store: what each was told is what is there, whoever was first."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from pathlib import Path
+
+from memory_anchor.adapters.qdrant_store import QdrantStore
+from memory_anchor.errors import VersionConflict
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.testing import ephemeral_core
+
+ENGINES, EDITS = 2, 4
+
+
+def test_no_edit_of_another_engine_is_lost(tmp_path: Path) -> None:
+    """Service: optimistic versions; every acknowledged edit is a version of its own, in one unbroken line."""
+    with closing(QdrantStore(path=":memory:")) as store:
+        cores = [ephemeral_core(tmp_path / str(number), store=store) for number in range(ENGINES)]
+        doors = [core.anchor(Actor(Caller.HUMAN, Scope("local", "p1", "me", "a"), project="p1")) for core in cores]
+        name = doors[0].save_memory("The service listens on port 1000.").id
+        told: list[str] = []
+        refused: list[str] = []
+
+        def edits(number: int) -> None:
+            for edit in range(EDITS):
+                text = f"The service listens on port {number}{edit}000."
+                try:
+                    doors[number].edit(name, text)
+                    told.append(text)
+                except VersionConflict as late:
+                    refused.append(str(late))
+
+        threads = [threading.Thread(target=edits, args=(number,)) for number in range(ENGINES)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        versions = doors[0].history(name)
+
+    assert len(told) + len(refused) == ENGINES * EDITS and len(told) > EDITS
+    assert sorted(v.content for v in versions[1:]) == sorted(told)
+    assert [v.version for v in versions] == list(range(1, len(versions) + 1))
+    assert [v.is_current for v in versions] == [False] * (len(versions) - 1) + [True]
+    assert all(one.recorded_to is not None for one in versions[:-1])
