@@ -18,6 +18,7 @@ import json
 import os
 import platform
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -87,11 +88,19 @@ class Bench:
         text = self.texts.filled(self.texts.TEMPLATES[number % len(self.texts.TEMPLATES)], self.chance)
         scope = Scope(f"t{tenant}", "p1", "me", "bench")
         return Memory(
-            f"m{number}", text, Layer.VERIFIED_FACT, MemoryType.FACT, scope, now, now, content_hash=f"{number:x}"
+            f"m{number}",
+            text,
+            Layer.VERIFIED_FACT,
+            MemoryType.FACT,
+            scope,
+            now,
+            now,
+            content_hash=f"{number:x}",
         )
 
     def fill(self) -> dict[str, Any]:
         began, now = time.monotonic(), datetime.now(UTC)
+        ours, theirs = time.process_time(), self.node.cpu_s()
 
         def batches() -> Any:
             for start in range(0, self.options.points, BATCH):
@@ -101,7 +110,11 @@ class Bench:
                 rows = rows + self.texts.NOISE * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
                 rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
                 yield [
-                    Entry(self._memory(start + at, now), {DENSE: rows[at]}, self.ready[(start + at) % len(self.ready)])
+                    Entry(
+                        self._memory(start + at, now),
+                        {DENSE: rows[at]},
+                        self.ready[(start + at) % len(self.ready)],
+                    )
                     for at in range(many)
                 ]
 
@@ -115,7 +128,12 @@ class Bench:
                 one.result()
         took = time.monotonic() - began
         print(f"filled in {took:.0f} s", file=sys.stderr)
+        each = 1000 / self.options.points
         return {
+            "cpu_ms_a_point": {
+                "client": round(each * (time.process_time() - ours), 2),
+                "server": round(each * (self.node.cpu_s() - theirs), 2),
+            },
             "points": self.options.points,
             "seconds": round(took),
             "points_a_second": round(self.options.points / took),
@@ -134,15 +152,29 @@ class Bench:
         return round(time.monotonic() - began - 5, 1)
 
     def searched(self, quantization: str) -> dict[str, Any]:
-        store, exact = self._opened(quantization), self._opened(quantization, exact=True)
+        store, exact = (
+            self._opened(quantization),
+            self._opened(quantization, exact=True),
+        )
         time.sleep(3)
         built = self.settle()
         told: dict[str, Any] = {"built_after_s": built}
         questions = [self._question() for _ in range(self.options.queries)]
         for name, tenant in (("large_tenant", "t0"), ("small_tenant", "t5")):
             scope = Scope(tenant, "p1", "me", "bench")
-            where = Where((OneOf("audience", tuple(sorted(audiences(scope)))), OneOf("state", ("active", "disputed"))))
-            times: dict[str, list[float]] = {"meaning": [], "words": [], "both": [], "exact_scan": []}
+            where = Where(
+                (
+                    OneOf("audience", tuple(sorted(audiences(scope)))),
+                    OneOf("state", ("active", "disputed")),
+                )
+            )
+            told[name] = {"server_cpu_ms": self._cpu(store, exact, questions, where)}
+            times: dict[str, list[float]] = {
+                "meaning": [],
+                "words": [],
+                "both": [],
+                "exact_scan": [],
+            }
             recall = []
             for number, (row, words) in enumerate(questions):
                 at = [time.perf_counter()]
@@ -154,18 +186,40 @@ class Bench:
                 at.append(time.perf_counter())
                 recall.append(len({h.point_id for h in near} & {h.point_id for h in meant}) / max(1, len(meant)))
                 if number >= 5:  # the first ones open connections and read pages
-                    for kind, first, last in (("meaning", 0, 1), ("words", 1, 2), ("both", 0, 2), ("exact_scan", 2, 3)):
+                    for kind, first, last in (
+                        ("meaning", 0, 1),
+                        ("words", 1, 2),
+                        ("both", 0, 2),
+                        ("exact_scan", 2, 3),
+                    ):
                         times[kind].append(1000 * (at[last] - at[first]))
-            told[name] = {
+            told[name] |= {
                 "memories": store.count(FACTS, where),
                 "recall_at_10": round(sum(recall) / len(recall), 4),
                 **{f"{kind}_ms": spread(values) for kind, values in times.items()},
             }
         told |= {"memory_mib": self.node.memory_mib(), "disk_mib": self.node.disk_mib()}
         info = self.node.ask(f"/collections/{FACTS}")
-        told |= {"segments": info["segments_count"], "indexed_vectors": info["indexed_vectors_count"]}
+        told |= {
+            "segments": info["segments_count"],
+            "indexed_vectors": info["indexed_vectors_count"],
+        }
         store.close()
         exact.close()
+        return told
+
+    def _cpu(self, store: QdrantStore, exact: QdrantStore, questions: list[Any], where: Where) -> dict[str, float]:
+        """Return what one search of each kind costs the server, without what it does in the background."""
+        told = {}
+        for kind, ask in (
+            ("meaning", lambda row, _: store.nearest(FACTS, row, where, limit=TOP)),
+            ("words", lambda _, words: store.matching(FACTS, words, where, limit=TOP)),
+            ("exact_scan", lambda row, _: exact.nearest(FACTS, row, where, limit=TOP)),
+        ):
+            began = self.node.cpu_s()
+            for row, words in questions:
+                ask(row, words)
+            told[kind] = round(1000 * (self.node.cpu_s() - began) / len(questions), 2)
         return told
 
     def _question(self) -> tuple[Any, Any]:
@@ -175,28 +229,37 @@ class Bench:
 
     def embedding(self) -> dict[str, float]:
         """Return what the embedding of a question costs by itself."""
-        times = []
+        times, cpu = [], time.process_time()
         for number in range(40):
             text = self.texts.filled(self.chance.choice(self.texts.QUESTIONS), self.chance)
             began = time.perf_counter()
             self.embedder.queries([text])
             if number >= 5:
                 times.append(1000 * (time.perf_counter() - began))
-        return spread(times)
+        return spread(times) | {"cpu": round(1000 * (time.process_time() - cpu) / 40, 1)}
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    return {"p50": round(percentile(values, 0.5), 1), "p95": round(percentile(values, 0.95), 1)}
+    return {
+        "p50": round(percentile(values, 0.5), 1),
+        "p95": round(percentile(values, 0.95), 1),
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--binary", type=Path, required=True)
-    for name, default in (("points", 1_000_000), ("tenants", 1_000), ("queries", 200), ("threads", 2)):
+    for name, default in (
+        ("points", 1_000_000),
+        ("tenants", 1_000),
+        ("queries", 200),
+        ("threads", 2),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--quantization", nargs="*", default=["none", "scalar", "binary"])
     parser.add_argument("--keep", type=Path)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the nodes end with us
     with tempfile.TemporaryDirectory(prefix="bench-qdrant-") as made:
         node = Node(options.binary.absolute(), options.keep or Path(made))
         try:
@@ -207,11 +270,17 @@ def main() -> int:
             told["embedding_alone_ms"] = bench.embedding()
             for quantization in options.quantization:
                 told[f"quantization_{quantization}"] = bench.searched(quantization)
-                print(json.dumps({quantization: told[f"quantization_{quantization}"]}), file=sys.stderr)
+                print(
+                    json.dumps({quantization: told[f"quantization_{quantization}"]}),
+                    file=sys.stderr,
+                )
         finally:
             node.end()
     version = subprocess.run([str(options.binary), "--version"], capture_output=True, text=True, check=False).stdout
-    told |= {"qdrant": version.strip(), "machine": f"{platform.machine()}, {os.cpu_count()} CPUs"}
+    told |= {
+        "qdrant": version.strip(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
+    }
     told |= {"load": os.getloadavg(), "at": datetime.now(UTC).date().isoformat()}
     print(json.dumps(told, indent=1))
     return 0

@@ -25,8 +25,20 @@ def free_port() -> int:
 class Node:
     """One process. In a cluster the first node is asked to let the others in."""
 
-    def __init__(self, binary: Path, folder: Path, first: Node | None = None, *, in_cluster: bool = False) -> None:
-        self.binary, self.folder, self.first, self.in_cluster = binary, folder, first, in_cluster
+    def __init__(
+        self,
+        binary: Path,
+        folder: Path,
+        first: Node | None = None,
+        *,
+        in_cluster: bool = False,
+    ) -> None:
+        self.binary, self.folder, self.first, self.in_cluster = (
+            binary,
+            folder,
+            first,
+            in_cluster,
+        )
         self.http, self.p2p = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.http}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -34,14 +46,27 @@ class Node:
         settings = {
             "log_level": "WARN",
             "telemetry_disabled": True,
-            "storage": {"storage_path": str(folder / "storage"), "snapshots_path": str(folder / "snapshots")},
-            "service": {"host": "127.0.0.1", "http_port": self.http, "grpc_port": None, "enable_static_content": False},
+            "storage": {
+                "storage_path": str(folder / "storage"),
+                "snapshots_path": str(folder / "snapshots"),
+            },
+            "service": {
+                "host": "127.0.0.1",
+                "http_port": self.http,
+                "grpc_port": None,
+                "enable_static_content": False,
+            },
             "cluster": {"enabled": in_cluster, "p2p": {"port": self.p2p}},
         }
         (folder / "config.yaml").write_text(json.dumps(settings))
 
     def start(self) -> None:
-        command = [str(self.binary), "--config-path", str(self.folder / "config.yaml"), "--disable-telemetry"]
+        command = [
+            str(self.binary),
+            "--config-path",
+            str(self.folder / "config.yaml"),
+            "--disable-telemetry",
+        ]
         if self.in_cluster:
             command += ["--uri", f"http://127.0.0.1:{self.p2p}"]
         if self.first is not None:
@@ -88,7 +113,17 @@ class Node:
             for name, _, rest in (line.partition(":") for line in lines)
             if name.startswith(("VmRSS", "RssAnon", "VmHWM"))
         }
-        return {"resident": found["VmRSS"], "of_it_not_files": found["RssAnon"], "most": found["VmHWM"]}
+        return {
+            "resident": found["VmRSS"],
+            "of_it_not_files": found["RssAnon"],
+            "most": found["VmHWM"],
+        }
+
+    def cpu_s(self) -> float:
+        """Return the processor time that it has used so far: what a busy machine does not blur."""
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def disk_mib(self) -> int:
         total = 0
@@ -105,7 +140,12 @@ def cluster(binary: Path, folder: Path, many: int) -> list[Node]:
     """Return `many` nodes that know each other, all ready."""
     nodes: list[Node] = []
     for number in range(many):
-        node = Node(binary, folder / f"node{number}", nodes[0] if nodes else None, in_cluster=many > 1)
+        node = Node(
+            binary,
+            folder / f"node{number}",
+            nodes[0] if nodes else None,
+            in_cluster=many > 1,
+        )
         node.start()
         node.wait()
         nodes.append(node)
