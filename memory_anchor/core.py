@@ -249,6 +249,7 @@ class Core:
             knowledge=self.knowledge,
             meaning=meaning,
             answers=FirstAnswers(data_dir / FOLDER),
+            remote=options.remote(settings, data_dir, new_token, time.monotonic),
             project_note=self.projects.note,
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: options.gate(settings))

@@ -152,7 +152,7 @@ class MemoryAnchor:
     def log_event(self, asked: asks.LogEvent) -> WriteOutcome:
         """Store what happened; by words at once, by meaning as soon as it is embedded."""
         with self.services.saving.watched():
-            return self.writes.log_event(asked)
+            return self._told_on("memory/log", asked, self.writes.log_event(asked))
 
     @use_case(asks.SearchEvents)
     def search_events(self, asked: asks.SearchEvents) -> list[Memory]:
@@ -184,7 +184,12 @@ class MemoryAnchor:
     def save_memory(self, asked: asks.SaveMemory) -> WriteOutcome:
         """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled."""
         with self.services.saving.watched():
-            return self.writes.save_memory(asked)
+            return self._told_on("memory/store", asked, self.writes.save_memory(asked))
+
+    def _told_on(self, path: str, asked: asks.WriteRequest, done: WriteOutcome) -> WriteOutcome:
+        """Keep a write for the served memory, where there is one; return its outcome here."""
+        remote = self.services.remote
+        return done if remote is None else remote.told(self.actor, path, asked, done)
 
     @use_case(asks.PromoteToFact)
     def promote(self, asked: asks.PromoteToFact) -> WriteOutcome:
@@ -196,6 +201,10 @@ class MemoryAnchor:
     @use_case(asks.SearchMemory)
     def search(self, asked: asks.SearchMemory) -> SearchAnswer:
         """Return what answers the query, strong ones first; what is weak is marked (`recall/relevance.py`)."""
+        remote = self.services.remote
+        return self._found_here(asked) if remote is None else remote.search(self.actor, asked, self._found_here)
+
+    def _found_here(self, asked: asks.SearchMemory) -> SearchAnswer:
         request = self._search_request(asked)
         now = self.services.clock.now()
         searcher = self.services.searcher
@@ -375,7 +384,8 @@ class MemoryAnchor:
     @use_case(asks.ForgetMemory)
     def forget(self, asked: asks.ForgetMemory) -> WriteOutcome:
         """Archive a memory: out of every search, restorable, nothing erased."""
-        return self.writes.forget(asked)
+        remote, forget = self.services.remote, self.writes.forget
+        return forget(asked) if remote is None else remote.forgotten(self.actor, asked, forget)
 
     @use_case(asks.ListMemories)
     def listing(self, asked: asks.ListMemories) -> list[Memory]:

@@ -482,6 +482,8 @@ class SearchAnswer:
     snippets: tuple[RetrievedSnippet, ...]
     conflicts: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    decisions: tuple[Mapping[str, Any], ...] = ()
+    """What the cost report of a context tells of it: why the local copy answered."""
 
 
 @dataclass(frozen=True, slots=True)

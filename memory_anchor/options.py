@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from memory_anchor.activation import DECAY_RATES, ActivationSettings, named, rate_of_half_life
 from memory_anchor.ingest.reconcile import Policy, Resolution
@@ -13,6 +15,9 @@ from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.services import asks_user
 from memory_anchor.settings import AgentLifecycle, RetrievalSettings, Settings
 from memory_anchor.upkeep.upkeep import AgentRules, LifecycleRules
+
+if TYPE_CHECKING:
+    from memory_anchor.remote.memory import RemoteMemory
 
 
 def searching(chosen: RetrievalSettings) -> dict[str, Any]:
@@ -71,3 +76,23 @@ def policy(settings: Settings) -> Policy:
     """Return how contradictions are settled, by type."""
     chosen = settings.conflicts.policy
     return Policy(by_type={MemoryType(kind): Resolution(how) for kind, how in chosen.items()})
+
+
+def remote(
+    settings: Settings, data_dir: Path, new_token: Callable[[], str], monotonic: Callable[[], float]
+) -> RemoteMemory | None:
+    """Return the served memory that is asked first, None where the settings name none. Raises BadInput."""
+    told = settings.remote
+    if not told.url:
+        return None
+    from memory_anchor.remote.memory import linked
+
+    return linked(
+        *(told.url, told.key.get_secret_value(), data_dir),
+        connect_s=told.connect_s,
+        search_s=told.search_s,
+        write_s=told.write_s,
+        project=told.project,
+        new_token=new_token,
+        monotonic=monotonic,
+    )

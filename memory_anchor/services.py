@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from memory_anchor.activation import ActivationSettings
 from memory_anchor.adapters.projects import Projects
@@ -39,6 +39,9 @@ from memory_anchor.upkeep.usage import UsageBuffer
 
 TENANT = "tenant-"
 """How the folder of the rules of another account's project begins."""
+
+if TYPE_CHECKING:
+    from memory_anchor.remote.memory import RemoteMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class Services:
     saving: SaveHealth = field(default_factory=SaveHealth)
     answers: FirstAnswers = field(default_factory=FirstAnswers)
     lorebooks: LorebookShelf = field(default_factory=LorebookShelf)
+    remote: RemoteMemory | None = None
+    """A served memory that is asked first; None for a memory that works alone."""
     project_note: Callable[[str], str] = lambda _: ""
     """What is to be told, once, about which project this is; "" for nothing."""
 

@@ -316,6 +316,18 @@ class HttpSettings(_Group):
         return {names[token]: account for token, account in tokens.items()}
 
 
+class RemoteSettings(_Group):
+    """A served memory beside the local one (docs/devices.md). key: what `keys create` printed there. project: its id
+    there, "" for the key's own. connect_s, search_s, write_s: hard limits of one call."""
+
+    url: str = ""
+    key: SecretStr = SecretStr("")
+    project: str = ""
+    connect_s: float = Field(0.3, gt=0, le=30)
+    search_s: float = Field(1.0, gt=0, le=60)
+    write_s: float = Field(5.0, gt=0, le=60)
+
+
 class EngineSettings(_Group):
     idle_exit_s: int = Field(600, ge=1)
 
@@ -341,6 +353,7 @@ class Settings(_Group):
     agents: Mapping[str, AgentSettings] = Field(default_factory=dict)
     collections: Mapping[str, CollectionSettings] = Field(default_factory=dict)
     http: HttpSettings = HttpSettings()
+    remote: RemoteSettings = RemoteSettings()
     engine: EngineSettings = EngineSettings()
 
 

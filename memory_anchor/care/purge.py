@@ -217,6 +217,8 @@ def beside_store(data_dir: Path) -> tuple[Holder, ...]:
         ("contexts", "*"),
         ("jobs", "*"),
         (REQUESTS, "*"),
+        ("remote/outbox", "*"),
+        ("remote/refused", "*"),
         ("evaluations", "run-*.json"),
         ("imported/proposals", "*/*.yaml"),
         ("lorebooks", "*/turns/*.json"),

@@ -331,6 +331,7 @@ class ContextBuilder:
         lore: LoreFound = values.get("lorebook", LoreFound())
         found.decisions.extend(lore.decisions)
         found.notes.extend(answer.notes)
+        found.decisions.extend(dict(one) for one in answer.decisions)
         best = next((one for one in answer.snippets if one.layer in layers), None)
         events = [one for one in answer.snippets if one.layer is Layer.EVENT_LOG]
         head = [one for one in lore.snippets if is_head(one)]

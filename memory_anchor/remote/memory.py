@@ -1,0 +1,284 @@
+"""A served memory beside the local one: asked first, within hard limits; the local copy answers where it cannot.
+
+A search goes to the server; where that is late, broken or left alone, the local store answers, with a note, and the
+cost report gets the decision `km_timeout` or `km_open`. A write is done here at once, under this project's own rules,
+and kept on disk for the server (`outbox`), whose rules reconcile it on arrival. A key that is refused is said in every
+answer and not asked with again until the pause is over; nothing is dropped meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound
+from memory_anchor.fields import BaseRequest
+from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.model import (
+    Actor,
+    Citation,
+    Layer,
+    Locator,
+    Origin,
+    RetrievedSnippet,
+    SearchAnswer,
+    Status,
+    Tag,
+    Trust,
+    WriteOutcome,
+)
+from memory_anchor.remote.link import Away, KmLink, WrongKey
+from memory_anchor.remote.outbox import Outbox, WaitingWrite
+
+IDS_FILE = "remote/ids.json"
+IDS_KEPT = 10_000
+IDS_BYTES = 4 << 20
+KEY_PAUSE_S = 60.0
+SNIPPETS_MAX = 200
+RETRY_S = 5.0
+"""From a try to send that stopped to the next one."""
+Json = dict[str, Any]
+Asked = TypeVar("Asked", bound=BaseRequest)
+
+
+class RemoteMemory:
+    """What one process knows of the served memory. Thread-safe."""
+
+    def __init__(
+        self,
+        link: KmLink,
+        data_dir: Path,
+        *,
+        search_s: float,
+        write_s: float,
+        project: str,
+        new_token: Callable[[], str],
+        monotonic: Callable[[], float],
+        retry_s: float = RETRY_S,
+    ) -> None:
+        """project: the id that this folder's project has on the server, "" for the key's own."""
+        self._link = link
+        self._search_s = search_s
+        self._write_s = write_s
+        self._project = project
+        self._monotonic = monotonic
+        self._retry_s = retry_s
+        self._closed = threading.Event()
+        self._starting = threading.Lock()
+        self._sender: threading.Thread | None = None
+        self.outbox = Outbox(data_dir, new_token)
+        self._ids_file = data_dir / IDS_FILE
+        self._ids = self._read_ids()
+        self._key_refused = ""
+        self._key_until = 0.0
+        if self.outbox.waiting():
+            self._send_soon()
+
+    def search(self, actor: Actor, asked: Asked, local: Callable[[Asked], SearchAnswer]) -> SearchAnswer:
+        """Return what the server finds, or the local answer with a note that says why.
+
+        Raises BadInput: the server does not take the request.
+        """
+        try:
+            answer = self._ask("memory/search", {**_body(asked), **self._whose(actor)}, self._search_s)
+            found = _search_answer(answer)
+        except (Away, WrongKey) as error:
+            return self._instead(local(asked), error)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return self._instead(
+                local(asked), Away("km_timeout", f"{self._link.name} answered what is no search's answer")
+            )
+        waiting = self.outbox.waiting()
+        notes = (f"{waiting} writes of this device wait to be sent to {self._link.name}",) if waiting else ()
+        return replace(found, notes=(*found.notes, *notes))
+
+    def told(self, actor: Actor, path: str, asked: BaseRequest, done: WriteOutcome) -> WriteOutcome:
+        """Keep for the server what was written here; return the local outcome. Nothing stored here is nothing sent."""
+        if done.id is None:
+            return done
+        body = _body(asked)
+        if "id" in body:
+            body["id"] = self._ids.get(str(body["id"]), body["id"])
+        self.outbox.put(path, {**body, **self._whose(actor)}, local=done.id)
+        self._send_soon()
+        return done
+
+    def forgotten(self, actor: Actor, asked: Asked, local: Callable[[Asked], WriteOutcome]) -> WriteOutcome:
+        """Archive a memory here and there; one that only the server has, there."""
+        try:
+            return self.told(actor, "memory/forget", asked, local(asked))
+        except NotFound as unknown:
+            try:
+                answer = self._ask("memory/forget", {**_body(asked), **self._whose(actor)}, self._write_s)
+                return WriteOutcome(
+                    outcome=_outcome(answer), id=str(answer["id"]), layer=Layer(answer["layer"]), status=Status.ARCHIVED
+                )
+            except (Away, WrongKey, ValueError, KeyError) as error:
+                raise NotFound(f"{unknown}; and {self._link.name} could not be asked: {error}") from None
+
+    def close(self) -> None:
+        """Send no more; what waits is sent by the next process."""
+        self._closed.set()
+
+    def _send_soon(self) -> None:
+        with self._starting:
+            if self._sender is None or not self._sender.is_alive():
+                self._sender = threading.Thread(target=self._send_behind, name="outbox", daemon=True)
+                self._sender.start()
+
+    def _send_behind(self) -> None:
+        while not self._closed.is_set():
+            _, why = self.send_waiting()
+            with self._starting:
+                if not why and not self.outbox.waiting():
+                    self._sender = None
+                    return
+            if why:
+                self._closed.wait(self._retry_s)
+
+    def send_waiting(self) -> tuple[int, str]:
+        """Send what waits; return how many went and why it stopped, "" when all went."""
+        return self.outbox.send(lambda path, body: self._ask(path, body, self._write_s), self._arrived)
+
+    def status(self) -> Json:
+        return {
+            "url": self._link.name,
+            "waiting": self.outbox.waiting(),
+            "refused": self.outbox.refused(),
+            "open": self._link.is_open,
+            "key": self._key_refused,
+        }
+
+    def _ask(self, path: str, body: Json, limit_s: float) -> Json:
+        if self._key_refused and self._monotonic() < self._key_until:
+            raise WrongKey(self._key_refused)
+        try:
+            answer = self._link.ask(path, body, limit_s=limit_s)
+        except WrongKey as error:
+            self._key_refused, self._key_until = str(error), self._monotonic() + KEY_PAUSE_S
+            raise
+        self._key_refused = ""
+        return answer
+
+    def _instead(self, answer: SearchAnswer, error: MemoryAnchorError) -> SearchAnswer:
+        decision = error.decision if isinstance(error, Away) else "km_refused"
+        note = f"{error}; the local copy answered"
+        told = {"action": decision, "reason": str(error), "what": "remote"}
+        return replace(answer, notes=(*answer.notes, note), decisions=(*answer.decisions, told))
+
+    def _whose(self, actor: Actor) -> Json:
+        scope = actor.scope
+        told = {"conversation_id": scope.conversation, "agent_id": scope.agent, "zone": actor.zone}
+        return {name: value for name, value in {**told, "project_id": self._project}.items() if value}
+
+    def _arrived(self, kept: WaitingWrite, answer: Mapping[str, Any]) -> None:
+        there = answer.get("id")
+        if kept.local and isinstance(there, str) and there != kept.local:
+            self._ids[kept.local] = there
+            while len(self._ids) > IDS_KEPT:
+                self._ids.popitem(last=False)
+            make_private(self._ids_file.parent)
+            write_whole(self._ids_file, json.dumps(self._ids).encode())
+
+    def _read_ids(self) -> OrderedDict[str, str]:
+        try:
+            told = json.loads(read_bounded(self._ids_file, most_bytes=IDS_BYTES) or b"{}")
+            return OrderedDict((str(one), str(other)) for one, other in told.items())
+        except (OSError, ValueError, AttributeError):
+            return OrderedDict()
+
+
+def _body(asked: BaseRequest) -> Json:
+    """Return what was said of a request, as the server reads it."""
+    said = asked.asked() | ({"request_id": name} if (name := getattr(asked, "request_id", "")) else {})
+    return {name: value for name, value in said.items() if name in asked.model_fields_set and value is not None}
+
+
+def _outcome(answer: Mapping[str, Any]) -> Any:
+    from memory_anchor.model import Outcome
+
+    return Outcome(answer["outcome"])
+
+
+def _search_answer(answer: Mapping[str, Any]) -> SearchAnswer:
+    """Return a served search's answer. Raises ValueError, KeyError, TypeError, AttributeError: it is none."""
+    shown = answer["snippets"]
+    if not isinstance(shown, list) or len(shown) > SNIPPETS_MAX:
+        raise ValueError("snippets")
+    pairs = tuple((str(one), str(other)) for one, other in answer.get("conflicts", ()))
+    return SearchAnswer(tuple(map(_snippet, shown)), pairs, tuple(map(str, answer.get("notes", ()))))
+
+
+def _snippet(one: Mapping[str, Any]) -> RetrievedSnippet:
+    if not (isinstance(one["id"], str) and isinstance(one["text"], str)):
+        raise TypeError("id or text")
+    strength = one.get("strength", "vivid")
+    if strength not in ("vivid", "fading", "faded"):
+        raise ValueError("strength")
+    return RetrievedSnippet(
+        id=one["id"],
+        text=one["text"],
+        score=float(one["score"]),
+        layer=Layer(one["layer"]),
+        type=str(one["type"]),
+        when=datetime.fromisoformat(one["when"]) if one.get("when") else None,
+        tags=tuple(Tag(str(tag["name"]), float(tag.get("weight", 1.0))) for tag in one.get("tags", ())),
+        status=Status(one.get("status", "active")),
+        strength=strength,
+        citations=tuple(_citation(cited) for cited in one.get("citations", ())),
+        relevance=float(one["relevance"]) if one.get("relevance") is not None else None,
+        weak=bool(one.get("weak", False)),
+        origin=Origin(one.get("origin", "agent")),
+        before=str(one.get("before", "")),
+    )
+
+
+def _citation(cited: Mapping[str, Any]) -> Citation:
+    place = dict(cited.get("locator", {}))
+    kind = cited["kind"]
+    if kind not in ("file", "url", "conversation", "memory_entry", "knowledge_chunk", "event"):
+        raise ValueError("kind")
+    return Citation(
+        kind=kind,
+        ref=str(cited["ref"]),
+        title=cited.get("title"),
+        locator=Locator(**{**place, "heading": tuple(place.get("heading", ()))}),
+        observed_at=datetime.fromisoformat(cited["observed_at"]) if cited.get("observed_at") else None,
+        trust=Trust(cited.get("trust", "agent")),
+        freshness=cited.get("freshness"),
+        variant=cited.get("variant"),
+        index_version=cited.get("index_version"),
+    )
+
+
+def linked(
+    url: str,
+    key: str,
+    data_dir: Path,
+    *,
+    connect_s: float,
+    search_s: float,
+    write_s: float,
+    project: str,
+    new_token: Callable[[], str],
+    monotonic: Callable[[], float],
+) -> RemoteMemory:
+    """Return the served memory at an address. Raises BadInput: no address, or no key."""
+    if not key:
+        raise BadInput("remote.url is set and remote.key is empty; put there what `memory-anchor keys create` printed")
+    link = KmLink(url, key, connect_s=connect_s, monotonic=monotonic)
+    return RemoteMemory(
+        link,
+        data_dir,
+        search_s=search_s,
+        write_s=write_s,
+        project=project,
+        new_token=new_token,
+        monotonic=monotonic,
+    )

@@ -1,0 +1,244 @@
+"""A served memory beside the local one: no call over its limit, no write lost, the local copy says so."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from faultyproxy import FAULTS, FaultyProxy
+from serving import Served, key_for
+
+from memory_anchor.core import Core
+from memory_anchor.errors import BadInput
+from memory_anchor.front.http_api import build_http
+from memory_anchor.memory import MemoryAnchor
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.remote.link import Away, KmLink
+from memory_anchor.settings import Settings
+from memory_anchor.testing import ManualClock, ephemeral_core
+from memory_anchor.where import Where
+
+SEARCH_S, CONNECT_S, WRITE_S = 0.4, 0.2, 0.6
+SLACK_S = 1.5
+"""Of a busy machine: threads that are not run. What a call may take beyond its limit is checked against this."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[Core, Served]]:
+    settings = Settings.model_validate({"http": {"port": 0, "requests_per_minute": 100_000}})
+    core = ephemeral_core(tmp_path / "server", clock=ManualClock(), settings=settings)
+    served = Served(build_http(core, core.settings, secret="path-secret"))
+    yield core, served
+    served.close()
+    core.close()
+
+
+@pytest.fixture
+def behind(server: tuple[Core, Served]) -> Iterator[FaultyProxy]:
+    proxy = FaultyProxy(server[1].port)
+    yield proxy
+    proxy.close()
+
+
+Opened = Callable[..., tuple[Core, MemoryAnchor]]
+
+
+@pytest.fixture
+def opened(server: tuple[Core, Served], behind: FaultyProxy, tmp_path: Path) -> Iterator[Opened]:
+    key, _ = key_for(server[0], "acme", user="me", project="app")
+    made: list[Core] = []
+
+    def open_one(**more: object) -> tuple[Core, MemoryAnchor]:
+        remote = {"url": behind.url, "key": key, "search_s": SEARCH_S, "connect_s": CONNECT_S, "write_s": WRITE_S}
+        settings = Settings.model_validate({"remote": {**remote, **more}})
+        core = ephemeral_core(tmp_path / "local", clock=ManualClock(), settings=settings)
+        made.append(core)
+        return core, core.anchor(Actor(Caller.AGENT, Scope(agent="codex", conversation="c1"), client="codex"))
+
+    yield open_one
+    for core in made:
+        if core.services.remote is not None:
+            core.services.remote.close()
+        core.close()
+
+
+def drained(core: Core, *, within_s: float = 60.0) -> None:
+    """Wait until everything was sent."""
+    remote = core.services.remote
+    assert remote is not None
+    end = time.monotonic() + within_s
+    while remote.outbox.waiting() and time.monotonic() < end:
+        remote.send_waiting()
+        time.sleep(0.02)
+    assert remote.outbox.waiting() == 0
+
+
+def texts(core: Core) -> set[str]:
+    page = core.services.store.scan("verified_fact", Where())[0]
+    return {entry.memory.content for entry in page}
+
+
+def test_a_search_asks_the_server_and_a_write_reaches_it(opened: Opened, server: tuple[Core, Served]) -> None:
+    """Rule remote.first: what is written here arrives, and a search finds what the server has."""
+    core, anchor = opened()
+    done = anchor.save_memory("Deploys go through staging first.")
+    drained(core)
+    found = anchor.search("how do deploys go")
+
+    assert texts(server[0]) == {"Deploys go through staging first."}
+    assert [one.text for one in found.snippets] == ["Deploys go through staging first."]
+    assert found.notes == ()
+    assert found.snippets[0].id != done.id
+    anchor.forget(done.id)
+    drained(core)
+    assert anchor.search("how do deploys go").snippets == ()
+
+
+def test_without_the_server_the_local_copy_answers_within_the_limit_and_says_so(
+    opened: Opened, behind: FaultyProxy
+) -> None:
+    """Rule remote.fallback: km_timeout, after three failures km_open; the context's cost report tells which."""
+    _, anchor = opened()
+    behind.fault = lambda: "silent"
+    anchor.save_memory("The queue runs on port 8081.")
+    told = []
+    for _ in range(4):
+        started = time.monotonic()
+        found = anchor.search("which port does the queue run on")
+        assert time.monotonic() - started < SEARCH_S + SLACK_S
+        assert [one.text for one in found.snippets] == ["The queue runs on port 8081."]
+        assert "the local copy answered" in found.notes[-1]
+        told.append(found.decisions[-1]["action"])
+    assert told[0] == "km_timeout" and told[-1] == "km_open"
+    report = anchor.build_context("which port does the queue run on").report
+    assert "km_open" in [one["action"] for one in report.decisions]
+
+
+def test_every_fault_keeps_the_limit_and_loses_no_write(
+    opened: Opened, behind: FaultyProxy, server: tuple[Core, Served]
+) -> None:
+    """Rule remote.limits: each fault once; the slow test has 200 at random."""
+    core, anchor = opened()
+    remote = core.services.remote
+    assert remote is not None
+    for number, fault in enumerate(FAULTS):
+        behind.fault = lambda fault=fault: fault  # type: ignore[misc]
+        remote._link._failures = 0  # each fault is met, not only the first three
+        anchor.save_memory(f"Gate {number} of the orchard opens for cart {number * 17}.")
+        started = time.monotonic()
+        anchor.search("which gate")
+        assert time.monotonic() - started < SEARCH_S + SLACK_S, fault
+    behind.fault = lambda: "pass"
+    remote._link._failures = 0
+    drained(core)
+    assert len(texts(server[0])) == len(FAULTS)
+
+
+def test_a_half_open_circuit_lets_one_probe_through(behind: FaultyProxy, server: tuple[Core, Served]) -> None:
+    """Rule remote.circuit: three failures open it; after the pause one call alone probes; success closes it."""
+    now = [0.0]
+    key, _ = key_for(server[0], "acme", user="me", project="app")
+    link = KmLink(behind.url, key, connect_s=1.0, monotonic=lambda: now[0], open_for_s=10.0)
+    behind.fault = lambda: "error"
+    for _ in range(3):
+        with pytest.raises(Away) as failed:
+            link.ask("memory/search", {"query": "gate"}, limit_s=5.0)
+        assert failed.value.decision == "km_timeout"
+    met = len(behind.met)
+    with pytest.raises(Away) as shut:
+        link.ask("memory/search", {"query": "gate"}, limit_s=5.0)
+    assert shut.value.decision == "km_open" and len(behind.met) == met
+    now[0] = 11.0
+    behind.fault = lambda: "pass"
+    assert link.ask("memory/search", {"query": "gate"}, limit_s=20.0)["snippets"] == []
+    assert not link.is_open
+
+
+def test_a_wrong_key_is_said_and_not_asked_with_again(opened: Opened, behind: FaultyProxy) -> None:
+    """Rule remote.key: 401 is no silence: the note names the cure, the server is left alone, the writes wait."""
+    core, anchor = opened(key="ma_wrong_key")
+    anchor.save_memory("The queue runs on port 8081.")
+    remote = core.services.remote
+    assert remote is not None
+    remote.send_waiting()
+    notes = [anchor.search("queue port").notes[-1] for _ in range(3)]
+    met = len(behind.met)
+    anchor.search("queue port")
+
+    assert all("does not take this key (401)" in note and "remote.key" in note for note in notes)
+    assert len(behind.met) == met
+    assert remote.outbox.waiting() == 1
+    assert remote.status()["key"]
+
+
+def test_a_write_is_sent_once_however_often_and_what_is_refused_is_kept(
+    opened: Opened, server: tuple[Core, Served], tmp_path: Path
+) -> None:
+    """Rule remote.outbox: a kill between sending and noting it sends again, and the server knows the request."""
+    core, _ = opened()
+    remote = core.services.remote
+    assert remote is not None
+    remote.close()
+    kept: list[tuple[str, dict[str, object]]] = []
+    remote.outbox.put("memory/store", {"content": "Deploys go through staging first."})
+    remote.outbox.put("memory/store", {"content": "", "type": "nonsense"})
+
+    def once(path: str, body: dict[str, object]) -> dict[str, object]:
+        kept.append((path, body))
+        return remote._ask(path, body, WRITE_S * 20)
+
+    remote.outbox.send(once, remote._arrived)
+    again = remote._ask(*kept[0], WRITE_S * 20)
+
+    assert again["outcome"] == "added"
+    assert len(texts(server[0])) == 1
+    assert remote.outbox.waiting() == 0 and remote.outbox.refused() == 1
+
+
+def test_an_address_or_key_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    """Rule remote.settings: said at the start, not at the first search."""
+    for remote, said in (
+        ({"url": "ftp://host", "key": "k"}, "allowed is http"),
+        ({"url": "http://host:port", "key": "k"}, "port is no number"),
+        ({"url": "http://127.0.0.1:1"}, "remote.key is empty"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            ephemeral_core(tmp_path, settings=Settings.model_validate({"remote": remote}))
+
+
+@pytest.mark.slow
+def test_two_hundred_random_faults_lose_nothing_and_keep_the_limits(
+    opened: Opened, behind: FaultyProxy, server: tuple[Core, Served]
+) -> None:
+    """Issue 17, remote adapter: 200 faults; no call over its limit, no write lost, the fallback says so."""
+    core, anchor = opened()
+    remote = core.services.remote
+    assert remote is not None
+    chance = random.Random(17)
+    behind.fault = lambda: chance.choice(FAULTS)
+    slowest, local, number = 0.0, 0, 0
+    while sum(1 for one in behind.met if one != "pass") < 200:
+        number += 1
+        remote._link._failures = 0 if number % 4 else remote._link._failures
+        anchor.log_event(f"Cart {number} came through gate {number * 7919 % 1000}", request_id=f"cart-{number}")
+        started = time.monotonic()
+        found = anchor.search(f"cart {number}")
+        slowest = max(slowest, time.monotonic() - started)
+        answered = any("the local copy answered" in note for note in found.notes)
+        assert answered == bool(found.decisions)
+        local += answered
+    behind.fault = lambda: "pass"
+    remote._link._failures = 0
+    drained(core, within_s=300)
+    there, after = [], None
+    while True:
+        page, after = server[0].services.store.scan("event_log", Where(), after=after)
+        there += [entry.memory.content for entry in page]
+        if after is None:
+            break
+    print(f"{number} writes, {local} local answers, slowest search {slowest:.2f} s of {SEARCH_S} s")
+    assert sorted(there) == sorted(f"Cart {n} came through gate {n * 7919 % 1000}" for n in range(1, number + 1))
+    assert slowest < SEARCH_S + SLACK_S
