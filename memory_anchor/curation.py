@@ -258,6 +258,8 @@ class Curation:
         def ended(memory: Memory) -> Revision:
             return step(memory, status=Status.SUPERSEDED, valid_to=at)
 
+        if not old:  # what spoke against it was ended on another device meanwhile
+            return [step(new, status=Status.ACTIVE)]
         if resolution == "keep_new":
             return [step(new, status=Status.ACTIVE), *(ended(m) for m in old)]
         if resolution == "keep_old":

@@ -17,6 +17,7 @@ from memory_anchor.devices.folder import NAME
 from memory_anchor.devices.ledger import Reached
 from memory_anchor.errors import MemoryAnchorError, NotFound, Refused
 from memory_anchor.model import Actor, Caller, Scope, Status
+from memory_anchor.rights import stamp
 from memory_anchor.testing import ManualClock, cheap_keys
 
 SECRETISH = "The vault of Ostrava opens at nine."
@@ -90,6 +91,25 @@ def test_one_memory_edited_on_two_devices_stands_newest_and_disputed(laptops: Ca
         assert (newest.content, newest.status) == ("The queue runs on port 9100.", Status.DISPUTED)
         assert (beside.content, beside.status) == ("The queue runs on port 9000.", Status.DISPUTED)
         assert [item.memory.id for item in device.anchor.inbox()] in ([newest.id], [beside.id])
+
+
+def test_a_dispute_whose_other_side_ended_elsewhere_can_be_settled(laptops: Callable[..., Laptop]) -> None:
+    """Rule sync.pointer: settled on one device and edited on the other, it is still a human's to end."""
+    one, other = laptops("laptop"), laptops("desktop")
+    name = one.anchor.save_memory("The queue runs on port 8081.").id
+    settled([one, other])
+    for device, port in ((one, 9000), (other, 9100)):
+        device.clock.advance(minutes=port - 8999)
+        device.anchor.edit(name, content=f"The queue runs on port {port}.")
+    settled([one, other])
+    human = [one.core.anchor(Actor(Caller.HUMAN, Scope(), client="test")) for one in (one, other)]
+    beside = human[0].get(name).disputes[0]
+    human[0].forget(beside)
+
+    sides = human[0].sides(name)
+    done = human[0].settle(name, resolution="keep_old", seen=[stamp(x.id, x.version, x.content) for x in sides])
+
+    assert (len(sides), done.status) == (1, Status.ACTIVE)
 
 
 def test_an_edit_after_a_sync_is_no_dispute(laptops: Callable[..., Laptop]) -> None:
