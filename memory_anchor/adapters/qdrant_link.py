@@ -26,6 +26,7 @@ from memory_anchor.errors import (
     StoreBusy,
     StoreDamaged,
     Unavailable,
+    extra_missing,
 )
 from memory_anchor.files import ours
 
@@ -141,8 +142,7 @@ class QdrantLink:
                 client.close()
 
     def _to(self, url: str) -> Any:
-        from qdrant_client import QdrantClient
-
+        QdrantClient = _client_class()  # noqa: N806
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadInput(
@@ -167,8 +167,7 @@ class QdrantLink:
                 ) from error
 
     def _local(self) -> Any:
-        from qdrant_client import QdrantClient
-
+        QdrantClient = _client_class()  # noqa: N806
         if self.access.path == ":memory:":
             return QdrantClient(":memory:")
         try:
@@ -179,6 +178,7 @@ class QdrantLink:
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
         """Turn the client's exceptions into ours, or into `_Passing`; this is the one place that knows them."""
+        _client_class()
         from pydantic import ValidationError
         from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
         from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
@@ -262,3 +262,12 @@ def already_there(error: BaseException) -> bool:
     from qdrant_client.http.exceptions import UnexpectedResponse
 
     return isinstance(error, UnexpectedResponse) and error.status_code == 409
+
+
+def _client_class() -> Any:
+    """Return the client's class. Raises Unavailable: the extra that brings it is not installed."""
+    try:
+        from qdrant_client import QdrantClient
+    except ImportError:
+        raise extra_missing("qdrant", "store.kind qdrant") from None
+    return QdrantClient

@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.errors import BadInput, Unavailable, extra_missing
 from memory_anchor.language.tokens import cut_to_tokens
 from memory_anchor.ports import LanguageModel, Reranker
 
@@ -121,7 +121,10 @@ class FastEmbedReranker:
             )
 
     def _open(self) -> Any:
-        from fastembed.rerank.cross_encoder import TextCrossEncoder
+        try:
+            from fastembed.rerank.cross_encoder import TextCrossEncoder
+        except ImportError:
+            raise extra_missing("fastembed", "retrieval.reranker fastembed") from None
 
         name = self._model_name
         options: dict[str, Any] = {"threads": min(os.cpu_count() or 1, _THREADS_CAP)}

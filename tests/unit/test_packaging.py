@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -67,4 +68,54 @@ def test_the_lock_holds_every_declared_package_once_with_its_hash() -> None:
 
 def test_the_engine_is_pinned_exactly() -> None:
     """Rule packaging: the embedded engine's file format is tested for one version."""
-    assert "qdrant-edge-py==0.9.0" in PROJECT["project"]["dependencies"]
+    assert any(one.startswith("qdrant-edge-py==0.9.0;") for one in PROJECT["project"]["dependencies"])
+
+
+HEAVY = ("bpe-openai", "onnxruntime", "fastembed", "anthropic", "qdrant-client")
+"""What the core does without; bpe-openai has no wheel for Intel Mac, musl and Windows ARM."""
+
+
+def test_the_core_is_light_and_all_brings_the_rest() -> None:
+    """N15: what only some settings need is an extra, and `[all]` is the union of them."""
+    assert declared() & set(HEAVY) == set()
+    extras = dict(PROJECT["project"]["optional-dependencies"])
+    everything = extras.pop("all")
+    assert sorted(everything) == sorted(line for lines in extras.values() for line in lines)
+
+
+WITHOUT = """
+import sys
+for name in {heavy!r}:
+    sys.modules[name.replace("-", "_")] = None
+sys.modules["loguru"] = None
+from memory_anchor.adapters.embedders import make_embedder
+from memory_anchor.adapters.qdrant_store import QdrantStore
+from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.language.tokens import count_tokens, cut_to_tokens
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.testing import ephemeral_core
+import pathlib
+for make in (lambda: make_embedder("fastembed"), lambda: QdrantStore(path=":memory:")):
+    try:
+        make()
+    except MemoryAnchorError as error:
+        print(error)
+assert count_tokens("We use uv, not pip") > 3 and count_tokens(cut_to_tokens("部署在星期四" * 50, 20)) <= 20
+core = ephemeral_core(pathlib.Path(sys.argv[1]))
+anchor = core.anchor(Actor(Caller.AGENT, Scope(agent="a", conversation="c")))
+anchor.save_memory("We deploy with blue-green releases")
+assert anchor.search("how do we deploy").snippets
+assert anchor.build_context("how do we deploy", budget_tokens=1000).text
+core.close()
+"""
+
+
+def test_the_core_works_without_every_extra_and_names_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    """N15: saved, found and put into a context; else one sentence with the extra's name."""
+    child = [sys.executable, "-c", WITHOUT.format(heavy=HEAVY), str(tmp_path)]
+    done = subprocess.run(child, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.rpartition(" ")[2] for line in done.stdout.splitlines()] == [
+        "'memory-anchor[fastembed]'`",
+        "'memory-anchor[qdrant]'`",
+    ]
