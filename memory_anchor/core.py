@@ -34,6 +34,7 @@ from memory_anchor.errors import Refused, Unavailable, WrongEmbedder
 from memory_anchor.files import remove_durably, write_whole
 from memory_anchor.foreground import RequestGate
 from memory_anchor.freshness import FreshnessChecker
+from memory_anchor.identity.approval import Approver
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.signed_requests import Challenges, Proof
 from memory_anchor.ingest.from_events import EventReader
@@ -306,9 +307,8 @@ class Core:
 
     def _across(self, project_id: str) -> tuple[str, ...]:
         """Return the other projects whose agent memories a caller reads: none, or all by the user's word."""
-        if not self.settings.scope.agent_across_projects:
-            return ()
-        return tuple(sorted({*self.projects.all(), DEFAULT} - {project_id}))
+        others = {*self.projects.all(), DEFAULT} - {project_id}
+        return tuple(sorted(others)) if self.settings.scope.agent_across_projects else ()
 
     def room(self, project_id: str, root: str) -> Project:
         """Return what this project (by its `rules_home`) adds; read anew when its settings file changes."""
@@ -345,11 +345,10 @@ class Core:
         challenge, until = self._challenges.issue(self.clock.now())
         return {"challenge": challenge, "expires_at": until, "account": scope.account, "project": scope.project}
 
-    def as_human(
-        self, actor: Actor, proof: Proof, *, call: str, arguments: Mapping[str, Any], caller: Mapping[str, Any]
-    ) -> Actor:
+    def as_human(self, actor: Actor, proof: Proof, *, approver: Approver | None = None, **said: Any) -> Actor:
         """Return the actor as a human who signed this very call; the challenge is used up.
 
+        said: its call, arguments and caller (`Challenges.check`). approver: who may sign; None for the one here.
         Raises Refused: it is not signed so, or the key here is not the installation's.
         """
         anchor = self.anchor(actor)
@@ -359,16 +358,16 @@ class Core:
         try:
             self._challenges.check(
                 proof,
-                call=call,
-                arguments=arguments,
-                caller=caller,
+                **said,
                 account=scope.account,
                 project=scope.project,
-                approver=anchor.room.identity.approver(),
+                approver=approver or anchor.room.identity.approver(),
                 now=now,
             )
         except Refused:
-            self.audit.append("human.refused", {"call": call[:NAME_SHOWN]}, by=anchor.writes.author, at=now)
+            self.audit.append(
+                "human.refused", {"call": str(said["call"])[:NAME_SHOWN]}, by=anchor.writes.author, at=now
+            )
             raise
         return replace(actor, caller=Caller.HUMAN)
 

@@ -128,6 +128,15 @@ def signed_by(public: str, said: Mapping[str, Any], signature: str) -> bool:
     return True
 
 
+def is_public(public: str) -> bool:
+    """Return whether a text is the public half of a signing key."""
+    try:
+        Ed25519PublicKey.from_public_bytes(base64.b64decode(public, validate=True))
+    except (ValueError, binascii.Error):
+        return False
+    return True
+
+
 def signer_of(known: Sequence[Approver], said: Mapping[str, Any], signature: str) -> Approver | None:
     """Return the known approver who signed this statement."""
     return next((one for one in known if signed_by(one.public, said, signature)), None)
@@ -293,13 +302,11 @@ class KeyRing:
         """
         if signer.approver.public != self._root(signer.approver):
             raise Refused(f"only the first key of this installation ({self.fingerprint()}) vouches for others")
-        try:
-            Ed25519PublicKey.from_public_bytes(base64.b64decode(public, validate=True))
-        except (ValueError, binascii.Error):
+        if not is_public(public):
             raise BadInput(
                 f"key is {len(public)} characters that are no Ed25519 public key; allowed is what "
                 "`memory-anchor constitution approvers` prints on the colleague's machine"
-            ) from None
+            )
         others = [one for one in self._vouched() if one["public"] != public]
         if len(others) >= MAX_KNOWN:
             raise BadInput(f"{len(others)} approvers are known; allowed are {MAX_KNOWN}")

@@ -19,7 +19,8 @@ class Role(StrEnum):
 class Credential:
     """For whom a request was let in. user, project: "" where the request itself may name one.
 
-    key: what names the credential in limits and audit, never what opens it. by_name: it names its account itself, so
+    key: what names the credential in limits and audit, never what opens it. public: of the signing key with which its
+    holder approves, "" for who does not. by_name: it names its account itself, so
     that a body need not.
     """
 
@@ -28,6 +29,7 @@ class Credential:
     project: str = ""
     role: Role = Role.WRITER
     key: str = ""
+    public: str = ""
     by_name: bool = False
 
     @property

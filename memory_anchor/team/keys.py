@@ -10,6 +10,7 @@ Rejected: a slow password hash. It protects guessable secrets; 256 random bits a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -21,9 +22,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.errors import BadInput, NoCredential, NotFound, StoreDamaged
+from memory_anchor.errors import BadInput, MemoryAnchorError, NoCredential, NotFound, StoreDamaged
 from memory_anchor.files import exclusive, read_bounded, write_whole
-from memory_anchor.identity.approval import Approver, KeyRing, Signer, signer_of
+from memory_anchor.identity.approval import Approver, KeyRing, Signer, is_public, signer_of
 from memory_anchor.ports import AuditLog
 from memory_anchor.team.credential import Credential, Role
 
@@ -71,7 +72,7 @@ class AccessKey:
         return {"what": "memory-anchor/key/1", **said}
 
     def credential(self) -> Credential:
-        return Credential(self.account, self.user, self.project, self.role, self.id, by_name=True)
+        return Credential(self.account, self.user, self.project, self.role, self.id, self.public, by_name=True)
 
     def is_old(self, now: datetime) -> bool:
         """Return whether it ended so long ago that nobody asks for it."""
@@ -159,6 +160,11 @@ class KeyFile:
         checked_name("account", account)
         for what, name in (("user", user), ("project", project), ("note", note)):
             _ = name and checked_name(what, name)
+        if public and not is_public(public):
+            raise BadInput(
+                f"signs-with is {len(public)} characters that are no Ed25519 public key; allowed is what "
+                "`memory-anchor constitution approvers` prints on the approver's machine"
+            )
         if expires_at is not None and expires_at <= now:
             raise BadInput(f"the key would expire at {expires_at.isoformat()}, which is over; allowed is a later time")
         id_, secret = _text(new_bytes(8), ID_CHARS), _text(new_bytes(32), SECRET_CHARS)
@@ -224,7 +230,8 @@ class KeyFile:
             self._used[id_] = now.isoformat(timespec="seconds")
             if self._written_at is None or now - self._written_at >= USED_EVERY:
                 self._written_at = now
-                self._write_used()
+                with contextlib.suppress(MemoryAnchorError):  # a full disk locks nobody out
+                    self._write_used()
 
     def _write_used(self) -> None:
         if not self._used:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -15,10 +16,12 @@ import typer
 
 from memory_anchor.errors import TABLE, BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import replace_durably
-from memory_anchor.front.cli.link import call, data_dir, preamble
+from memory_anchor.front.cli.link import call, data_dir, key_of, preamble
 from memory_anchor.front.cli.output import (
     HumanOption,
     JsonOption,
+    KeyFileOption,
+    ServerOption,
     err,
     guarded,
     local,
@@ -435,6 +438,8 @@ def doctor(
         bool, typer.Option("--fetch-model", help="Download the fastembed models that the settings ask for.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Download without asking.")] = False,
+    server: ServerOption = "",
+    key_file: KeyFileOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Check everything a memory stands on, and print the next command for what is wrong."""
@@ -446,8 +451,11 @@ def doctor(
     if fetch_model:
         _fetched(yes, json_)
         return
+    from memory_anchor.front.doctor_server import look_at
+
     checks, ticker = [], Ticker("vectors compared", every=500)
-    for check in examine.diagnose(os.environ, data_dir(), audit=audit, deep=deep, tick=ticker.at):
+    here = partial(examine.diagnose, os.environ, data_dir(), audit=audit, deep=deep, tick=ticker.at)
+    for check in look_at(server, key_of(key_file)) if server else here():
         checks.append(check)
         if not json_:
             mark = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]"}[check.state]

@@ -8,14 +8,17 @@ key here, and what goes to the engine is a signature over this one request (`lay
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
+from memory_anchor.files import read_bounded
 from memory_anchor.front.cli.spinner import Spinner
 from memory_anchor.runtime import env_names, wire
 
@@ -26,9 +29,13 @@ if TYPE_CHECKING:
 CHALLENGE_CALL = "human_challenge"
 CALL_TIMEOUT_S = 600.0
 CLIENT = "cli"
+SERVER_TIMEOUT_S = 30.0
+KEY_BYTES_MAX = 20_000
 RESENDS = 4
 RESEND_PAUSE_S = 0.25
 _CALLED: set[str] = set()
+_SERVER: ContextVar[tuple[str, str] | None] = ContextVar("memory_anchor_server", default=None)
+"""Address and access key of a served memory that calls go to instead of this machine's."""
 _NONCE: ContextVar[str] = ContextVar("memory_anchor_call_nonce", default="")
 
 
@@ -81,12 +88,68 @@ def call(name: str, /, *, human: Signer | None = None, **arguments: Any) -> dict
     Raises our errors, whoever ran it; BadInput: a wrong setting.
     """
     env_names.check(os.environ)
+    if server := _SERVER.get():
+        return _through_server(
+            *server, name, {key: value for key, value in arguments.items() if value is not None}, human
+        )
     _CALLED.add(name)
     _NONCE.set(os.urandom(8).hex())
     given = {key: value for key, value in arguments.items() if value is not None}
     with Spinner():
         answer = _through_engine(name, given, human)
         return _run_here(name, given, human) if answer is None else answer
+
+
+@contextmanager
+def through(server: str, key: str) -> Iterator[None]:
+    """Let calls of this block go to a served memory's `/v1/review`; "" leaves them here."""
+    token = _SERVER.set((server.rstrip("/"), key) if server else None)
+    try:
+        yield
+    finally:
+        _SERVER.reset(token)
+
+
+def key_of(file: str) -> str:
+    """Return the access key in a file; `-` is standard input, "" none. Raises BadInput: it cannot be read."""
+    if not file:
+        return ""
+    try:
+        raw = (
+            sys.stdin.buffer.read(KEY_BYTES_MAX) if file == "-" else read_bounded(Path(file), most_bytes=KEY_BYTES_MAX)
+        )
+    except OSError as error:
+        raise BadInput(f"--key-file {file} cannot be read ({error.strerror}); allowed is a file with one key") from None
+    key = (raw or b"").decode("utf-8", "replace").strip()
+    if not key.isascii() or not key.isprintable() or not key or " " in key:
+        raise BadInput(f"--key-file {file} holds no key; allowed is a file with one key and nothing else")
+    return key
+
+
+def _through_server(url: str, key: str, name: str, given: dict[str, Any], human: Signer | None) -> dict[str, Any]:
+    from memory_anchor.front.callers import REVIEWER
+
+    if human is not None:
+        from memory_anchor.identity.signed_requests import signed
+
+        given = {**given, "human": signed(human, name, given, REVIEWER, _posted(url, key, "challenge", {}))}
+    return _posted(url, key, name, given)
+
+
+def _posted(url: str, key: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    import httpx2
+
+    try:
+        head = {"Authorization": f"Bearer {key}"}
+        answer = httpx2.post(f"{url}/v1/review/{name}", json=dict(body), headers=head, timeout=SERVER_TIMEOUT_S)
+        told = answer.json()
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
+        raise Unavailable(f"{url[:80]} did not answer; see `memory-anchor doctor --server {url[:80]}`") from None
+    if answer.status_code != 200:
+        code = str(told.get("code", ""))
+        exits = next((one.exit_code for one in TABLE.values() if one.code == code), 1)
+        raise Failed(str(told.get("message", "the server failed")), exits)
+    return dict(told)
 
 
 def _through_engine(name: str, given: Mapping[str, Any], human: Signer | None) -> dict[str, Any] | None:

@@ -37,6 +37,10 @@ LAYERS = {"identity_schema": "L0", "active_context": "L1", "event_log": "L2", "v
 LAYERS |= {"operational_knowledge": "L4"}
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
 HumanOption = Annotated[bool, typer.Option("--human", help="Count as human: asks for the passphrase on the terminal.")]
+ServerOption = Annotated[str, typer.Option("--server", metavar="URL", help="A served memory instead of this one.")]
+KeyFileOption = Annotated[
+    str, typer.Option("--key-file", metavar="FILE", help="With --server: holds the access key; - is standard input.")
+]
 AtOption = Annotated[str | None, typer.Option("--at", metavar="ISO", help="Look as of another time (for checks).")]
 
 

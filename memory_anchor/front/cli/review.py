@@ -20,10 +20,12 @@ from rich.text import Text
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
 from memory_anchor.front.cli.differences import diff_lines, side, word_diff
-from memory_anchor.front.cli.link import call
+from memory_anchor.front.cli.link import call, key_of, through
 from memory_anchor.front.cli.output import (
     TABLE_COLUMNS,
     JsonOption,
+    KeyFileOption,
+    ServerOption,
     block,
     err,
     guarded,
@@ -65,6 +67,8 @@ def review(
     settle: Annotated[str | None, typer.Option(metavar="ID", help="End it; needs --resolution.")] = None,
     resolution: Annotated[str | None, typer.Option(help="keep_new, keep_old or merge.")] = None,
     content: Annotated[str | None, typer.Option(metavar="TEXT", help="The text to accept, or to merge into.")] = None,
+    server: ServerOption = "",
+    key_file: KeyFileOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Decide on pending facts, contradictions and proposals; deciding needs the passphrase on a terminal."""
@@ -73,22 +77,23 @@ def review(
     named = [*(accept or ()), *(reject or ()), *([settle] if settle else ())]
     if content is not None and (len(named) != 1 or reject):
         raise BadInput("--content is given; allowed is with one --accept ID, or with --settle ID --resolution merge")
-    if named:
-        _check_terminal()
-        wishes = [("accept", one) for one in accept or ()] + [("reject", one) for one in reject or ()]
-        _decide_named(wishes + ([("settle", settle)] if settle else []), resolution, content, json_)
-        return
-    items, schema = call("inbox")["items"], _constitution()
-    proposals = _open_proposals(schema) if schema is not None else []
-    if json_ or list_only:
-        _show_inbox(items, proposals, json_)
-    elif not items and not proposals:
-        quiet("nothing waits for review")
-    else:
-        _Review(items, ask_human()).run()
-        for number, one in enumerate(proposals, 1):
-            if schema is not None and not _proposal(schema, one, f"{number}/{len(proposals)}"):
-                return
+    with through(server, key_of(key_file)):
+        if named:
+            _check_terminal()
+            wishes = [("accept", one) for one in accept or ()] + [("reject", one) for one in reject or ()]
+            _decide_named(wishes + ([("settle", settle)] if settle else []), resolution, content, json_)
+            return
+        items, schema = call("inbox")["items"], None if server else _constitution()
+        proposals = _open_proposals(schema) if schema is not None else []
+        if json_ or list_only:
+            _show_inbox(items, proposals, json_)
+        elif not items and not proposals:
+            quiet("nothing waits for review")
+        else:
+            _Review(items, ask_human()).run()
+            for number, one in enumerate(proposals, 1):
+                if schema is not None and not _proposal(schema, one, f"{number}/{len(proposals)}"):
+                    return
 
 
 def _decide_named(

@@ -1,0 +1,115 @@
+"""The files in deploy/ say only what is there: settings, paths, ports, commands, bounds. Nothing is started."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from memory_anchor.front.cli.app import app
+from memory_anchor.front.http_access import BODY_BYTES_MAX
+from memory_anchor.runtime import env_names
+from memory_anchor.settings import HttpSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+PORT = HttpSettings().port
+PATHS = set(json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"])
+SETTING = re.compile(r"\bMEMORY_ANCHOR_[A-Z_]+")
+OURS = {"MEMORY_ANCHOR_RELEASE"}
+"""A variable of the compose file itself."""
+
+
+def text(name: str) -> str:
+    return (DEPLOY / name).read_text(encoding="utf-8")
+
+
+def test_every_setting_and_port_that_a_file_names_exists() -> None:
+    """Rule settings.names: a mistyped variable would end the server at its start."""
+    for path in DEPLOY.iterdir():
+        named = set(SETTING.findall(path.read_text(encoding="utf-8"))) - OURS
+        assert env_names.refusal(dict.fromkeys(named, "x")) == "", path.name
+        for port in re.findall(r":(8\d{3})\b", path.read_text(encoding="utf-8")):
+            assert int(port) == PORT, path.name
+
+
+def test_the_compose_file_starts_what_belongs_together() -> None:
+    """Issue 17, deploy: memory-anchor, Qdrant and Caddy; Qdrant is reached from inside alone, by a key."""
+    whole: dict[str, Any] = yaml.safe_load(text("compose.yaml"))
+    services = whole["services"]
+    assert set(services) == {"memory-anchor", "qdrant", "caddy"}
+    assert [name for name, one in services.items() if "ports" in one] == ["caddy"]
+    assert services["qdrant"]["networks"] == ["inside"] and whole["networks"]["inside"]["internal"] is True
+    memory = services["memory-anchor"]["environment"]
+    assert memory["MEMORY_ANCHOR_STORE__URL"] == "http://qdrant:6333"
+    assert memory["MEMORY_ANCHOR_STORE__API_KEY"] == services["qdrant"]["environment"]["QDRANT__SERVICE__API_KEY"]
+    for one in services.values():
+        used = [volume.partition(":")[0] for volume in one.get("volumes", ())]
+        assert all(name in whole["volumes"] or (DEPLOY / name).is_file() for name in used)
+        assert set(one.get("networks", ())) <= set(whole["networks"])
+        assert set(one.get("depends_on", ())) <= set(services)
+
+
+def test_the_kubernetes_manifest_is_whole() -> None:
+    """Issue 17, deploy: readiness, a disruption budget, no root; probes ask paths that exist."""
+    parts = {one["kind"]: one for one in yaml.safe_load_all(text("kubernetes.yaml"))}
+    assert set(parts) == {"Secret", "StatefulSet", "Service", "PodDisruptionBudget"}
+    spec = parts["StatefulSet"]["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert spec["selector"]["matchLabels"] == labels == parts["Service"]["spec"]["selector"]
+    assert parts["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    pod = spec["template"]["spec"]
+    (one,) = pod["containers"]
+    for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
+        assert one[probe]["httpGet"]["path"] in PATHS and one[probe]["httpGet"]["port"] == one["ports"][0]["name"]
+    assert one["ports"][0]["containerPort"] == PORT and pod["securityContext"]["runAsNonRoot"] is True
+    mounted = {mount["name"] for mount in one["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]} | {
+        claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]
+    }
+    (secret,) = [env["valueFrom"]["secretKeyRef"] for env in one["env"] if "valueFrom" in env]
+    assert secret["key"] in parts["Secret"]["stringData"] and secret["name"] == parts["Secret"]["metadata"]["name"]
+
+
+def test_proxies_take_what_the_server_takes_and_let_streams_through() -> None:
+    """Issue 17, TLS by a proxy in front: the same bound for a body, no buffering of /sse and /mcp."""
+    nginx, caddy = text("nginx.conf"), text("Caddyfile")
+    most = BODY_BYTES_MAX >> 20
+    assert f"client_max_body_size {most}m;" in nginx and f"max_size {most}MB" in caddy
+    assert "proxy_buffering off;" in nginx and "flush_interval -1" in caddy
+    assert nginx.count("{") - nginx.count("http { }") == nginx.count("}") - nginx.count("http { }")
+    assert caddy.count("{") == caddy.count("}")
+
+
+def test_the_unit_and_the_image_start_the_server() -> None:
+    """Issue 17, deploy: a systemd unit and a container of the same command."""
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read_string(text("memory-anchor.service"))
+    assert unit["Service"]["ExecStart"].endswith("memory-anchor serve") and unit["Service"]["UMask"] == "0077"
+    image = text("Dockerfile")
+    asked = re.search(r"127\.0\.0\.1:(\d+)(/v1/\w+)", image)
+    assert asked is not None and int(asked[1]) == PORT and asked[2] in PATHS
+    assert 'ENTRYPOINT ["memory-anchor"]' in image and '"serve", "--host", "0.0.0.0"' in image
+
+
+@pytest.mark.parametrize(
+    "words", [("keys", "create"), ("keys", "revoke"), ("backup", "create"), ("review",), ("doctor",)]
+)
+def test_every_command_of_the_page_exists(words: tuple[str, ...]) -> None:
+    """docs/team.md: what it tells to type can be typed, with these options."""
+    page = (ROOT / "docs" / "team.md").read_text(encoding="utf-8")
+    assert " ".join(words) in page
+    shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    for line in (line for line in page.splitlines() if f"memory-anchor {' '.join(words)}" in line):
+        for option in re.findall(
+            r" (--[a-z-]+)", line.partition(f"memory-anchor {' '.join(words)}")[2].partition("`")[0]
+        ):
+            assert option in shown.stdout, (line, option)
