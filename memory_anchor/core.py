@@ -171,6 +171,7 @@ class Core:
             stand_aside=self.foreground.let_pass,
             snapshot=snapshot,
             quarantine=self.quarantine,
+            variants=options.variants(settings),
             **options.searching(settings.retrieval),
         )
         records = Records(

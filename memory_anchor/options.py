@@ -12,6 +12,7 @@ from memory_anchor.ingest.reconcile import Policy, Resolution
 from memory_anchor.layers.gate import Gate
 from memory_anchor.model import MemoryType
 from memory_anchor.recall.ranking import RankingWeights
+from memory_anchor.recall.search import Ways
 from memory_anchor.services import asks_user
 from memory_anchor.settings import AgentLifecycle, RetrievalSettings, Settings
 from memory_anchor.upkeep.upkeep import AgentRules, LifecycleRules
@@ -31,6 +32,16 @@ def searching(chosen: RetrievalSettings) -> dict[str, Any]:
         "lens": chosen.lens,
         "rerank_deadline_s": chosen.reranker_deadline_s,
     }
+
+
+def variants(settings: Settings) -> dict[str, Ways]:
+    """Return the other ways of recall that a served memory offers, by name."""
+    return {name: _ways(one.retrieval) for name, one in settings.variants.items()}
+
+
+def _ways(chosen: RetrievalSettings) -> Ways:
+    weights = RankingWeights.of({str(name): weight for name, weight in chosen.weights.items()})
+    return Ways(weights, chosen.conversation, chosen.fold_duplicates, chosen.priors, chosen.lens)
 
 
 def activation(settings: Settings) -> ActivationSettings:

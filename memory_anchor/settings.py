@@ -232,6 +232,12 @@ class RetrievalSettings(_Group):
     cache_ttl_s: float = Field(60.0, ge=0, le=3600)
 
 
+class VariantSettings(_Group):
+    """Another way of recall that a served memory offers beside its own, for comparing the two."""
+
+    retrieval: RetrievalSettings = RetrievalSettings()
+
+
 class ExtractionSettings(_Group):
     """mode: `auto` is `first-person` where the client has a hook that can ask, else `tool-call`."""
 
@@ -349,6 +355,7 @@ class Settings(_Group):
     lifecycle: LifecycleSettings = LifecycleSettings()
     backup: BackupSettings = BackupSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
+    variants: Mapping[str, VariantSettings] = Field(default_factory=dict)
     lorebook: LorebookSettings = LorebookSettings()
     agents: Mapping[str, AgentSettings] = Field(default_factory=dict)
     collections: Mapping[str, CollectionSettings] = Field(default_factory=dict)

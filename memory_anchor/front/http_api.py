@@ -13,10 +13,10 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
-from fastapi import FastAPI, Header, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from mcp.server.sse import SseServerTransport
@@ -33,10 +33,8 @@ from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_access import PATH_KEY, SECRET_PREFIX, Guard, error_body, is_loopback, retry_headers
 from memory_anchor.front.http_ingest import Intake, add_ingest
 from memory_anchor.front.http_review import add_review
-from memory_anchor.front.http_v1 import ERRORS, WHOSE, Desk, add_paths, document
+from memory_anchor.front.http_v1 import ERRORS, OWN_WAY, WHOSE, Desk, add_paths, document, versions
 from memory_anchor.front.mcp_server import build_server
-from memory_anchor.hashing import stable_hash
-from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.model import point_id
 from memory_anchor.requests import PromptOverHttp
 from memory_anchor.rights import Deed
@@ -189,14 +187,6 @@ class _Asgi:
         await self._app(scope, receive, send)
 
 
-def versions(core: Core) -> tuple[str, str]:
-    """Return what tells indexes apart (embedder and terms), and what tells ways of recall apart (package, settings)."""
-    embedder = core.services.embedder
-    rows = f"{embedder.identity.model}/{embedder.identity.dimensions}" if embedder is not None else "words"
-    chosen = stable_hash(core.settings.retrieval.model_dump_json())[:8]
-    return f"{rows}+terms{TERMS_VERSION}", f"{VERSION}+{chosen}"
-
-
 def _add_routes(app: FastAPI, desk: Desk) -> None:
     core = desk.core
 
@@ -219,11 +209,8 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
     async def context(
         request: Request,
         asked: PromptOverHttp,
-        x_km_variant: Annotated[str | None, Header()] = None,
     ) -> ContextAnswer:
         """Return the prompt with what memory knows for its task, within the model's window."""
-        if x_km_variant is not None:
-            raise BadInput("X-KM-Variant selects nothing yet: there are no variants to choose from; leave it out")
         if not asked.account_id and not credential_of(request).by_name:
             raise BadInput("account_id is missing; see /openapi.json for what is required")
         whose = {name: getattr(asked, name, "") for name in WHOSE}
@@ -231,16 +218,21 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
 
         def made(anchor: MemoryAnchor) -> ContextAnswer:
             built = anchor.assemble(asked)
+            report = shapes.report(built.report, reader=anchor.actor.scope)
+            index, algo = versions(core)
+            report |= {"variant": variant or OWN_WAY, "index_version": index, "algo_version": algo}
+            desk.stamped({"snippets": [report]}, variant)
             return ContextAnswer(
                 messages=[dict(one) for one in built.messages],
                 tools=[dict(one) for one in built.tools],
                 text=built.text,
-                report=shapes.report(built.report, reader=anchor.actor.scope),
+                report=report,
                 report_id=built.report_id,
                 notes=list(built.notes),
             )
 
-        answer: ContextAnswer = await desk.run(actor, made)
+        variant = desk.variant(request, actor)
+        answer: ContextAnswer = await desk.run(actor, made, variant=variant)
         return answer
 
 

@@ -24,11 +24,13 @@ from memory_anchor.front.mcp_server import project_for
 from memory_anchor.front.table import ROWS
 from memory_anchor.hashing import stable_hash
 from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
+from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.model import Actor
 from memory_anchor.rights import Deed, Who
-from memory_anchor.runtime.wire import PREAMBLE
+from memory_anchor.runtime.wire import PREAMBLE, VERSION
 from memory_anchor.shapes import Json
 from memory_anchor.team.credential import Role
+from memory_anchor.team.sticking import StickyVariants
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
@@ -50,6 +52,7 @@ COLUMN: Mapping[Role, Who] = {
     Role.APPROVER: Who.APPROVER_KEY,
     Role.ADMIN: Who.ADMIN_KEY,
 }
+VARIANT_HEADER, OWN_WAY = "x-km-variant", "default"
 LOGGED = frozenset({"when", "where", "who", "ttl_days"})
 """Names that only an event has: a `store` with one of them logs."""
 
@@ -90,6 +93,7 @@ class Desk:
     def __init__(self, core: Core, places: Places) -> None:
         self.core = core
         self.places = places
+        self._talks = StickyVariants()
 
     async def body(self, request: Request) -> Json:
         """Return the body as an object. Raises BadInput."""
@@ -113,11 +117,23 @@ class Desk:
             credential=credential,
         )
 
-    async def run(self, actor: Actor, work: Callable[[MemoryAnchor], Any]) -> Any:
+    def variant(self, request: Request, actor: Actor) -> str:
+        """Return the way of recall of a request: its conversation's, else what it asks for; "" for the settings' own.
+
+        Raises BadInput: no such variant.
+        """
+        asked, known = request.headers.get(VARIANT_HEADER, OWN_WAY), self.core.services.searcher.variants
+        if asked != OWN_WAY and asked not in known:
+            raise BadInput(f"X-KM-Variant is {asked[:80]!r}; allowed are {', '.join((OWN_WAY, *known))}")
+        name, scope = "" if asked == OWN_WAY else asked, actor.scope
+        talk = (scope.account, actor.project, scope.user, scope.conversation)
+        return self._talks.of(talk, name) if scope.conversation else name
+
+    async def run(self, actor: Actor, work: Callable[[MemoryAnchor], Any], *, variant: str = "") -> Any:
         """Return what `work` makes of the caller's memory. Raises Unavailable: too much is at work."""
 
         def asked() -> Any:
-            with self.core.foreground:
+            with self.core.foreground, self.core.services.searcher.going_by(variant):
                 return work(self.core.anchor(actor))
 
         return await self.places.run(asked)
@@ -135,8 +151,18 @@ class Desk:
             actor = replace(actor, nonce=stable_hash("http", path.path, *own))
         work = partial(row.answer, request=wanted)
         once = self.core.services.answers.once
-        done: Json = await self.run(actor, lambda anchor: once(actor.nonce, repr(wanted), partial(work, anchor)))
-        return done
+        variant = self.variant(request, actor)
+        asked = partial(self.run, actor, variant=variant)
+        done: Json = await asked(lambda anchor: once(actor.nonce, repr(wanted), partial(work, anchor)))
+        return done if path.writes else self.stamped(done, variant)
+
+    def stamped(self, told: Json, variant: str) -> Json:
+        """Return an answer whose citations say which way and which index they came by."""
+        index, _ = versions(self.core)
+        for one in told.get("snippets", ()):
+            for cited in one.get("citations", ()):
+                cited |= {"variant": variant or OWN_WAY, "index_version": index}
+        return told
 
 
 def add_paths(app: FastAPI, desk: Desk) -> None:
@@ -161,6 +187,14 @@ def add_paths(app: FastAPI, desk: Desk) -> None:
 
     for path in PATHS:
         add(path)
+
+
+def versions(core: Core) -> tuple[str, str]:
+    """Return what tells indexes apart (embedder and terms), and what tells ways of recall apart (package, settings)."""
+    embedder = core.services.embedder
+    rows = f"{embedder.identity.model}/{embedder.identity.dimensions}" if embedder is not None else "words"
+    chosen = stable_hash(core.settings.retrieval.model_dump_json())[:8]
+    return f"{rows}+terms{TERMS_VERSION}", f"{VERSION}+{chosen}"
 
 
 # --- bodies ------------------------------------------------------------------------------------------------------

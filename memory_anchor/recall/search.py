@@ -12,7 +12,9 @@ searches (their usage and state move, and decoding the few that are shown costs 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -77,8 +79,20 @@ PHRASE_PAGE = 200
 CACHED_ANSWERS = 256
 DEGRADED_TTL = timedelta(seconds=1)
 """How long an answer is kept that lacks something: what was late or away may be back for the next question."""
+_WAYS: ContextVar[Ways | None] = ContextVar("memory_anchor_ways", default=None)
 BEFORE_SIMILAR = 3
 """Candidates read per similar memory asked for: raw and centred cosines order a little differently."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The switches of the settings that a search goes by; see `Searcher`."""
+
+    weights: RankingWeights
+    conversation: bool = True
+    fold: bool = True
+    priors: bool = True
+    lens: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +110,7 @@ class Searcher(Index):
     answers are kept. lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector.
     activation: how strength is counted. local, prompt: the embedders beside an API's (`QueryEmbedder`). tags: which
     occur together. stand_aside: returns when no request waits, or soon (`Foreground`). snapshot: see `Index`.
+    variants: other ways by name (`going_by`).
 
     Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
     """
@@ -121,23 +136,37 @@ class Searcher(Index):
         stand_aside: Callable[[], None] = lambda: None,
         snapshot: Snapshot | None = None,
         quarantine: Quarantine | None = None,
+        variants: Mapping[str, Ways] | None = None,
     ) -> None:
         self._tags = tags or TagNeighbours()
         super().__init__(store, QueryEmbedder(embedder, local=local, prompt=prompt), stand_aside, snapshot, quarantine)
         self.clock = clock
-        self._lens, self._reranker, self._rerank_deadline_s = lens, reranker, rerank_deadline_s
-        self._weights, self.activation = weights or RankingWeights(), activation
-        self._conversation, self._fold, self._priors = conversation, fold_duplicates, priors
+        self._reranker, self._rerank_deadline_s, self.activation = reranker, rerank_deadline_s, activation
+        self._own = Ways(weights or RankingWeights(), conversation, fold_duplicates, priors, lens)
+        self.variants = variants or {}
         self._ttl = timedelta(seconds=cache_ttl_s)
         self._answers: OrderedDict[Any, _Cached] = OrderedDict()
         self._hits = self._misses = 0
+
+    @property
+    def _ways(self) -> Ways:
+        return _WAYS.get() or self._own
+
+    @contextmanager
+    def going_by(self, variant: str) -> Iterator[None]:
+        """Let searches of this block go by the variant of this name; "" is the searcher's own way."""
+        token = _WAYS.set(self.variants[variant] if variant else None)
+        try:
+            yield
+        finally:
+            _WAYS.reset(token)
 
     # --- searching -------------------------------------------------------------------------------------------------
 
     def search(self, actor: Actor, request: SearchRequest) -> SearchAnswer:
         """Return the best snippets for an already validated request, strong ones first, best first."""
         now = self.clock.now()
-        key = (actor.scope, actor.zone, request)
+        key = (actor.scope, actor.zone, request, self._ways)
         with self._lock:
             cached = self._answers.get(key)
             if cached and cached.generation == self._generation and cached.since <= now < cached.until:
@@ -266,7 +295,7 @@ class Searcher(Index):
         question = PreparedQuery.of(
             text, script=script_of(text), project=f"{actor.scope.account}|{actor.scope.project}"
         )
-        meant = self.meaning.asked(text, topic=request.topic, share=self._lens)
+        meant = self.meaning.asked(text, topic=request.topic, share=self._ways.lens)
         if meant.note:
             notes[meant.note] = bool(self.meaning.embedders)  # without any, words alone are all there is
         wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
@@ -298,7 +327,11 @@ class Searcher(Index):
             ranked = self._distinct(asked, scored, order)
         if self._reranker is not None and ranked:
             ranked, note = reranked(
-                self._reranker, request.query, ranked, share=self._weights.rerank, deadline_s=self._rerank_deadline_s
+                self._reranker,
+                request.query,
+                ranked,
+                share=self._ways.weights.rerank,
+                deadline_s=self._rerank_deadline_s,
             )
             if note:
                 asked.notes[note] = True
@@ -333,9 +366,9 @@ class Searcher(Index):
         rows = found if also is None else np.union1d(found, mirror.rows([also.point_id]))
         if not len(rows):
             return None, found
-        talks = self._conversation and asked.request.as_of is None
+        talks = self._ways.conversation and asked.request.as_of is None
         readers = audiences_of(asked.actor.scope) if talks else None
-        weights, period = self._weights, asked.period
+        weights, period = self._ways.weights, asked.period
         scored = scoring.score(mirror, asked.question, rows, words, weights=weights, readers=readers, period=period)
         return scored, found
 
@@ -372,7 +405,7 @@ class Searcher(Index):
         places = [int(place) for place in order]
         points = [scored.mirror.points[int(scored.rows[place])] for place in places]
         memories = self.memories(scored.mirror, points)
-        signals = scoring.signals(scored, places, self._weights) if request.detail else {}
+        signals = scoring.signals(scored, places, self._ways.weights) if request.detail else {}
         ranked = []
         for place, point in zip(places, points, strict=True):
             memory = memories.get(point)
@@ -402,18 +435,20 @@ class Searcher(Index):
         return read[:PHRASE_PAGE] if _asks_about(query, wanted) else []
 
     def _prior(self, request: SearchRequest, memory: Memory, now: datetime) -> float:
-        if not self._priors:
+        if not self._ways.priors:
             return 0.0
         strength = strength_of(memory, now, self.activation, with_noise=False) if request.counts_age else GREATEST
-        return self._weights.prior * prior(memory, counts_use=request.counts_use, strength=strength)
+        return self._ways.weights.prior * prior(memory, counts_use=request.counts_use, strength=strength)
 
     def _seen_through(self, request: SearchRequest) -> dict[str, Any]:
         """Return how the topic bent the query, for explain; nothing where it did not."""
-        return {"lens": {"topic": request.topic, "weight": self._lens}} if self._lens and request.topic else {}
+        return (
+            {"lens": {"topic": request.topic, "weight": self._ways.lens}} if self._ways.lens and request.topic else {}
+        )
 
     def _arranged(self, ranked: list[Ranked], scored: Scored, asked: Inquiry) -> list[Ranked]:
         question = asked.question
-        if not self._fold or len(ranked) < 2:
+        if not self._ways.fold or len(ranked) < 2:
             return ranked
         with self._lock:
             cosines = scored.mirror.alike(scored.rows[[one.place for one in ranked]], using=question.using)
@@ -422,7 +457,7 @@ class Searcher(Index):
             for first, second in zip(*np.nonzero(np.triu(cosines > 0, 1)), strict=True)
         }
         if question.end is None:
-            ranked = newer_first(ranked, alike, self._weights.newer)
+            ranked = newer_first(ranked, alike, self._ways.weights.newer)
         return told_once(folded(ranked, alike), asked.request.limit)
 
     def _other_sides(
@@ -457,7 +492,7 @@ class Searcher(Index):
         assert scored is not None  # noqa: S101 - this memory is in it
         own = int(scored.mirror.rows([memory.point_id])[0])
         place = int(np.flatnonzero(scored.rows == own)[0])
-        signals = scoring.signals(scored, [place], self._weights)[place]
+        signals = scoring.signals(scored, [place], self._ways.weights)[place]
         if any(one.id == memory.id for one in answer.snippets):
             rank = next(number for number, one in enumerate(answer.snippets, 1) if one.id == memory.id)
             return {"found": True, "reason": "it is among the answers", "rank": rank, "signals": signals}

@@ -22,7 +22,7 @@ HIDDEN = "http.tokens"
 ANY = "*"
 KNOWN: Mapping[str, str] = {
     "": "data_dir project_dir profile read_only paused scope store embedder llm budget gate constitution conflicts "
-    "lifecycle backup retrieval agents collections http engine lorebook",
+    "lifecycle backup retrieval variants agents collections http engine lorebook",
     "scope": "account user agent project agent_across_projects",
     "store": "kind url path api_key reserve_mb sync sync_ms",
     "embedder": "kind model dimensions api_key base_url model_path",
@@ -41,6 +41,11 @@ KNOWN: Mapping[str, str] = {
     "retrieval": "priors conversation fold_duplicates lens weights reranker reranker_path reranker_deadline_s "
     "cache_ttl_s",
     "retrieval.weights": ANY,
+    "variants": ANY,
+    "variants.*": "retrieval",
+    "variants.*.retrieval": "priors conversation fold_duplicates lens weights reranker reranker_path "
+    "reranker_deadline_s cache_ttl_s",
+    "variants.*.retrieval.weights": ANY,
     "agents": ANY,
     "agents.*": "enabled collection extraction lifecycle retrieval",
     "agents.*.extraction": "mode perspective trigger model prompt_template min_turns",

@@ -209,7 +209,7 @@ def test_a_prompt_comes_back_with_what_memory_knows_and_what_it_costs(served: Se
         ({"account_id": "local", "messages": "hi"}, LOCAL, 400, "messages"),
         ({"account_id": "local", "messages": [{"role": "user", "content": "x"}], "context_window_tokens": 0}, LOCAL,
          400, "context_window_tokens is 0"),
-        ({"account_id": "local"}, {**LOCAL, "X-KM-Variant": "default"}, 400, "X-KM-Variant selects nothing yet"),
+        ({"account_id": "local"}, {**LOCAL, "X-KM-Variant": "v2"}, 400, "X-KM-Variant is 'v2'; allowed are default"),
         ("not an object", LOCAL, 400, "the body"),
     ],
 )  # fmt: skip

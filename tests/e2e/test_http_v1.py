@@ -150,6 +150,41 @@ def test_what_is_counted_names_no_account_and_no_key(served: Served, held: Core)
         assert not any(one in told for one in ("acme-corp", "eve-smith", made.id, SECRET))
 
 
+def test_a_conversation_stays_on_its_variant_and_every_citation_names_it(tmp_path: Path, project: Path) -> None:
+    """Issue 17, variants: chosen by X-KM-Variant, kept for a conversation; versions stand in citations and reports."""
+    plain = {"conversation": False, "fold_duplicates": False, "priors": False}
+    settings = Settings.model_validate({"project_dir": str(project), "variants": {"plain": {"retrieval": plain}}})
+    core = ephemeral_core(tmp_path / "core", settings=settings)
+    made = Served(build_http(core, settings))
+    try:
+        key, _ = key_for(core, "acme", user="eve")
+
+        def ask(path: str, variant: str = "", talk: str = "", **body: Any) -> Any:
+            head = bearer(key) | ({"X-KM-Variant": variant} if variant else {})
+            return made.ask("POST", f"/v1/{path}", headers=head, json={"conversation_id": talk, **body})
+
+        for text in ("Whales sing at night in the bay", "Whales sing at night in the bay, said Ann"):
+            assert ask("memory/store", content=text, files=["a.py"], type="note").status_code == 200
+
+        def went_by(variant: str = "", talk: str = "") -> tuple[int, set[str]]:
+            found = ask("memory/search", variant, talk, query="when do whales sing").json()["snippets"]
+            cited = [one for snippet in found for one in snippet["citations"]]
+            assert cited and all(one["index_version"] == "hash-test/64+terms2" for one in cited)
+            return len(found), {one["variant"] for one in cited}
+
+        assert went_by()[1] == {"default"} and went_by("plain")[1] == {"plain"}
+        assert went_by("plain", "t1")[1] == {"plain"} == went_by("default", "t1")[1] == went_by("", "t1")[1]
+        assert went_by("", "t2")[1] == {"default"} == went_by("plain", "t2")[1]
+        report = ask("context", "plain", "t3", messages=[], task="when do whales sing").json()["report"]
+        assert report["variant"] == "plain" and {"index_version", "algo_version"} <= report.keys()
+        assert all(one["variant"] == "plain" for one in report["citations"])
+        wrong = ask("memory/search", "v9", query="x")
+        assert wrong.status_code == 400 and "allowed are default, plain" in wrong.json()["message"]
+    finally:
+        made.close()
+        core.close()
+
+
 def test_a_certificate_that_does_not_fit_is_one_sentence(tmp_path: Path) -> None:
     """Issue 17, TLS: two files of one key, or neither."""
     (tmp_path / "cert.pem").write_text("no certificate")
