@@ -38,6 +38,7 @@ from memory_anchor.writes import Writes
 
 Json = dict[str, Any]
 PREVIEW_MAX, PREVIEW_CHARS = 200, 120
+AUDIENCES_MAX = 100_000
 REINDEX_STEP_S = 2.0
 """How long one call works before it says how far it came."""
 
@@ -45,7 +46,9 @@ REINDEX_STEP_S = 2.0
 def merges_of(services: Services, *accounts: str) -> Merges:
     """Return the merges of projects. accounts: whose lorebooks go along, besides those that have memories here."""
     store = services.store
-    known = [name for collection in MOVED for name in store.facet(collection, "account", Where())]
+    # Edge has no index of accounts; the key of every audience names one (`model.audience`).
+    keys = {key for collection in MOVED for key in store.facet(collection, "audience", Where(), limit=AUDIENCES_MAX)}
+    known = sorted({key.split("|")[1] for key in keys})
     books = ProjectBooks(services.lorebooks, services.data_dir, [*accounts, *known])
     return Merges(
         services.data_dir,

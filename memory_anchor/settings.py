@@ -289,8 +289,7 @@ class CollectionSettings(_Group):
 
 
 class JwtSettings(_Group):
-    """Tokens of an issuer of one's own. audience: our address, which tokens must be for. account: whose memory, or
-    account_claim: what in a token says so. role: of everybody, or role_claim; a token without it reads."""
+    """Tokens of an issuer of one's own, for our address (audience); a token without role_claim reads."""
 
     issuer: str = ""
     audience: str = ""
@@ -308,10 +307,8 @@ class HttpSettings(_Group):
     port: int = Field(8377, ge=0, le=65_535)
     tokens: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """Bearer token -> account. As JSON, which is what is shown and kept, tokens are masked."""
-    requests_per_minute: int = Field(600, ge=1, le=1_000_000)
-    """Of one key or token."""
-    at_once: int = Field(16, ge=1, le=1_000)
-    """Requests of /v1 that are at work at once; four times as many wait, and the rest are told to come again."""
+    requests_per_minute: int = Field(600, ge=1, le=1_000_000)  # of one key or token
+    at_once: int = Field(16, ge=1, le=1_000)  # requests of /v1 at work; four times as many wait
     tls_cert: str = ""
     tls_key: str = ""
     jwt: JwtSettings = JwtSettings()

@@ -79,7 +79,7 @@ BUDGETS: dict[str, int] = {
     "devices": 2680,
     "moving_requests": 75,
     "moving": 208,
-    "maintenance": 299,
+    "maintenance": 302,
     "front": 11425,
     "adapters": 6899,
     "language": 5270,
