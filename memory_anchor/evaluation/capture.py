@@ -31,6 +31,8 @@ COVERS, IS_ABOUT = 0.5, 0.5
 LITERAL_COUNTS = 0.2
 LIVE = ("active", "pending", "disputed")
 LISTED_MOST = 200
+HELD_FROM = 20
+"""Sessions numbered from here on train nothing."""
 COMMON = frozenset(
     re.findall("[a-z]+", "the and for with that this are was has have not but from they them its user will all any")
 )
@@ -69,7 +71,8 @@ class WorkingSession:
 def read_session(path: Path) -> WorkingSession:
     """Return a session and what is wanted of it."""
     number = int(path.name[:2])
-    session = WorkingSession(path.stem, path.parent.name[-2:], "test" if number % 2 == 0 else "dev")
+    half = "held" if number >= HELD_FROM else "test" if number % 2 == 0 else "dev"
+    session = WorkingSession(path.stem, path.parent.name[-2:], half)
     for line in path.read_text("utf-8").splitlines():
         if line.startswith(("U: ", "A: ")):
             session.messages.append({"role": "user" if line[0] == "U" else "assistant", "content": line[3:]})
@@ -83,8 +86,8 @@ def read_session(path: Path) -> WorkingSession:
 
 
 def sessions(half: str = "") -> list[WorkingSession]:
-    """Return the bundled sessions, or one half of them: `dev` has trained what ships, so has `test`; `--half` of the
-    bench says which a model has not seen."""
+    """Return the bundled sessions, or one half of them: `dev` has trained what ships, so has `test`; `held` never
+    trains."""
     found = map(read_session, sorted(SESSIONS.glob("sessions_*/*.txt")))
     return [one for one in found if half in ("", one.half)]
 
