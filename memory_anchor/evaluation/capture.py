@@ -44,6 +44,7 @@ KINDS: dict[str, frozenset[str]] = {
     "fact": frozenset({"fact", "project_state"}),
     "decision": frozenset({"decision"}),
     "preference": frozenset({"preference"}),
+    "emotion": frozenset({"emotion"}),
 }
 """What a wanted item's kind may be stored as."""
 

@@ -1,10 +1,11 @@
-"""How much a sentence of a conversation is worth remembering, and as what: two small linear models.
+"""How much a sentence of a conversation is worth remembering, and as what: small linear models.
 
 What they see is the sentence's vector, centred, and a few figures of its form (who
 speaks, length, a question, names and numbers, closed classes of words such as "must" or "because"). No list of
-phrases: on dialogues that nobody here wrote, cue lists kept half of the rules and two sentences of noise for each. A
-second set of numbers reads the form alone: it picks the sentences that are embedded at all, and stands in where no
-embedder runs. The numbers stand in `worth.json`; `scripts/train_capture.py` makes them and says from what.
+phrases: on dialogues that nobody here wrote, cue lists kept half of the rules and two sentences of noise for each.
+Short messages have numbers of their own: trained together with lectures, a tenth of what is worth keeping in a working
+session was lost. A third set reads the form alone: it picks the sentences that are embedded at all, and stands in where
+no embedder runs. The numbers stand in `worth.json`; `scripts/train_capture.py` makes them and says from what.
 
 Invariant: deterministic; nothing of a sentence is stored here.
 """
@@ -34,6 +35,8 @@ ROW_SCALE = 8.0
 """A row has length 1; so its parts weigh like figures of form."""
 LECTURE = 0.5
 """From here on a conversation is one."""
+CHAT = 0.33
+"""Below it, messages are short: those of our working sessions lie at 0.3 and less, of dialogues at 0.34 and more."""
 SHORT_ANSWER = 40
 """Characters of an answer that says nothing without its question."""
 TALKATIVE = 5.0
@@ -204,11 +207,14 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class WorthModel:
-    """Both sets of numbers. read_from: the least chance by form from which a sentence is embedded; leans_from: the
+    """All sets of numbers: by form, of any conversation, of short messages.
+
+    read_from: the least chance by form from which a sentence is embedded; leans_from: the
     least chance with which a sentence that leans on its neighbour joins it."""
 
     form_only: Numbers
     meaning: Numbers
+    chat: Numbers
     read_from: float
     leans_from: float
     embedder: str
@@ -219,7 +225,8 @@ class WorthModel:
         return self.form_only.judge(np.array(form(said)), said)
 
     def by_meaning(self, said: Said, row: Matrix) -> Worth:
-        return self.meaning.judge(figures(said, row), said)
+        numbers = self.chat if said.talk < CHAT else self.meaning
+        return numbers.judge(figures(said, row), said)
 
 
 def figures(said: Said, row: Matrix) -> Matrix:
@@ -237,6 +244,7 @@ def trained() -> WorthModel:
     return WorthModel(
         _numbers(numbers["form"]),
         _numbers(numbers["meaning"]),
+        _numbers(numbers["chat"]),
         numbers["read_from"],
         numbers["leans_from"],
         numbers["embedder"],
