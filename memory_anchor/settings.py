@@ -101,7 +101,7 @@ class StoreSettings(_Group):
     replication_factor: int = Field(0, ge=0, le=100)
     write_consistency_factor: int = Field(0, ge=0, le=100)
     quantization: Literal["none", "scalar", "binary"] = "none"
-    exact: Switch = False
+    exact: Switch = True
     reserve_mb: int = Field(64, ge=0, le=1_000_000_000)
     sync: Literal["always", "batch"] = "always"
     sync_ms: int = Field(200, ge=1, le=60_000)

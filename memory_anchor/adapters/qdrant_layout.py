@@ -26,13 +26,16 @@ HNSW_EF = 256
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """0 leaves a number to the server. exact: scan every vector that the filter lets through, whatever the size."""
+    """0 leaves a number to the server. exact: scan every vector that the filter lets through, whatever the size.
+
+    Else the server goes through its graph, which found 75 of 100 of the very best in the bench (docs/qdrant.md).
+    """
 
     shard_number: int = 0
     replication_factor: int = 0
     write_consistency_factor: int = 0
     quantization: Literal["none", "scalar", "binary"] = "none"
-    exact: bool = False
+    exact: bool = True
 
 
 def collection(spec: CollectionSpec, layout: Layout) -> dict[str, Any]:

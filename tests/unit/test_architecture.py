@@ -81,7 +81,7 @@ BUDGETS: dict[str, int] = {
     "moving": 208,
     "maintenance": 302,
     "front": 11425,
-    "adapters": 6899,
+    "adapters": 6902,
     "language": 5270,
     "knowledge": 4038,
     "lore": 296,
