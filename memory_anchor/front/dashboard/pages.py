@@ -14,6 +14,7 @@ from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.front.cli.care import stamps
 from memory_anchor.front.dashboard import beside, said
 from memory_anchor.front.dashboard.said import Words
+from memory_anchor.language.safety import FENCE_TAG
 from memory_anchor.language.tokens import estimate_tokens
 
 Json = dict[str, Any]
@@ -206,16 +207,20 @@ def context(asked: Asked, _: Words) -> Json:
     """Return what an agent would be given for a task now, block by block, with what it cost and what was left out."""
     task, budget = asked.get("task", "").strip(), asked.get("budget", "")
     built = beside.ask("context", task=task or CONTEXT_TASK, budget_tokens=int(budget) if budget.isdecimal() else None)
-    blocks: list[tuple[str, str]] = []
-    for part in f"\n{built['text']}".split("\n# "):
-        title, text = (*part.split("\n", 1), "")[:2]
-        blocks.append((title.strip(), text.strip()) if blocks else ("", part.strip()))
+    blocks: list[list[str]] = [["", ""]]
+    quoted = False
+    for line in built["text"].splitlines():
+        quoted = (quoted or line.startswith(f"<{FENCE_TAG}")) and not line.endswith(f"</{FENCE_TAG}>")
+        if line.startswith("# ") and not quoted:
+            blocks.append([line[2:], ""])
+        else:
+            blocks[-1][1] += f"{line}\n"
     earlier = beside.ask("context_reports")["reports"]
     return {
         "task": task,
         "budget": budget,
         "built": built,
-        "blocks": [one for one in blocks if one[1]],
+        "blocks": [(title, text.strip()) for title, text in blocks if text.strip()],
         "report": built["report"],
         "earlier": earlier[:REPORTS_READ],
         "law": beside.constitution(),

@@ -70,7 +70,7 @@
         width: place.clientWidth,
         height: 200,
         scales: { x: { time }, y: { range: (_, low, high) => [0, Math.max(high, time ? 4 : 100)] } },
-        legend: { live: false },
+        legend: { live: false, show: time },
         cursor: { points: { show: false } },
         axes: [axis, { ...axis, size: 44 }],
         series: [{ label: labels[0] }, ...labels.slice(1).map((label, at) => ({ label, stroke: strokes[at], width: 2, points: { size: 5 } }))],
