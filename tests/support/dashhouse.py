@@ -25,7 +25,7 @@ from memory_anchor.where import Where
 LAW = 'version: "1"\nentries:\n  - id: goal\n    content: "Keep the greenhouse at 21 degrees"\n    priority: 0\n'
 HOSTILE = (
     '<script>alert(1)</script><form action="/inbox" method="post"><input name="passphrase"></form>'
-    "</textarea></details><img src=x onerror=alert(1)> \u202egnp.exe\u202c \u200bhidden {{ 7*7 }} \"'> "
+    "</textarea></details><img src=x onerror=alert(1)> \u202egnp.exe\u202c \u200bhidden {{ 1234*5678 }} \"'> "
 )
 """What an agent could store: markup, a fake form, direction and unseen signs, a template."""
 

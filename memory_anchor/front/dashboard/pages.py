@@ -6,7 +6,7 @@ line, made as an agent of this project makes them: a page reads what such an age
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -36,10 +36,9 @@ CONTEXT_TASK = "what was done last, what is open, what was decided"
 REPORTS_READ = 30
 
 
-def pulse() -> Json:
-    """Return whether memory works, as one state and the sentences about it."""
+def pulse(newest: Sequence[Json]) -> Json:
+    """Return whether memory works, as one state and the sentences about it. newest: what was written last."""
     engine, key, pause = beside.wake(), beside.key(), beside.paused()
-    newest = [one for layer in LAYERS for one in beside.ask("list", layer=layer, limit=1)["memories"]]
     last = max((str(one["recorded_at"]) for one in newest), default="")
     told = [key["warning"]] if key["warning"] else []
     state = "bad" if told else "paused" if pause else "good"
@@ -52,14 +51,15 @@ def inbox(seen: str, kept: Asked | None = None) -> Json:
     A choice is shown again only for the very version it was made for.
     """
     items = [_waiting(one, kept or {}) for one in beside.ask("inbox", limit=INBOX_SHOWN + 1)["items"]]
-    changed, law = _changed_since(seen), beside.constitution()
+    newest, law = _newest(), beside.constitution()
+    changed = [one for one in newest if not seen or said.instant(one["recorded_at"]) > said.instant(seen)]
     for one in law["proposals"]:
         one["lines"] = said.proposal_diff(one["diff"])
     return {
         "items": items[:INBOX_SHOWN],
         "more": len(items) > INBOX_SHOWN,
         "law": law,
-        "pulse": pulse(),
+        "pulse": pulse(newest),
         "changed": changed[:CHANGES_SHOWN],
         "changed_more": len(changed) > CHANGES_SHOWN,
         "seen_at": seen,
@@ -93,13 +93,12 @@ def _why(item: Json) -> str:
     return "why.extracted" if memory["origin"] == "extracted" else "why.doubt"
 
 
-def _changed_since(seen: str) -> list[Json]:
-    """Return memories written or ended since an instant, newest first; without one the newest."""
+def _newest() -> list[Json]:
+    """Return the memories written or ended last, newest first."""
     found: list[Json] = []
     for status in (None, "superseded", "archived"):
         found += beside.ask("list", status=status, limit=CHANGES_SHOWN + 1)["memories"]
-    newest = sorted(found, key=lambda one: str(one["recorded_at"]), reverse=True)
-    return [one for one in newest if not seen or said.instant(one["recorded_at"]) > said.instant(seen)]
+    return sorted(found, key=lambda one: str(one["recorded_at"]), reverse=True)
 
 
 def search(asked: Asked, _: Words) -> Json:
@@ -251,7 +250,7 @@ def _last_scan() -> Json | None:
 def health(_: Asked, __: Words) -> Json:
     """Return how the machinery is: engine, pause, key, jobs, backups, sizes."""
     return {
-        "pulse": pulse(),
+        "pulse": pulse(_newest()),
         "stats": beside.ask("stats"),
         "jobs": beside.ask("jobs_list"),
         "backups": beside.backups(),
