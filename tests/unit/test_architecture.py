@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "moving": 208,
     "maintenance": 302,
-    "front": 11425,
+    "front": 11431,
     "adapters": 6902,
     "language": 5270,
     "knowledge": 4038,
