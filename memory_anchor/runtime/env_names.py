@@ -22,9 +22,11 @@ HIDDEN = "http.tokens"
 ANY = "*"
 KNOWN: Mapping[str, str] = {
     "": "data_dir project_dir profile read_only paused scope store embedder llm budget gate constitution conflicts "
-    "lifecycle backup retrieval variants agents collections http engine lorebook",
+    "lifecycle backup retrieval variants agents collections http engine lorebook remote",
     "scope": "account user agent project agent_across_projects",
-    "store": "kind url path api_key reserve_mb sync sync_ms",
+    "store": "kind url path api_key reserve_mb sync sync_ms ca_file exact quantization shard_number "
+    "replication_factor write_consistency_factor timeout_s",
+    "remote": "url key project connect_s search_s write_s",
     "embedder": "kind model dimensions api_key base_url model_path",
     "llm": "kind model base_url api_key monthly_tokens deadline_s command runs_a_day",
     "budget": "identity events facts operations question reserve knowledge",

@@ -85,7 +85,7 @@ BUDGETS: dict[str, int] = {
     "language": 5270,
     "knowledge": 4038,
     "lore": 296,
-    "runtime": 3789,
+    "runtime": 3791,
     "recall": 4392,
     "identity": 3072,
     "upkeep": 2968,
