@@ -89,6 +89,11 @@ class SyncProgress:
     skipped: list[str] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
 
+    def note(self, sentence: str) -> None:
+        """Tell something of the source once."""
+        if sentence not in self.skipped:
+            self.skipped.append(sentence)
+
     def skip(self, sentence: str) -> None:
         self.counted["skipped"] += 1
         if len(self.skipped) < SKIPPED_TOLD:

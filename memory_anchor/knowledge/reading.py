@@ -24,6 +24,7 @@ from memory_anchor.knowledge import convert, history
 from memory_anchor.knowledge.catalogue import Place
 from memory_anchor.knowledge.library import Library, Listing, Scan, SyncProgress
 from memory_anchor.knowledge.sources import Source, SourceDocument, SourceKind
+from memory_anchor.language import grammars
 from memory_anchor.language.passages import CODE, Form, Passage, cut, form_of, plain
 from memory_anchor.language.safety import cleaned
 
@@ -35,6 +36,10 @@ LISTING_BYTES_MAX = 64 * 1024 * 1024
 IGNORE_BYTES_MAX = 64 * 1024
 IGNORE_FILE = ".memoryignore"
 NAME_SHOWN = 120
+WITHOUT_GRAMMARS = (
+    "source code is cut between blank lines; `pip install 'memory-anchor[code]'` and `memory-anchor knowledge sync`"
+    " cut it by functions"
+)
 PASSAGES_MAX = 20_000
 """Of one document."""
 
@@ -54,7 +59,7 @@ def passages_of(source: Source, document: SourceDocument) -> Iterator[tuple[str,
     """Yield what of a document is kept, with its places; secrets and private parts stay out."""
     text = plain(document.text).encode("utf-8", "replace").decode("utf-8")  # a parser may leave lone surrogates
     commit = [Passage(text.strip(), 1, text.strip().count("\n") + 1)] if document.mime == "text/x-commit" else None
-    for number, piece in enumerate(commit or cut(text, _form(source, document))):
+    for number, piece in enumerate(commit or cut(text, _form(source, document), document.ref)):
         if number >= PASSAGES_MAX:
             raise BadInput(f"{shown(document.ref)} has more than {PASSAGES_MAX} passages; split it")
         said = cleaned(piece.text).text.strip()
@@ -153,6 +158,8 @@ def _folder(source: Source, cursor: str, progress: SyncProgress) -> Listing:  # 
             size = f"it has {seen.size} bytes, allowed are {FILE_BYTES_MAX}"
             progress.skip(f"{shown(seen.ref)} is left out: {size}; split it")
         else:
+            if grammars.is_missing(suffix):
+                progress.note(WITHOUT_GRAMMARS)
             stamps[seen.ref] = f"{seen.mtime_ns}:{seen.size}:{seen.inode}:{zlib.crc32(converter.encode())}"
     return Listing(stamps, partial(_file, root, converter))
 

@@ -6,7 +6,8 @@ word, so that it can be looked for again in a later version; it carries the head
 
 Sizes are counted in UTF-8 bytes, four a token in English and in Chinese alike: a boundary never depends on which
 tokenizer is installed, and so neither does what has to be embedded anew. Markdown's blocks come from markdown-it, whose
-tokens carry line ranges, with its inline rules left out. Rejected: windows that overlap (the same words twice in an
+tokens carry line ranges, with its inline rules left out; definitions of other code from tree-sitter where the extra is
+installed. Rejected: windows that overlap (the same words twice in an
 answer, and an edit embeds two), and splitting by fixed sizes.
 """
 
@@ -22,6 +23,8 @@ from functools import cache
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
+
+from memory_anchor.language import grammars
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -84,8 +87,12 @@ class _Section:
 
 def form_of(ref: str) -> Form:
     """Return how a file is read, by its suffix; what is unknown is plain text."""
-    suffix = PurePosixPath(ref).suffix.lower().lstrip(".")
+    suffix = suffix_of(ref)
     return "code" if suffix in CODE else _FORMS.get(suffix, "text")
+
+
+def suffix_of(ref: str) -> str:
+    return PurePosixPath(ref).suffix.lower().lstrip(".")
 
 
 def plain(text: str) -> str:
@@ -93,11 +100,12 @@ def plain(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def cut(text: str, form: Form) -> Iterator[Passage]:
-    """Yield the passages of a text in order; `text` is as `plain` returns it."""
+def cut(text: str, form: Form, ref: str = "") -> Iterator[Passage]:
+    """Yield the passages of a text in order; `text` is as `plain` returns it. ref: the file, whose suffix names the
+    language of code."""
     starts = [0, *(found.end() for found in re.finditer("\n", text))]
     first = True
-    for section in _joined(_sections(text, form, starts)):
+    for section in _joined(_sections(text, form, starts, suffix_of(ref))):
         for start, end in _packed(text, section.atoms):
             kept = text[start:end]
             bare = kept.lstrip()
@@ -112,18 +120,20 @@ def cut(text: str, form: Form) -> Iterator[Passage]:
             first = False
 
 
-def _sections(text: str, form: Form, starts: Sequence[int]) -> Iterable[_Section]:
+def _sections(text: str, form: Form, starts: Sequence[int], suffix: str) -> Iterable[_Section]:
     if form in ("python", "docstrings"):
         tree = _parsed(text)
         if tree is not None:
             return _of_python(tree, text, starts, docstrings=form == "docstrings")
         return [] if form == "docstrings" else [_Section((), _paragraphs(text, 0, len(text), whole=True))]
+    if form == "code":
+        return _of_code(text, starts, suffix)
     longest = max((after - before for before, after in zip(starts, [*starts[1:], len(text)], strict=True)), default=0)
     if form == "markdown" and longest <= MARKDOWN_LINE_MAX:
         return _of_markdown(text, starts)
     if form == "rst":
         return _of_rst(text, starts)
-    return [_Section((), _paragraphs(text, 0, len(text), whole=form == "code"))]
+    return [_Section((), _paragraphs(text, 0, len(text)))]
 
 
 # --- Markdown ----------------------------------------------------------------------------------------------------
@@ -254,16 +264,31 @@ def _of_python(tree: ast.Module, text: str, starts: Sequence[int], *, docstrings
             if last:
                 yield _Section(names, _paragraphs(text, at(first), at(last + 1)))
         return
+    yield from _nested(text, [(at(first), at(last + 1), names) for first, last, _, names in found])
+
+
+# --- other code --------------------------------------------------------------------------------------------------
+
+
+def _of_code(text: str, starts: Sequence[int], suffix: str) -> Iterator[_Section]:
+    """Yield a section a definition, where a grammar of the language is here; else what blank lines part."""
+    found = grammars.definitions(text, suffix)
+    ends = [*starts[1:], len(text)]
+    return _nested(text, [(starts[one.first], ends[min(one.last, len(ends) - 1)], one.names) for one in found])
+
+
+def _nested(text: str, found: Iterable[tuple[int, int, tuple[str, ...]]]) -> Iterator[_Section]:
+    """Yield what stands in each definition (start, end, names; outer ones first) and between them, in order."""
     begin = 0
     inside: list[tuple[tuple[str, ...], int]] = [((), len(text))]
-    for first, last, _, names in found:
-        while len(inside) > 1 and inside[-1][1] <= at(first):
+    for first, last, names in found:
+        while len(inside) > 1 and inside[-1][1] <= first:
             above, end = inside.pop()
             yield _Section(above, _paragraphs(text, begin, end, whole=True))
             begin = max(begin, end)
-        yield _Section(inside[-1][0], _paragraphs(text, begin, at(first), whole=True))
-        begin = at(first)
-        inside.append((names, at(last + 1)))
+        yield _Section(inside[-1][0], _paragraphs(text, begin, first, whole=True))
+        begin = max(begin, first)
+        inside.append((names, last))
     while inside:
         above, end = inside.pop()
         yield _Section(above, _paragraphs(text, begin, end, whole=True))
