@@ -1,0 +1,69 @@
+"""Figures of docs/knowledge.md: a real folder or checkout read, read again, and what was embedded.
+
+    python scripts/bench_sources.py FOLDER [KIND]
+
+KIND is files (default), repo_docs or git_history. Embedding is a stand-in that counts, so that reading is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memory_anchor.app import build_core
+from memory_anchor.model import Actor, Caller
+from memory_anchor.runtime.lock import DirectoryLock
+from memory_anchor.settings import Settings
+from memory_anchor.testing import HashEmbedder
+
+if TYPE_CHECKING:
+    from memory_anchor.core import Core
+    from memory_anchor.ports import Matrix
+
+
+class Counting(HashEmbedder):
+    """How many texts were embedded."""
+
+    texts = 0
+
+    def documents(self, texts: Sequence[str]) -> Matrix:
+        self.texts += len(texts)
+        return super().documents(texts)
+
+
+def main(folder: Path, kind: str) -> None:
+    embedder = Counting()
+    with tempfile.TemporaryDirectory() as scratch, DirectoryLock.acquire(Path(scratch), role="bench") as lock:
+        core = build_core(Settings(), data_dir=Path(scratch), lock=lock, embedder=embedder)
+        anchor = core.anchor(Actor(Caller.HUMAN))
+        source = anchor.knowledge_add(str(folder), kind)
+        told = {f"first_{name}": value for name, value in read(core).items()}
+        while core.knowledge.embed(64):
+            pass
+        told["embedded"] = embedder.texts
+        core.knowledge.sync(source)
+        told |= {f"again_{name}": value for name, value in read(core).items()}
+        while core.knowledge.embed(64):
+            pass
+        told["embedded_again"] = embedder.texts - int(told["embedded"])
+        (state,) = anchor.knowledge_sources()
+        told |= {"documents": state.documents, "passages": state.passages, "left_out": dict(state.counted)}
+        told["passages_per_min"] = round(60 * state.passages / max(float(told["first_cpu_s"]), 0.01))
+        core.close()
+        print(json.dumps({"folder": folder.name, "kind": kind, **told, "skipped": state.skipped[:3]}))
+
+
+def read(core: Core) -> dict[str, float]:
+    began, worked = time.perf_counter(), time.process_time()
+    while core.knowledge.step(lambda: True):
+        pass
+    return {"s": round(time.perf_counter() - began, 2), "cpu_s": round(time.process_time() - worked, 2)}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "files")
