@@ -150,6 +150,14 @@ def test_a_citation_of_a_passage_that_was_read_away_still_says_so(docs: Path, an
 
     assert (after.standing, after.text) == ("changed", "")
     assert "installer twice" in after.around
+    other = anchor.knowledge_search("恢复最近的快照")[0].id
+    (docs / "guide.md").write_text("# Before\n\nNew first section.\n\n" + GUIDE, encoding="utf-8")
+    read_all(anchor, begin=True)
+    moved = anchor.knowledge_get(other)
+    assert (moved.standing, moved.citations[0].locator.line_start) == ("fresh", 10)
+    (docs / "guide.md").unlink()
+    read_all(anchor, begin=True)
+    assert [anchor.knowledge_get(one).standing for one in (name, other)] == ["gone", "gone"]
     with pytest.raises(NotFound, match="no citation"):
         anchor.knowledge_get("0000000000000")
 
