@@ -798,10 +798,10 @@ def test_a_document_that_breaks_its_parser_is_a_sentence(
 ) -> None:
     """Knowledge: a bug in a parser leaves out one document, never the rest or the thread that embeds memories."""
 
-    def broken(text: str, form: str) -> Any:
+    def broken(text: str, form: str, ref: str = "") -> Any:
         if "Break" in text:
             raise RecursionError
-        return cut(text, form)  # type: ignore[arg-type]
+        return cut(text, form, ref)  # type: ignore[arg-type]
 
     monkeypatch.setattr(reading, "cut", broken)
     (docs / "break.md").write_text("# Break\n", encoding="utf-8")
