@@ -86,7 +86,8 @@ SHOWS_NONE = {
     *("init", "demo", "mcp", "serve", "config", "engine status", "engine stop", "install", "uninstall", "hook"),
     "statusline",
     *("eval", "export", "import", "reindex", "doctor", "backup create", "backup restore", "backup list"),
-    *("keys list", "keys create", "keys revoke", "dashboard"),
+    *("keys list", "keys create", "keys revoke", "dashboard", "migrate"),
+    *("sync setup", "sync now", "sync status", "sync revoke"),
     *("lorebook export",),  # what came in, byte for byte
     *("projects list", "projects link", "projects move", "projects merge", "constitution rules"),
 }

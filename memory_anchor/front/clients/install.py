@@ -75,7 +75,7 @@ class Plan:
         changed = [change.diff() for change in self.changes if change.before != change.after]
         if self.snippet:
             return f"{NEXT_STEP['json']}:\n{self.snippet}"
-        kept_as = [f"{one} starts memory-anchor already and stays as it is" for one in self.adopted]
+        kept_as = [f"{one} starts us already and stays as it is" for one in self.adopted]
         if not changed:
             return "\n".join([*kept_as, f"{self.client} ({self.scope}): nothing to change"])
         did = f"would {self.action}" if self.dry_run else f"{self.action} done"
