@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from test_keep import Home
+from homes import EngineHome
 
 from memory_anchor.runtime import engine, launch, wire
 
@@ -24,8 +24,8 @@ LOADED_S = 25.0
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    made = Home(tmp_path)
+def home(tmp_path: Path) -> Iterator[EngineHome]:
+    made = EngineHome(tmp_path)
     yield made
     pid = int((wire.read_state(str(made.data)) or {}).get("pid", 0))
     if pid:
@@ -35,13 +35,13 @@ def home(tmp_path: Path) -> Iterator[Home]:
     launch.reap()
 
 
-def timed(home: Home, *words: str) -> tuple[float, subprocess.CompletedProcess[str]]:
+def timed(home: EngineHome, *words: str) -> tuple[float, subprocess.CompletedProcess[bytes]]:
     begun = time.monotonic()
     done = home.run(*words)
     return time.monotonic() - begun, done
 
 
-def test_every_command_ends_and_stop_ends_the_engine(home: Home) -> None:
+def test_every_command_ends_and_stop_ends_the_engine(home: EngineHome) -> None:
     """Attack N6: doctor, status and search name the cure within the bound; stop kills what does not answer."""
     assert home.run("add", "The ferry leaves at nine").returncode == 0
     pid = home.serve()
@@ -55,7 +55,7 @@ def test_every_command_ends_and_stop_ends_the_engine(home: Home) -> None:
         took, done = future.result()
         assert took < BOUND_S + LOADED_S, done.args
         assert done.returncode == 5, (done.args, done.stdout, done.stderr)
-        told = " ".join((done.stdout + done.stderr).split())
+        told = " ".join((done.stdout + done.stderr).decode().split())
         assert "does not answer" in told and "memory-anchor engine stop" in told
     took, done = timed(home, "engine", "stop")
 
@@ -63,4 +63,4 @@ def test_every_command_ends_and_stop_ends_the_engine(home: Home) -> None:
     launch.reap()
     assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
     assert home.run("doctor").returncode == 0
-    assert "ferry leaves" in home.run("search", "the ferry leaves at nine").stdout
+    assert "ferry leaves" in home.run("search", "the ferry leaves at nine").stdout.decode()

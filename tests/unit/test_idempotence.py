@@ -120,7 +120,7 @@ CALLS: dict[str, Prepare] = {
 }
 WRITES_ELSEWISE = {
     "pin", "unpin", "accept", "reject", "purge", "purge_preview", "pause", "jobs_switch", "import_projects", "reindex",
-    "knowledge_add", "knowledge_sync", "lorebook_remove", "lorebook_scan",
+    "sync_now", "sync_reached", "sync_signed", "knowledge_add", "knowledge_sync", "lorebook_remove", "lorebook_scan",
     "doctor_probe", "export_begin", "export_page", "assemble", "context", "projects_link", "projects_merge",
 }  # fmt: skip
 """A human's (each signature is for one challenge), or the same however often they run; a repeat in one engine is told
@@ -186,6 +186,8 @@ def test_every_write_has_a_row() -> None:
         "lorebook_show",
         "lorebook_report",
         "lorebook_export",
+        "sync_status",
+        "sync_unsigned",
     }
     known = reads | set(CALLS) | WRITES_ELSEWISE
     assert set(calls.CALLS) - known <= set(), f"without a row: {set(calls.CALLS) - known}"

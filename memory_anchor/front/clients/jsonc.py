@@ -118,7 +118,7 @@ def _dumped(value: Any, text: str, depth: int) -> str:
 
 
 def _indent(text: str) -> str:
-    found = re.search(r"[{\[][^\S\n]*\n([ \t]+)\S", text)
+    found = re.search(r"[{\[][^\S\n]{0,80}\n([ \t]{1,40})\S", text)
     return found.group(1) if found else "  "
 
 
