@@ -1,39 +1,14 @@
-"""What changed between two texts, word by word, for a terminal."""
+"""What changed between two texts, marked for a terminal."""
 
 from __future__ import annotations
 
-import re
-from difflib import SequenceMatcher
-
 from rich.text import Text
 
+from memory_anchor.front.word_diff import word_diff
 from memory_anchor.terminal import visible_lines
 
-COMPARED_MAX = 3_000
-"""Words a side; beyond it lines are compared."""
-_WORD = re.compile(r"[^\W\u2e80-\u9fff\uac00-\ud7af\u3040-\u30ff]+|\s+|.", re.DOTALL)
-"""A word, white space, or a sign; Chinese, Japanese and Korean sign by sign."""
 STYLES = {"gone": "red underline", "new": "green underline", "same": ""}
 """A line of its own text is never rewritten: what changed in it is underlined, so that no text can fake a change."""
-
-
-def word_diff(before: str, after: str) -> list[tuple[str, str]]:
-    """Return the parts of both texts in order: ("same" | "gone" | "new", text).
-
-    >>> word_diff("port 8080 now", "port 9090 now")
-    [('same', 'port '), ('gone', '8080'), ('new', '9090'), ('same', ' now')]
-    """
-    old, new = _WORD.findall(before), _WORD.findall(after)
-    if max(len(old), len(new)) > COMPARED_MAX:
-        old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    parts: list[tuple[str, str]] = []
-    for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=len(old) > 400).get_opcodes():
-        if kind == "equal":
-            parts.append(("same", "".join(old[a:b])))
-            continue
-        parts += [("gone", "".join(old[a:b]))] * (b > a)
-        parts += [("new", "".join(new[c:d]))] * (d > c)
-    return parts
 
 
 def side(parts: list[tuple[str, str]], kind: str) -> Text:

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
-from memory_anchor.front.cli.differences import diff_lines, side, word_diff
+from memory_anchor.front.cli.differences import diff_lines, side
 from memory_anchor.front.cli.link import call, key_of, through
 from memory_anchor.front.cli.output import (
     TABLE_COLUMNS,
@@ -39,6 +39,7 @@ from memory_anchor.front.cli.output import (
     shown,
 )
 from memory_anchor.front.cli.passphrase import ask_human
+from memory_anchor.front.word_diff import word_diff
 from memory_anchor.rights import stamp
 from memory_anchor.terminal import visible, visible_lines
 

@@ -14,6 +14,7 @@ from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.front.cli.care import stamps
 from memory_anchor.front.dashboard import beside, said
 from memory_anchor.front.dashboard.said import Words
+from memory_anchor.front.word_diff import word_diff
 from memory_anchor.language.safety import FENCE_TAG
 from memory_anchor.language.tokens import estimate_tokens
 
@@ -188,7 +189,7 @@ def memory(name: str, words: Words) -> Json:
     history = beside.ask("history", id=shown["id"])
     steps = history["steps"]
     for before, step in zip([None, *steps], steps, strict=False):
-        step["parts"] = said.word_diff(before["content"], step["content"]) if before else [("same", step["content"])]
+        step["parts"] = word_diff(before["content"], step["content"]) if before else [("same", step["content"])]
         step["reworded"] = bool(before) and before["content"] != step["content"]
     return {"memory": shown, "steps": steps[::-1], "fades": _fades(shown["id"], words), "seen": stamps([shown])[0]}
 

@@ -6,25 +6,20 @@ the rest, so nothing of it is ever markup.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from memory_anchor.front.word_diff import word_diff
 from memory_anchor.terminal import visible, visible_lines
 
 WORDS = Path(__file__).parent / "words"
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
 SPANS = (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600), ("minute", 60))
-DIFF_WORDS_MAX = 3_000
-"""Beyond this a difference is shown by lines."""
-_WORD = re.compile(r"[^\W\u2e80-\u9fff\uac00-\ud7af\u3040-\u30ff]+|\s+|.", re.DOTALL)
-"""A word, white space, or a sign; Chinese, Japanese and Korean sign by sign."""
 
 
 @cache
@@ -113,25 +108,6 @@ def instant(iso: str) -> datetime:
     """Return an instant; one without a zone is UTC."""
     at = datetime.fromisoformat(iso)
     return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
-def word_diff(before: str, after: str) -> list[tuple[str, str]]:
-    """Return the parts of both texts in order: ("same" | "gone" | "new", text).
-
-    >>> word_diff("port 8080 now", "port 9090 now")
-    [('same', 'port '), ('gone', '8080'), ('new', '9090'), ('same', ' now')]
-    """
-    old, new = _WORD.findall(before), _WORD.findall(after)
-    if max(len(old), len(new)) > DIFF_WORDS_MAX:
-        old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    parts: list[tuple[str, str]] = []
-    for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=len(old) > 400).get_opcodes():
-        if kind == "equal":
-            parts.append(("same", "".join(old[a:b])))
-            continue
-        parts += [("gone", "".join(old[a:b]))] if b > a else []
-        parts += [("new", "".join(new[c:d]))] if d > c else []
-    return parts
 
 
 def proposal_diff(text: str) -> list[list[tuple[str, str]]]:
