@@ -63,6 +63,8 @@ MESSAGES_PATH = "/messages/"
 SCHEMA = 1
 """Of stored memories; raised with a change that an older version cannot read."""
 PROBE = point_id("ready", 1)
+DOORS = """Agents: /mcp, /sse. Programs: /v1, told by /openapi.json.
+People: `memory-anchor dashboard` on this machine opens the pages; they are served by a process of your own terminal."""
 
 
 class ContextAnswer(BaseModel):
@@ -189,6 +191,10 @@ class _Asgi:
 
 def _add_routes(app: FastAPI, desk: Desk) -> None:
     core = desk.core
+
+    @app.get("/", include_in_schema=False)
+    async def root() -> PlainTextResponse:
+        return PlainTextResponse(f"Memory Anchor {VERSION}\n{DOORS}\n")
 
     @app.get("/v1/health")
     async def health() -> Health:

@@ -256,6 +256,14 @@ def test_a_body_too_large_is_refused_before_it_is_parsed(served: Served, monkeyp
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
+def test_whoever_opens_the_address_itself_is_told_where_the_doors_are(served: Served) -> None:
+    """Rule http.root: programs and agents are sent to their paths, people to a dashboard that only they open (A5)."""
+    assert served.ask("GET", "/").status_code == 401
+    answer = served.ask("GET", "/", headers=LOCAL)
+    assert answer.status_code == 200
+    assert "/openapi.json" in answer.text and "memory-anchor dashboard" in answer.text
+
+
 def test_a_bug_answers_500_and_quotes_nothing(
     served: Served, held: Core, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
