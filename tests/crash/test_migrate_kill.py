@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from figures import figure
 
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.qdrant_store import QdrantStore
@@ -24,7 +25,7 @@ from memory_anchor.runtime.lock import DirectoryLock
 pytestmark = pytest.mark.slow
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TINY = CollectionSpec({DENSE: EmbedderIdentity("tiny", 8)})
-KILLS, MANY = 10, 3_000
+KILLS, MANY = figure(4, 10), figure(1_500, 3_000)
 CHILD = """
 import sys
 from pathlib import Path
@@ -39,8 +40,8 @@ print("finished", told["collections"]["verified_fact"]["versions"], flush=True)
 
 
 @pytest.mark.timeout(900)
-def test_a_migration_killed_at_ten_points_is_finished_by_the_same_command(tmp_path: Path) -> None:
-    """Migrate: killed with SIGKILL after some pages, ten times; into a real server where `QDRANT_TEST_URL` is set."""
+def test_a_migration_killed_at_several_points_is_finished_by_the_same_command(tmp_path: Path) -> None:
+    """Migrate: killed with SIGKILL after some pages, four times (ten with full figures); into a real server where `QDRANT_TEST_URL` is set."""
     home, url = tmp_path / "home", os.environ.get("QDRANT_TEST_URL", "")
     if url:
         from qdrant_client import QdrantClient
