@@ -41,7 +41,7 @@ print("finished", told["collections"]["verified_fact"]["versions"], flush=True)
 
 @pytest.mark.timeout(900)
 def test_a_migration_killed_at_several_points_is_finished_by_the_same_command(tmp_path: Path) -> None:
-    """Migrate: killed with SIGKILL after some pages, four times (ten with full figures); into a real server where `QDRANT_TEST_URL` is set."""
+    """Migrate: killed after some pages, four or ten times; into a real server where `QDRANT_TEST_URL` is."""
     home, url = tmp_path / "home", os.environ.get("QDRANT_TEST_URL", "")
     if url:
         from qdrant_client import QdrantClient

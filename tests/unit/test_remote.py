@@ -214,7 +214,7 @@ def test_an_address_or_key_that_is_none_is_one_sentence(tmp_path: Path) -> None:
 def test_random_faults_lose_nothing_and_keep_the_limits(
     opened: Opened, behind: FaultyProxy, server: tuple[Core, Served]
 ) -> None:
-    """Issue 17, remote adapter: 60 faults, 200 with full figures; no call over its limit, no write lost, the fallback says so."""
+    """Issue 17, remote adapter: 60 or 200 faults; no call over its limit, no write lost, the fallback says so."""
     core, anchor = opened()
     remote = core.services.remote
     assert remote is not None
