@@ -144,6 +144,8 @@ class Placing:
                     moved.append(memory)
                 elif same == memory:
                     continue
+                there = before.get(memory.version)  # a number moves: what is written over is what stands in that place
+                memory = replace(memory, revision=there.revision if there is not None else None)
                 source = held.get(same.point_id) if same else held.get(current.point_id) if current else None
                 if same and source is not None:
                     entries.append(replace(source, memory=memory))

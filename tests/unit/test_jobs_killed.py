@@ -29,7 +29,7 @@ from memory_anchor.ports import DENSE, CollectionSpec
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep.consolidation import consolidate, merge_duplicates
 from memory_anchor.upkeep.forgetting import expire_events, forget
-from memory_anchor.upkeep.renewal import renew_words
+from memory_anchor.upkeep.renewal import RENEWED, renew_words
 from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
 from memory_anchor.upkeep.upkeep import COLLECTIONS_KEPT, LifecycleRules, Upkeep
 from memory_anchor.upkeep.usage import UsageBuffer
@@ -242,7 +242,7 @@ def _open(folder):
     from memory_anchor.runtime.lock import DirectoryLock
 
     store = EdgeStore(folder / "store", lock=DirectoryLock.acquire(folder, role="test"), reserve_bytes=0)
-    for name in COLLECTIONS_KEPT:
+    for name in RENEWED:
         store.open_collection(name, CollectionSpec({DENSE: EMBEDDER.identity}))
     audit = JsonlAudit(folder / "audit" / "audit.jsonl")
     audit.complete(lambda written: _stored(store, written), now=NIGHT)
