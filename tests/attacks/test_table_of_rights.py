@@ -23,6 +23,7 @@ from typing import Any
 import httpx2
 import pytest
 from agent import Agent
+from figures import figure
 from human_seat import Engine, Seat
 
 from memory_anchor.front.cli import link
@@ -483,7 +484,7 @@ def walked_by_hand(root: Path) -> set[tuple[Deed, Who]]:
     return {(deed, Who.TERMINAL) for deed in (*cells, Deed.ADOPT)}
 
 
-@pytest.fixture(params=["engine", "server"])
+@pytest.fixture(params=figure(["engine"], ["engine", "server"]))
 def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     seat = Seat(tmp_path / "seat")
     human_of(seat.data)
