@@ -308,8 +308,9 @@ class Core:
 
     def _across(self, project_id: str) -> tuple[str, ...]:
         """Return the other projects whose agent memories a caller reads: none, or all by the user's word."""
-        others = {*self.projects.all(), DEFAULT} - {project_id}
-        return tuple(sorted(others)) if self.settings.scope.agent_across_projects else ()
+        if not self.settings.scope.agent_across_projects:
+            return ()
+        return tuple(sorted({*self.projects.all(), DEFAULT} - {project_id}))
 
     def room(self, project_id: str, root: str) -> Project:
         """Return what this project (by its `rules_home`) adds; read anew when its settings file changes."""
