@@ -105,35 +105,20 @@ class SyncFolder:
         for path in self._entries(self.root):
             match path.name:
                 case "keys":
-                    for one in self._entries(path):
-                        if match_ := _KEY.fullmatch(one.name):
-                            found.keys.append(match_[1])
-                        else:
-                            found.foreign += 1
+                    found.keys += [form[1] for form in self._of_form(path, _KEY, found)]
                 case "devices":
-                    for one in self._entries(path):
-                        if match_ := _CARD.fullmatch(one.name):
-                            found.cards[match_[1]] = max(found.cards.get(match_[1], 0), int(match_[2]))
-                        else:
-                            found.foreign += 1
+                    for form in self._of_form(path, _CARD, found):
+                        found.cards[form[1]] = max(found.cards.get(form[1], 0), int(form[2]))
                 case "revoked":
-                    for one in self._entries(path):
-                        if match_ := _GONE.fullmatch(one.name):
-                            found.revoked.append((match_[1], match_[2]))
-                        else:
-                            found.foreign += 1
+                    found.revoked += [(form[1], form[2]) for form in self._of_form(path, _GONE, found)]
                 case "segments":
-                    for device in self._entries(path):
-                        if not _ID.fullmatch(device.name):
-                            found.foreign += 1
-                            continue
-                        own = found.segments.setdefault(device.name, set())
-                        for one in self._entries(device):
-                            left -= 1
-                            if (match_ := _SEGMENT.fullmatch(one.name)) and left > 0:
-                                own.add((int(match_[1]), int(match_[2])))
-                            else:
-                                found.foreign += 1
+                    for device in self._of_form(path, _ID, found):
+                        places = [
+                            (int(one[1]), int(one[2])) for one in self._of_form(path / device[0], _SEGMENT, found)
+                        ]
+                        found.segments[device[0]] = set(places[:left])
+                        found.foreign += len(places[left:])
+                        left = max(0, left - len(places))
                 case _:
                     found.foreign += path.name != FOLDER_FILE and path.name != ".git"
         return found
@@ -187,6 +172,14 @@ class SyncFolder:
                 f"the sync folder {self.root} is not there; plug it in or start its sync tool and run "
                 "`memory-anchor sync now`, or name another with `memory-anchor sync setup FOLDER`"
             )
+
+    def _of_form(self, folder: Path, form: re.Pattern[str], found: FolderListing) -> Iterator[re.Match[str]]:
+        """Yield the names in a folder that have a form of ours; others count as foreign."""
+        for one in self._entries(folder):
+            if match := form.fullmatch(one.name):
+                yield match
+            else:
+                found.foreign += 1
 
     def _entries(self, folder: Path) -> Iterator[Path]:
         try:
