@@ -79,14 +79,13 @@ class Merges:
                 raise BadInput(f"{source} is being merged into {earlier.target}; run that merge again, or --undo it")
             return earlier
         points = {name: [entry.memory.point_id for entry in self._entries(name, source)] for name in MOVED}
-        before = earlier.points if earlier is not None and earlier.target == target else {}
-        points = {name: sorted({*before.get(name, ()), *ids}) for name, ids in points.items()}
-        held = earlier.aliases if earlier is not None and earlier.target == target else []
+        before = earlier if earlier is not None and earlier.target == target else Merge(source, target, {}, [])
+        points = {name: sorted({*before.points.get(name, ()), *ids}) for name, ids in points.items()}
         along = {
-            kind: [*self._held(earlier, target, kind), *things.of_project(source, target)]
+            kind: [*before.beside.get(kind, ()), *things.of_project(source, target)]
             for kind, things in self._beside.items()
         }
-        merge = Merge(source, target, points, list(dict.fromkeys([*held, *aliases])), beside=along)
+        merge = Merge(source, target, points, list(dict.fromkeys([*before.aliases, *aliases])), beside=along)
         self._note(merge)
         return merge
 
@@ -122,11 +121,6 @@ class Merges:
             return Merge(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError):
             raise StoreDamaged(f"{path} is not readable; move it away to go on without undoing that merge") from None
-
-    @staticmethod
-    def _held(earlier: Merge | None, target: str, kind: str) -> list[str]:
-        """Return what an earlier merge of the same two took along."""
-        return earlier.beside.get(kind, []) if earlier is not None and earlier.target == target else []
 
     def _move(self, merge: Merge, old: str, new: str) -> int:
         for kind, names in merge.beside.items():
