@@ -27,7 +27,7 @@ from memory_anchor.hashing import stable_hash
 from memory_anchor.knowledge.care import ProjectSources
 from memory_anchor.knowledge.care import holders as knowledge_holders
 from memory_anchor.knowledge.lorebooks import ProjectBooks
-from memory_anchor.model import HISTORY, Caller, Citation, Memory
+from memory_anchor.model import HISTORY, Caller, Citation, Memory, account_of
 from memory_anchor.pausing import FLAG, Pause, keep_pause, lasting, pause_of
 from memory_anchor.rights import Deed
 from memory_anchor.services import Process, Services
@@ -46,10 +46,13 @@ REINDEX_STEP_S = 2.0
 def merges_of(services: Services, *accounts: str) -> Merges:
     """Return the merges of projects. accounts: whose lorebooks go along, besides those that have memories here."""
     store = services.store
-    # Edge has no index of accounts; the key of every audience names one (`model.audience`).
-    keys = {key for collection in MOVED for key in store.facet(collection, "audience", Where(), limit=AUDIENCES_MAX)}
-    known = sorted({key.split("|")[1] for key in keys})
-    books = ProjectBooks(services.lorebooks, services.data_dir, [*accounts, *known])
+
+    def every_account() -> list[str]:
+        # Edge has no index of accounts; the key of every audience names one.
+        audiences = [store.facet(collection, "audience", Where(), limit=AUDIENCES_MAX) for collection in MOVED]
+        return [*accounts, *sorted({account_of(key) for keys in audiences for key in keys})]
+
+    books = ProjectBooks(services.lorebooks, services.data_dir, every_account)
     return Merges(
         services.data_dir,
         store,
@@ -128,20 +131,19 @@ class Maintenance:
         if bool(asked.ids) == bool(asked.text):
             raise BadInput("purge names nothing, or both ids and a text; allowed is one of them")
         data_dir, services = self._services.data_dir, self._services
-        left, *others = holders(services, self._process)
+        left = _left_to_humans(services, self._process)
         how: Json = {
             "caller": self._actor.caller,
             "at": services.clock.now(),
             "by": self._writes.author,
             "seen": asked.seen,
-            "holders": (left, *others),
+            "holders": (left, *_holders(services, self._process)),
         }
         for memory_id in asked.ids:
             services.records.read(memory_id, self._actor.scope)
         up = self._process.upkeep
         done = purging.purge_ids(up, asked.ids, **how) if asked.ids else purging.purge_text(up, asked.text, **how)
-        found = left.found if isinstance(left, purging.LeftToHumans) else ()
-        told = {**asdict(done), "versions": done.versions, "still_in": [*found, *backup.out_of_reach(data_dir)]}
+        told = {**asdict(done), "versions": done.versions, "still_in": [*left.found, *backup.out_of_reach(data_dir)]}
         answer: Json = json.loads(json.dumps(told, default=str))
         return answer
 
@@ -278,12 +280,15 @@ class Maintenance:
         self._services.audit.append(kind, what, by=self._writes.author, at=self._services.clock.now())
 
 
-def holders(services: Services, process: Process) -> tuple[purging.Holder, ...]:
-    """Return what beside the store may hold a memory's text; first what only humans change."""
-    data_dir = services.data_dir
+def _left_to_humans(services: Services, process: Process) -> purging.LeftToHumans:
     folders = (alias.removeprefix("path:") for one in process.projects.all().values() for alias in one)
+    return purging.LeftToHumans(services.data_dir, [Path(folder) for folder in folders if folder.startswith("/")])
+
+
+def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]:
+    """Return what else beside the store may hold a memory's text."""
+    data_dir = services.data_dir
     return (
-        purging.LeftToHumans(data_dir, [Path(folder) for folder in folders if folder.startswith("/")]),
         purging.InMind(services.active),
         *purging.beside_store(data_dir),
         *knowledge_holders(services.knowledge, data_dir),
@@ -298,5 +303,5 @@ def holders(services: Services, process: Process) -> tuple[purging.Holder, ...]:
 def purged_elsewhere(services: Services, process: Process, ids: Sequence[str], by: str) -> None:
     """Erase what a human purged on another device, whose signature the caller has checked."""
     at = services.clock.now()
-    beside = holders(services, process)
+    beside = (_left_to_humans(services, process), *_holders(services, process))
     purging.purge_ids(process.upkeep, ids, caller=Caller.HUMAN, at=at, by=by, holders=beside)

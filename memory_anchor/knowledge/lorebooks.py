@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -198,13 +198,14 @@ class LorebookShelf:
 class ProjectBooks:
     """The books of projects that are merged, in every account; see `care.merging`."""
 
-    def __init__(self, shelf: LorebookShelf, data_dir: Path, accounts: Iterable[str]) -> None:
-        self._shelf, self._data_dir, self._accounts = shelf, data_dir, tuple(dict.fromkeys(accounts))
+    def __init__(self, shelf: LorebookShelf, data_dir: Path, accounts: Callable[[], Iterable[str]]) -> None:
+        """accounts: asked when a merge begins, never at a start."""
+        self._shelf, self._data_dir, self._accounts = shelf, data_dir, accounts
 
     def of_project(self, project: str, target: str) -> list[str]:
         """Return [account, name, name in the target] of each book as JSON; one whose name is taken gets another."""
         named = []
-        for account in self._accounts:
+        for account in dict.fromkeys(self._accounts()):
             taken = {one.id for one in self._shelf.books(self._home(account, target))}
             for one in self._shelf.books(self._home(account, project)):
                 new = f"{one.id[: NAME_CHARS - 9]}-{one.sha[:8]}" if one.id in taken else one.id
