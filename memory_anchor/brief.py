@@ -75,6 +75,8 @@ _NAMED = bounded(
 )
 """Files and identifiers, as a prompt, a command or a memory names them."""
 _PARTS = bounded(r"&&|\|\||[;|\n]")
+_PATCHED = bounded(r"(?m)^\*\*\* (?:Add|Update|Delete) File: (.{1,300})$")
+"""The files of a patch as Codex writes it."""
 
 T = TypeVar("T")
 
@@ -344,12 +346,15 @@ def _told_as(what: str, blocks: Iterable[str]) -> str:
 def for_tool(anchor: MemoryAnchor, given: Mapping[str, Any], known: frozenset[str]) -> Brief:
     """Return the known traps of the file or command that a tool is about to touch; by words alone, in milliseconds.
 
-    given: the tool's input as the client says it. A bare program counts only where few memories name it.
+    given: the tool's input as the client says it. Of a patch its files count, of a command its names. A bare program
+    counts only where few memories name it.
     """
     path = str(given.get("file_path") or given.get("notebook_path") or given.get("path") or "")
-    command = str(given.get("command") or "")[:COMMAND_CHARS]
-    inside = path.removeprefix(anchor.room.root) if anchor.room.root else path
-    names = ([inside[-PATH_CHARS:]] if inside else []) + names_in(command)
+    command = str(given.get("command") or "")
+    patched = _PATCHED.findall(command)[:NAMES_READ]
+    command = "" if patched else command[:COMMAND_CHARS]
+    paths = [one.strip().removeprefix(anchor.room.root or "") for one in (path, *patched)]
+    names = [one[-PATH_CHARS:] for one in paths if one] + names_in(command)
     phrases, programs = heads_of(command)
     found = anchor.naming([*names, *phrases]) + [
         one for program in programs if len(few := anchor.naming([program])) <= NAMED_BY_FEW for one in few

@@ -26,7 +26,7 @@ from memory_anchor.foreground import behind
 from memory_anchor.heeded import HEEDED, HeededFile, Told, heeded_in, traces_of
 from memory_anchor.ingest.asking import ASK, Look, look
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
-from memory_anchor.ingest.transcripts import read_end, read_transcript
+from memory_anchor.ingest.transcripts import codex_exit_code, read_end, read_transcript
 from memory_anchor.language.safety import strip_fenced
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Layer, WriteMode
@@ -316,7 +316,10 @@ def heeded_by(told: Sequence[Told], messages: Sequence[Message]) -> frozenset[st
 
 
 def failure_of(payload: Mapping[str, Any]) -> str:
-    """Return what a failing command printed, "" for one that did not fail, as far as its client says."""
+    """Return what a failing command printed, "" for one that did not fail, as far as its client says.
+
+    Codex hands on only what was printed: how the command ended stands in its transcript.
+    """
     response = payload.get("tool_response")
     if payload.get("hook_event_name") == "PostToolUseFailure" or payload.get("error"):
         return str(payload.get("error") or response or "")
@@ -324,6 +327,12 @@ def failure_of(payload: Mapping[str, Any]) -> str:
         code = next((response[name] for name in EXIT_CODES if response.get(name)), 0)
         if code or response.get("is_error") or response.get("isError"):
             return "\n".join(str(response.get(name) or "") for name in ("stdout", "error", "stderr"))
+    call, path = payload.get("tool_use_id"), payload.get("transcript_path")
+    if isinstance(response, str) and isinstance(call, str) and call and isinstance(path, str) and path:
+        try:
+            return response if codex_exit_code(Path(path), call) else ""
+        except (BadInput, NotFound):
+            return ""
     return ""
 
 

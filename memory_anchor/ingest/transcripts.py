@@ -56,6 +56,23 @@ def read_end(path: Path) -> tuple[Message, ...]:
     return parse_transcript(raw, name=path.name)[0]
 
 
+def codex_exit_code(path: Path, call_id: str) -> int:
+    """Return how a command ended that Codex just ran, as the end of its transcript says; 0 where it says nothing.
+
+    Raises as `read_transcript` does.
+    """
+    for line in reversed(read_own(path, most=MAX_BYTES, last=END_BYTES).splitlines()):
+        if call_id.encode() not in line or b'"exit_code"' not in line:
+            continue
+        try:
+            item = json.loads(line)["payload"]["item"]
+            if item["id"] == call_id:
+                return int(item["exit_code"])
+        except (ValueError, TypeError, LookupError, RecursionError):
+            continue
+    return 0
+
+
 def parse_transcript(raw: bytes, *, name: str = "transcript") -> tuple[tuple[Message, ...], Format]:
     """Return the messages of a transcript's bytes and its format; raises BadInput as `read_transcript` does."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,30 @@ def test_a_failing_command_gets_the_fix_that_is_known(core: Core) -> None:
     assert fix in Hooks().answer(anchor(core, "c3"), "PostToolUse", exited)
     fine = {"tool_response": {"stdout": said, "exit_code": 0}}
     assert Hooks().answer(anchor(core, "c4"), "PostToolUse", fine) == ""
+
+
+def test_a_known_trap_of_a_file_is_told_before_a_patch_of_codex_touches_it(core: Core) -> None:
+    """Issue 15, PreToolUse: Codex names its files in the patch; what the patch says is no command."""
+    anchor(core).save_memory("Ask before touching anything under legacy/billing", type="instruction")
+    anchor(core).save_memory("npm install breaks the workspace links; use pnpm add", type="decision")
+    patch = "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: {}\n-npm install lodash\n+x\n*** End Patch\nEOF"
+    assert "Ask before" in ran(Hooks(), core, patch.format("legacy/billing/round.py"), "c2")
+    assert ran(Hooks(), core, patch.format("web/billing.css"), "c3") == ""
+
+
+def test_a_command_that_fails_in_codex_gets_the_fix_that_is_known(core: Core, tmp_path: Path) -> None:
+    """Issue 15, PostToolUse: Codex tells only what was printed; its transcript tells how the command ended."""
+    fix = "ECONNRESET from the uploader is the balancer's idle timeout; switch keep-alive on"
+    anchor(core).save_memory(fix, type="bugfix")
+    transcript = tmp_path / "rollout.jsonl"
+    ended = [{"type": "CommandExecution", "id": f"call_{code}", "exit_code": code} for code in (0, 1)]
+    lines = [json.dumps({"type": "event_msg", "payload": {"type": "item_completed", "item": item}}) for item in ended]
+    transcript.write_text("\n".join([*lines, '{"broken', ""]))
+    said = {"tool_response": "Error: read ECONNRESET", "transcript_path": str(transcript)}
+    assert Hooks().answer(anchor(core, "c2"), "PostToolUse", {**said, "tool_use_id": "call_0"}) == ""
+    assert fix in Hooks().answer(anchor(core, "c3"), "PostToolUse", {**said, "tool_use_id": "call_1"})
+    gone = {**said, "tool_use_id": "call_1", "transcript_path": str(tmp_path / "gone")}
+    assert Hooks().answer(anchor(core, "c4"), "PostToolUse", gone) == ""
 
 
 def test_the_names_and_heads_of_commands_are_read() -> None:

@@ -115,6 +115,16 @@ def test_claude_code_gets_the_server_and_the_hooks_it_knows(env: dict[str, str])
     assert all(group["hooks"][0]["timeout"] for group in hooks["PreCompact"])
 
 
+def test_codex_gets_the_hooks_it_knows(env: dict[str, str]) -> None:
+    """Rule install.codex: tools too, no event that it lacks, no time limit that it would cut with a warning."""
+    install("codex", env=env)
+    hooks = json.loads((Path(env["HOME"]) / ".codex/hooks.json").read_text())["hooks"]
+    assert {"PreToolUse", "PostToolUse", "SessionEnd"} <= set(hooks)
+    assert "PostToolUseFailure" not in hooks
+    assert "apply_patch" in hooks["PreToolUse"][0]["matcher"]
+    assert hooks["SessionEnd"][0]["hooks"][0]["timeout"] <= 3
+
+
 def test_server_and_hooks_are_told_the_same_data_directory(env: dict[str, str]) -> None:
     """Rule install.codex: Codex gives servers fewer variables than hooks; both must find one memory."""
     install("codex", env=env)

@@ -34,16 +34,17 @@ HOOK_TIMEOUT_S = {
     "PreCompact": 10,
     "PostCompact": 10,
     "Stop": 5,
-    "SessionEnd": 5,
+    "SessionEnd": 3,
 }
-"""What a client may wait at most; ours ends by itself before (see `hooks.WAIT_S`)."""
+"""What a client may wait at most (Codex allows a session's end 3 s); ours ends by itself before (`hooks.WAIT_S`)."""
 WRITTEN_OUT = ("MEMORY_ANCHOR_DATA_DIR", "MEMORY_ANCHOR_CONFIG_FILE")
 """Variables set while installing that say where the memory is: written into what is installed."""
 SERVER_WORDS_MAX = 50
-TOOLS = "Bash|Edit|Write|MultiEdit|NotebookEdit"
+TOOLS = "Bash|Edit|Write|MultiEdit|NotebookEdit|apply_patch"
 """Tools that touch a file or run a command: the others start no hook of ours."""
 MATCHERS = {"PreToolUse": TOOLS, "PostToolUse": "Bash", "PostToolUseFailure": "Bash"}
-CODEX_EVENTS = ("SessionStart", "UserPromptSubmit", "PreCompact", "PostCompact", "Stop")
+CODEX_EVENTS = tuple(event for event in HOOK_TIMEOUT_S if event != "PostToolUseFailure")
+"""Codex has no event of its own for a failure: what failed stands in its transcript."""
 
 Kind = Literal["json-server", "json-hooks", "toml-server"]
 
