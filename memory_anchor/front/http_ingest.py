@@ -25,6 +25,7 @@ from memory_anchor.front.http_v1 import (
     ERRORS,
     REQUEST_ID,
     WHOSE,
+    WHOSE_FIELDS,
     Desk,
     body_schema,
     request_schema,
@@ -33,7 +34,7 @@ from memory_anchor.front.http_v1 import (
 )
 from memory_anchor.front.table import ROWS
 from memory_anchor.hashing import stable_hash
-from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
+from memory_anchor.inputs import REQUEST_ID_MAX
 from memory_anchor.language.safety import cleaned
 from memory_anchor.model import Actor, Scope
 from memory_anchor.rights import Deed
@@ -174,7 +175,8 @@ def add_ingest(app: FastAPI, desk: Desk, intake: Intake) -> None:
     async def report(request: Request, batch: str) -> Json:
         credential = credential_of(request)
         rights.check(Deed.READ, COLUMN[credential.role])
-        return intake.batches.report(batch, account=credential.account, user=credential.user)
+        read = partial(intake.batches.report, batch, account=credential.account, user=credential.user)
+        return await desk.places.run(read)
 
 
 def _checked(item: Any, place: int) -> Deed:
@@ -205,7 +207,6 @@ def _schema() -> Json:
         own = {name: field for name, field in schema["properties"].items() if name not in WHOSE}
         properties = {"kind": {"const": kind}, **own}
         items.append({**schema, "properties": properties, "required": ["kind", *schema.get("required", [])]})
-    whose = {name: {"type": "string", "maxLength": NAME_MAX, "description": said} for name, said in WHOSE.items()}
     return {
         "type": "object",
         "additionalProperties": False,
@@ -213,6 +214,6 @@ def _schema() -> Json:
         "properties": {
             "items": {"type": "array", "minItems": 1, "maxItems": ITEMS_MAX, "items": {"oneOf": items}},
             REQUEST_ID: {"type": "string", "maxLength": REQUEST_ID_MAX},
-            **whose,
+            **WHOSE_FIELDS,
         },
     }

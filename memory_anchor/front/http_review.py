@@ -8,6 +8,9 @@ human signed.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
 from fastapi import FastAPI, Request
 
 from memory_anchor.errors import Refused
@@ -16,8 +19,12 @@ from memory_anchor.front.http_v1 import ERRORS, Desk, body_schema, request_schem
 from memory_anchor.front.table import ROWS
 from memory_anchor.identity.approval import Approver
 from memory_anchor.identity.signed_requests import Proof
+from memory_anchor.model import Actor
 from memory_anchor.rights import Deed
 from memory_anchor.shapes import Json
+
+if TYPE_CHECKING:
+    from memory_anchor.memory import MemoryAnchor
 
 LOOKED_AT = {"inbox": Deed.READ, "sides": Deed.READ}
 DECIDED = {"accept": Deed.ACCEPT, "reject": Deed.REJECT, "settle": Deed.MERGE}
@@ -35,11 +42,19 @@ def add_review(app: FastAPI, desk: Desk) -> None:
         told: Json = await desk.run(actor, lambda _: dict(desk.core.challenge(actor)))
         return told
 
+    def answered(name: str, body: Json, proof: Any, actor: Actor, own: Approver | None, anchor: MemoryAnchor) -> Json:
+        if own is not None:
+            human = desk.core.as_human(actor, Proof.of(proof), call=name, arguments=body, caller=REVIEWER, approver=own)
+            anchor = desk.core.anchor(human)
+        row = ROWS[name]
+        return row.answer(anchor, row.request.read(body, name))
+
     def add(name: str) -> None:
         async def asked(request: Request) -> Json:
             body = await desk.body(request)
             whose, proof = taken(body), body.pop(HUMAN, None)
             actor = desk.actor(request, whose, deed=DECIDED.get(name) or LOOKED_AT[name])
+            own = None
             if name in DECIDED:
                 credential = credential_of(request)
                 if not credential.public:
@@ -48,12 +63,7 @@ def add_review(app: FastAPI, desk: Desk) -> None:
                         "`memory-anchor keys create --role approver --signs-with KEY`"
                     )
                 own = Approver(credential.user or credential.key, credential.public)
-                actor = desk.core.as_human(
-                    actor, Proof.of(proof), call=name, arguments=body, caller=REVIEWER, approver=own
-                )
-            row = ROWS[name]
-            wanted = row.request.read(body, name)
-            told: Json = await desk.run(actor, lambda anchor: row.answer(anchor, wanted))
+            told: Json = await desk.run(actor, partial(answered, name, body, proof, actor, own))
             return told
 
         schema = request_schema(name)

@@ -19,7 +19,7 @@ from fastapi.openapi.utils import get_openapi
 from memory_anchor import rights
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import schema_of
-from memory_anchor.front.callers import actor_from, credential_of
+from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.mcp_server import project_for
 from memory_anchor.front.table import ROWS
 from memory_anchor.hashing import stable_hash
@@ -44,6 +44,9 @@ WHOSE: Mapping[str, str] = {
     "conversation_id": "The conversation that asks.",
     "agent_id": "The agent that asks, e.g. `codex`.",
     "zone": "IANA time zone in which times without one are read.",
+}
+WHOSE_FIELDS: Mapping[str, Json] = {
+    name: {"type": "string", "maxLength": NAME_MAX, "description": said} for name, said in WHOSE.items()
 }
 REQUEST_ID = "request_id"
 COLUMN: Mapping[Role, Who] = {
@@ -110,7 +113,7 @@ class Desk:
             conversation=whose["conversation_id"],
             account=whose["account_id"],
             user=whose["user_id"],
-            project=whose["project_id"] or request.headers.get("x-km-project", ""),
+            project=whose["project_id"] or request.headers.get(PROJECT_HEADER, ""),
             agent=self.core.settings.scope.agent,
             project_dir=project_for(credential.account, self.core),
             read_only=self.core.settings.read_only,
@@ -284,8 +287,7 @@ def request_schema(row: str) -> Json:
         name: {key: value for key, value in field.items() if key not in ("tool", "option")}
         for name, field in whole["properties"].items()
     }
-    own = {name: {"type": "string", "maxLength": NAME_MAX, "description": said} for name, said in WHOSE.items()}
-    return {**whole, "properties": {**shown, **own}}
+    return {**whole, "properties": {**shown, **WHOSE_FIELDS}}
 
 
 def _schema(path: V1Path) -> Json:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from memory_anchor.errors import Unavailable
+from memory_anchor.errors import extra_missing
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -42,7 +42,7 @@ class Telemetry:
     def text(self) -> bytes:
         """Return what Prometheus reads. Raises Unavailable: the extra is not installed."""
         if self._registry is None:
-            raise Unavailable("nothing is counted without the extra; pip install 'memory-anchor[telemetry]'")
+            raise extra_missing("telemetry", "/metrics")
         from prometheus_client import generate_latest
 
         return bytes(generate_latest(self._registry))
