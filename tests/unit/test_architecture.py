@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "moving": 208,
     "maintenance": 307,
-    "front": 11431,
+    "front": 11434,
     "adapters": 6902,
     "language": 5417,
     "knowledge": 4051,
