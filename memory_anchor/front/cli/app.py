@@ -17,6 +17,7 @@ from memory_anchor.front.cli import (
     dashboard,
     devices,
     evaluate,
+    guide,
     keep,
     keys,
     knowledge,
@@ -65,3 +66,4 @@ devices.register(app)
 knowledge.register(app)
 setup.register(app)
 app.add_typer(make_app(setup.identity, link.check_writable), name="constitution")
+guide.illustrate(app)

@@ -15,8 +15,10 @@ from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import generated
 from memory_anchor.front.cli.devices import sign_purges
 from memory_anchor.front.cli.generated import Command, Values, option
+from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import (
+    SHOWN,
     JsonOption,
     err,
     guarded,
@@ -42,9 +44,8 @@ def register(app: typer.Typer) -> None:
     app.command()(purge)
     app.command()(extract)
     generated.register(app, *COMMANDS)
-    jobs = typer.Typer(help="What runs in the background: list, run, start, stop, stats.", no_args_is_help=True)
+    jobs = group(app, "jobs", "What runs in the background: list, run, start, stop, stats.")
     generated.register(jobs, *JOBS)
-    app.add_typer(jobs, name="jobs")
 
 
 def _undone(answer: Answer, values: Values) -> None:
@@ -206,6 +207,7 @@ def _paused(answer: Answer, _: Values) -> None:
 
 
 def _due(answer: Answer, _: Values) -> None:
+    SHOWN.extend(str(one["memory"]["id"]) for one in answer["due"])
     for one in answer["due"]:
         when = f"due {local(one['due_at'])[:10]}" if one["due_at"] else "open task"
         out.print(f"[cyan]{one['memory']['id']}[/] [dim]{when}[/] {shown(one['memory']['content'])}")

@@ -16,6 +16,7 @@ import typer
 from rich.markup import escape
 
 from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import JsonOption, clipped, guarded, local, out, quiet, show_json, shown
 
@@ -27,10 +28,9 @@ FILE_SUFFIXES = (".json", ".jsonl", ".md", ".txt", ".yaml", ".yml")
 
 
 def register(app: typer.Typer) -> None:
-    context = typer.Typer(help="Contexts: build one, or show what earlier ones cost.", no_args_is_help=True)
+    context = group(app, "context", "Contexts: build one, or show what earlier ones cost.")
     context.command("build")(context_build)
     context.command("show")(context_show)
-    app.add_typer(context, name="context")
 
 
 @guarded

@@ -23,13 +23,7 @@ def dashboard(
     port: Annotated[int, typer.Option(help="0 for any free one.")] = 0,
     json_: JsonOption = False,
 ) -> None:
-    """Open your memory in a browser: what waits for you, search, history, health. Loopback only.
-
-    \b
-    Examples:
-      `memory-anchor dashboard`
-      `memory-anchor dashboard --port 7878`
-    """
+    """Open your memory in a browser: what waits for you, search, history, health. Loopback only."""
     if not 0 <= port <= PORT_MAX:
         raise BadInput(f"--port is {port}; allowed are 0 to {PORT_MAX}, 0 for any free one")
     from memory_anchor.front.dashboard.app import serve

@@ -12,28 +12,21 @@ from typing import Annotated, Any
 import typer
 
 from memory_anchor.errors import BadInput, Refused
+from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir
 from memory_anchor.front.cli.output import HumanOption, JsonOption, err, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human
 
-HELP = """Keep the memories of your devices alike through a folder that you share anyway: setup, now, status, revoke.
-
-\b
-Examples:
-  `memory-anchor sync setup ~/Dropbox`
-  `memory-anchor sync now`
-  `memory-anchor sync status`
-"""
+HELP = "Keep the memories of your devices alike through a folder that you share anyway: setup, now, status, revoke."
 NAME_MAX = 40
 
 
 def register(app: typer.Typer) -> None:
-    sync = typer.Typer(help=HELP, no_args_is_help=True)
+    sync = group(app, "sync", HELP)
     sync.command("setup")(setup)
     sync.command("now")(now)
     sync.command("status")(status)
     sync.command("revoke")(revoke)
-    app.add_typer(sync, name="sync")
 
 
 @guarded
@@ -53,14 +46,7 @@ def setup(
     new_device: Annotated[bool, typer.Option("--new-device", help="Join as another device than before.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Join a sync folder, or begin one; needs your passphrase, and one for the folder that all your devices share.
-
-    \b
-    Examples:
-      `memory-anchor sync setup ~/Dropbox --name laptop`
-      `memory-anchor sync setup /media/stick --all`
-      `memory-anchor sync setup ~/sync-repository --git`
-    """
+    """Join a sync folder, or begin one; needs your passphrase, and one for the folder that all your devices share."""
     from memory_anchor.adapters.system import new_token
     from memory_anchor.app import settings_of
     from memory_anchor.devices import membership
@@ -107,13 +93,7 @@ def setup(
 
 @guarded
 def now(human: HumanOption = False, json_: JsonOption = False) -> None:
-    """Exchange with your other devices now; --human also signs what was purged here, so that it goes everywhere.
-
-    \b
-    Examples:
-      `memory-anchor sync now`
-      `memory-anchor sync now --human`
-    """
+    """Exchange with your other devices now; --human also signs what was purged here, so that it goes everywhere."""
     if human:
         sign_purges(ask_human())
     answer = call("sync_now")
@@ -125,13 +105,7 @@ def now(human: HumanOption = False, json_: JsonOption = False) -> None:
 
 @guarded
 def status(json_: JsonOption = False) -> None:
-    """Show the folder, the devices, what waits, and what is wrong with its cure.
-
-    \b
-    Examples:
-      `memory-anchor sync status`
-      `memory-anchor sync status --json`
-    """
+    """Show the folder, the devices, what waits, and what is wrong with its cure."""
     answer = call("sync_status")
     if json_:
         show_json(answer)
@@ -160,12 +134,7 @@ def revoke(
     name: Annotated[str, typer.Argument(help="The device that was lost or sold.")],
     json_: JsonOption = False,
 ) -> None:
-    """Shut a device out: nothing later of it counts, and it can read nothing later; needs both passphrases.
-
-    \b
-    Examples:
-      `memory-anchor sync revoke old-laptop`
-    """
+    """Shut a device out: nothing later of it counts, and it can read nothing later; needs both passphrases."""
     from memory_anchor.adapters.system import new_token
     from memory_anchor.devices import membership
     from memory_anchor.devices.ledger import Reached

@@ -16,6 +16,7 @@ import typer
 
 from memory_anchor.errors import TABLE, BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import replace_durably
+from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir, key_of, preamble
 from memory_anchor.front.cli.output import (
     HumanOption,
@@ -52,11 +53,10 @@ def register(app: typer.Typer) -> None:
     app.command()(reindex)
     app.command()(migrate)
     app.command()(doctor)
-    backup = typer.Typer(help="Backups: create one while serving, list, or restore one.", no_args_is_help=True)
+    backup = group(app, "backup", "Backups: create one while serving, list, or restore one.")
     backup.command("create")(backup_create)
     backup.command("restore")(backup_restore)
     backup.command("list")(backup_list)
-    app.add_typer(backup, name="backup")
 
 
 @guarded

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memory_anchor.errors import BadInput
+from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir
 from memory_anchor.front.cli.output import JsonOption, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import ask_human
@@ -22,24 +23,16 @@ from memory_anchor.front.cli.passphrase import ask_human
 if TYPE_CHECKING:
     from memory_anchor.team.keys import AccessKey, KeyFile
 
-HELP = """Who may come in to `memory-anchor serve`: create, list and revoke access keys.
-
-\b
-Examples:
-  `memory-anchor keys create --account acme --user eve --role writer --expires 90d`
-  `memory-anchor keys list`
-  `memory-anchor keys revoke abcdefgh`
-"""
+HELP = "Who may come in to `memory-anchor serve`: create, list and revoke access keys."
 _SPAN = re.compile(r"(\d{1,5})([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 168}
 
 
 def register(app: typer.Typer) -> None:
-    keys = typer.Typer(help=HELP, no_args_is_help=True)
+    keys = group(app, "keys", HELP)
     keys.command("create")(create)
     keys.command("list")(list_)
     keys.command("revoke")(revoke)
-    app.add_typer(keys, name="keys")
 
 
 @guarded
@@ -55,13 +48,7 @@ def create(
     ] = "",
     json_: JsonOption = False,
 ) -> None:
-    """Make a key and show it, once; needs the passphrase.
-
-    \b
-    Examples:
-      `memory-anchor keys create --user eve`
-      `memory-anchor keys create --account acme --user bot --role reader --expires 90d --json`
-    """
+    """Make a key and show it, once; needs the passphrase."""
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.system import SystemClock, new_bytes
     from memory_anchor.app import settings_of
@@ -99,13 +86,7 @@ def create(
 
 @guarded
 def list_(json_: JsonOption = False) -> None:
-    """Show every key: whose it is, what it may, when it was last used; never what opens.
-
-    \b
-    Examples:
-      `memory-anchor keys list`
-      `memory-anchor keys list --json`
-    """
+    """Show every key: whose it is, what it may, when it was last used; never what opens."""
     from memory_anchor.adapters.system import SystemClock
 
     keys, now = _keys(), SystemClock().now()
@@ -131,12 +112,7 @@ def revoke(
     key: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `keys list` shows it.")],
     json_: JsonOption = False,
 ) -> None:
-    """End a key for good; a running server refuses it from the next request on.
-
-    \b
-    Examples:
-      `memory-anchor keys revoke abcdefgh`
-    """
+    """End a key for good; a running server refuses it from the next request on."""
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.system import SystemClock
 

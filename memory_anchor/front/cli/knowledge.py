@@ -18,29 +18,33 @@ from memory_anchor import knowledge_requests as asks
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import generated, lorebooks
 from memory_anchor.front.cli.generated import Command, Values
+from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
-from memory_anchor.front.cli.output import HumanOption, JsonOption, block, err, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.output import (
+    SHOWN,
+    HumanOption,
+    JsonOption,
+    block,
+    err,
+    guarded,
+    out,
+    quiet,
+    show_json,
+    shown,
+)
 from memory_anchor.front.cli.passphrase import human_signer
 
 Answer = Mapping[str, Any]
-HELP = """What stands written elsewhere: documents, code and Git history, with citations that open.
-
-\b
-Examples:
-  `memory-anchor knowledge add . --kind git_history`
-  `memory-anchor knowledge search "why is the lock taken first"`
-  `memory-anchor knowledge show 4f2k9q0c1v8xw`
-"""
+HELP = "What stands written elsewhere: documents, code and Git history, with citations that open."
 PUSH_BYTES_MAX = 12 * 1024 * 1024
 
 
 def register(app: typer.Typer) -> None:
-    knowledge = typer.Typer(help=HELP, no_args_is_help=True)
+    knowledge = group(app, "knowledge", HELP)
     knowledge.command("add")(add)
     knowledge.command("push")(push)
     knowledge.command("sync")(sync)
     generated.register(knowledge, *COMMANDS)
-    app.add_typer(knowledge, name="knowledge")
 
 
 @guarded
@@ -53,15 +57,7 @@ def add(
     human: HumanOption = False,
     json_: JsonOption = False,
 ) -> None:
-    """Add a source and read it: a checkout's documents or Git history, or a folder.
-
-    \b
-    Examples:
-      `memory-anchor knowledge add .`
-      `memory-anchor knowledge add . --kind git_history --human`
-      `memory-anchor knowledge add ~/manuals --kind files`
-      `memory-anchor knowledge add world.json --kind lorebook`
-    """
+    """Add a source and read it: a checkout's documents or Git history, or a folder."""
     place = Path(ref).expanduser().absolute()
     if kind == "lorebook":
         lorebooks.add_file(place, human=human, as_json=json_)
@@ -81,13 +77,7 @@ def push(
     into: Annotated[str | None, typer.Option(help="The source it goes into.")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Push one document: a copy is kept, whatever becomes of the file.
-
-    \b
-    Examples:
-      `memory-anchor knowledge push report.pdf`
-      `curl -s https://example.org | memory-anchor knowledge push - --name https://example.org`
-    """
+    """Push one document: a copy is kept, whatever becomes of the file."""
     if file == "-" and name is None:
         raise BadInput("--name is missing; allowed is a file's name or a URL")
     try:
@@ -112,13 +102,7 @@ def sync(
     source: Annotated[str, typer.Argument(help="Only this one, by its id or kind.")] = "",
     json_: JsonOption = False,
 ) -> None:
-    """Read what changed in the sources.
-
-    \b
-    Examples:
-      `memory-anchor knowledge sync`
-      `memory-anchor knowledge sync git_history`
-    """
+    """Read what changed in the sources."""
     _read_on(source, begin=True)
     _show_one("", json_)
 
@@ -161,6 +145,7 @@ def _list(answer: Answer, _: Values) -> None:
 
 
 def _search(answer: Answer, _: Values) -> None:
+    SHOWN.extend(str(one["id"]) for one in answer["snippets"])
     for one in answer["snippets"]:
         cited = one["citations"][0]
         place = cited.get("locator", {})

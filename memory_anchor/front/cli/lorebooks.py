@@ -19,6 +19,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import generated
 from memory_anchor.front.cli.contexts import read_prompt
 from memory_anchor.front.cli.generated import Command, Values, option
+from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import JsonOption, block, clipped, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import human_signer
@@ -27,20 +28,13 @@ from memory_anchor.requests import FILE_CONTENT_MAX
 Answer = Mapping[str, Any]
 FILE_BYTES_MAX = FILE_CONTENT_MAX // 4 * 3
 DROPPED_SHOWN = 20
-HELP = """World books: entries that come in when the conversation names them.
-
-\\b
-Examples:
-  `memory-anchor lorebook add world.json`
-  `memory-anchor lorebook scan world --messages chat.json`
-"""
+HELP = "World books: entries that come in when the conversation names them."
 
 
 def register(app: typer.Typer) -> None:
-    books = typer.Typer(help=HELP, no_args_is_help=True)
+    books = group(app, "lorebook", HELP)
     generated.register(books, *COMMANDS)
     books.command("export")(export)
-    app.add_typer(books, name="lorebook")
 
 
 def _content(path: Path) -> str:

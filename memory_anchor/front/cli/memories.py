@@ -15,6 +15,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import generated
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.output import (
+    SHOWN,
     block,
     clipped,
     layer_name,
@@ -31,6 +32,7 @@ Answer = Mapping[str, Any]
 
 
 def _search(answer: Answer, _: Values) -> None:
+    SHOWN.extend(str(snippet["id"]) for snippet in answer["snippets"])
     for snippet in answer["snippets"]:
         when = local(snippet.get("when", ""))
         status = "" if snippet.get("status", "active") == "active" else f" [yellow]{shown(snippet['status'])}[/]"
@@ -45,7 +47,8 @@ def _search(answer: Answer, _: Values) -> None:
         quiet(note)
 
 
-def _why_not(answer: Answer, _: Values) -> None:
+def _why_not(answer: Answer, values: Values) -> None:
+    SHOWN.append(str(values["id"]))
     for reason in answer["reasons"]:
         out.print(f"- {shown(reason)}")
 
@@ -66,6 +69,7 @@ TIMES = frozenset({"when", "recorded_at", "recorded_to", "valid_from", "valid_to
 
 def _show(answer: Answer, _: Values) -> None:
     memory = dict(answer["memory"])
+    SHOWN.append(str(memory.get("id", "")))
     out.print(block(memory.pop("content")))
     for name, value in memory.items():
         out.print(f"  [dim]{name}:[/] {shown(_worded(name, value))}")
@@ -88,6 +92,7 @@ def _profile(answer: Answer, _: Values) -> None:
 
 def _history(answer: Answer, values: Values) -> None:
     last = ""
+    SHOWN.extend(str(step["version_id"]).partition("@")[0] for step in answer["steps"][-1:])
     for step in answer["steps"]:
         why = f": {shown(step['why'])}" if step["why"] else ""
         out.print(f"[cyan]{step['version_id']}[/] [dim]{local(step['at'])}[/] {shown(step['by'])}{why}")

@@ -31,6 +31,8 @@ from memory_anchor.terminal import visible, visible_json, visible_lines
 P = ParamSpec("P")
 R = TypeVar("R")
 TEXT_SHOWN = 300
+SHOWN: list[str] = []
+"""Ids of memories that the running command showed, in order; what it says at its end names the first (`guide`)."""
 TABLE_COLUMNS = 100
 """From this width on a list is a table; below it each memory has its text on lines of its own."""
 LAYERS = {"identity_schema": "L0", "active_context": "L1", "event_log": "L2", "verified_fact": "L3"}
@@ -101,6 +103,7 @@ def show_json(value: Any) -> None:
 
 def show_outcome(answer: Mapping[str, Any], as_json: bool) -> None:
     """Show what became of a write."""
+    SHOWN.extend(filter(None, [answer.get("id")]))
     if as_json:
         show_json(answer)
         return
@@ -146,6 +149,7 @@ def show_memories(memories: Iterable[Mapping[str, Any]]) -> None:
         )
         for m in memories
     ]
+    SHOWN.extend(row[0] for row in rows)
     if not out.is_terminal:
         for row in aligned(rows):
             out.print(escape(row))

@@ -8,37 +8,25 @@ from typing import Annotated
 import typer
 
 from memory_anchor.errors import BadInput
+from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import JsonOption, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import ask_human
 
-HELP = """Which folders share one memory: list, link, move, merge.
-
-\b
-Examples:
-  `memory-anchor projects list`
-  `memory-anchor projects link 01JK8Q2M3N4P5`   (in the folder that belongs to it)
-"""
+HELP = "Which folders share one memory: list, link, move, merge."
 
 
 def register(app: typer.Typer) -> None:
-    projects = typer.Typer(help=HELP, no_args_is_help=True)
+    projects = group(app, "projects", HELP)
     projects.command("list")(list_)
     projects.command("link")(link)
     projects.command("move")(move)
     projects.command("merge")(merge)
-    app.add_typer(projects, name="projects")
 
 
 @guarded
 def list_(json_: JsonOption = False) -> None:
-    """Show every project with its folders, its memories, and which other one it may be.
-
-    \b
-    Examples:
-      `memory-anchor projects list`
-      `memory-anchor projects list --json`
-    """
+    """Show every project with its folders, its memories, and which other one it may be."""
     answer = call("projects_list")
     if json_:
         show_json(answer)
@@ -62,13 +50,7 @@ def link(
     folder: Annotated[Path | None, typer.Option(help="Another folder than this one.")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Say that this folder belongs to a known project; needs the passphrase.
-
-    \b
-    Examples:
-      `memory-anchor projects link`
-      `memory-anchor projects link 01JK8Q2M3N4P5 --folder ../app`
-    """
+    """Say that this folder belongs to a known project; needs the passphrase."""
     linked(project or _likely(), folder, moved=False, as_json=json_)
 
 
@@ -78,13 +60,7 @@ def move(
     folder: Annotated[Path | None, typer.Option(help="Where it is now; left out: here.")] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Say that a project is in this folder now, and in none of its old ones; needs the passphrase.
-
-    \b
-    Examples:
-      `memory-anchor projects move 01JK8Q2M3N4P5`
-      `memory-anchor projects move 01JK8Q2M3N4P5 --folder ~/work/app`
-    """
+    """Say that a project is in this folder now, and in none of its old ones; needs the passphrase."""
     linked(project, folder, moved=True, as_json=json_)
 
 
@@ -95,13 +71,7 @@ def merge(
     undo: Annotated[bool, typer.Option("--undo", help="Move back what merging SOURCE moved.")] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Move every memory and folder of one project to another; needs the passphrase, and --undo takes it back.
-
-    \b
-    Examples:
-      `memory-anchor projects merge 01JK8Q2M3N4P5 01JK9A7B6C5D4`
-      `memory-anchor projects merge 01JK8Q2M3N4P5 --undo`
-    """
+    """Move every memory and folder of one project to another; needs the passphrase, and --undo takes it back."""
     if bool(target) == undo:
         raise BadInput("merge needs SOURCE and TARGET, or SOURCE with --undo")
     answer = call("projects_merge", source=source, target=target or None, undo=undo or None, human=ask_human())

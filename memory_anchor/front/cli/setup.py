@@ -15,6 +15,7 @@ from rich.markup import escape
 from memory_anchor import beneath
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.files import make_private, ours
+from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
 from memory_anchor.inputs import project_id as checked_project_id
@@ -44,10 +45,9 @@ def register(app: typer.Typer) -> None:
     app.command()(mcp)
     app.command()(serve)
     app.command()(config)
-    engine = typer.Typer(help="The process that owns the data directory: status, stop.", no_args_is_help=True)
+    engine = group(app, "engine", "The process that owns the data directory: status, stop.")
     engine.command("status")(engine_status)
     engine.command("stop")(engine_stop)
-    app.add_typer(engine, name="engine")
     app.command()(install)
     app.command()(uninstall)
     app.command()(hook)
@@ -83,6 +83,9 @@ def identity() -> IdentitySchema:
     )
 
 
+ClientArgument = Annotated[str, typer.Argument(help="claude-code, codex, gemini, cursor, vscode or json.")]
+ScopeOption = Annotated[str, typer.Option(help="user or project.")]
+PlanOption = Annotated[bool, typer.Option("--dry-run", help="Only show the change.")]
 TRANSPORTS = ("stdio", "sse", "http")
 
 
@@ -122,7 +125,6 @@ def init(
         )
     if (root / ".git").exists():
         quiet("`memory-anchor knowledge add . --kind git_history --human` lets agents search its decisions")
-    quiet("next: `memory-anchor install claude-code` (or codex, gemini, cursor, vscode)")
 
 
 def _goal_written(schema: IdentitySchema, root: Path, goal: str, *, as_json: bool) -> bool:
@@ -306,9 +308,9 @@ def engine_stop(json_: JsonOption = False) -> None:
 
 @guarded
 def install(
-    client: Annotated[str, typer.Argument(help="claude-code, codex, gemini, cursor, vscode or json.")],
-    scope: Annotated[str, typer.Option(help="user or project.")] = "user",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
+    client: ClientArgument,
+    scope: ScopeOption = "user",
+    dry_run: PlanOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Write a client's MCP configuration and hooks; shows the change and keeps a backup."""
@@ -319,9 +321,9 @@ def install(
 
 @guarded
 def uninstall(
-    client: Annotated[str, typer.Argument(help="claude-code, codex, gemini, cursor, vscode or json.")],
-    scope: Annotated[str, typer.Option(help="user or project.")] = "user",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
+    client: ClientArgument,
+    scope: ScopeOption = "user",
+    dry_run: PlanOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Take our part out of a client's configuration again."""
