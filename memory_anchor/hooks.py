@@ -202,6 +202,7 @@ class Hooks:
         asked = strip_fenced(prompt).replace("\0", " ").strip()[: inputs.QUERY_MAX]
         if len(asked.encode()) < MIN_PROMPT_CHARS or asked.startswith("/"):
             return ""
+        anchor.services.said.note(anchor.actor.scope, asked)
         with self._lock:
             first = _conversation(anchor) not in self._briefed
         found = brief.for_prompt(anchor, asked, self._told_to(anchor), first=first)

@@ -282,6 +282,7 @@ class MemoryAnchor:
             include_pending=asked.include_pending,
             detail=asked.detail,
             topic=self._topic(),
+            before=self.services.said.before(self.actor.scope, asked.query),
             counts_use=own.apply_frequency_boost,
             counts_age=own.apply_time_decay,
         )

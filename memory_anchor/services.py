@@ -29,6 +29,7 @@ from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, Memory
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.nearness import Nearness
+from memory_anchor.recall.said_before import SaidBefore
 from memory_anchor.recall.search import Searcher
 from memory_anchor.repeats import FirstAnswers
 from memory_anchor.settings import Settings
@@ -77,6 +78,7 @@ class Services:
     """Rows of what is asked; shares the embedders' memory of queries with every search."""
     saving: SaveHealth = field(default_factory=SaveHealth)
     answers: FirstAnswers = field(default_factory=FirstAnswers)
+    said: SaidBefore = field(default_factory=SaidBefore)
     lorebooks: LorebookShelf = field(default_factory=LorebookShelf)
     remote: RemoteMemory | None = None
     """A served memory that is asked first; None for a memory that works alone."""

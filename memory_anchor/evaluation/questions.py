@@ -58,6 +58,8 @@ class Question:
     gold: frozenset[str]
     category: str
     language: str
+    before: str = ""
+    """What the user said before it in the same conversation."""
 
     @property
     def answerable(self) -> bool:
@@ -120,6 +122,7 @@ def week() -> Case:
             gold=frozenset(entry["gold"]),
             category=entry["about"],
             language="zh" if is_chinese(entry["ask"]) else "en",
+            before=entry.get("before", ""),
         )
         for number, entry in enumerate(world["questions"], 1)
     )

@@ -123,7 +123,10 @@ def run_case(
                 if case.constitution:
                     approve(reader.room.identity)
                 _warm(core, reader, case)
-                tally.answers += [_ask(reader, question, names) for question in case.questions]
+                for question in case.questions:
+                    asker = core.anchor(_actor(project, question.id))
+                    core.services.said.note(asker.actor.scope, question.before)
+                    tally.answers.append(_ask(asker, question, names))
             finally:
                 core.close()
     tally.stores += 1

@@ -42,6 +42,12 @@ _FADED = 0.25
 _FULL_USE = 20
 
 
+JOINING = 2
+"""Memories that join an answer by another reading of its query."""
+WEAK_MOST = 0.49
+"""The relevance of what joins: below the point from which a snippet is strong."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """One memory in the order of an answer. score: fused, higher is better. place: position among the candidates.
@@ -55,6 +61,20 @@ class Ranked:
     signals: Mapping[str, Any] = field(default_factory=dict)
     siblings: tuple[Memory, ...] = ()
     relevance: float = 1.0
+
+
+def behind_best(found: Sequence[Ranked], joining: Sequence[Ranked]) -> list[Ranked]:
+    """Return an answer without a strong snippet, joined behind its best by what another reading of the query found.
+
+    "And why was that?" leaves out what it is about; a question of its own that nothing answers looks the same. So its
+    best stays first, few join, and what joins is weak.
+    """
+    best = list(found[:1])
+    shown = {one.memory.id for one in best}
+    few = [one for one in joining if one.memory.id not in shown][:JOINING]
+    shown |= {one.memory.id for one in few}
+    weak = [replace(one, relevance=min(one.relevance, WEAK_MOST)) for one in few]
+    return [*best, *weak, *(one for one in found[1:] if one.memory.id not in shown)]
 
 
 def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST) -> float:

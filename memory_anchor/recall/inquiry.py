@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Notes = MutableMapping[str, bool]
 """What an answer says about itself -> whether something is missing in it that may be there a moment later."""
+FOLLOWS = "Nothing matches the question alone; some of this was found by what was said before it."
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class SearchRequest:
     since, until: half-open, on an event's `when` and a fact's `recorded_at`. as_of: what a search found at that
     instant: believed then (`recorded_at`, `recorded_to`) and neither archived, superseded nor expired.
     where: prefix of an event's place. who: any of these people. limit: 1 to 50. weak: how many weak snippets may join.
-    topic: the conversation's L1 topic.
+    topic: the conversation's L1 topic. before: what its user said before this, "" for nothing.
     counts_use, counts_age: whether how often a memory was used, and how far it faded, count among the priors.
     """
 
@@ -46,6 +46,7 @@ class SearchRequest:
     where: str | None = None
     who: tuple[str, ...] = ()
     topic: str = ""
+    before: str = ""
     counts_use: bool = True
     counts_age: bool = False
 

@@ -33,11 +33,12 @@ from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall import candidates, ranking, scoring
-from memory_anchor.recall.assembling import Ranked, folded, newer_first, prior, snippet, told_once
+from memory_anchor.recall.assembling import Ranked, behind_best, folded, newer_first, prior, snippet, told_once
 from memory_anchor.recall.centring import as_said, script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.index import Index
 from memory_anchor.recall.inquiry import (
+    FOLLOWS,
     Inquiry,
     Notes,
     elsewhere,
@@ -208,13 +209,16 @@ class Searcher(Index):
             found = self._then(asked, period)
         else:
             found = self._ranked(asked)
+            lacks = not any(one.relevance >= STRONG for one in found)
             is_past = period is not None and period.start <= now and period.end - period.start <= SMALL_PERIOD
-            if period is not None and is_past and not any(one.relevance >= STRONG for one in found):
+            if period is not None and is_past and lacks:
                 lying = self._ranked(replace(asked.within(period), request=within(request, period, weak=request.limit)))
                 if lying:
                     notes[nothing_like_it(period)] = False
                     shown = {one.memory.id for one in lying}
                     found = [*lying, *(one for one in found if one.memory.id not in shown)][: request.limit]
+            elif lacks and period is None and request.before and self._ways.conversation:
+                found = self._following(asked, found)
         if asked.question.row is not None and (waiting := self._without_row(using)):
             notes[f"{waiting} memories are not embedded yet and are found by their words only."] = True
         shown = {one.memory.id for one in found}
@@ -275,6 +279,17 @@ class Searcher(Index):
         if strong or not found:
             asked.notes[elsewhere(period)] = False
         return [*found, *strong][:limit] if found else others
+
+    def _following(self, asked: Inquiry, found: list[Ranked]) -> list[Ranked]:
+        """Return what is found, joined by what is strong where the query is read after what was said before it."""
+        read = f"{asked.request.before}\n{asked.request.query}"
+        whole = self._inquired(
+            asked.actor, replace(asked.request, query=read, weak=0), asked.now, asked.notes, asked.period
+        )
+        joined = behind_best(found, [one for one in self._ranked(whole) if one.relevance >= STRONG])
+        if joined != found:
+            asked.notes[FOLLOWS] = False
+        return joined[: asked.request.limit]
 
     def _elsewhere(self, asked: Inquiry) -> list[Ranked]:
         """Return what is found whatever the time; a text may use the very words that name it ("last summer")."""

@@ -403,6 +403,7 @@ def test_the_own_week_is_asked_in_both_languages_and_across_them() -> None:
     assert about["week"] == 30
     assert about["across"] == 13
     assert about["zh over en"] == 12
+    assert about["follows"] == sum(bool(one.before) for one in case.questions) == 40
     assert about[UNANSWERABLE] == sum(not one.answerable for one in case.questions)
     languages = {memory.name: is_chinese(memory.text) for memory in case.memories}
     for one in case.questions:
