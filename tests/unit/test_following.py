@@ -69,5 +69,4 @@ def test_what_was_said_before_is_left_out_where_the_settings_say_so(tmp_path: Pa
     """Rule lens.follows: `retrieval.conversation: false` switches it off with the rest of that evidence."""
     core, cause = told_of_avatars(tmp_path, conversation=False)
     Hooks().answer(door(core, "asks"), "UserPromptSubmit", {"prompt": PROMPT})
-    assert ids(door(core, "asks"), "how was it mended?") == ids(door(core, "other"), "and what was the reason?")
-    assert cause
+    assert cause not in ids(door(core, "asks"), "how was it mended?")
