@@ -42,22 +42,26 @@ class Outbox:
         self._new_token = new_token
         self._lock = threading.Lock()
         self._sending = threading.Lock()
-        self._last = max((int(path.stem) for path in self._files()), default=0)
+        there = self._files()
+        self._last = max((int(path.stem) for path in there), default=0)
+        self._waiting = len(there)
 
     def put(self, path: str, body: Json, *, local: str = "") -> None:
         """Keep a write, durable on return. Raises Unavailable: too many wait."""
         make_private(self._folder)
         with self._lock:
-            if self.waiting() >= WAITING_MAX:
+            if self._waiting >= WAITING_MAX:
                 raise Unavailable(
                     f"{WAITING_MAX} writes wait for the server; they are kept, and no more is taken until it answers"
                 )
             self._last += 1
             kept = WaitingWrite(path, {"request_id": f"outbox-{self._new_token()}", **body}, local)
             write_whole(self._folder / f"{self._last:012d}.json", json.dumps(asdict(kept), ensure_ascii=False).encode())
+            self._waiting += 1
 
     def waiting(self) -> int:
-        return sum(1 for _ in self._files())
+        """Return how many writes wait; every search asks."""
+        return self._waiting
 
     def send(self, ask: Callable[[str, Json], Json], arrived: Callable[[WaitingWrite, Json], None]) -> tuple[int, str]:
         """Send what waits, in order, until the server is away; return how many went and why it stopped, "" at the end.
@@ -80,7 +84,7 @@ class Outbox:
                     self._set_aside(path, str(error))
                     continue
                 arrived(kept, answer)
-                remove_durably(path)
+                self._remove(path)
                 sent += 1
         return sent, ""
 
@@ -92,7 +96,12 @@ class Outbox:
         content = read_bounded(path, most_bytes=FILE_BYTES) or b""
         write_whole(self._refused / path.name, content)
         write_whole(self._refused / f"{path.stem}.txt", why.encode())
+        self._remove(path)
+
+    def _remove(self, path: Path) -> None:
         remove_durably(path)
+        with self._lock:
+            self._waiting -= 1
 
     def _files(self) -> list[Path]:
         found = self._folder.glob("*.json") if self._folder.is_dir() else ()
