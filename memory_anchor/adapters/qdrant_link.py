@@ -149,9 +149,8 @@ class QdrantLink:
                 f"store.url holds {shown(url)!r}; allowed is http://HOST:PORT or https://HOST:PORT, several with commas"
             )
         extra: dict[str, Any] = {"verify": self.access.ca_file} if self.access.ca_file else {}
-        with (
-            warnings.catch_warnings()
-        ):  # it warns of a key over http on every start; docs/qdrant.md says when that is well
+        # It warns of a key over http on every start; docs/qdrant.md says when that is well.
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 return QdrantClient(

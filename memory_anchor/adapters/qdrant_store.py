@@ -306,10 +306,11 @@ class QdrantStore:
 
         direction = models.Direction.DESC if descending else models.Direction.ASC
         order = models.OrderBy(key=order_by, direction=direction) if order_by else None
+        only = self._filter(collection, where)
         records, _ = self._ask(
             lambda client: client.scroll(
                 collection,
-                scroll_filter=self._filter(collection, where),
+                scroll_filter=only,
                 limit=limit,
                 order_by=order,
                 with_payload=True,
@@ -339,10 +340,11 @@ class QdrantStore:
         with_payload: bool | list[str],
         with_vectors: bool,
     ) -> tuple[list[Any], str | None]:
+        only = self._filter(collection, where)
         records, following = self._ask(
             lambda client: client.scroll(
                 collection,
-                scroll_filter=self._filter(collection, where),
+                scroll_filter=only,
                 limit=page,
                 offset=after,
                 with_payload=with_payload,
@@ -417,12 +419,13 @@ class QdrantStore:
         return {str(record.id) for record in records}
 
     def _hits(self, collection: str, query: Any, using: str, where: Where, limit: int) -> list[Hit]:
+        only = self._filter(collection, where)
         answer = self._ask(
             lambda client: client.query_points(
                 collection,
                 query=query,
                 using=using,
-                query_filter=self._filter(collection, where),
+                query_filter=only,
                 search_params=qdrant_layout.search_params(self._layout) if self._link.is_server else None,
                 limit=limit,
                 with_payload=False,
