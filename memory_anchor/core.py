@@ -36,7 +36,7 @@ from memory_anchor.foreground import RequestGate
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.identity.approval import Approver
 from memory_anchor.identity.identity_schema import IdentitySchema
-from memory_anchor.identity.signed_requests import Challenges, Proof
+from memory_anchor.identity.signed_requests import Challenges, SignedCall
 from memory_anchor.ingest.from_events import EventReader
 from memory_anchor.ingest.reconcile import decide
 from memory_anchor.ingest.reconcile_model import decide_with_model
@@ -347,29 +347,22 @@ class Core:
         challenge, until = self._challenges.issue(self.clock.now())
         return {"challenge": challenge, "expires_at": until, "account": scope.account, "project": scope.project}
 
-    def as_human(self, actor: Actor, proof: Proof, *, approver: Approver | None = None, **said: Any) -> Actor:
+    def as_human(self, actor: Actor, signed: SignedCall, *, approver: Approver | None = None) -> Actor:
         """Return the actor as a human who signed this very call; the challenge is used up.
 
-        said: its call, arguments and caller (`Challenges.check`). approver: who may sign; None for the one here.
+        approver: who may sign; None for the one here.
         Raises Refused: it is not signed so, or the key here is not the installation's.
         """
         anchor = self.anchor(actor)
-        if about_key := anchor.room.identity.key_warning():
+        identity, scope, now = anchor.room.identity, anchor.actor.scope, self.clock.now()
+        if about_key := identity.key_warning():
             raise Refused(about_key)
-        scope, now = anchor.actor.scope, self.clock.now()
+        approver = approver or identity.approver()
         try:
-            self._challenges.check(
-                proof,
-                **said,
-                account=scope.account,
-                project=scope.project,
-                approver=approver or anchor.room.identity.approver(),
-                now=now,
-            )
+            self._challenges.check(signed, account=scope.account, project=scope.project, approver=approver, now=now)
         except Refused:
-            self.audit.append(
-                "human.refused", {"call": str(said["call"])[:NAME_SHOWN]}, by=anchor.writes.author, at=now
-            )
+            record = {"call": signed.call[:NAME_SHOWN]}
+            self.audit.append("human.refused", record, by=anchor.writes.author, at=now)
             raise
         return replace(actor, caller=Caller.HUMAN)
 

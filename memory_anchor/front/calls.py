@@ -24,7 +24,7 @@ from memory_anchor.errors import BadInput, Refused
 from memory_anchor.front.callers import actor_from
 from memory_anchor.front.table import ROWS, Row
 from memory_anchor.hashing import stable_hash
-from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof
+from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof, SignedCall
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.requests import AssemblePrompt, CreateBackup, ReadStats
 from memory_anchor.runtime.wire import Preamble
@@ -77,8 +77,7 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any])
         )
     proof = given.pop("human", None)
     if proof is not None:
-        signed = Proof.of(proof)
-        actor = core.as_human(actor, signed, call=name, arguments=given, caller=preamble._asdict())
+        actor = core.as_human(actor, SignedCall(name, given, preamble._asdict(), Proof.of(proof)))
     elif preamble.nonce:  # a human's call holds a challenge that is used up; an agent's may come again after a kill
         actor = replace(actor, nonce=f"{preamble.nonce}/{name}")
     at = _moved_to(core, name, given)

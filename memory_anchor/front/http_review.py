@@ -18,7 +18,7 @@ from memory_anchor.front.callers import REVIEWER, credential_of
 from memory_anchor.front.http_v1 import ERRORS, Desk, body_schema, request_schema, taken
 from memory_anchor.front.table import ROWS
 from memory_anchor.identity.approval import Approver
-from memory_anchor.identity.signed_requests import Proof
+from memory_anchor.identity.signed_requests import Proof, SignedCall
 from memory_anchor.model import Actor
 from memory_anchor.rights import Deed
 from memory_anchor.shapes import Json
@@ -44,7 +44,7 @@ def add_review(app: FastAPI, desk: Desk) -> None:
 
     def answered(name: str, body: Json, proof: Any, actor: Actor, own: Approver | None, anchor: MemoryAnchor) -> Json:
         if own is not None:
-            human = desk.core.as_human(actor, Proof.of(proof), call=name, arguments=body, caller=REVIEWER, approver=own)
+            human = desk.core.as_human(actor, SignedCall(name, body, REVIEWER, Proof.of(proof)), approver=own)
             anchor = desk.core.anchor(human)
         row = ROWS[name]
         return row.answer(anchor, row.request.read(body, name))

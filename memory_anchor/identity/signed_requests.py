@@ -56,18 +56,30 @@ class Proof:
         raise Refused("the request's signature is not readable; nothing was changed")
 
 
-def statement(call: str, arguments: Mapping[str, Any], caller: Mapping[str, Any], proof: Proof) -> dict[str, Any]:
-    """Return what a human signs for one call. caller: the fields of the preamble; see `SAID_OF_CALLER`."""
-    return {
-        "what": "memory-anchor/request/1",
-        "call": call,
-        "arguments": digest_of(arguments),
-        "caller": {name: caller.get(name) for name in SAID_OF_CALLER},
-        "account": proof.account,
-        "project": proof.project,
-        "challenge": proof.challenge,
-        "expires_at": proof.expires_at,
-    }
+@dataclass(frozen=True, slots=True)
+class SignedCall:
+    """A call as it came, with what proves that a human signed it.
+
+    caller: the fields of the preamble; see `SAID_OF_CALLER`.
+    """
+
+    call: str
+    arguments: Mapping[str, Any]
+    caller: Mapping[str, Any]
+    proof: Proof
+
+    def statement(self) -> dict[str, Any]:
+        """Return what a human signs for this call."""
+        return {
+            "what": "memory-anchor/request/1",
+            "call": self.call,
+            "arguments": digest_of(self.arguments),
+            "caller": {name: self.caller.get(name) for name in SAID_OF_CALLER},
+            "account": self.proof.account,
+            "project": self.proof.project,
+            "challenge": self.proof.challenge,
+            "expires_at": self.proof.expires_at,
+        }
 
 
 def signed(
@@ -75,7 +87,7 @@ def signed(
 ) -> dict[str, str]:
     """Return the argument `human` for a call. told: the engine's answer to `CHALLENGE_CALL`."""
     proof = Proof.of({**told, "signature": ""})
-    signature = signer.sign(statement(call, arguments, caller, proof))
+    signature = signer.sign(SignedCall(call, arguments, caller, proof).statement())
     return {
         "challenge": proof.challenge,
         "expires_at": proof.expires_at,
@@ -106,26 +118,17 @@ class Challenges:
         return challenge, until.isoformat()
 
     def check(
-        self,
-        proof: Proof,
-        *,
-        call: str,
-        arguments: Mapping[str, Any],
-        caller: Mapping[str, Any],
-        account: str,
-        project: str,
-        approver: Approver | None,
-        now: datetime,
+        self, signed: SignedCall, *, account: str, project: str, approver: Approver | None, now: datetime
     ) -> None:
         """Use up the challenge and return when the request is this approver's. Raises Refused: it is not."""
+        proof = signed.proof
         with self._lock:
             until = self._open.pop(proof.challenge, None)
         if until is None or now > until or proof.expires_at != until.isoformat():
             raise Refused("the signed request is too old, was used before, or is another engine's; run it again")
         if (proof.account, proof.project) != (account, project):
             raise Refused("the signed request is for another account or project; nothing was changed")
-        said = statement(call, arguments, caller, proof)
-        if approver is None or not signed_by(approver.public, said, proof.signature):
+        if approver is None or not signed_by(approver.public, signed.statement(), proof.signature):
             raise Refused(
                 "the request is not signed by this installation's key (or none was made: `memory-anchor init`); "
                 "nothing was changed"
