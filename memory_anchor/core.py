@@ -163,7 +163,10 @@ class Core:
             store,
             embedder,
             clock,
+            options.ways(settings.retrieval),
+            cache_ttl_s=settings.retrieval.cache_ttl_s,
             reranker=reranker,
+            rerank_deadline_s=settings.retrieval.reranker_deadline_s,
             activation=activation,
             local=local,
             prompt=prompt,
@@ -172,7 +175,6 @@ class Core:
             snapshot=snapshot,
             quarantine=self.quarantine,
             variants=options.variants(settings),
-            **options.searching(settings.retrieval),
         )
         records = Records(
             store,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.activation import DECAY_RATES, ActivationSettings, named, rate_of_half_life
 from memory_anchor.ingest.reconcile import Policy, Resolution
@@ -21,25 +21,13 @@ if TYPE_CHECKING:
     from memory_anchor.remote.memory import RemoteMemory
 
 
-def searching(chosen: RetrievalSettings) -> dict[str, Any]:
-    """Return the options of `Searcher` that the settings decide."""
-    return {
-        "weights": RankingWeights.of({str(name): weight for name, weight in chosen.weights.items()}),
-        "conversation": chosen.conversation,
-        "fold_duplicates": chosen.fold_duplicates,
-        "priors": chosen.priors,
-        "cache_ttl_s": chosen.cache_ttl_s,
-        "lens": chosen.lens,
-        "rerank_deadline_s": chosen.reranker_deadline_s,
-    }
-
-
 def variants(settings: Settings) -> dict[str, Ways]:
     """Return the other ways of recall that a served memory offers, by name."""
-    return {name: _ways(one.retrieval) for name, one in settings.variants.items()}
+    return {name: ways(one.retrieval) for name, one in settings.variants.items()}
 
 
-def _ways(chosen: RetrievalSettings) -> Ways:
+def ways(chosen: RetrievalSettings) -> Ways:
+    """Return how a search goes by these settings."""
     weights = RankingWeights.of({str(name): weight for name, weight in chosen.weights.items()})
     return Ways(weights, chosen.conversation, chosen.fold_duplicates, chosen.priors, chosen.lens)
 

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -87,9 +87,12 @@ BEFORE_SIMILAR = 3
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """The switches of the settings that a search goes by; see `Searcher`."""
+    """The switches of the settings that a search goes by.
 
-    weights: RankingWeights
+    lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector.
+    """
+
+    weights: RankingWeights = field(default_factory=RankingWeights)
     conversation: bool = True
     fold: bool = True
     priors: bool = True
@@ -107,10 +110,8 @@ class _Cached:
 class Searcher(Index):
     """Finds memories for an actor. Thread-safe; embedding and the store run outside its lock.
 
-    embedder None: words alone. conversation, fold_duplicates, priors: the switches of the settings. cache_ttl_s 0: no
-    answers are kept. lens: share of the conversation's topic (`SearchRequest.topic`) in the query's vector.
-    activation: how strength is counted. local, prompt: the embedders beside an API's (`QueryEmbedder`). tags: which
-    occur together. stand_aside: returns when no request waits, or soon (`Foreground`). snapshot: see `Index`.
+    embedder None: words alone. ways: the switches of the settings. cache_ttl_s 0: no answers are kept. activation: how
+    strength is counted. local, prompt: the embedders beside an API's (`QueryEmbedder`). tags: which occur together. stand_aside: returns when no request waits, or soon (`Foreground`). snapshot: see `Index`.
     variants: other ways by name (`going_by`).
 
     Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
@@ -121,13 +122,9 @@ class Searcher(Index):
         store: MemoryStore,
         embedder: Embedder | None,
         clock: Clock,
-        weights: RankingWeights | None = None,
+        ways: Ways | None = None,
         *,
-        conversation: bool = True,
-        fold_duplicates: bool = True,
-        priors: bool = True,
         cache_ttl_s: float = 60.0,
-        lens: float = 0.0,
         reranker: Reranker | None = None,
         rerank_deadline_s: float = DEADLINE_S,
         activation: ActivationSettings = DEFAULTS,
@@ -143,7 +140,7 @@ class Searcher(Index):
         super().__init__(store, QueryEmbedder(embedder, local=local, prompt=prompt), stand_aside, snapshot, quarantine)
         self.clock = clock
         self._reranker, self._rerank_deadline_s, self.activation = reranker, rerank_deadline_s, activation
-        self._own = Ways(weights or RankingWeights(), conversation, fold_duplicates, priors, lens)
+        self._own = ways or Ways()
         self.variants = variants or {}
         self._ttl = timedelta(seconds=cache_ttl_s)
         self._answers: OrderedDict[Any, _Cached] = OrderedDict()

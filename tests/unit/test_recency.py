@@ -11,6 +11,7 @@ from memory_anchor.evaluation import questions
 from memory_anchor.language.recency import end_asked
 from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.recall.request import SearchRequest
+from memory_anchor.recall.search import Ways
 
 
 @pytest.mark.parametrize(("end", "query"), [pair for one in questions.series() for pair in one.ask])
@@ -75,7 +76,7 @@ def test_what_was_just_written_is_found_by_any_words() -> None:
 @pytest.mark.parametrize(("margin", "first"), [(0.03, "new"), (0.0, "old")])
 def test_of_two_that_answer_alike_the_newer_comes_first(margin: float, first: str) -> None:
     """Rule search.recency: a mild preference, by the setting retrieval.weights.newer."""
-    bench = Bench(cache_ttl_s=0, weights=RankingWeights(newer=margin), fold_duplicates=True)
+    bench = Bench(cache_ttl_s=0, ways=Ways(RankingWeights(newer=margin)))
     now = bench.clock.now()
     ids = {
         bench.event("the gateway timeout is set to 30 seconds by ops", when=now - timedelta(days=9)).id: "old",
