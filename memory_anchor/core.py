@@ -10,9 +10,8 @@ import importlib.metadata
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +24,12 @@ from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.adapters.working_tree import WorkingTree
-from memory_anchor.care.purge import finish_purge
+from memory_anchor.care.at_start import mend_at_start
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
 from memory_anchor.devices.automatic import Devices
 from memory_anchor.durability import Durability, SyncedLock
-from memory_anchor.errors import Refused, Unavailable, WrongEmbedder
+from memory_anchor.errors import Refused, Unavailable
 from memory_anchor.files import remove_durably, write_whole
 from memory_anchor.foreground import RequestGate
 from memory_anchor.freshness import FreshnessChecker
@@ -47,7 +46,7 @@ from memory_anchor.language.indexing import embedded_text
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventDraft, EventLog
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
-from memory_anchor.layers.records import RECORD_COLLECTIONS, Records, audit_record
+from memory_anchor.layers.records import Records
 from memory_anchor.maintenance import merges_of, purged_elsewhere
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import (
@@ -62,7 +61,6 @@ from memory_anchor.model import (
     Scope,
     SearchAnswer,
     audiences,
-    point_id,
 )
 from memory_anchor.pausing import pause_of
 from memory_anchor.ports import Clock, Embedder, Entry, LanguageModel, MemoryStore, Reranker, Snapshot
@@ -70,6 +68,7 @@ from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.assembling import Ranked, snippet
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.embedding import awaited_text
+from memory_anchor.recall.embedding_queue import EmbeddingThread
 from memory_anchor.recall.guarded import Circuit
 from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.nearness import Nearness
@@ -81,12 +80,11 @@ from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
 from memory_anchor.upkeep.leases import RUNNER_FILE, StoreLease, runner_id
 from memory_anchor.upkeep.registry import all_jobs
-from memory_anchor.upkeep.rekeying import rekeyed
 from memory_anchor.upkeep.settling import TAG_STATE
 from memory_anchor.upkeep.statistics import statistics
 from memory_anchor.upkeep.upkeep import Upkeep, load_state
 from memory_anchor.upkeep.usage import UsageBuffer
-from memory_anchor.where import Between, OneOf, Where
+from memory_anchor.where import OneOf, Where
 from memory_anchor.writes import session_text
 
 if TYPE_CHECKING:
@@ -95,14 +93,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("memory_anchor")
 ROOMS_KEPT = 64
 NEIGHBOURS = 8
-RECONCILE_PAGE = 500
-"""Versions read at once that a start holds against the end of the audit trail."""
 JOBS_OFF = "jobs-off"
 EMBED_BATCH = 16
-EMBED_RETRY_S = 30.0
-PRELOADED = "memory"
-"""Embedded to load the model."""
-STOP_WAIT_S = 10.0
 NAME_SHOWN = 80
 
 
@@ -147,16 +139,15 @@ class Core:
         self.audit = JsonlAudit(data_dir / "audit" / "audit.jsonl", durability=durability)
         self.projects = Projects(data_dir / "projects.json", ids.new, joined=self._joined)
         # Loaded before it is first waited for; an API has nothing to load.
-        self._preloads = local if settings.embedder.kind in API_EMBEDDERS else embedder
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._embedding: threading.Thread | None = None
+        preloads = local if settings.embedder.kind in API_EMBEDDERS else embedder
+        self._closed = False
+        self._embedding = EmbeddingThread(self._embed_some, preloads, before=self._finish_merges)
         self.reports = ContextReports(data_dir / "contexts", now=clock.now, new_id=ids.new)
         self._challenges = Challenges(new_token)
         self._circuit = Circuit(time.monotonic)
         self.foreground = RequestGate(time.monotonic)
         self.quarantine = Quarantine(data_dir, release=_release(), run=ids.new())
-        self.nearness = Nearness(local or embedder, self._wake.set, self.quarantine)
+        self.nearness = Nearness(local or embedder, self._embedding.wake, self.quarantine)
         tags = TagNeighbours(lambda: load_state(data_dir / "jobs", TAG_STATE))
         activation = options.activation(settings)
         searcher = Searcher(
@@ -211,7 +202,7 @@ class Core:
             audit=self.audit,
             embedders=meaning.embedders,
             new_id=ids.new,
-            on_waiting=self._wake.set,
+            on_waiting=self._embedding.wake,
             quarantine=self.quarantine,
         )
         self.upkeep = Upkeep(
@@ -258,17 +249,7 @@ class Core:
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: options.gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
-        rekeyed(store, data_dir)
-        recovered = self.audit.complete(partial(_is_stored, store), now=clock.now())
-        if recovered:
-            log.warning("%d writes of a process that was killed were recorded in the audit trail", recovered)
-        unrecorded, unstored = self.audit.reconcile(
-            partial(_is_stored, store), partial(_recorded_since, store), now=clock.now()
-        )
-        if unrecorded or unstored:
-            log.warning("audit trail and store were cut apart: %d recorded now, %d not stored", unrecorded, unstored)
-        if finish_purge(self.upkeep, at=clock.now()):
-            log.warning("a purge that was cut off was ended; `memory-anchor doctor --audit` tells how")
+        mend_at_start(self.upkeep, self.audit, data_dir, clock.now())
         lease = StoreLease(store, SystemClock(), runner_id(data_dir / RUNNER_FILE, ids.new))
         self.scheduler = Scheduler(
             all_jobs(self, {str(job): hours for job, hours in settings.lifecycle.intervals_h.items()}),
@@ -396,9 +377,7 @@ class Core:
 
         settled: called once, when what a search needs is in memory and nothing is left to embed.
         """
-        if self._embedding is None:
-            self._embedding = threading.Thread(target=self._embed_behind, args=(settled,), name="embed", daemon=True)
-            self._embedding.start()
+        self._embedding.start(settled)
         if not (self.data_dir / JOBS_OFF).exists():
             self.scheduler.start(self.clock, settle_s=SETTLE_S)
 
@@ -413,13 +392,12 @@ class Core:
 
     def close(self) -> None:
         """End every conversation, write what is buffered, close the store. Twice is the same as once."""
-        if self._stopping.is_set():
+        if self._closed:
             return
-        self._stopping.set()
-        self._wake.set()
+        self._closed = True
+        self._embedding.end()
         self.scheduler.stop()
-        if self._embedding is not None:
-            self._embedding.join(STOP_WAIT_S)
+        self._embedding.join()
         for scope in self.services.active.scopes():
             try:
                 with self.services.active.taking(scope) as values:
@@ -438,24 +416,9 @@ class Core:
         self.services.tags.clear()
         (self.data_dir / "jobs" / f"{TAG_STATE}.json").unlink(missing_ok=True)
 
-    def _embed_behind(self, settled: Callable[[], None] | None) -> None:
-        self._finish_merges()
-        self._preload()
-        while not self._stopping.is_set():
-            try:
-                done = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.embed_pending(EMBED_BATCH)
-                done = done or self.knowledge.behind(self.foreground.let_pass)
-            except (Unavailable, WrongEmbedder) as error:
-                log.warning("embedding behind waits: %s", error)
-                self._wake.wait(EMBED_RETRY_S)  # a write may get its local row meanwhile
-                self._wake.clear()
-                continue
-            if not done:
-                if settled is not None:
-                    settled()
-                    settled = None
-                self._wake.wait()
-                self._wake.clear()
+    def _embed_some(self) -> int:
+        done = self.nearness.embed_waiting(EMBED_BATCH) + self.services.searcher.embed_pending(EMBED_BATCH)
+        return done or self.knowledge.behind(self.foreground.let_pass)
 
     def _finish_merges(self) -> None:
         """Carry out what a kill left of merging projects."""
@@ -465,15 +428,6 @@ class Core:
             moved = merges.carry_out(merge)
             self.services.searcher.invalidate()
             log.warning("merging %s into %s was cut off; %d versions were left", merge.source, merge.target, moved)
-
-    def _preload(self) -> None:
-        """Load the model that runs here, so that the first question does not wait for it."""
-        if self._preloads is None or not self._preloads.available():
-            return
-        try:
-            self._preloads.queries([PRELOADED])
-        except Unavailable as error:
-            log.warning("the embedder could not be loaded: %s", error)
 
     def _compare_recalled(self) -> None:
         self.scheduler.queue("reconsolidate")
@@ -487,7 +441,7 @@ class Core:
             if is_new and not entry.vectors and self.services.embedder is not None:
                 self.services.recalled.note_behind(memory.id)
         self.services.recalled.changed()
-        self._wake.set()
+        self._embedding.wake()
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
@@ -562,25 +516,6 @@ class Core:
             "unembedded": self.services.searcher.unembedded(),
             "in_memory": self.services.searcher.in_memory(),
         }
-
-
-def _is_stored(store: MemoryStore, written: Mapping[str, Any]) -> bool:
-    """Return whether the version that an audit record tells of is in the store."""
-    found = store.get(str(written["layer"]), [point_id(str(written["id"]), int(written["version"]))])
-    return bool(found) and found[0].memory.content_hash == written["content_hash"]
-
-
-def _recorded_since(store: MemoryStore, at: datetime | None) -> Iterator[dict[str, Any]]:
-    """Yield what the store holds of versions recorded from `at` on, as audit records; read page by page."""
-    where = Where((Between("recorded_at", at_least=at),)) if at else Where()
-    for collection in RECORD_COLLECTIONS:
-        after: str | None = None
-        while True:
-            entries, after = store.scan(collection, where, page=RECONCILE_PAGE, after=after)
-            for entry in entries:
-                yield {**audit_record(entry.memory), "author": entry.memory.author}
-            if after is None:
-                break
 
 
 def project_settings(settings: Settings, root: str) -> Settings:

@@ -19,9 +19,9 @@ from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.model import FOUND_STATES, Memory, Status
 from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
 from memory_anchor.quarantine import Quarantine
-from memory_anchor.recall.backlog import EmbeddingQueue, named
 from memory_anchor.recall.centring import Centring
 from memory_anchor.recall.embedding import awaited_text, is_long
+from memory_anchor.recall.embedding_queue import EmbeddingQueue, named
 from memory_anchor.recall.mirror import Mirror
 from memory_anchor.recall.request import SEARCHED
 from memory_anchor.where import OneOf, Where

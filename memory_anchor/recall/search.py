@@ -110,9 +110,10 @@ class _Cached:
 class Searcher(Index):
     """Finds memories for an actor. Thread-safe; embedding and the store run outside its lock.
 
-    embedder None: words alone. ways: the switches of the settings. cache_ttl_s 0: no answers are kept. activation: how
-    strength is counted. local, prompt: the embedders beside an API's (`QueryEmbedder`). tags: which occur together. stand_aside: returns when no request waits, or soon (`Foreground`). snapshot: see `Index`.
-    variants: other ways by name (`going_by`).
+    embedder None: words alone. ways: the switches of the settings. cache_ttl_s 0: no answers are kept. activation:
+    how strength is counted. local, prompt: the embedders beside an API's (`QueryEmbedder`). tags: which occur
+    together. stand_aside: returns when no request waits, or soon (`Foreground`). snapshot: see `Index`. variants:
+    other ways by name (`going_by`).
 
     Whoever writes calls `note_written`, or stale answers live for the cache's TTL.
     """

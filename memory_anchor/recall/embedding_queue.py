@@ -1,16 +1,18 @@
 """Memories that wait for their row: what this process wrote first, then what the store has without one, newest first.
 
-The store itself is the queue that survives a crash; the one here only keeps a search from having to ask it.
+The store itself is the queue that survives a crash; the one here only keeps a search from having to ask it. One thread
+of a process works through it (`EmbeddingThread`), and through whatever else waits for a model.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
 from memory_anchor.model import FOUND_STATES, Memory, Status
 from memory_anchor.ports import DENSE
 from memory_anchor.quarantine import Quarantine
@@ -21,8 +23,13 @@ from memory_anchor.where import HasVector, OneOf, Where
 if TYPE_CHECKING:
     from memory_anchor.ports import Embedder, Matrix, MemoryStore
 
+log = logging.getLogger("memory_anchor")
 BATCH = 8
 """Memories embedded between two writes to the store."""
+RETRY_S = 30.0
+STOP_WAIT_S = 10.0
+LOADED_BY = "memory"
+"""Embedded to load the model."""
 
 
 def named(memory: Memory) -> str:
@@ -104,3 +111,63 @@ class EmbeddingQueue:
     def _without_row(self) -> Where:
         searchable = OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value))
         return Where(all_of=(searchable,), none_of=(HasVector(self._using),))
+
+
+class EmbeddingThread:
+    """Embeds what waits, on a thread of its own, from `start` to `end`; asleep until woken when nothing waits.
+
+    some: embeds a batch of what waits and returns how many. before: done once, before the first batch. loaded: the
+    embedder that is loaded then, so that the first question does not wait for it.
+    """
+
+    def __init__(self, some: Callable[[], int], loaded: Embedder | None, *, before: Callable[[], None]) -> None:
+        self._some, self._loaded, self._before = some, loaded, before
+        self._wake = threading.Event()
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, settled: Callable[[], None] | None = None) -> None:
+        """Begin, unless it has begun. settled: called once, when nothing is left to embed."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, args=(settled,), name="embed", daemon=True)
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Say that something waits. May be called at any time, from any thread."""
+        self._wake.set()
+
+    def end(self) -> None:
+        """Let the batch at work be the last; `join` waits for it."""
+        self._ending.set()
+        self._wake.set()
+
+    def join(self) -> None:
+        """Return when the thread has ended, or after `STOP_WAIT_S`."""
+        if self._thread is not None:
+            self._thread.join(STOP_WAIT_S)
+
+    def _run(self, settled: Callable[[], None] | None) -> None:
+        self._before()
+        self._load()
+        while not self._ending.is_set():
+            try:
+                done = self._some()
+            except (Unavailable, WrongEmbedder) as error:
+                log.warning("embedding behind waits: %s", error)
+                self._wake.wait(RETRY_S)  # a write may get its local row meanwhile
+                self._wake.clear()
+                continue
+            if not done:
+                if settled is not None:
+                    settled()
+                    settled = None
+                self._wake.wait()
+                self._wake.clear()
+
+    def _load(self) -> None:
+        if self._loaded is None or not self._loaded.available():
+            return
+        try:
+            self._loaded.queries([LOADED_BY])
+        except Unavailable as error:
+            log.warning("the embedder could not be loaded: %s", error)

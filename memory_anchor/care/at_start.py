@@ -1,0 +1,105 @@
+"""What a start puts right before anything is read or written: what a kill, a power cut or an older version left.
+
+Audit trail and store may end at different places: what a killed process noted and stored is recorded, and the end of
+each is held against the other (`adapters.audit`). A purge that was cut off is ended. Stored audiences of an older form
+are written anew, once: agent memories were readable in every project, and the key of one names its project since
+November 2026. Stores keep the key beside each version, so those of the old form (`g|account|user|agent`) are put again
+with their own key. Repeating it finds nothing; a kill leaves the marker unwritten and the rest for the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memory_anchor.care.purge import finish_purge
+from memory_anchor.errors import decided_anew
+from memory_anchor.files import write_whole
+from memory_anchor.layers.records import RECORD_COLLECTIONS, audit_record
+from memory_anchor.model import COLLECTIONS, point_id
+from memory_anchor.where import Between, OneOf, Where
+
+if TYPE_CHECKING:
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.ports import MemoryStore
+    from memory_anchor.upkeep.upkeep import Upkeep
+
+log = logging.getLogger("memory_anchor")
+RECONCILE_PAGE = 500
+"""Versions read at once that a start holds against the end of the audit trail."""
+MARKER = "audiences"
+FORM = b"2\n"
+FACET_MAX = 1_000
+"""Values a facet tells; a store with more is read through."""
+PAGE = 200
+OLD_PARTS = 4
+
+
+def mend_at_start(upkeep: Upkeep, audit: JsonlAudit, data_dir: Path, now: datetime) -> None:
+    """Put right what can be, and log what was."""
+    store = upkeep.store
+    rekeyed(store, data_dir)
+    recovered = audit.complete(partial(_is_stored, store), now=now)
+    if recovered:
+        log.warning("%d writes of a process that was killed were recorded in the audit trail", recovered)
+    unrecorded, unstored = audit.reconcile(partial(_is_stored, store), partial(_recorded_since, store), now=now)
+    if unrecorded or unstored:
+        log.warning("audit trail and store were cut apart: %d recorded now, %d not stored", unrecorded, unstored)
+    if finish_purge(upkeep, at=now):
+        log.warning("a purge that was cut off was ended; `memory-anchor doctor --audit` tells how")
+
+
+def _is_stored(store: MemoryStore, written: Mapping[str, Any]) -> bool:
+    """Return whether the version that an audit record tells of is in the store."""
+    found = store.get(str(written["layer"]), [point_id(str(written["id"]), int(written["version"]))])
+    return bool(found) and found[0].memory.content_hash == written["content_hash"]
+
+
+def _recorded_since(store: MemoryStore, at: datetime | None) -> Iterator[dict[str, Any]]:
+    """Yield what the store holds of versions recorded from `at` on, as audit records; read page by page."""
+    where = Where((Between("recorded_at", at_least=at),)) if at else Where()
+    for collection in RECORD_COLLECTIONS:
+        after: str | None = None
+        while True:
+            entries, after = store.scan(collection, where, page=RECONCILE_PAGE, after=after)
+            for entry in entries:
+                yield {**audit_record(entry.memory), "author": entry.memory.author}
+            if after is None:
+                break
+
+
+def rekeyed(store: MemoryStore, data_dir: Path) -> int:
+    """Return how many versions got a key of today's form."""
+    marker = data_dir / MARKER
+    if marker.exists() and marker.read_bytes() == FORM:
+        return 0
+    done = sum(_rekeyed(store, name) for name in COLLECTIONS)
+    write_whole(marker, FORM)
+    return done
+
+
+def _rekeyed(store: MemoryStore, collection: str) -> int:
+    known = store.facet(collection, "audience", Where(), limit=FACET_MAX)
+    old = [key for key in known if key.startswith("g|") and len(key.split("|")) == OLD_PARTS]
+    if not old and len(known) < FACET_MAX:
+        return 0
+    where = Where((OneOf("audience", tuple(old)),)) if len(known) < FACET_MAX else Where()
+    found: list[str] = []
+    after: str | None = None
+    while True:
+        entries, after = store.scan(collection, where, page=PAGE, after=after)
+        found += [entry.memory.point_id for entry in entries if entry.memory.audience.startswith("g|")]
+        if after is None:
+            break
+    for start in range(0, len(found), PAGE):
+        page = found[start : start + PAGE]
+        decided_anew(partial(_put_again, store, collection, page))
+    return len(found)
+
+
+def _put_again(store: MemoryStore, collection: str, points: list[str]) -> None:
+    store.put(collection, store.get(collection, points, with_vectors=True))
