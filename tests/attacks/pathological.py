@@ -81,10 +81,14 @@ def _held(value: Any, name: str, seen: set[int], depth: int = 0) -> Iterator[tup
         yield from _held(one, label, seen, depth + 1)
 
 
+def _is_of_re(called: ast.expr) -> bool:
+    return isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "re"
+
+
 def _written_in_place(module: ModuleType) -> Iterator[re.Pattern[str]]:
     """Yield the expressions that stand as a literal in a call such as `re.search(...)`, and look for something."""
     for node in ast.walk(ast.parse(Path(module.__file__ or "").read_text("utf-8"))):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re.") and node.args:
+        if isinstance(node, ast.Call) and _is_of_re(node.func) and node.args:
             if ast.unparse(node.func) in ("re.match", "re.fullmatch"):
                 continue
             first = node.args[0]
@@ -93,6 +97,7 @@ def _written_in_place(module: ModuleType) -> Iterator[re.Pattern[str]]:
                 yield re.compile(first.value, flags)
 
 
+@cache
 def expressions() -> dict[str, re.Pattern[str]]:
     """Return every compiled expression of the package, and those written where they are used, by where they are."""
     found: dict[str, re.Pattern[str]] = {}

@@ -13,11 +13,10 @@ import re
 import pathological
 import pytest
 from figures import FULL, figure
-from pathological import CPU_S, RUNS, cpu_s, long_texts, read_with, slowest
+from pathological import CPU_S, RUNS, cpu_s, expressions, long_texts, read_with, slowest
 
 from memory_anchor.language.bounded import BLANKS_MAX, bounded
 
-EXPRESSIONS = pathological.expressions()
 FUNCTIONS = pathological.functions()
 TEXTS_EACH = figure(12, 0)
 """How many of the made texts each expression and function reads in the slow suite, seeded by its name; 0 is all."""
@@ -26,10 +25,10 @@ QUICK_RUNS = (" ", "\u3000", "a", "1", "“", "[", "a ")
 
 def test_no_expression_repeats_without_end_what_something_behind_may_refuse() -> None:
     """Attack A10: checked on every expression's tree, so a new one cannot forget its bound."""
-    assert len(EXPRESSIONS) > 400
+    assert len(expressions()) > 400
     found = {
         name: endless
-        for name, pattern in EXPRESSIONS.items()
+        for name, pattern in expressions().items()
         if not pathological.tried_in_one_place(name) and (endless := pathological.endless(pattern))
     }
     assert found == {}
@@ -37,7 +36,7 @@ def test_no_expression_repeats_without_end_what_something_behind_may_refuse() ->
 
 def test_no_expression_hides_from_the_walk() -> None:
     """Attack A10: what a fresh process compiles while it imports all modules is among what is walked."""
-    known = {(pattern.pattern, pattern.flags) for pattern in EXPRESSIONS.values()}
+    known = {(pattern.pattern, pattern.flags) for pattern in expressions().values()}
     compiled = pathological.compiled_at_import()
     assert len(compiled) > 400
     assert [where for where, pattern in compiled if (pattern.pattern, pattern.flags) not in known] == []
@@ -81,7 +80,7 @@ def sample(name: str, texts: list[str]) -> list[str]:
 def test_every_expression_reads_its_own_pieces_in_50_ms() -> None:
     """Attack A10: repeated samples, parts and classes of each expression, 16,000 characters."""
     slow = {}
-    for name, pattern in EXPRESSIONS.items():
+    for name, pattern in expressions().items():
         texts = sample(name, [text for piece in (*RUNS, *pathological.pieces(pattern)) for text in long_texts(piece)])
         took, text = slowest(read_with(name, pattern), texts)
         if took > CPU_S:
@@ -97,7 +96,7 @@ def test_every_function_reads_the_pieces_of_every_expression_in_50_ms() -> None:
     for name, function in FUNCTIONS.items():
         cpu_s(lambda function=function: function("warm"))
         module = name.rsplit(".", 1)[0]
-        own = [pattern for label, pattern in EXPRESSIONS.items() if label.startswith(f"{module}.")]
+        own = [pattern for label, pattern in expressions().items() if label.startswith(f"{module}.")]
         found = {piece: None for pattern in own for piece in pathological.pieces(pattern, samples=1)}
         texts = sample(name, [text for piece in (*RUNS, *found) for text in long_texts(piece)])
         took, text = slowest(function, texts)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import bpe_openai
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,8 +19,15 @@ from memory_anchor.language.tokens import count_tokens, estimate_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
 
-O200K = bpe_openai.get_encoding("o200k_base")
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=400)
+
+
+@cache
+def o200k() -> Any:
+    """Return the tokenizer; importing it loads three of them."""
+    import bpe_openai
+
+    return bpe_openai.get_encoding("o200k_base")
 
 
 def test_a_small_budget_holds_and_keeps_the_event_that_answers(anchor: MemoryAnchor) -> None:
@@ -35,7 +42,7 @@ def test_a_small_budget_holds_and_keeps_the_event_that_answers(anchor: MemoryAnc
         built = anchor.build_context("why was release 7 rolled back", budget_tokens=budget)
 
         assert count_tokens(built.text) <= budget
-        assert len(O200K.encode(built.text)) <= budget
+        assert len(o200k().encode(built.text)) <= budget
         assert "release 7 " in built.text
 
 
@@ -75,7 +82,7 @@ def test_no_contents_and_no_budget_make_a_context_too_long(
     fitted = fit(Body((), held, time="Now: 2026-11-22T10:00"), total=total, caps=caps)
 
     assert count_tokens(fitted.body.text()) <= total
-    assert len(O200K.encode(fitted.body.text())) <= total
+    assert len(o200k().encode(fitted.body.text())) <= total
 
 
 def test_a_small_period_with_nothing_alike_is_told_with_a_note(core: Core, anchor: MemoryAnchor, clock: Any) -> None:
