@@ -9,9 +9,12 @@ and these are not.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of
@@ -56,6 +59,17 @@ AGE_IN_DAYS = timedelta(days=60)
 BEFORE_CHARS = 80
 CITATIONS_SHOWN = 3
 """Of one snippet: a digest cites every event it tells; `get_memory` has them all."""
+_VERSIONS: ContextVar[Mapping[str, str]] = ContextVar("versions", default=MappingProxyType({}))
+
+
+@contextmanager
+def cited_with(versions: Mapping[str, str]) -> Iterator[None]:
+    """Let every citation and cost report that is shaped in this block say these too; what one says itself stays."""
+    token = _VERSIONS.set(versions)
+    try:
+        yield
+    finally:
+        _VERSIONS.reset(token)
 
 
 def compact(answer: Mapping[str, Any]) -> str:
@@ -348,10 +362,11 @@ def citation(value: Citation, *, reader: Scope) -> Json:
     if value.observed_at is not None:
         shaped["observed_at"] = time_text(value.observed_at, seconds=True)
     shaped["trust"] = value.trust.value
-    for name in ("freshness", "variant", "index_version"):
-        if inner := getattr(value, name):
-            shaped[name] = inner
-    return shaped
+    own = {name: inner for name in ("freshness", "variant", "index_version") if (inner := getattr(value, name))}
+    if versions := dict(_VERSIONS.get()):
+        # What names itself in `variant` is how passages are ranked: beside a request's variant, that is its algorithm.
+        versions |= {"algo_version": ranked} if (ranked := own.pop("variant", "")) else {}
+    return shaped | versions | own
 
 
 def operations(values: Sequence[OperationPassage]) -> Json:
@@ -448,7 +463,7 @@ def report(value: ContextCostReport, *, reader: Scope) -> Json:
         "stage_ms": dict(value.stage_ms),
         "cache": dict(value.cache),
         "variant": value.variant,
-    }
+    } | dict(_VERSIONS.get())
 
 
 # --- shared ----------------------------------------------------------------------------------------------------

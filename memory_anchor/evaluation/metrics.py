@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+Z = 1.96
+"""Standard deviations of a 95 % interval."""
 DEPTHS = (1, 5, 10)
 NDCG_DEPTH = 10
 
@@ -70,3 +72,50 @@ def pooled_tokens(counts: Sequence[int]) -> dict[str, float]:
         "mean": round(sum(counts) / len(counts), 1) if counts else 0.0,
         "p95": percentile(counts, 0.95),
     }
+
+
+def share_interval(hits: int, tries: int) -> tuple[float, float, float]:
+    """Return the share with its 95 % interval (Wilson), 0 to 1; (0, 0, 1) of no tries.
+
+    >>> [round(one, 3) for one in share_interval(8, 10)]
+    [0.8, 0.49, 0.943]
+    """
+    if not tries:
+        return 0.0, 0.0, 1.0
+    share, spread = hits / tries, Z * Z / tries
+    middle = (share + spread / 2) / (1 + spread)
+    half = Z * math.sqrt((share * (1 - share) + spread / 4) / tries) / (1 + spread)
+    return share, max(0.0, middle - half), min(1.0, middle + half)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median with a 95 % interval that asks nothing of how the values lie (order statistics); 0s of none.
+
+    Of fewer than six values the interval is all of them, which holds the median less often.
+
+    >>> median_interval([5, 1, 4, 2, 3, 6, 7, 8, 9, 10])
+    (5, 2, 9)
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    if not count:
+        return 0.0, 0.0, 0.0
+    half = Z * math.sqrt(count) / 2
+    low, high = round(count / 2 - half) - 1, round(count / 2 + half)
+    return percentile(ordered, 0.5), ordered[max(0, low)], ordered[min(count - 1, high)]
+
+
+def paired_interval(won: int, lost: int, both: int) -> tuple[float, float, float]:
+    """Return by how much of the questions another way is better, with its 95 % interval (paired, Agresti and Min).
+
+    won: questions that only the other way answers. lost: that only the first one does. both: all questions.
+
+    >>> [round(one, 3) for one in paired_interval(6, 1, 50)]
+    [0.1, -0.007, 0.2]
+    """
+    if not both:
+        return 0.0, -1.0, 1.0
+    more, fewer, count = won + 0.5, lost + 0.5, both + 2
+    middle = (more - fewer) / count
+    half = Z * math.sqrt(more + fewer - (more - fewer) ** 2 / count) / count
+    return (won - lost) / both, middle - half, middle + half

@@ -152,6 +152,11 @@ def figures(answers: Sequence[Answered]) -> dict[str, Any]:
         "by_category": _split(with_gold, lambda one: one.question.category),
         "unanswerable": {"questions": len(without), "empty": sum(one.found for one in without)},
         "ms": {"p50": round(metrics.percentile(spent, 0.5), 2), "p95": round(metrics.percentile(spent, 0.95), 2)},
+        "intervals": {
+            "found": [round(one, 4) for one in metrics.share_interval(sum(a.found for a in answers), len(answers))],
+            "ms": [round(one, 2) for one in metrics.median_interval(spent)],
+            "tokens": [round(one, 1) for one in metrics.median_interval([one.tokens for one in answers if one.tokens])],
+        },
         "answer_tokens": metrics.pooled_tokens([one.tokens for one in answers if one.tokens]),
         "answer_tokens_beyond_text": metrics.pooled_tokens([one.beyond for one in answers if one.tokens]),
         "results": [

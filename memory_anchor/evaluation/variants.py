@@ -34,12 +34,16 @@ def as_set(env: Mapping[str, str], project_dir: str = "") -> Variant:
 
 
 def variant(text: str, env: Mapping[str, str], project_dir: str = "") -> Variant:
-    """Return the settings with one variant's changes. Raises BadInput: neither a file nor names with values.
+    """Return the settings with one variant's changes; a name of `variants` in the settings stands for what is there.
 
-    text: path of a YAML file, `name=value,...`, or `as set` for no change.
+    text: path of a YAML file, `name=value,...`, a configured variant's name, or `as set` for no change. Raises
+    BadInput: none of these.
     """
     if text.strip() == DEFAULT:
         return as_set(env, project_dir)
+    configured = as_set(env, project_dir).settings
+    if text in configured.variants:
+        return Variant(text, configured.model_copy(update={"retrieval": configured.variants[text].retrieval}))
     changes = _of_file(Path(text)) if "=" not in text else _of_pairs(text)
     return Variant(text[:NAME_CHARS_MAX], loaded_settings(env, project_dir, changes).settings)
 

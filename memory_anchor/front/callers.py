@@ -25,6 +25,8 @@ CONVERSATION_META = ("memory-anchor/conversation_id", "sessionId", "threadId")
 """Keys of a request's `_meta` that name its conversation, best first; Codex sends the last two on every call."""
 PROJECT_HEADER = "x-km-project"
 """Names the project of a caller over HTTP whose credential is bound to none."""
+VARIANT_HEADER = "x-km-variant"
+"""Names the way of recall of a request over HTTP; see `variants`."""
 REVIEWER: Mapping[str, str] = {"client": "review"}
 """What an approver elsewhere signs as the caller of a decision; account and project stand in the proof."""
 CLIENT_SUFFIX = "-mcp-client"

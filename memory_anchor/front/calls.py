@@ -112,7 +112,21 @@ def ask_golden(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     """Ask golden questions of this very store; see `evaluation.golden`."""
     from memory_anchor.evaluation.golden import ask
 
-    return ask(anchor, given.get("questions"))
+    name = given.get("variant", "")
+    if name and name not in core.services.searcher.variants:
+        raise BadInput(f"variant is {str(name)[:80]!r}; allowed are {', '.join(core.services.searcher.variants)}")
+    with core.services.searcher.going_by(name):
+        return ask(anchor, given.get("questions"))
+
+
+@call
+def variants(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Tell the ways of recall that are served, their versions, and what each was good for."""
+    from memory_anchor.front.variants import VariantChoice
+
+    chosen = VariantChoice(core)
+    served = chosen.use.counts()
+    return {"variants": [{**chosen.versions(name), "served": served.get(name)} for name in chosen.names]}
 
 
 @call

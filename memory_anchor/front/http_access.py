@@ -21,8 +21,17 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 
-from memory_anchor.errors import MemoryAnchorError, NoCredential, Refused, TooLarge, TooMany, Unavailable, report
-from memory_anchor.front.callers import PROJECT_HEADER, check_project
+from memory_anchor.errors import (
+    BadInput,
+    MemoryAnchorError,
+    NoCredential,
+    Refused,
+    TooLarge,
+    TooMany,
+    Unavailable,
+    report,
+)
+from memory_anchor.front.callers import PROJECT_HEADER, VARIANT_HEADER, check_project
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.wire import PREAMBLE, Misread, Preamble, read_only_of
 from memory_anchor.team.admission import HOW, Admission
@@ -37,6 +46,8 @@ if TYPE_CHECKING:
 SECRET_PREFIX = "/s/"  # noqa: S105 - a path, not a secret
 PATH_KEY = "path"
 """What names the path secret where keys are named."""
+VARIANT_PREFIX = "/variants/"
+"""Begins an address of one variant, for clients that are given an address and no headers."""
 OPEN_PATHS = frozenset({"/v1/health", "/v1/ready", "/v1/version"})
 BODY_BYTES_MAX = 16 << 20
 """A prompt of a million tokens is about 4 MB."""
@@ -121,6 +132,7 @@ class Guard:
             credential = await self._credential(scope, headers)
             if credential is not None:
                 check_project(credential, headers.get(PROJECT_HEADER, ""))
+                _take_variant(scope, headers)
             receive = await _whole(receive, headers)
         except MemoryAnchorError as error:
             await answer(scope, receive, send, report(error).status, error, self._headers_of(error, headers))
@@ -171,6 +183,21 @@ class Guard:
         if is_open(scope["path"]):
             return None
         raise NoCredential(HOW)
+
+
+def _take_variant(scope: Scope, headers: Mapping[str, str]) -> None:
+    """Turn the variant that an address names into the header that says it. Raises BadInput: the header says another."""
+    root = scope.get("root_path", "")
+    rest = scope["path"].removeprefix(root)
+    if not rest.startswith(VARIANT_PREFIX):
+        return
+    name = rest.removeprefix(VARIANT_PREFIX).partition("/")[0]
+    if (also := headers.get(VARIANT_HEADER, name)) != name:
+        raise BadInput(
+            f"the address names the variant {name[:80]!r}, X-KM-Variant {also[:80]!r}; allowed is one of them"
+        )
+    scope["root_path"] = f"{root}{VARIANT_PREFIX}{name}"
+    scope["headers"] = [*scope["headers"], (VARIANT_HEADER.encode(), name.encode("latin-1", "replace"))]
 
 
 async def _whole(receive: Receive, headers: Mapping[str, str]) -> Receive:

@@ -33,8 +33,9 @@ from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_access import PATH_KEY, SECRET_PREFIX, Guard, error_body, is_loopback, retry_headers
 from memory_anchor.front.http_ingest import Intake, add_ingest
 from memory_anchor.front.http_review import add_review
-from memory_anchor.front.http_v1 import ERRORS, OWN_WAY, WHOSE, Desk, add_paths, document, versions
+from memory_anchor.front.http_v1 import ERRORS, WHOSE, Desk, add_paths, document
 from memory_anchor.front.mcp_server import build_server
+from memory_anchor.front.variants import VariantChoice
 from memory_anchor.model import point_id
 from memory_anchor.requests import PromptOverHttp
 from memory_anchor.rights import Deed
@@ -118,10 +119,11 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     issuer = None
     if chosen.issuer or chosen.audience or chosen.jwks_url:
         issuer = JwtIssuer(chosen, account=settings.scope.account, fetch=fetched, monotonic=time.monotonic)
-    server = build_server(core, profile=settings.profile, read_only=settings.read_only)
+    variants = VariantChoice(core)
+    server = build_server(core, profile=settings.profile, read_only=settings.read_only, variants=variants)
     manager = StreamableHTTPSessionManager(app=server)
     events = SseServerTransport(MESSAGES_PATH)
-    intake = Intake(core, Batches(core.data_dir / FOLDER))
+    intake = Intake(core, Batches(core.data_dir / FOLDER), variants)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -132,6 +134,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
         finally:
             await anyio.to_thread.run_sync(intake.stop)
             keys.keep_use()
+            variants.use.keep()
 
     async def sse(scope: Scope, receive: Receive, send: Send) -> None:
         async with events.connect_sse(scope, receive, send) as (read, write):
@@ -141,7 +144,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     app.router.routes.append(Route("/mcp", endpoint=_Asgi(manager.handle_request), methods=["GET", "POST", "DELETE"]))
     app.router.routes.append(Route("/sse", endpoint=_Asgi(sse), methods=["GET"]))
     app.router.routes.append(Mount(MESSAGES_PATH, app=events.handle_post_message))
-    desk = Desk(core, Places(settings.http.at_once))
+    desk = Desk(core, Places(settings.http.at_once), variants)
     telemetry = Telemetry(
         {
             "batches_waiting": (
@@ -208,8 +211,14 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
 
     @app.get("/v1/version")
     async def version() -> Version:
-        index, algo = versions(core)
-        return Version(version=VERSION, wire=WIRE, schema_version=SCHEMA, index_version=index, algo_version=algo)
+        told = desk.variants.versions()
+        return Version(
+            version=VERSION,
+            wire=WIRE,
+            schema_version=SCHEMA,
+            index_version=told["index_version"],
+            algo_version=told["algo_version"],
+        )
 
     @app.post("/v1/context", responses=ERRORS)
     async def context(
@@ -224,20 +233,16 @@ def _add_routes(app: FastAPI, desk: Desk) -> None:
 
         def made(anchor: MemoryAnchor) -> ContextAnswer:
             built = anchor.assemble(asked)
-            report = shapes.report(built.report, reader=anchor.actor.scope)
-            index, algo = versions(core)
-            report |= {"variant": variant or OWN_WAY, "index_version": index, "algo_version": algo}
-            desk.stamped({"snippets": [report]}, variant)
             return ContextAnswer(
                 messages=[dict(one) for one in built.messages],
                 tools=[dict(one) for one in built.tools],
                 text=built.text,
-                report=report,
+                report=shapes.report(built.report, reader=anchor.actor.scope),
                 report_id=built.report_id,
                 notes=list(built.notes),
             )
 
-        variant = desk.variant(request, actor)
+        variant = desk.variants.chosen(request, actor, actor.scope.conversation)
         answer: ContextAnswer = await desk.run(actor, made, variant=variant)
         return answer
 

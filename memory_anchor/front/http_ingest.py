@@ -33,7 +33,9 @@ from memory_anchor.front.http_v1 import (
     text_of,
 )
 from memory_anchor.front.table import ROWS
+from memory_anchor.front.variants import VariantChoice
 from memory_anchor.hashing import stable_hash
+from memory_anchor.ingest.messages import conversation
 from memory_anchor.inputs import REQUEST_ID_MAX
 from memory_anchor.language.safety import cleaned
 from memory_anchor.model import Actor, Scope
@@ -61,8 +63,9 @@ AS_BYTES = "base64"
 class Intake:
     """Works batches off on a thread of its own, from `start` to `stop`."""
 
-    def __init__(self, core: Core, batches: Batches) -> None:
+    def __init__(self, core: Core, batches: Batches, variants: VariantChoice) -> None:
         self._core = core
+        self._variants = variants
         self.batches = batches
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -129,6 +132,8 @@ class Intake:
                 work = partial(row.answer, self._core.anchor(named), wanted)
                 lasting = item["kind"] == "conversation"  # of many memories, none of which holds the answer
                 told.append(self._core.services.answers.once(named.nonce, repr(wanted), work, lasting=lasting))
+                if lasting:
+                    self._variants.heard(actor, conversation(given["messages"]))
             except (Unavailable, StoreBusy, DiskFull):
                 raise
             except MemoryAnchorError as error:

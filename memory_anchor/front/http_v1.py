@@ -8,6 +8,7 @@ NaN, nested without end) is refused before anything is read of it.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,15 +23,14 @@ from memory_anchor.fields import schema_of
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.mcp_server import project_for
 from memory_anchor.front.table import ROWS
+from memory_anchor.front.variants import OWN_WAY, VariantChoice
 from memory_anchor.hashing import stable_hash
 from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
-from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.model import Actor
 from memory_anchor.rights import Deed, Who
-from memory_anchor.runtime.wire import PREAMBLE, VERSION
+from memory_anchor.runtime.wire import PREAMBLE
 from memory_anchor.shapes import Json
 from memory_anchor.team.credential import Role
-from memory_anchor.team.sticking import StickyVariants
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
@@ -55,7 +55,6 @@ COLUMN: Mapping[Role, Who] = {
     Role.APPROVER: Who.APPROVER_KEY,
     Role.ADMIN: Who.ADMIN_KEY,
 }
-VARIANT_HEADER, OWN_WAY = "x-km-variant", "default"
 LOGGED = frozenset({"when", "where", "who", "ttl_days"})
 """Names that only an event has: a `store` with one of them logs."""
 
@@ -93,10 +92,10 @@ PATHS = (
 class Desk:
     """What every path of /v1 does with a request: who asks, may they, is it whole; then work on a bounded thread."""
 
-    def __init__(self, core: Core, places: Places) -> None:
+    def __init__(self, core: Core, places: Places, variants: VariantChoice) -> None:
         self.core = core
         self.places = places
-        self._talks = StickyVariants()
+        self.variants = variants
 
     async def body(self, request: Request) -> Json:
         """Return the body as an object. Raises BadInput."""
@@ -120,23 +119,11 @@ class Desk:
             credential=credential,
         )
 
-    def variant(self, request: Request, actor: Actor) -> str:
-        """Return the way of recall of a request: its conversation's, else what it asks for; "" for the settings' own.
-
-        Raises BadInput: no such variant.
-        """
-        asked, known = request.headers.get(VARIANT_HEADER, OWN_WAY), self.core.services.searcher.variants
-        if asked != OWN_WAY and asked not in known:
-            raise BadInput(f"X-KM-Variant is {asked[:80]!r}; allowed are {', '.join((OWN_WAY, *known))}")
-        name, scope = "" if asked == OWN_WAY else asked, actor.scope
-        talk = (scope.account, actor.project, scope.user, scope.conversation)
-        return self._talks.of(talk, name) if scope.conversation else name
-
-    async def run(self, actor: Actor, work: Callable[[MemoryAnchor], Any], *, variant: str = "") -> Any:
+    async def run(self, actor: Actor, work: Callable[[MemoryAnchor], Any], *, variant: str = OWN_WAY) -> Any:
         """Return what `work` makes of the caller's memory. Raises Unavailable: too much is at work."""
 
         def asked() -> Any:
-            with self.core.foreground, self.core.services.searcher.going_by(variant):
+            with self.core.foreground, self.variants.answering(variant):
                 return work(self.core.anchor(actor))
 
         return await self.places.run(asked)
@@ -152,20 +139,18 @@ class Desk:
             scope = actor.scope
             own = (scope.account, actor.project, scope.user, scope.agent, scope.conversation, name)
             actor = replace(actor, nonce=stable_hash("http", path.path, *own))
-        work = partial(row.answer, request=wanted)
         once = self.core.services.answers.once
-        variant = self.variant(request, actor)
-        asked = partial(self.run, actor, variant=variant)
-        done: Json = await asked(lambda anchor: once(actor.nonce, repr(wanted), partial(work, anchor)))
-        return done if path.writes else self.stamped(done, variant)
+        variant = self.variants.chosen(request, actor, actor.scope.conversation)
 
-    def stamped(self, told: Json, variant: str) -> Json:
-        """Return an answer whose citations say which way and which index they came by."""
-        index, _ = versions(self.core)
-        for one in told.get("snippets", ()):
-            for cited in one.get("citations", ()):
-                cited |= {"variant": variant or OWN_WAY, "index_version": index}
-        return told
+        def work(anchor: MemoryAnchor) -> Json:
+            began = time.monotonic()
+            told: Json = once(actor.nonce, repr(wanted), partial(row.answer, anchor, wanted))
+            if path.row == "search":
+                self.variants.searched(variant, actor, told, time.monotonic() - began)
+            return told
+
+        done: Json = await self.run(actor, work, variant=variant)
+        return done
 
 
 def add_paths(app: FastAPI, desk: Desk) -> None:
@@ -190,14 +175,6 @@ def add_paths(app: FastAPI, desk: Desk) -> None:
 
     for path in PATHS:
         add(path)
-
-
-def versions(core: Core) -> tuple[str, str]:
-    """Return what tells indexes apart (embedder and terms), and what tells ways of recall apart (package, settings)."""
-    embedder = core.services.embedder
-    rows = f"{embedder.identity.model}/{embedder.identity.dimensions}" if embedder is not None else "words"
-    chosen = stable_hash(core.settings.retrieval.model_dump_json())[:8]
-    return f"{rows}+terms{TERMS_VERSION}", f"{VERSION}+{chosen}"
 
 
 # --- bodies ------------------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -32,6 +33,7 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused,
 from memory_anchor.front import prompts, resources, tool_calls, tool_specs
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.instructions import instructions_for
+from memory_anchor.ingest.messages import conversation
 from memory_anchor.model import Actor
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.wire import PREAMBLE, VERSION
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
     from memory_anchor.core import Core
+    from memory_anchor.front.variants import VariantChoice
     from memory_anchor.memory import MemoryAnchor
     from memory_anchor.team.credential import Credential
 
@@ -59,12 +62,14 @@ RESOURCE_NOT_FOUND = -32002
 T = TypeVar("T")
 
 
-def build_server(core: Core, *, profile: Profile, read_only: bool, project_dir: str = "") -> Server[ClientConnection]:
+def build_server(
+    core: Core, *, profile: Profile, read_only: bool, project_dir: str = "", variants: VariantChoice | None = None
+) -> Server[ClientConnection]:
     """Return a server over this core, to be run on any transport and for any number of connections.
 
-    project_dir: the project of callers whose preamble names none.
+    project_dir: the project of callers whose preamble names none. variants: of a server over HTTP.
     """
-    return _Front(core, profile=profile, read_only=read_only, project_dir=project_dir).server()
+    return _Front(core, profile=profile, read_only=read_only, project_dir=project_dir, variants=variants).server()
 
 
 @dataclass(slots=True)
@@ -78,10 +83,13 @@ class ClientConnection:
 class _Front:
     """The handlers of one server."""
 
-    def __init__(self, core: Core, *, profile: Profile, read_only: bool, project_dir: str) -> None:
+    def __init__(
+        self, core: Core, *, profile: Profile, read_only: bool, project_dir: str, variants: VariantChoice | None
+    ) -> None:
         self._core = core
         self._read_only = read_only
         self._project_dir = project_dir
+        self._variants = variants
         self._tools = tool_specs.callable_tools(read_only=read_only, available=tool_calls.CALLS)
         shown = tool_specs.listed(profile, read_only=read_only, available=tool_calls.CALLS)
         self._listed = [_tool(spec) for spec in shown]
@@ -146,13 +154,16 @@ class _Front:
 
     async def call_tool(self, context: Context, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
         actor = self._actor(context)
-        return await self._in_thread(partial(self._call, actor, params.name, params.arguments))
+        variant = partial(self._variant, context, actor)
+        return await self._in_thread(partial(self._call, actor, variant, params.name, params.arguments))
 
-    def _call(self, actor: Actor, name: str, given: Mapping[str, Any] | None) -> mcp_types.CallToolResult:
+    def _call(
+        self, actor: Actor, variant: Callable[[], str], name: str, given: Mapping[str, Any] | None
+    ) -> mcp_types.CallToolResult:
         try:
             tool, request = tool_specs.resolve(name, given, self._tools)
             anchor = self._core.anchor(actor)
-            text = tool_calls.run(anchor, tool, request)
+            text = self._answered(variant(), actor, tool, request, partial(tool_calls.run, anchor, tool, request))
             if tool != "search_memory" or getattr(request, "detail", False):
                 return _result(text)
             return _result(text, now=anchor.services.clock.now())
@@ -161,6 +172,26 @@ class _Front:
         except Exception as bug:
             log_bug(f"tool {name[:80]}", bug)
             return _result(f"Error executing tool {name[:80]}", code=report(bug).code)
+
+    def _variant(self, context: Context, actor: Actor) -> str:
+        """Return the way of recall of a call over HTTP, "" off it. Raises BadInput: no such variant."""
+        if self._variants is None or context.request is None:
+            return ""
+        # A caller without a session and a name of its own shares its connection with others, and sticks to nothing.
+        own = not actor.scope.conversation.startswith(context.lifespan_context.name)
+        return self._variants.chosen(context.request, actor, actor.scope.conversation if own else "")
+
+    def _answered(self, variant: str, actor: Actor, tool: str, request: Any, run: Callable[[], str]) -> str:
+        if self._variants is None or not variant:
+            return run()
+        began = time.monotonic()
+        with self._variants.answering(variant):
+            text = run()
+        if tool == "search_memory":
+            self._variants.searched(variant, actor, json.loads(text), time.monotonic() - began)
+        elif tool == "remember_conversation":
+            self._variants.heard(actor, conversation(request.messages))
+        return text
 
     # --- resources and prompts ---------------------------------------------------------------------------------
 
@@ -194,7 +225,8 @@ class _Front:
         def read(anchor: MemoryAnchor) -> resources.Content:
             return resources.read(anchor, uri, stats=partial(self._stats, anchor))
 
-        content = await self._asked(actor, f"resource {uri.partition('://')[2].partition('/')[0][:40]}", read)
+        what = f"resource {uri.partition('://')[2].partition('/')[0][:40]}"
+        content = await self._asked(context, actor, what, read)
         text = mcp_types.TextResourceContents(uri=uri, mime_type=content.mime_type, text=content.text)
         return mcp_types.ReadResourceResult(contents=[text])
 
@@ -220,7 +252,7 @@ class _Front:
         def read(anchor: MemoryAnchor) -> str:
             return prompts.text_of(anchor, params.name, given)
 
-        text = await self._asked(self._actor(context), f"prompt {params.name[:40]}", read)
+        text = await self._asked(context, self._actor(context), f"prompt {params.name[:40]}", read)
         message = mcp_types.PromptMessage(role="user", content=mcp_types.TextContent(type="text", text=text))
         return mcp_types.GetPromptResult(messages=[message])
 
@@ -230,15 +262,17 @@ class _Front:
         def read(anchor: MemoryAnchor) -> list[str]:
             return resources.completions(anchor, uri, params.argument.value)
 
-        found = await self._asked(self._actor(context), "completion", read)
+        found = await self._asked(context, self._actor(context), "completion", read)
         return mcp_types.CompleteResult(completion=mcp_types.Completion(values=found))
 
-    async def _asked(self, actor: Actor, what: str, read: Callable[[MemoryAnchor], T]) -> T:
+    async def _asked(self, context: Context, actor: Actor, what: str, read: Callable[[MemoryAnchor], T]) -> T:
         """Return what `read` makes of the caller's memory; failures become protocol errors, the only kind there is."""
 
         def ask() -> T:
             try:
-                return read(self._core.anchor(actor))
+                variant = self._variant(context, actor)
+                with self._variants.answering(variant) if self._variants is not None and variant else nullcontext():
+                    return read(self._core.anchor(actor))
             except MemoryAnchorError as error:
                 raise MCPError(code=_protocol_code(error), message=str(error), data=report(error).code) from error
             except Exception as bug:

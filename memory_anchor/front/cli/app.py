@@ -26,6 +26,7 @@ from memory_anchor.front.cli import (
     memories,
     projects,
     setup,
+    variants,
 )
 from memory_anchor.front.cli.constitution import make_app
 
@@ -65,5 +66,6 @@ projects.register(app)
 devices.register(app)
 knowledge.register(app)
 setup.register(app)
+variants.register(app)
 app.add_typer(make_app(setup.identity, link.check_writable), name="constitution")
 guide.illustrate(app)

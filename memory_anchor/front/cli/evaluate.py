@@ -354,15 +354,18 @@ def _told(value: Any) -> str:
 
 def _show_side_by_side(reports: Sequence[Mapping[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("", *COLUMNS, "p50 ms", "p95 ms", "tokens"):
+    for column in ("", *COLUMNS, "found", "p50 ms", "p95 ms", "tokens"):
         table.add_column(column, justify="left" if not column else "right")
     letters = [chr(ord("A") + number) for number in range(len(reports))]
-    out.print("\n[bold]side by side[/]")
+    out.print("\n[bold]side by side[/] [dim](medians and shares with their 95 % intervals)[/]")
     for letter, report in zip(letters, reports, strict=True):
         out.print(f"{letter}: {escape(report['variant'])} [dim]({escape(report['kind'])})[/]")
     for letter, report in zip(letters, reports, strict=True):
         recall = [f"{100 * report['overall'].get(column, 0):.1f}" for column in COLUMNS]
-        cost = [str(report["ms"]["p50"]), str(report["ms"]["p95"]), str(report["answer_tokens"]["mean"])]
+        found, ms, tokens = (report["intervals"][name] for name in ("found", "ms", "tokens"))
+        recall.append(f"{100 * found[0]:.0f} ({100 * found[1]:.0f} to {100 * found[2]:.0f})")
+        cost = [f"{ms[0]:g} ({ms[1]:g} to {ms[2]:g})", str(report["ms"]["p95"])]
+        cost.append(f"{tokens[0]:g} ({tokens[1]:g} to {tokens[2]:g})")
         table.add_row(letter, *recall, *cost)
     out.print(table)
     first = reports[0]

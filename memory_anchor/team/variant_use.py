@@ -1,0 +1,112 @@
+"""What each way of recall was good for while it served: how long, how dear, and how much of what it told was used.
+
+Counts and times by variant, no text, in one small file beside the store, so that `memory-anchor variants report` can
+compare them. Whether a memory was used is read from the conversation's transcript where one is pushed (`heeded`): a
+client that pushes none counts in times and tokens alone. Bounded: the newest times and tokens of each variant, and
+what of the newest conversations was told. Nothing is counted where no variant is configured.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.heeded import Told
+from memory_anchor.hooks import heeded_by
+from memory_anchor.ingest.messages import Message
+
+USE_FILE = "variants.json"
+SAMPLES_KEPT = 1_000
+CONVERSATIONS_KEPT = 5_000
+TOLD_OF_ONE = 200
+WRITE_EVERY_S = 5.0
+FILE_BYTES_MAX = 16 << 20
+NAMES = ("searches", "told", "heeded")
+Conversation = tuple[str, ...]
+Json = dict[str, Any]
+
+
+class VariantUse:
+    """Thread-safe; one process serves a data directory. folder: `<data_dir>/team`. monotonic: seconds."""
+
+    def __init__(self, folder: Path, monotonic: Callable[[], float]) -> None:
+        self._path = folder / USE_FILE
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._counts: dict[str, Json] | None = None
+        self._told: OrderedDict[Conversation, dict[str, tuple[str, Told]]] = OrderedDict()
+        self._written_at = float("-inf")
+
+    def searched(
+        self, variant: str, conversation: Conversation, *, ms: float, tokens: int, told: Iterable[Told]
+    ) -> None:
+        """Count one search. conversation: empty for a caller that names none, of whom nothing is known afterwards."""
+        with self._lock:
+            counts = self._of(variant)
+            counts["searches"] += 1
+            for name, value in (("ms", round(ms, 2)), ("tokens", tokens)):
+                counts[name] = [*counts[name], value][-SAMPLES_KEPT:]
+            if conversation:
+                known = self._told.setdefault(conversation, {})
+                self._told.move_to_end(conversation)
+                known |= {one.id: (variant, one) for one in told if one.traces and len(known) < TOLD_OF_ONE}
+                while len(self._told) > CONVERSATIONS_KEPT:
+                    self._told.popitem(last=False)
+            self._write_now_and_then()
+
+    def heard(self, conversation: Conversation, messages: Sequence[Message]) -> None:
+        """Count what of it the agent of a conversation used; what was told counts once."""
+        with self._lock:
+            known = self._told.pop(conversation, {})
+        used = heeded_by([one for _, one in known.values()], messages)
+        with self._lock:
+            for id_, (variant, _) in known.items():
+                counts = self._of(variant)
+                counts["told"] += 1
+                counts["heeded"] += id_ in used
+            self._write_now_and_then()
+
+    def counts(self) -> dict[str, Json]:
+        """Return variant -> searches, told, heeded, and the newest `ms` and `tokens`."""
+        with self._lock:
+            return {name: dict(one) for name, one in self._known().items()}
+
+    def keep(self) -> None:
+        """Write what was counted."""
+        with self._lock:
+            self._write()
+
+    def _of(self, variant: str) -> Json:
+        return self._known().setdefault(variant, {**dict.fromkeys(NAMES, 0), "ms": [], "tokens": []})
+
+    def _known(self) -> dict[str, Json]:
+        if self._counts is None:
+            try:
+                held = json.loads(read_bounded(self._path, most_bytes=FILE_BYTES_MAX) or b"{}")
+                self._counts = {str(name): _read(one) for name, one in held.items()}
+            except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+                self._counts = {}
+        return self._counts
+
+    def _write_now_and_then(self) -> None:
+        if self._monotonic() - self._written_at >= WRITE_EVERY_S:
+            self._write()
+
+    def _write(self) -> None:
+        if self._counts:
+            make_private(self._path.parent)
+            write_whole(self._path, json.dumps(self._counts).encode(), durable=False)
+            self._written_at = self._monotonic()
+
+
+def _read(one: Json) -> Json:
+    return {
+        **{name: int(one[name]) for name in NAMES},
+        "ms": [float(ms) for ms in one["ms"]][-SAMPLES_KEPT:],
+        "tokens": [int(count) for count in one["tokens"]][-SAMPLES_KEPT:],
+    }
