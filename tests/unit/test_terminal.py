@@ -83,6 +83,7 @@ SHOWN = {
     "constitution adopt": (),
 }
 SHOWS_NONE = {
+    "variants report",
     *("init", "demo", "mcp", "serve", "config", "engine status", "engine stop", "install", "uninstall", "hook"),
     "statusline",
     *("eval", "export", "import", "reindex", "doctor", "backup create", "backup restore", "backup list"),

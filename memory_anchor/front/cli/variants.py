@@ -13,6 +13,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir
 from memory_anchor.front.cli.output import JsonOption, guarded, out, quiet, show_json
 
@@ -25,10 +26,8 @@ COLUMNS = ("golden found", "golden ms", "golden tokens", "heeded", "served ms", 
 
 
 def register(app: typer.Typer) -> None:
-    variants = typer.Typer(help="Ways of recall side by side (`variants` in the settings).", no_args_is_help=True)
-    variants.callback()(lambda: None)
+    variants = group(app, "variants", "Ways of recall side by side (`variants` in the settings).")
     variants.command("report")(report)
-    app.add_typer(variants, name="variants")
 
 
 @guarded
