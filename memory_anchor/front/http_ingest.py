@@ -35,7 +35,6 @@ from memory_anchor.front.http_v1 import (
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import VariantChoice
 from memory_anchor.hashing import stable_hash
-from memory_anchor.ingest.messages import conversation
 from memory_anchor.inputs import REQUEST_ID_MAX
 from memory_anchor.language.safety import cleaned
 from memory_anchor.model import Actor, Scope
@@ -133,7 +132,7 @@ class Intake:
                 lasting = item["kind"] == "conversation"  # of many memories, none of which holds the answer
                 told.append(self._core.services.answers.once(named.nonce, repr(wanted), work, lasting=lasting))
                 if lasting:
-                    self._variants.heard(actor, conversation(given["messages"]))
+                    self._variants.heard(actor, given["messages"])
             except (Unavailable, StoreBusy, DiskFull):
                 raise
             except MemoryAnchorError as error:

@@ -33,7 +33,6 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused,
 from memory_anchor.front import prompts, resources, tool_calls, tool_specs
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.instructions import instructions_for
-from memory_anchor.ingest.messages import conversation
 from memory_anchor.model import Actor
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.wire import PREAMBLE, VERSION
@@ -190,7 +189,7 @@ class _Front:
         if tool == "search_memory":
             self._variants.searched(variant, actor, json.loads(text), time.monotonic() - began)
         elif tool == "remember_conversation":
-            self._variants.heard(actor, conversation(request.messages))
+            self._variants.heard(actor, request.messages)
         return text
 
     # --- resources and prompts ---------------------------------------------------------------------------------

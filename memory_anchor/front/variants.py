@@ -9,7 +9,7 @@ answer stays as long as it may be. Off HTTP nobody is asked and nothing is added
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from memory_anchor import shapes
 from memory_anchor.errors import BadInput
 from memory_anchor.front.callers import VARIANT_HEADER
 from memory_anchor.hashing import stable_hash
-from memory_anchor.heeded import Told, traces_of
 from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Actor
@@ -30,10 +29,8 @@ from memory_anchor.team.variant_use import Conversation, VariantUse
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
-    from memory_anchor.ingest.messages import Message
 
 OWN_WAY = "default"
-ON_SEARCH = "search"
 
 
 class VariantChoice:
@@ -97,10 +94,10 @@ class VariantChoice:
         if not self._searcher.variants:
             return
         lines = shapes.lines(answer, now=self._core.clock.now())
-        told = [Told(one["id"], one["layer"], ON_SEARCH, traces_of(one["text"])) for one in answer["snippets"]]
-        self.use.searched(variant, self.talk(actor), ms=seconds * 1000, tokens=count_tokens(lines), told=told)
+        tokens, shown = count_tokens(lines), answer["snippets"]
+        self.use.searched(variant, self.talk(actor), ms=seconds * 1000, tokens=tokens, snippets=shown)
 
-    def heard(self, actor: Actor, messages: Sequence[Message]) -> None:
+    def heard(self, actor: Actor, messages: object) -> None:
         """Count what of its answers a conversation's agent used, from the transcript that was pushed."""
         if self._searcher.variants and (talk := self.talk(actor)):
             self.use.heard(talk, messages)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from memory_anchor.files import make_private, read_bounded, write_whole
-from memory_anchor.heeded import Told
+from memory_anchor.heeded import Told, traces_of
 from memory_anchor.hooks import heeded_by
-from memory_anchor.ingest.messages import Message
+from memory_anchor.ingest.messages import conversation as read_messages
 
 USE_FILE = "variants.json"
 SAMPLES_KEPT = 1_000
@@ -26,6 +26,7 @@ CONVERSATIONS_KEPT = 5_000
 TOLD_OF_ONE = 200
 WRITE_EVERY_S = 5.0
 FILE_BYTES_MAX = 16 << 20
+ON_SEARCH = "search"
 NAMES = ("searches", "told", "heeded")
 Conversation = tuple[str, ...]
 Json = dict[str, Any]
@@ -43,9 +44,19 @@ class VariantUse:
         self._written_at = float("-inf")
 
     def searched(
-        self, variant: str, conversation: Conversation, *, ms: float, tokens: int, told: Iterable[Told]
+        self,
+        variant: str,
+        conversation: Conversation,
+        *,
+        ms: float,
+        tokens: int,
+        snippets: Iterable[Mapping[str, Any]],
     ) -> None:
-        """Count one search. conversation: empty for a caller that names none, of whom nothing is known afterwards."""
+        """Count one search. conversation: empty for a caller that names none, of whom nothing is known afterwards.
+
+        snippets: what it told, each {id, layer, text, ...}.
+        """
+        told = [Told(one["id"], one["layer"], ON_SEARCH, traces_of(one["text"])) for one in snippets]
         with self._lock:
             counts = self._of(variant)
             counts["searches"] += 1
@@ -59,11 +70,15 @@ class VariantUse:
                     self._told.popitem(last=False)
             self._write_now_and_then()
 
-    def heard(self, conversation: Conversation, messages: Sequence[Message]) -> None:
-        """Count what of it the agent of a conversation used; what was told counts once."""
+    def heard(self, conversation: Conversation, messages: object) -> None:
+        """Count what of it the agent of a conversation used; what was told counts once. Raises BadInput: no messages.
+
+        messages: a list of {role, content, tool_calls?}, as they were pushed.
+        """
+        read = read_messages(messages)
         with self._lock:
             known = self._told.pop(conversation, {})
-        used = heeded_by([one for _, one in known.values()], messages)
+        used = heeded_by([one for _, one in known.values()], read)
         with self._lock:
             for id_, (variant, _) in known.items():
                 counts = self._of(variant)
