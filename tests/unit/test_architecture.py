@@ -119,7 +119,7 @@ BUDGETS: dict[str, int] = {
     "freshness": 210,
     "durability": 190,
     "testing": 170,
-    "team": 1046,
+    "team": 1061,
     "observation": 160,
     "quarantine": 200,
     "versions": 150,
