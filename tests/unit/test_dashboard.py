@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 from browser import Browser
 from dashhouse import House
 
+from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.setup import identity
 from memory_anchor.front.dashboard import said
@@ -199,6 +201,24 @@ def test_what_changed_is_counted_from_the_last_look(house: House, browser: Brows
     assert "Nothing changed since you last looked." in browser.get("/").text
     browser.cookies[cookie] = "before=nonsense&now=%00"
     assert browser.get("/").status == 200
+
+
+def test_a_page_reads_the_audit_trail_on_from_where_the_page_before_ended(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 18: the first page stays quick at 100,000 memories, whose trail has as many lines."""
+    begun_at: list[int] = []
+    look_for = JsonlAudit._look_for
+
+    def watched(self: JsonlAudit, kind: str, file: BinaryIO, seen: Any) -> Any:
+        begun_at.append(-1 if seen is None else seen.until)
+        return look_for(self, kind, file, seen)
+
+    browser.get("/")
+    monkeypatch.setattr(JsonlAudit, "_look_for", watched)
+    browser.get("/")
+
+    assert begun_at and min(begun_at) > 0
 
 
 def test_the_language_is_chosen_by_cookie_and_never_leads_away(browser: Browser) -> None:

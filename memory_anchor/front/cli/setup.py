@@ -57,11 +57,11 @@ def register(app: typer.Typer) -> None:
 def identity() -> IdentitySchema:
     """Return L0 of the project this command is run in. It lives in files of its own, so no engine is asked."""
     os.umask(0o077)
-    from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.projects import Projects
     from memory_anchor.adapters.system import Ids, SystemClock
     from memory_anchor.app import settings_of
     from memory_anchor.core import project_settings
+    from memory_anchor.front.cli.passphrase import trail_of
     from memory_anchor.identity.identity_schema import IdentitySchema
 
     clock = SystemClock()
@@ -76,7 +76,7 @@ def identity() -> IdentitySchema:
         project_id=project_id,
         home=home / "identity" / project_id,
         clock=clock,
-        audit=JsonlAudit(home / "audit" / "audit.jsonl"),
+        audit=trail_of(home),
         budget_tokens=own.budget.identity,
         min_interval_s=own.constitution.min_interval_s,
         distinct_approvers=own.constitution.distinct_approvers,
