@@ -193,6 +193,7 @@ def _uncommon(value: Memory, reader: Scope) -> Json:
         "pinned": value.pinned or None,
         "epistemic": value.epistemic.value if value.epistemic else None,
         "previous_version_id": value.previous_version_id,
+        "first_recorded_at": _time(value.first_recorded_at) if value.version > 1 else None,
         "access_count": value.usage.count or None,
         "last_accessed_at": _time(value.usage.last_at),
         "valid_to": _time(value.valid_to),

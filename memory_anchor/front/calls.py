@@ -136,6 +136,12 @@ def stats(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     return core.stats(anchor.actor.scope)
 
 
+@call
+def saving(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    """Return whether what is written arrives: why the last write failed, "" when it did not."""
+    return {"failure": core.services.saving.failure}
+
+
 # --- writing -------------------------------------------------------------------------------------------------------
 
 

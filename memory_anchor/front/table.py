@@ -116,7 +116,8 @@ def _waiting(items: list[Any], anchor: MemoryAnchor) -> Json:
                 "needs_human": item.needs_human,
             }
             for item in items
-        ]
+        ],
+        "passes_at": anchor.room.settings.gate.active,
     }
 
 

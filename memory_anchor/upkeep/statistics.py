@@ -143,7 +143,7 @@ def _strengths(
         after: str | None = None
         while sum(own.values()) < SAMPLE:
             entries, after = store.scan(name, found, page=PAGE, after=after)
-            own.update(strength_word(strength_of(entry.memory, now, activation)) for entry in entries)
+            own.update(strength_word(round(strength_of(one.memory, now, activation))) for one in entries)  # as shown
             if after is None or not entries:
                 break
         looked = sum(own.values())

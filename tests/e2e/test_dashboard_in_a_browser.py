@@ -95,6 +95,7 @@ def test_every_page_and_action_works(place: tuple[str, Seat], script: bool) -> N
             screen.open(path)
             assert screen.one("h1").text, path
             assert not script or _axe(driver) == [], path
+            assert not script or _too_wide(driver) == [], path
         _inbox(screen, ids)
         _memory(screen, ids)
         _purge(screen, ids)
@@ -105,6 +106,17 @@ def test_every_page_and_action_works(place: tuple[str, Seat], script: bool) -> N
             _keys(screen)
         wrong = [one["message"] for one in driver.get_log("browser") if "Content Security Policy" in one["message"]]
         assert wrong == []
+
+
+def test_a_browser_without_cookies_is_told_what_to_allow(place: tuple[str, Seat]) -> None:
+    """Issue 18, bad input: a browser without cookies: one sentence, nothing lost."""
+    language, seat = place
+    if language != "en":
+        pytest.skip("one language shows it")
+    with served(seat) as opened, chromium(cookies=False) as driver:
+        driver.get(opened)
+        driver.get(opened.partition("/open/")[0] + "/")
+        assert "allow cookies for 127.0.0.1" in driver.find_element("tag name", "main").text
 
 
 def _axe(driver: Any) -> list[str]:
@@ -119,6 +131,26 @@ def _axe(driver: Any) -> list[str]:
         )
         nodes = [(one["id"], [node["html"][:120] for node in one["nodes"][:3]]) for one in found["violations"]]
         wrong += [f"{theme} {name}: {html}" for name, html in nodes]
+    return wrong
+
+
+NARROW = ((400, 1, "400 pixels"), (640, 2, "a window of 1,280 at 200 %"), (320, 4, "the same at 400 %"))
+
+
+def _too_wide(driver: Any) -> list[str]:
+    """Return at which widths and zooms a page has to be scrolled sideways."""
+    wrong: list[str] = []
+    for width, zoom, name in NARROW:
+        size = {"mobile": False, "deviceScaleFactor": zoom, "width": width, "height": 600}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        beyond = driver.execute_script(
+            "return [document.documentElement.scrollWidth - innerWidth, ...[...document.querySelectorAll('main *')]"
+            ".filter((one) => !one.closest('.scroll, .hidden, .chart'))"
+            ".filter((one) => one.getBoundingClientRect().right > innerWidth + 1)"
+            ".map((one) => one.outerHTML.slice(0, 90))]"
+        )
+        wrong += [f"{name}: {one}" for one in beyond if isinstance(one, str) or one > 0]
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     return wrong
 
 

@@ -74,8 +74,10 @@ def served(seat: Seat, **env: str) -> Iterator[str]:
 
 
 @contextmanager
-def chromium(*, script: bool = True, language: str = "en", dark: bool = False, width: int = 1_200) -> Iterator[Any]:
-    """Yield a driver of a fresh profile. script: whether pages may run JavaScript."""
+def chromium(
+    *, script: bool = True, cookies: bool = True, language: str = "en", dark: bool = False, width: int = 1_200
+) -> Iterator[Any]:
+    """Yield a driver of a fresh profile. script, cookies: whether pages may run JavaScript, and keep cookies."""
     from selenium import webdriver
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
@@ -89,6 +91,8 @@ def chromium(*, script: bool = True, language: str = "en", dark: bool = False, w
     wanted: dict[str, Any] = {"intl.accept_languages": language}
     if not script:
         wanted["profile.managed_default_content_settings.javascript"] = 2
+    if not cookies:
+        wanted["profile.default_content_setting_values.cookies"] = 2
     options.add_experimental_option("prefs", wanted)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import html
 import re
 import string
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from browser import Browser
 from dashhouse import House
 
 from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.care import nightly
+from memory_anchor.devices import automatic
+from memory_anchor.errors import DiskFull, MemoryAnchorError
 from memory_anchor.front.cli import link
 from memory_anchor.front.cli.setup import identity
 from memory_anchor.front.dashboard import said
@@ -23,7 +27,7 @@ from memory_anchor.front.dashboard.access import POLICY
 from memory_anchor.front.dashboard.said import LANGUAGES, Words, catalogue, proposal_diff
 from memory_anchor.front.word_diff import word_diff
 from memory_anchor.model import ProposalAction
-from memory_anchor.testing import PASSPHRASE
+from memory_anchor.testing import PASSPHRASE, human_of
 
 HERE = Path(said.__file__).parent
 TEMPLATES = sorted((HERE / "templates").glob("*.html"))
@@ -203,6 +207,63 @@ def test_what_changed_is_counted_from_the_last_look(house: House, browser: Brows
     assert browser.get("/").status == 200
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_figure_leads_to_just_as_many_memories(house: House, browser: Browser, language: str) -> None:
+    """Issue 18: every figure shown links to the memories behind it."""
+    human = human_of(house.data)
+    link.call("edit", human=human, id=house.ids["event"], content="Deployed the climate service twice")
+    browser.language = language
+    followed = 0
+    for path in ("/", *PATHS, f"/memory/{house.ids['plain']}"):
+        for to, count in re.findall(r'<a class="figure" href="([^"]+)">(\d+)</a>', browser.get(path).text):
+            listed = browser.get(html.unescape(to)).text
+            said = re.search(r'role="status">(?:[^<\d]*)(\d+)', listed)
+            assert said is not None and said[1] == count == str(listed.count('<li class="row')), f"{path}: {to}"
+            followed += 1
+    inbox = browser.get("/").text
+    for place, row in (("waits", '<article class="card item"'), ("changed", '<li class="row">')):
+        told = re.search(rf'<a href="#{place}">(\d+)', inbox)
+        shown = inbox[inbox.index(f'<section id="{place}"') :].partition("</section>")[0].count(row)
+        assert told is not None and int(told[1]) == shown > 0, place
+    assert followed >= 10
+
+
+def test_a_figure_of_the_timeline_is_asked_for_in_one_sentence(browser: Browser) -> None:
+    """Issue 18, bad input: one sentence, nothing lost."""
+    assert "allowed is an instant" in browser.get("/timeline?changed=yesterdayish").text
+    assert browser.get("/timeline?written=nonsense..&limit=-1").status == 200
+    assert "allowed" in browser.get("/timeline?status=lively").text
+
+
+def test_the_first_card_says_when_saving_fails(house: House, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 18: the first page says at a glance whether it works; a write that did not arrive is told first."""
+    store = house.core.services.store
+
+    def full(*_: Any, **__: Any) -> None:
+        raise DiskFull("no room is left on /data; nothing was written")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(store), "put", full)
+        with pytest.raises(MemoryAnchorError):
+            link.call("log", content="The fuse was changed")
+    for path, place in (("/", 'class="tile unsaved"'), ("/health", "did not arrive")):
+        page = browser.get(path).text
+        assert place in page and "Saving fails" in page and "no room is left" in page, path
+
+    link.call("log", content="The fuse was changed again")
+    assert "Saving fails" not in browser.get("/").text
+
+
+def test_every_job_has_a_name_and_a_sentence_in_both_languages(house: House, browser: Browser) -> None:
+    """Issue 18: no raw identifier, nothing left untranslated."""
+    jobs = {one["name"] for one in link.call("jobs_list")["jobs"]} | {nightly.JOB, automatic.JOB}
+    for language in LANGUAGES:
+        assert jobs <= {key.partition(".")[2] for key in catalogue(language) if key.startswith("job.")}
+        assert jobs <= {key.partition(".")[2] for key in catalogue(language) if key.startswith("job_does.")}
+    browser.language = "zh"
+    assert "merge_duplicates<" not in browser.get("/health").text
+
+
 def test_a_page_reads_the_audit_trail_on_from_where_the_page_before_ended(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +300,8 @@ def test_times_are_said_as_people_say_them_with_the_exact_one_beside() -> None:
     assert words.ago("2026-11-26T12:00:00Z") == "in 3 days"
     assert Words("zh", zone="", now=now).ago("2026-09-01T12:00:00") == "2 个月前"
     assert words.exact("2026-11-23T11:59:30Z") == "2026-11-23 12:59:30 CET"
+    assert words.date("2026-11-22") == "Yesterday · Sunday, 22 November 2026"
+    assert Words("zh", zone="", now=now).date("2026-09-01") == "2026年9月1日 星期二"
 
 
 def test_differences_are_told_word_by_word_in_both_languages() -> None:

@@ -169,6 +169,7 @@ def test_every_write_has_a_row() -> None:
         "history",
         "events",
         "stats",
+        "saving",
         "constitution",
         "operations",
         "inbox",

@@ -98,6 +98,11 @@ def wake() -> Json:
     return found
 
 
+def saving() -> str:
+    """Return why the last write failed, "" when it did not."""
+    return str(ask("saving")["failure"])
+
+
 # --- files ---------------------------------------------------------------------------------------------------------
 
 

@@ -6,17 +6,20 @@ line, made as an agent of this project makes them: a page reads what such an age
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.activation import strength_word
+from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.front.cli.care import stamps
 from memory_anchor.front.dashboard import beside, said
 from memory_anchor.front.dashboard.said import Words
 from memory_anchor.front.word_diff import word_diff
 from memory_anchor.language.safety import FENCE_TAG
 from memory_anchor.language.tokens import estimate_tokens
+from memory_anchor.model import FOUND_STATES
 
 Json = dict[str, Any]
 Asked = Mapping[str, str]
@@ -24,25 +27,35 @@ INBOX_SHOWN = 20
 CHANGES_SHOWN = 12
 SEARCH_LIMITS = (5, 10, 20, 50)
 TIMELINE_LIMITS = (100, 300, 1_000)
+SIFTED_HERE = ("agent", "strength", "day", "written", "changed")
+"""Filters of the timeline that no call has: what was read is sifted by them here. written: `DAY` or `DAY..DAY` of the
+first writing, in UTC as figures are counted; changed: after this instant."""
+TIMELINE_FILTERS = ("layer", "type", "status", *SIFTED_HERE, "limit")
 LAYERS = ("verified_fact", "event_log")
 TYPES = (
     *("decision", "bugfix", "refactor", "preference", "fact", "instruction", "workflow", "project_state", "bookmark"),
     *("event", "discovery", "note", "emotion", "episode", "summary"),
 )
-STATUSES = ("active", "pending", "disputed", "superseded", "archived")
-STRENGTHS = {"vivid": (80, 101), "fading": (40, 80), "faded": (0, 40)}
+STATUSES = ("live", "active", "pending", "disputed", "superseded", "archived")
+LISTED: Mapping[str, tuple[str | None, ...]] = {
+    "": (None, "superseded", "archived"),
+    "live": tuple(sorted(FOUND_STATES)),
+}
+"""What of a filter's states is asked for; any other is one of memory's own. live: what a plain search finds."""
+STRENGTHS = ("vivid", "fading", "faded")
+NAMED_MAX = 20
+"""Citations of memories whose text is shown in the place of an id."""
 FORECAST_DAYS = (0, 3, 7, 14, 21, 30, 45, 60, 90, 120, 150, 180)
-GATE = 0.9
 CONTEXT_TASK = "what was done last, what is open, what was decided"
 REPORTS_READ = 30
 
 
 def pulse(newest: Sequence[Json]) -> Json:
     """Return whether memory works, as one state and the sentences about it. newest: what was written last."""
-    engine, key, pause = beside.wake(), beside.key(), beside.paused()
+    engine, key, pause, failure = beside.wake(), beside.key(), beside.paused(), beside.saving()
     last = max((str(one["recorded_at"]) for one in newest), default="")
-    told = [key["warning"]] if key["warning"] else []
-    state = "bad" if told else "paused" if pause else "good"
+    state = "unsaved" if failure else "bad" if key["warning"] else "paused" if pause else "good"
+    told = [one for one in (failure, key["warning"]) if one]
     return {"state": state, "engine": engine, "key": key, "pause": pause, "last": last, "wrong": told}
 
 
@@ -51,11 +64,13 @@ def inbox(seen: str, kept: Asked | None = None) -> Json:
 
     A choice is shown again only for the very version it was made for.
     """
-    items = [_waiting(one, kept or {}) for one in beside.ask("inbox", limit=INBOX_SHOWN + 1)["items"]]
+    answer = beside.ask("inbox", limit=INBOX_SHOWN + 1)
+    items = [_waiting(one, kept or {}) for one in answer["items"]]
     newest, law = _newest(), beside.constitution()
     changed = [one for one in newest if not seen or said.instant(one["recorded_at"]) > said.instant(seen)]
     for one in law["proposals"]:
         one["lines"] = said.proposal_diff(one["diff"])
+        one["author"] = _author(one["proposed_by"])
     return {
         "items": items[:INBOX_SHOWN],
         "more": len(items) > INBOX_SHOWN,
@@ -64,8 +79,14 @@ def inbox(seen: str, kept: Asked | None = None) -> Json:
         "changed": changed[:CHANGES_SHOWN],
         "changed_more": len(changed) > CHANGES_SHOWN,
         "seen_at": seen,
-        "gate": GATE,
+        "gate": answer["passes_at"],
     }
+
+
+def _author(by: str) -> tuple[str, str]:
+    """Return what an author is, and the name: ("agent", "codex")."""
+    kind, _, name = by.partition(":")
+    return kind, name
 
 
 def _waiting(item: Json, kept: Asked) -> Json:
@@ -119,6 +140,7 @@ def search(asked: Asked, _: Words) -> Json:
         include_pending=bool(form["pending"]),
         detail=True,
     )
+    texts = {one["id"]: one["text"] for one in answer["snippets"]}
     for one in answer["snippets"]:
         one["parts"] = _parts(one.get("signals", {}))
         one["tokens"] = estimate_tokens(one["text"])
@@ -129,7 +151,7 @@ def search(asked: Asked, _: Words) -> Json:
         except MemoryAnchorError as error:
             why = {"id": form["why"], "reason": str(error)}
     total = sum(one["tokens"] for one in answer["snippets"])
-    return {**shown, "answer": answer, "tokens": total, "why": why}
+    return {**shown, "answer": answer, "tokens": total, "why": why, "texts": texts}
 
 
 def _parts(signals: Json) -> list[tuple[str, float, Json]]:
@@ -145,12 +167,12 @@ def _parts(signals: Json) -> list[tuple[str, float, Json]]:
 
 def timeline(asked: Asked, words: Words) -> Json:
     """Return what was written by day and conversation, with what took whose place."""
-    form = {name: asked.get(name, "") for name in ("layer", "type", "status", "agent", "strength", "day", "limit")}
+    form = {name: asked.get(name, "") for name in TIMELINE_FILTERS}
     limit = int(form["limit"]) if form["limit"] in map(str, TIMELINE_LIMITS) else TIMELINE_LIMITS[0]
-    if form["day"] or form["strength"] or form["agent"]:
+    if any(form[name] for name in SIFTED_HERE):
         limit = max(limit, TIMELINE_LIMITS[-1])
     given: Json = {name: form[name] or None for name in ("layer", "type")}
-    wanted = (form["status"],) if form["status"] else (None, "superseded", "archived")
+    wanted = LISTED.get(form["status"], (form["status"],))
     read = [one for status in wanted for one in beside.ask("list", status=status, limit=limit, **given)["memories"]]
     read.sort(key=lambda one: str(one.get("when") or one["recorded_at"]), reverse=True)
     agents = sorted({str(one["scope"].get("agent", "")) for one in read} - {""})
@@ -167,7 +189,7 @@ def timeline(asked: Asked, words: Words) -> Json:
         "layers": LAYERS,
         "types": TYPES,
         "statuses": STATUSES,
-        "strengths": tuple(STRENGTHS),
+        "strengths": STRENGTHS,
         "limits": TIMELINE_LIMITS,
         "limit": limit,
         "cut": len(read) >= limit,
@@ -175,12 +197,21 @@ def timeline(asked: Asked, words: Words) -> Json:
 
 
 def _fits(one: Json, form: Asked, words: Words) -> bool:
-    low, high = STRENGTHS.get(form["strength"], (0, 1_000))
+    first, _, last = form["written"].partition("..")
     return (
-        low <= one["strength"] < high
+        form["strength"] in ("", strength_word(one["strength"]))
+        and (not first or first <= str(one.get("first_recorded_at", one["recorded_at"]))[:10] <= (last or first))
+        and (not form["changed"] or said.instant(one["recorded_at"]) > _asked_instant(form["changed"]))
         and form["agent"] in ("", one["scope"].get("agent"))
         and form["day"] in ("", words.day(str(one.get("when") or one["recorded_at"])))
     )
+
+
+def _asked_instant(text: str) -> datetime:
+    try:
+        return said.instant(text)
+    except ValueError:
+        raise BadInput(f"changed is {text[:40]!r}; allowed is an instant such as 2026-11-23T08:00:00+00:00") from None
 
 
 def memory(name: str, words: Words) -> Json:
@@ -190,8 +221,17 @@ def memory(name: str, words: Words) -> Json:
     steps = history["steps"]
     for before, step in zip([None, *steps], steps, strict=False):
         step["parts"] = word_diff(before["content"], step["content"]) if before else [("same", step["content"])]
+        step["author"] = _author(step["by"])
         step["reworded"] = bool(before) and before["content"] != step["content"]
+    _name(shown.get("citations", ()))
     return {"memory": shown, "steps": steps[::-1], "fades": _fades(shown["id"], words), "seen": stamps([shown])[0]}
+
+
+def _name(citations: Sequence[Json]) -> None:
+    """Give citations of memories the text of what they cite, where this reader may see it."""
+    for one in [one for one in citations if one["kind"] in ("memory_entry", "event")][:NAMED_MAX]:
+        with contextlib.suppress(MemoryAnchorError):
+            one["title"] = beside.ask("show", id=one["ref"].partition("@")[0])["memory"]["content"]
 
 
 def _fades(name: str, words: Words) -> list[tuple[int, int]]:
@@ -215,6 +255,7 @@ def context(asked: Asked, _: Words) -> Json:
             blocks.append([line[2:], ""])
         else:
             blocks[-1][1] += f"{line}\n"
+    _name(built.get("citations", ()))
     earlier = beside.ask("context_reports")["reports"]
     return {
         "task": task,
@@ -229,7 +270,9 @@ def context(asked: Asked, _: Words) -> Json:
 
 def report(name: str) -> Json:
     """Return what an earlier context cost and why."""
-    return beside.ask("context_report", id=name)
+    kept = beside.ask("context_report", id=name)
+    _name(kept["report"].get("citations", ()))
+    return kept
 
 
 def knowledge(_: Asked, __: Words) -> Json:
@@ -262,11 +305,12 @@ def use(_: Asked, words: Words) -> Json:
     """Return what memory is used for: writes and recalls a day, what was heeded, what contexts cost."""
     stats = beside.ask("stats")
     today = words.now.date()
-    days = [(today - timedelta(days=back)).isoformat() for back in range(len(stats["writes_per_day"]) - 1, -1, -1)]
+    days = [(today - timedelta(days=back)).isoformat() for back in reversed(range(len(stats["writes_per_day"])))]
     rows = list(zip(days, stats["writes_per_day"], stats["recalls_per_day"], strict=False))
     return {
         "stats": stats,
         "days": rows,
+        "span": f"{days[0]}..{days[-1]}",
         "heeded": beside.ask("stats", heeded=True)["heeded"],
         "contexts": [_cost(one) for one in beside.ask("context_reports")["reports"][:REPORTS_READ]],
     }

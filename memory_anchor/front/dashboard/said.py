@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,9 +70,9 @@ class Words:
             key = f"{key}_one"
         return self._known[key].format(**filled) if filled else self._known[key]
 
-    def word(self, group: str, name: object) -> str:
-        """Return the word for one value of a fixed set, the value itself where it is a new one."""
-        return self._known.get(f"{group}.{name}", str(name).replace("_", " "))
+    def word(self, group: str, name: object, otherwise: str = "") -> str:
+        """Return the word for one value of a fixed set; `otherwise`, or the value itself, where it is a new one."""
+        return self._known.get(f"{group}.{name}", otherwise or str(name).replace("_", " "))
 
     def ago(self, iso: str) -> str:
         """Return how long ago or ahead an instant is, in the greatest whole unit."""
@@ -91,6 +91,14 @@ class Words:
     def day(self, iso: str) -> str:
         """Return the calendar day of an instant in the reader's zone."""
         return f"{instant(iso).astimezone(self._zone):%Y-%m-%d}"
+
+    def date(self, day: str) -> str:
+        """Return a calendar day as people say it, with its weekday."""
+        at = date.fromisoformat(day)
+        told = {"weekday": self(f"weekday.{at.isoweekday()}"), "month": self(f"month.{at.month}")}
+        said = self("form.date", day=at.day, year=at.year, **told)
+        back = (date.fromisoformat(self.day(self.now.isoformat())) - at).days
+        return self(f"form.day_{back}", date=said) if back in (0, 1) else said
 
     def clock(self, iso: str) -> str:
         return f"{instant(iso).astimezone(self._zone):%H:%M}"

@@ -65,7 +65,7 @@
     const columns = rows[0].map((_, at) => rows.map((row) => (at ? Number(row[at]) : first(row[at]))));
     const strokes = [colour("--accent"), colour("--warn")];
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
-    new window.uPlot(
+    const plot = new window.uPlot(
       {
         width: place.clientWidth,
         height: 200,
@@ -78,6 +78,7 @@
       columns,
       place
     );
+    new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 200 })).observe(place);
   }
 
   function charts() {
