@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "moving": 208,
     "maintenance": 307,
-    "front": 11725,
+    "front": 11804,
     "adapters": 6904,
     "language": 5417,
     "knowledge": 4051,
@@ -98,7 +98,7 @@ BUDGETS: dict[str, int] = {
     "model": 580,
     "settings": 603,
     "writes": 495,
-    "shapes": 527,
+    "shapes": 528,
     "curation": 350,
     "activation": 370,
     "beneath": 330,
@@ -304,7 +304,7 @@ BESIDE_THE_DOOR = {
     *(f"front/cli/{name}.py" for name in ("evaluate", "variants", "care", "output", "memories", "keys", "devices")),
 }
 """Front ends that work on files or processes where no door is open yet; none may join them unseen."""
-SMALL_THINGS = {"inputs", "hashing", "terminal"}
+SMALL_THINGS = {"activation", "inputs", "hashing", "terminal"}
 
 
 def test_a_front_end_imports_only_the_door_requests_errors_and_views() -> None:
