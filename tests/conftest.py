@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+from typer import testing as typer_testing
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from memory_anchor.core import Core
@@ -28,6 +32,8 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 settings.register_profile("unhurried", deadline=None)  # the first example loads a tokenizer, 300 ms on a busy machine
 settings.load_profile("unhurried")
 
+typer_testing._get_command = cache(get_command)  # type: ignore[attr-defined]
+"""The tree of all commands takes 80 ms to make and never changes; a runner makes it anew for every command it runs."""
 
 SLOW_S = 600
 """When a slow test is ended that names no time of its own: many processes on a machine that does other things too."""
@@ -37,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_S))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: no garbage collection need look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
