@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.adapters.payload import Payload
-from memory_anchor.adapters.sparse_files import copy_tree
+from memory_anchor.adapters.sparse_files import TreeImage, copy_tree, image_of, write_tree
 from memory_anchor.errors import (
     DiskFull,
     MemoryAnchorError,
@@ -43,7 +43,8 @@ _SEARCH_THREADS = 2
 _STORED_AS = "Turbo16"
 """Of 50,000 rows of 384: Float32 9.2 ms a scan; Turbo16 2.0 and cosines within 5e-6; Turbo8 1.2, and 1 in 100 of the
 nearest 80 missed. A shard made by an earlier version stays as it is until something is erased or reindexed."""
-
+_EMPTY: dict[tuple[object, ...], TreeImage] = {}
+"""What empty shards hold, by how and for which embedders they are made: some 200 KB each, and there are few."""
 _EARLIEST = "0001-01-01T00:00:00Z"
 _LEAST = -1e15
 Migration = Callable[[Payload], Payload]
@@ -56,17 +57,22 @@ def create_shard(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> Any:
     Creating 26 indexes costs some 290 fsyncs, 0.2 to 6 s on a busy disk, for a shard without a memory: where there is
     a file system in memory it is made there and its half megabyte copied. It gets its name when all of it is on disk,
     so that no start ever loads a half one: the engine maps its files, and what a power cut emptied ends the process.
+    What an empty shard of these embedders holds is kept, so that the next collection's is only written.
     """
     half = path.with_name(f"{HALF}{path.name}")
     shutil.rmtree(half, ignore_errors=True)
+    kind = (_STORED_AS, *((name, identity.dimensions) for name, identity in embedders.items()))
     scratch = _memory_folder()
-    if scratch is None:
+    if kind in _EMPTY:
+        write_tree(_EMPTY[kind], half)
+    elif scratch is None:
         _create_in_place(half, embedders).close()
     else:
         with tempfile.TemporaryDirectory(prefix="memory-anchor-", dir=scratch) as folder:
             made = Path(folder) / "shard"
             _create_in_place(made, embedders).close()
             copy_tree(made, half)
+    _EMPTY.setdefault(kind, image_of(half))
     sync_tree(half)
     half.rename(path)
     sync_folder(path.parent)

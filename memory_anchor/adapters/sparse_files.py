@@ -10,8 +10,9 @@ import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 _CHUNK_BYTES = 1 << 18
 _PROBE_BYTES = 1 << 16
@@ -39,18 +40,65 @@ def copy_tree(source: Path, target: Path) -> None:
             _copy_file(entry, target / entry.name)
 
 
+class FileImage(NamedTuple):
+    """A file by its name below a folder: its size, and what stands where in it besides zeros."""
+
+    name: str
+    size: int
+    parts: tuple[tuple[int, bytes], ...]
+
+
+class TreeImage(NamedTuple):
+    """What a folder holds. folders: its own, those above first."""
+
+    folders: tuple[str, ...]
+    files: tuple[FileImage, ...]
+
+
+def image_of(source: Path) -> TreeImage:
+    """Return what is in the folder `source`, to be written again with `write_tree`. Raises OSError."""
+    folders, files = [], []
+    for path in sorted(source.rglob("*")):
+        name = str(path.relative_to(source))
+        if path.is_dir():
+            folders.append(name)
+        elif path.is_file():
+            with path.open("rb") as read:
+                files.append(FileImage(name, os.fstat(read.fileno()).st_size, tuple(_written(read))))
+    return TreeImage(tuple(folders), tuple(files))
+
+
+def write_tree(image: TreeImage, target: Path) -> None:
+    """Make the folder `target`, which must not exist, as the image has it. Raises OSError."""
+    target.mkdir(mode=0o700)
+    for name in image.folders:
+        (target / name).mkdir(mode=0o700)
+    for file in image.files:
+        _write_file(target / file.name, file.size, file.parts)
+
+
 def _copy_file(source: Path, target: Path) -> None:
+    with source.open("rb") as read:
+        _write_file(target, os.fstat(read.fileno()).st_size, _written(read))
+
+
+def _write_file(target: Path, size: int, parts: Iterable[tuple[int, bytes]]) -> None:
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-    with source.open("rb") as read, os.fdopen(handle, "wb") as write:
-        size = os.fstat(read.fileno()).st_size
-        for start, end in written_parts(read.fileno(), size):
-            read.seek(start)
-            while (at := read.tell()) < end:
-                chunk = read.read(min(_CHUNK_BYTES, end - at))
-                if chunk != _ZEROS[: len(chunk)]:  # a comparison is one memcmp; stripping took seconds a shard set
-                    write.seek(at)
-                    write.write(chunk)
+    with os.fdopen(handle, "wb") as write:
+        for at, chunk in parts:
+            write.seek(at)
+            write.write(chunk)
         write.truncate(size)
+
+
+def _written(read: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield what stands where in an open file besides zeros."""
+    for start, end in written_parts(read.fileno(), os.fstat(read.fileno()).st_size):
+        read.seek(start)
+        while (at := read.tell()) < end:
+            chunk = read.read(min(_CHUNK_BYTES, end - at))
+            if chunk != _ZEROS[: len(chunk)]:  # a comparison is one memcmp; stripping took seconds a shard set
+                yield at, chunk
 
 
 def written_parts(handle: int, size: int) -> Iterator[tuple[int, int]]:

@@ -8,14 +8,19 @@ from pathlib import Path
 
 from memory_anchor.adapters.sparse_files import written_parts
 
+BLOCK = 1 << 16
+ZEROS = bytes(BLOCK)
+
 
 def content(path: Path) -> bytes:
-    """Return the written parts of a file, one after the other, a zero between them."""
+    """Return what a file holds, a zero for each hole and for each block of zeros: tmpfs gives a mapped hole pages."""
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        return b"\0".join(
-            os.pread(file.fileno(), end - start, start) for start, end in written_parts(file.fileno(), size)
-        )
+        handle, found = file.fileno(), []
+        for start, end in written_parts(handle, os.fstat(handle).st_size):
+            blocks = (os.pread(handle, min(BLOCK, end - at), at) for at in range(start, end, BLOCK))
+            found += [b"\0" if block == ZEROS[: len(block)] else block for block in blocks]
+            found.append(b"\0")
+        return b"".join(found)
 
 
 def holding(folder: Path, *sought: str | bytes) -> list[Path]:
