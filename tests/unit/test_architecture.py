@@ -81,7 +81,7 @@ BUDGETS: dict[str, int] = {
     "moving": 208,
     "maintenance": 307,
     "front": 11804,
-    "adapters": 6904,
+    "adapters": 6958,
     "language": 5417,
     "knowledge": 4051,
     "lore": 296,
