@@ -147,6 +147,8 @@ def _of_keys(deed: Deed, agent: Right) -> tuple[Right, Right, Right, Right]:
         return _N, agent, agent, agent
     if deed in _DECIDED:
         return _N, _N, Right.SIGNED, Right.SIGNED
+    if deed is Deed.MAKE_KEYS:
+        return _N, _N, _N, Right.SIGNED
     return _N, _N, _N, Right.OWN_ACCOUNT if deed is Deed.END_KEYS else _N
 
 

@@ -19,7 +19,7 @@ from fastapi.openapi.utils import get_openapi
 
 from memory_anchor import rights
 from memory_anchor.errors import BadInput
-from memory_anchor.fields import schema_of
+from memory_anchor.fields import BaseRequest, schema_of
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.mcp_server import project_for
 from memory_anchor.front.table import ROWS
@@ -258,13 +258,19 @@ def body_schema(schema: Json) -> Json:
 
 
 def request_schema(row: str) -> Json:
-    """Return the schema of a row's request with whose it is, without what only tools and options read of it."""
-    whole = schema_of(ROWS[row].request)
+    """Return the schema of a row's request with whose it is."""
+    whole = plain_schema(ROWS[row].request)
+    return {**whole, "properties": {**whole["properties"], **WHOSE_FIELDS}}
+
+
+def plain_schema(model: type[BaseRequest]) -> Json:
+    """Return the schema of a request without what only tools and options read of it."""
+    whole = schema_of(model)
     shown = {
         name: {key: value for key, value in field.items() if key not in ("tool", "option")}
         for name, field in whole["properties"].items()
     }
-    return {**whole, "properties": {**shown, **WHOSE_FIELDS}}
+    return {**whole, "properties": shown}
 
 
 def _schema(path: V1Path) -> Json:

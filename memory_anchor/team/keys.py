@@ -1,9 +1,11 @@
 """Access keys of a served memory: who comes in, for which account, as whom and with which role.
 
 A key is `ma_<id>_<secret>`: 256 random bits that are shown once; kept are a hash and what the key is bound to. Each
-record is signed by the installation's human, so a line that somebody writes into the file opens nothing. The file is
-looked at again whenever it changed, so a revoked key fails with the next request. When a key was last used is kept
-beside it, because that is written by the server and signed by nobody.
+record is signed by the installation's human, or by an admin whose own record that human signed together with the
+admin's signing key; so a line that somebody writes into the file opens nothing, and an admin's access key alone makes
+no key. An admin makes a key where the passphrase is typed and sends the signed record: the secret never travels. The
+file is looked at again whenever it changed, so a revoked key fails with the next request. When a key was last used is
+kept beside it, because that is written by the server and signed by nobody.
 
 Rejected: a slow password hash. It protects guessable secrets; 256 random bits are none, and every request pays for it.
 """
@@ -22,9 +24,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.errors import BadInput, MemoryAnchorError, NoCredential, NotFound, StoreDamaged
+from memory_anchor.errors import BadInput, MemoryAnchorError, NoCredential, NotFound, Refused, StoreDamaged
 from memory_anchor.files import exclusive, read_bounded, write_whole
-from memory_anchor.identity.approval import Approver, KeyRing, Signer, is_public, signer_of
+from memory_anchor.identity.approval import Approver, KeyRing, Signer, is_public, signed_by, signer_of
 from memory_anchor.ports import AuditLog
 from memory_anchor.team.credential import Credential, Role
 
@@ -44,13 +46,18 @@ USED_EVERY = timedelta(seconds=30)
 """How often the instants of last use go to disk."""
 KEPT = timedelta(days=365)
 """How long a key that has ended is still listed."""
+SIGNED_FOR = timedelta(minutes=10)
+"""How long a key that was signed elsewhere is taken: two clocks and a slow network."""
+GIVEN_BY_ADMINS = (Role.READER, Role.WRITER, Role.APPROVER)
+"""Roles that an admin gives; an admin is made by the installation's human alone."""
 _WHOLE = re.compile(rf"{PREFIX}_([{ALPHABET}]{{{ID_CHARS}}})_([{ALPHABET}]{{{SECRET_CHARS}}})")
 _NAME = re.compile(rf"[^|\x00-\x1f\x7f]{{1,{NAME_MAX}}}")
 
 
 @dataclass(frozen=True, slots=True)
 class AccessKey:
-    """A key as it is kept. digest: SHA-256 of the whole key. public: of an approver, the signing key that approves."""
+    """A key as it is kept. digest: SHA-256 of the whole key. public: of an approver, the signing key that approves.
+    made_with: id of the admin's key whose signing key signed it, "" for the installation's human."""
 
     id: str
     digest: str
@@ -65,10 +72,12 @@ class AccessKey:
     expires_at: str = ""
     signature: str = ""
     revoked_at: str = ""
+    made_with: str = ""
 
     def statement(self) -> dict[str, Any]:
-        """Return what the human signs of it: all but the end that anybody here may put to it."""
-        said = {name: value for name, value in asdict(self).items() if name not in ("signature", "revoked_at")}
+        """Return what its maker signs of it: all but the end that anybody here may put to it."""
+        left_out = ("signature", "revoked_at") if self.made_with else ("signature", "revoked_at", "made_with")
+        said = {name: value for name, value in asdict(self).items() if name not in left_out}
         return {"what": "memory-anchor/key/1", **said}
 
     def credential(self) -> Credential:
@@ -112,10 +121,7 @@ class KeyFile:
 
     def opened(self, key: str, now: datetime) -> Credential:
         """Return whom a key lets in. Raises NoCredential: one sentence that tells nothing of other keys."""
-        whole = _WHOLE.fullmatch(key)
-        if whole is None:
-            raise NoCredential(misshapen(key))
-        held = self.all().get(whole[1])
+        held = self.all().get(name_of(key))
         if held is None or not hmac.compare_digest(held.digest, digest_of(key)):
             raise NoCredential(
                 "the key is none of this server's; its administrator lists them: `memory-anchor keys list`"
@@ -157,30 +163,51 @@ class KeyFile:
 
         Raises BadInput: a name, an end in the past, or `KEYS_MAX` keys.
         """
-        checked_name("account", account)
-        for what, name in (("user", user), ("project", project), ("note", note)):
-            _ = name and checked_name(what, name)
-        if public and not is_public(public):
-            raise BadInput(
-                f"signs-with is {len(public)} characters that are no Ed25519 public key; allowed is what "
-                "`memory-anchor constitution approvers` prints on the approver's machine"
-            )
-        if expires_at is not None and expires_at <= now:
-            raise BadInput(f"the key would expire at {expires_at.isoformat()}, which is over; allowed is a later time")
-        id_, secret = _text(new_bytes(8), ID_CHARS), _text(new_bytes(32), SECRET_CHARS)
-        key = f"{PREFIX}_{id_}_{secret}"
-        ends = expires_at.isoformat(timespec="seconds") if expires_at is not None else ""
-        made = AccessKey(
-            id_, digest_of(key), account, user, role, project, note, public, now.isoformat(timespec="seconds"),
-            signer.approver.name, ends,
-        )  # fmt: skip
-        made = replace(made, signature=signer.sign(made.statement()))
+        key, made = new_key(
+            signer,
+            new_bytes=new_bytes,
+            now=now,
+            account=account,
+            user=user,
+            role=role,
+            project=project,
+            note=note,
+            public=public,
+            expires_at=expires_at,
+        )
         with exclusive(self._folder / LOCK_FILE):
-            held = {name: one for name, one in self._read().items() if not one.is_old(now)}
-            if len(held) >= KEYS_MAX:
-                raise BadInput(f"there are {len(held)} keys; allowed are {KEYS_MAX}")
-            self._write({**held, id_: made})
+            self._add(made, now)
         return key, made
+
+    def accept(self, made: AccessKey, admin: Credential, now: datetime) -> AccessKey:
+        """Keep a key that an admin made and signed elsewhere, and return it; the same again is the one that is there.
+
+        Raises Refused: not signed by this admin's signing key, for another account, of a role they may not give, too
+        old, or another key has its id. BadInput: `KEYS_MAX` keys.
+        """
+        with exclusive(self._folder / LOCK_FILE):
+            held = self._read()
+            if (own := held.get(made.id)) is not None:
+                if own.digest != made.digest:
+                    raise Refused(f"there is another key {made.id}; make it anew")
+                return own
+            apart = abs(now - datetime.fromisoformat(made.created_at))
+            if made.made_with != admin.key or apart > SIGNED_FOR or not _vouched(made, held.get(admin.key)):
+                raise Refused(
+                    f"the new key is not signed by the key of {admin.key or 'this admin'} a moment ago, for its "
+                    f"own account and with a role among {', '.join(GIVEN_BY_ADMINS)}; nothing was kept. An admin who "
+                    "signs is made by `memory-anchor keys create --role admin --signs-with KEY` on the server"
+                )
+            self._add(made, now)
+        return made
+
+    def _add(self, made: AccessKey, now: datetime) -> None:
+        every = self._read()
+        makers = {one.made_with for one in every.values()}
+        held = {name: one for name, one in every.items() if not one.is_old(now) or name in makers}
+        if len(held) >= KEYS_MAX:
+            raise BadInput(f"there are {len(held)} keys; allowed are {KEYS_MAX}")
+        self._write({**held, made.id: made})
 
     def revoke(self, id_: str, now: datetime) -> AccessKey:
         """End a key for good; one that has ended stays as it is. Raises NotFound."""
@@ -219,7 +246,12 @@ class KeyFile:
                 "backup, or move it away and make keys anew"
             ) from None
         sealing = self._sealing() if records else ()
-        return {one.id: one for one in records if signer_of(sealing, one.statement(), one.signature) is not None}
+        own = {
+            one.id: one
+            for one in records
+            if not one.made_with and signer_of(sealing, one.statement(), one.signature) is not None
+        }
+        return own | {one.id: one for one in records if one.made_with and _vouched(one, own.get(one.made_with))}
 
     def _write(self, held: Mapping[str, AccessKey]) -> None:
         told = {"format": 1, "keys": [asdict(one) for one in held.values()]}
@@ -239,6 +271,72 @@ class KeyFile:
         path = self._folder / USED_FILE
         told = {**_read_used(path), **self._used}
         write_whole(path, json.dumps(told).encode(), durable=False)
+
+
+def new_key(
+    signer: Signer,
+    *,
+    new_bytes: Callable[[int], bytes],
+    now: datetime,
+    account: str,
+    user: str = "",
+    role: Role = Role.WRITER,
+    project: str = "",
+    note: str = "",
+    public: str = "",
+    expires_at: datetime | None = None,
+    made_with: str = "",
+) -> tuple[str, AccessKey]:
+    """Return a new key, which is the only time that it is told, with its signed record. Raises BadInput."""
+    checked_name("account", account)
+    for what, name in (("user", user), ("project", project), ("note", note)):
+        _ = name and checked_name(what, name)
+    if public and not is_public(public):
+        raise BadInput(
+            f"signs-with is {len(public)} characters that are no Ed25519 public key; allowed is what "
+            "`memory-anchor constitution approvers` prints on the approver's machine"
+        )
+    if expires_at is not None and expires_at <= now:
+        raise BadInput(f"the key would expire at {expires_at.isoformat()}, which is over; allowed is a later time")
+    id_, secret = _text(new_bytes(8), ID_CHARS), _text(new_bytes(32), SECRET_CHARS)
+    key = f"{PREFIX}_{id_}_{secret}"
+    ends = expires_at.isoformat(timespec="seconds") if expires_at is not None else ""
+    made = AccessKey(
+        id_, digest_of(key), account, user, role, project, note, public, now.isoformat(timespec="seconds"),
+        signer.approver.name, ends, made_with=made_with,
+    )  # fmt: skip
+    made = replace(made, signature=signer.sign(made.statement()))
+    return key, made
+
+
+def _vouched(made: AccessKey, admin: AccessKey | None) -> bool:
+    """Return whether an admin's own signing key, good when this key was made, made it for their own account."""
+    if admin is None or admin.role is not Role.ADMIN or not admin.public or admin.account != made.account:
+        return False
+    if made.role not in GIVEN_BY_ADMINS or not signed_by(admin.public, made.statement(), made.signature):
+        return False
+    ends = min((at for at in (admin.revoked_at, admin.expires_at) if at), default="")
+    at = datetime.fromisoformat(made.created_at)
+    return datetime.fromisoformat(admin.created_at) <= at and not (ends and at >= datetime.fromisoformat(ends))
+
+
+def name_of(key: str) -> str:
+    """Return the id in a key. Raises NoCredential: it is none."""
+    whole = _WHOLE.fullmatch(key)
+    if whole is None:
+        raise NoCredential(misshapen(key))
+    return whole[1]
+
+
+def told_of(key: AccessKey) -> dict[str, Any]:
+    """Return what may be shown of a key."""
+    names = ("id", "account", "user", "project", "note", "created_at", "created_by", "expires_at", "revoked_at")
+    told = {name: getattr(key, name) for name in names}
+    return {**told, "role": key.role.value, "approves": bool(key.public)}
+
+
+def is_digest(text: str) -> bool:
+    return re.fullmatch(r"[0-9a-f]{64}", text) is not None
 
 
 def digest_of(key: str) -> str:

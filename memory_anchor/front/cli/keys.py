@@ -16,9 +16,19 @@ import typer
 
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli.guide import group
-from memory_anchor.front.cli.link import data_dir
-from memory_anchor.front.cli.output import JsonOption, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.link import asked_of, data_dir, key_of
+from memory_anchor.front.cli.output import (
+    JsonOption,
+    KeyFileOption,
+    ServerOption,
+    guarded,
+    out,
+    quiet,
+    show_json,
+    shown,
+)
 from memory_anchor.front.cli.passphrase import ask_human
+from memory_anchor.requests import AddAccessKey
 
 if TYPE_CHECKING:
     from memory_anchor.team.keys import AccessKey, KeyFile
@@ -46,14 +56,20 @@ def create(
     signs_with: Annotated[
         str, typer.Option(metavar="KEY", help="Of an approver: what `constitution approvers` prints on their machine.")
     ] = "",
+    server: ServerOption = "",
+    key_file: KeyFileOption = "",
     json_: JsonOption = False,
 ) -> None:
-    """Make a key and show it, once; needs the passphrase."""
+    """Make a key and show it, once; needs the passphrase.
+
+    With --server an admin makes one for a served memory: here, so that only its hash goes there.
+    """
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.system import SystemClock, new_bytes
     from memory_anchor.app import settings_of
     from memory_anchor.inputs import project_id
     from memory_anchor.team.credential import Role
+    from memory_anchor.team.keys import told_of
 
     now = SystemClock().now()
     if role not in {one.value for one in Role}:
@@ -61,23 +77,20 @@ def create(
     if project:
         project_id(project)
     until = _until(expires, now)
-    owner = account or settings_of(os.environ).scope.account
-    key, made = _keys().create(
-        ask_human(),
-        new_bytes=new_bytes,
-        now=now,
-        account=owner,
-        user=user,
-        role=Role(role),
-        project=project,
-        note=note,
-        public=signs_with,
-        expires_at=until,
-    )
-    audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
-    audit.append("key.created", _told(made), by=f"human:{made.created_by}", at=now)
+    wanted: dict[str, Any] = {"role": Role(role), "user": user, "project": project, "note": note}
+    wanted |= {"public": signs_with, "expires_at": until, "new_bytes": new_bytes, "now": now}
+    if server:
+        if account:
+            raise BadInput(
+                "--account is given with --server; allowed is one of them: an admin's keys are of their account"
+            )
+        key, made = _made_elsewhere(server.rstrip("/"), key_of(key_file), wanted)
+    else:
+        key, made = _keys().create(ask_human(), account=account or settings_of(os.environ).scope.account, **wanted)
+        audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
+        audit.append("key.created", told_of(made), by=f"human:{made.created_by}", at=now)
     if json_:
-        show_json({"key": key, **_told(made)})
+        show_json({"key": key, **told_of(made)})
         return
     sys.stdout.write(f"{key}\n")
     quiet("shown this once; give it to its holder over a safe channel (`Authorization: Bearer ...`)")
@@ -85,15 +98,18 @@ def create(
 
 
 @guarded
-def list_(json_: JsonOption = False) -> None:
+def list_(server: ServerOption = "", key_file: KeyFileOption = "", json_: JsonOption = False) -> None:
     """Show every key: whose it is, what it may, when it was last used; never what opens."""
     from memory_anchor.adapters.system import SystemClock
+    from memory_anchor.team.keys import told_of
 
-    keys, now = _keys(), SystemClock().now()
-    used = keys.last_used()
-    rows = [
-        {**_told(one), "last_used_at": used.get(one.id, ""), "ended": one.ended(now)} for one in keys.all().values()
-    ]
+    if server:
+        rows = asked_of(server.rstrip("/"), key_of(key_file), "keys")["keys"]
+    else:
+        keys, now = _keys(), SystemClock().now()
+        used = keys.last_used()
+        every = keys.all().values()
+        rows = [{**told_of(one), "last_used_at": used.get(one.id, ""), "ended": one.ended(now)} for one in every]
     if json_:
         show_json({"keys": rows})
         return
@@ -110,19 +126,37 @@ def list_(json_: JsonOption = False) -> None:
 @guarded
 def revoke(
     key: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `keys list` shows it.")],
+    server: ServerOption = "",
+    key_file: KeyFileOption = "",
     json_: JsonOption = False,
 ) -> None:
     """End a key for good; a running server refuses it from the next request on."""
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.system import SystemClock
+    from memory_anchor.team.keys import told_of
 
-    now = SystemClock().now()
-    ended = _keys().revoke(key, now)
-    JsonlAudit(data_dir() / "audit" / "audit.jsonl").append("key.revoked", {"id": ended.id}, by="command", at=now)
+    if server:
+        told = asked_of(server.rstrip("/"), key_of(key_file), "keys/revoke", {"id": key})
+    else:
+        now = SystemClock().now()
+        told = told_of(_keys().revoke(key, now))
+        audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
+        audit.append("key.revoked", {"id": told["id"]}, by="command", at=now)
     if json_:
-        show_json(_told(ended))
+        show_json(told)
         return
-    quiet(f"{ended.id} of {ended.account} opens nothing any more")
+    quiet(f"{told['id']} of {told['account']} opens nothing any more")
+
+
+def _made_elsewhere(url: str, own: str, wanted: dict[str, Any]) -> tuple[str, AccessKey]:
+    """Return a key that is signed here and kept by a served memory. Raises what that says of it."""
+    from memory_anchor.team.keys import name_of, new_key
+
+    told = asked_of(url, own, "keys")
+    key, made = new_key(ask_human(), account=told["account"], made_with=name_of(own), **wanted)
+    said = {name: getattr(made, name) for name in AddAccessKey.model_fields}
+    asked_of(url, own, "keys/create", {**said, "role": made.role.value})
+    return key, made
 
 
 def _keys() -> KeyFile:
@@ -131,13 +165,6 @@ def _keys() -> KeyFile:
 
     os.umask(0o077)
     return KeyFile.of(data_dir(), JsonlAudit(data_dir() / "audit" / "audit.jsonl"))
-
-
-def _told(key: AccessKey) -> dict[str, Any]:
-    """Return what may be shown of a key."""
-    names = ("id", "account", "user", "project", "note", "created_at", "created_by", "expires_at", "revoked_at")
-    told = {name: getattr(key, name) for name in names}
-    return {**told, "role": key.role.value, "approves": bool(key.public)}
 
 
 def _until(said: str, now: datetime) -> datetime | None:

@@ -132,16 +132,19 @@ def _through_server(url: str, key: str, name: str, given: dict[str, Any], human:
     if human is not None:
         from memory_anchor.identity.signed_requests import signed
 
-        given = {**given, "human": signed(human, name, given, REVIEWER, _posted(url, key, "challenge", {}))}
-    return _posted(url, key, name, given)
+        given = {**given, "human": signed(human, name, given, REVIEWER, asked_of(url, key, "review/challenge", {}))}
+    return asked_of(url, key, f"review/{name}", given)
 
 
-def _posted(url: str, key: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+def asked_of(url: str, key: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what a served memory answers to `/v1/PATH`; without a body it is only looked at. Raises our errors."""
     import httpx2
 
     try:
         head = {"Authorization": f"Bearer {key}"}
-        answer = httpx2.post(f"{url}/v1/review/{name}", json=dict(body), headers=head, timeout=SERVER_TIMEOUT_S)
+        more: dict[str, Any] = {} if body is None else {"json": dict(body)}
+        method = "GET" if body is None else "POST"
+        answer = httpx2.request(method, f"{url}/v1/{path}", headers=head, timeout=SERVER_TIMEOUT_S, **more)
         told = answer.json()
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         raise Unavailable(f"{url[:80]} did not answer; see `memory-anchor doctor --server {url[:80]}`") from None
