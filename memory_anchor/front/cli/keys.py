@@ -82,7 +82,7 @@ def create(
     if server:
         if account:
             raise BadInput(
-                "--account is given with --server; allowed is one of them: an admin's keys are of their account"
+                "--account is given with --server; an admin's keys are of their own account: leave it out"
             )
         key, made = _made_elsewhere(server.rstrip("/"), key_of(key_file), wanted)
     else:
