@@ -81,9 +81,7 @@ def create(
     wanted |= {"public": signs_with, "expires_at": until, "new_bytes": new_bytes, "now": now}
     if server:
         if account:
-            raise BadInput(
-                "--account is given with --server; an admin's keys are of their own account: leave it out"
-            )
+            raise BadInput("--account is given with --server; an admin's keys are of their own account: leave it out")
         key, made = _made_elsewhere(server.rstrip("/"), key_of(key_file), wanted)
     else:
         key, made = _keys().create(ask_human(), account=account or settings_of(os.environ).scope.account, **wanted)
