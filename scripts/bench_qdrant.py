@@ -1,13 +1,14 @@
 """Measure a Qdrant server as the store: filling, searching, memory, disk, recall, with and without quantisation.
 
 .venv/bin/python scripts/bench_qdrant.py --binary QDRANT [--points 1000000] [--tenants 1000] [--queries 200]
-    [--quantization none scalar binary] [--threads 2] [--keep DIR]
+    [--quantization none scalar binary] [--threads 2] [--keep DIR [--filled]]
 
 Starts the given binary (it builds none) on loopback and fills it through the store port, as the engine writes: texts
 from templates, words by our tokeniser, and vectors made of the templates' real rows with seeded noise, as
 `scripts/bench` does. Half of the memories are one tenant's, the others are spread over the rest. A search is what one
 costs in the store: nearest by meaning and matching by words, filtered by the reader's audience; beside it stands the
 embedding of a question alone. Recall is against an exact scan of the same questions: the share of its first ten.
+`--quantization` without a name only fills; `--filled` goes on with the server's folder that a run with `--keep` left.
 Prints one JSON object.
 """
 
@@ -258,6 +259,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--quantization", nargs="*", default=["none", "scalar", "binary"])
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--filled", action="store_true")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the nodes end with us
     with tempfile.TemporaryDirectory(prefix="bench-qdrant-") as made:
@@ -266,7 +268,7 @@ def main() -> int:
             node.start()
             node.wait()
             bench = Bench(options, node)
-            told: dict[str, Any] = {"fill": bench.fill() | {"tenants": options.tenants}}
+            told: dict[str, Any] = {} if options.filled else {"fill": bench.fill() | {"tenants": options.tenants}}
             told["embedding_alone_ms"] = bench.embedding()
             for quantization in options.quantization:
                 told[f"quantization_{quantization}"] = bench.searched(quantization)
