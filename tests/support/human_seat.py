@@ -22,6 +22,7 @@ from memory_anchor.testing import PASSPHRASE
 
 WAIT_S = 90
 GOAL = 'version: "1"\nentries:\n  - id: goal\n    content: "Keep the greenhouse at 21 degrees"\n    priority: 0\n'
+ANSWERED = ("--client", "none", "--no-history")
 Answer = tuple[str, str] | tuple[str, str, bool]
 """A prompt and what is typed there; with True the prompt echoes."""
 
@@ -62,8 +63,12 @@ class Seat:
             env=self.env(**env),
         )
 
-    def human(self, *words: str, answers: Sequence[Answer] = (), **env: str) -> tuple[int, str]:
-        """Run a command on a terminal of its own; return its exit code and the screen."""
+    def human(self, *words: str, answers: Sequence[Answer] = (), asks_all: bool = False, **env: str) -> tuple[int, str]:
+        """Run a command on a terminal of its own; return its exit code and the screen.
+
+        asks_all: `init` asks all its questions; else for the text and the key alone, whatever is on this machine.
+        """
+        words += ANSWERED if words[0] == "init" and "--yes" not in words and not asks_all else ()
         master, slave = pty.openpty()
         child = subprocess.Popen(
             self._command(words),

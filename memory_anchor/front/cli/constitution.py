@@ -240,14 +240,16 @@ def _add_approving(app: typer.Typer, build: Build) -> None:
                 _say(f"{visible(known.name)} is known now")
 
 
-def init_constitution(schema: IdentitySchema, *, approver: str = "", as_json: bool = False) -> dict[str, Any]:
+def init_constitution(
+    schema: IdentitySchema, *, approver: str = "", as_json: bool = False, opened: Callable[[str], object] = len
+) -> dict[str, Any]:
     """Approve the project's file on the terminal and set the passphrase; return what became of it.
 
     The text is shown before the passphrase is asked for. Without one (no file, no entries, a placeholder) only the key
     is made or opened, and the text waits for another `init`.
 
     approver: the human's name; asked for when "" and none is set. On an initialised project the old passphrase is asked
-    for, and an empty new one keeps it. The main program's `init` calls this.
+    for, and an empty new one keeps it. opened: gets the passphrase that opens the key now. `init` calls this.
     Raises Refused: no terminal, or the passphrase. BadInput: the file, or what was typed.
     """
     _terminal(as_json=as_json)
@@ -259,19 +261,21 @@ def init_constitution(schema: IdentitySchema, *, approver: str = "", as_json: bo
     if text:
         _say("This text becomes the constitution, told to every agent 这段文字将成为宪法:", error=as_json)
         _say("\n".join(f"│ {line}" for line in visible_lines(text).splitlines()), error=as_json)
+    old = None
     if own is None:
-        schema.init(passphrase=_new_passphrase(), approver=name, old_passphrase=None, without_text=not text)
+        now = _new_passphrase()
     elif again:
         old = _asked(schema, "Old passphrase 原口令: ")
         if not schema.verify_passphrase(old):
             raise Refused("the passphrase is not the approver's; nothing was changed")
-        new = getpass.getpass("New passphrase, empty to keep it 新口令（留空不变）: ")
-        if new and getpass.getpass("Once more 再输一次: ") != new:
+        now = getpass.getpass("New passphrase, empty to keep it 新口令（留空不变）: ")
+        if now and getpass.getpass("Once more 再输一次: ") != now:
             raise Refused("the two passphrases differ; nothing was changed")
-        schema.init(passphrase=new or old, approver=name, old_passphrase=old, without_text=not text)
+        now = now or old
     else:
-        typed = _asked(schema, "Passphrase 口令: ")
-        schema.init(passphrase=typed, approver=name, old_passphrase=None, without_text=not text)
+        now = _asked(schema, "Passphrase 口令: ")
+    schema.init(passphrase=now, approver=name, old_passphrase=old, without_text=not text)
+    opened(now)
     served = schema.load()
     return {
         "initialised": schema.initialised,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,35 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from memory_anchor import beneath
 from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.files import make_private, ours
+from memory_anchor.files import make_private
+from memory_anchor.front.cli import init
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
 from memory_anchor.inputs import project_id as checked_project_id
-from memory_anchor.inputs import text as checked_text
 from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
     from memory_anchor.identity.identity_schema import IdentitySchema
 
-STARTER = """\
-# What this project is: always preloaded, changed only after three human confirmations.
-version: "1"
-entries:
-  - id: goal
-    content: {goal}
-    priority: 0
-"""
-GOAL_MAX = 500
-OPERATIONS_README = (
-    "# Operations\n\nOne file per task: how it is done here. Agents find these by name and by passage.\n"
-)
-
 
 def register(app: typer.Typer) -> None:
-    app.command()(init)
+    init.register(app, identity)
     app.command()(demo)
     app.command()(mcp)
     app.command()(serve)
@@ -87,79 +71,6 @@ ClientArgument = Annotated[str, typer.Argument(help="claude-code, codex, gemini,
 ScopeOption = Annotated[str, typer.Option(help="user or project.")]
 PlanOption = Annotated[bool, typer.Option("--dry-run", help="Only show the change.")]
 TRANSPORTS = ("stdio", "sse", "http")
-
-
-@guarded
-def init(
-    approver: Annotated[str, typer.Option(help="Your name in confirmations.")] = "",
-    goal: Annotated[str, typer.Option(metavar="TEXT", help="What this project is for, in one sentence.")] = "",
-    json_: JsonOption = False,
-) -> None:
-    """Set up this project: constitution.yaml, .ai/operations/, and the passphrase that makes you the human."""
-    from memory_anchor.front.cli.constitution import init_constitution
-
-    schema = identity()
-    root = Path(preamble().project_dir or Path.cwd())
-    if not root.is_dir():
-        raise BadInput(f"project folder {root} is no folder; allowed is one that exists")
-    made = []
-    try:
-        if _goal_written(schema, root, goal, as_json=json_):
-            made.append("constitution.yaml")
-        if beneath.make_folder(root, ".ai/operations"):
-            beneath.write(root, ".ai/operations/README.md", OPERATIONS_README.encode())
-            made.append(".ai/operations/README.md")
-    except OSError as error:
-        raise ours(error, Path(error.filename) if isinstance(error.filename, str) else root) from error
-    answer = init_constitution(schema, approver=approver, as_json=json_)
-    if json_:
-        show_json({**answer, "made": made, "project_dir": str(root)})
-        return
-    for name in made:
-        quiet(f"made {name}")
-    out.print(f"your key's fingerprint, to note down: [bold]{answer['fingerprint']}[/]")
-    quiet("`memory-anchor doctor` shows it again; another one there means that somebody replaced your key")
-    if not answer["initialised"]:
-        quiet(
-            "no text was approved: L0 stays empty until `memory-anchor init --goal TEXT`, or `init` after you wrote it"
-        )
-    if (root / ".git").exists():
-        quiet("`memory-anchor knowledge add . --kind git_history --human` lets agents search its decisions")
-
-
-def _goal_written(schema: IdentitySchema, root: Path, goal: str, *, as_json: bool) -> bool:
-    """Write what the human says the project is for, where the file does not say it yet; return whether it was.
-
-    goal: asked for on the terminal when "". Raises BadInput: the goal, or there is a text already.
-    """
-    from memory_anchor.identity.constitution_text import MAX_BYTES, PLACEHOLDER
-
-    said = checked_text("goal", " ".join(goal.split()), most=GOAL_MAX, required=False)
-    file = root / "constitution.yaml"
-    old = ""
-    if os.path.lexists(file):
-        old = (beneath.read(root, file.name, most_bytes=MAX_BYTES) or b"").decode("utf-8", "replace")
-    says_nothing = not old.strip() or PLACEHOLDER in old or "entries: []" in old
-    if schema.initialised or not says_nothing:
-        if said:
-            raise BadInput(
-                "--goal is given and constitution.yaml says something already; edit the file before the first `init`, "
-                "and use `memory-anchor constitution propose` after it"
-            )
-        return False
-    if not said and sys.stdin.isatty():
-        stream = sys.stderr if as_json else sys.stdout
-        stream.write("What is this project for, in one sentence (empty: later)? 项目目标（可留空）: ")
-        stream.flush()
-        typed = " ".join(sys.stdin.readline().split())
-        said = checked_text("goal", typed, most=GOAL_MAX, required=False)
-    if not said:
-        return False
-    quoted = json.dumps(said, ensure_ascii=False)
-    whole = re.sub(rf'"[^"\n]{{0,400}}{re.escape(PLACEHOLDER)}[^"\n]{{0,400}}"', lambda _: quoted, old)
-    text = whole if PLACEHOLDER in old and PLACEHOLDER not in whole else STARTER.format(goal=quoted)
-    beneath.write(root, file.name, text.encode())
-    return True
 
 
 @guarded

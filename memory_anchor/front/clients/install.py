@@ -140,6 +140,32 @@ def uninstall(client: str, *, scope: str = "user", dry_run: bool = False, env: M
     return Plan(client, scope, "uninstall", changes, {}, dry_run)
 
 
+def found(clients: Sequence[str], *, env: Mapping[str, str] | None = None) -> list[str]:
+    """Return which of these clients are on this machine and do not have us yet: by their program, or their files."""
+    site = _Site(env)
+    return [name for name in clients if _is_here(site, name) and not _has_us(site, name)]
+
+
+def _is_here(site: _Site, client: str) -> bool:
+    if client not in places.PROGRAMS:
+        return False
+    if shutil.which(places.PROGRAMS[client], path=site.env.get("PATH", "")):
+        return True
+    files = [part.file for part in site.parts(client, "user")]
+    return any(file.exists() or (file.parent != site.home and file.parent.is_dir()) for file in files)
+
+
+def _has_us(site: _Site, client: str) -> bool:
+    """Return whether installing would change nothing; what cannot be read is told when it is installed."""
+    try:
+        plan = install(client, dry_run=True, env=site.env)
+    except Refused:  # as a plugin
+        return True
+    except BadInput:
+        return False
+    return all(change.before == change.after for change in plan.changes)
+
+
 def _plugin(parts: Sequence[Part]) -> str:
     """Return the name under which a client's settings have us as a plugin, "" for none."""
     for part in parts:

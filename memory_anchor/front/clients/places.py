@@ -21,6 +21,10 @@ NAME = "memory-anchor"
 CODEX_NAME = "memory_anchor"
 """Codex joins server and tool name to an identifier; a hyphen in it is rewritten, so it gets none."""
 CLIENTS = ("claude-code", "codex", "gemini", "cursor", "vscode", "json")
+PROGRAMS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini", "cursor": "cursor", "vscode": "code"}
+"""What starts a client: by it one is found on a machine, or by the folder it keeps its files in."""
+HOOKED = ("claude-code", "codex")
+"""Clients that tell us of their sessions, so that these can be learned from."""
 SCOPES = ("user", "project")
 START_TIMEOUT_S = 30
 OUR_HOOK = re.compile(rf"(?:\b{NAME}(?:\.exe)?|-m memory_anchor) hook [A-Z]")

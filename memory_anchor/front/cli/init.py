@@ -1,0 +1,373 @@
+"""`memory-anchor init`: one short conversation that sets a project up, and changes nothing that stands.
+
+It asks what is open and only that: the goal, which of the clients found here to connect, whether sessions are learned
+from, whether the Git history is read; then comes the passphrase, and what was answered is carried out. Each question
+has a flag, and --yes stands for what a new user would take; without a terminal, what no flag answers is named in one
+sentence. The key is made on a terminal alone: without one everything else is done and the text waits, unapproved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memory_anchor import beneath
+from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, report
+from memory_anchor.files import ours, replace_durably
+from memory_anchor.front.cli.link import call, data_dir, preamble
+from memory_anchor.front.cli.output import JsonOption, err, guarded, out, quiet, show_json, shown
+from memory_anchor.front.cli.passphrase import ask_human, key_ring
+from memory_anchor.inputs import text as checked_text
+from memory_anchor.runtime import wire
+
+if TYPE_CHECKING:
+    from memory_anchor.front.clients.install import Plan
+    from memory_anchor.identity.approval import Signer
+    from memory_anchor.identity.identity_schema import IdentitySchema
+
+STARTER = """\
+# What this project is: always preloaded, changed only after three human confirmations.
+version: "1"
+entries:
+  - id: goal
+    content: {goal}
+    priority: 0
+"""
+GOAL_MAX = 500
+OPERATIONS_README = (
+    "# Operations\n\nOne file per task: how it is done here. Agents find these by name and by passage.\n"
+)
+NO_CLIENT = "none"
+READ_S = 20.0
+"""How long the history is read while somebody waits; the rest of it is read behind."""
+TRIES = 3
+YES, NO = ("", "y", "yes", "是", "好"), ("n", "no", "否", "不")
+
+
+@dataclass
+class _Wishes:
+    """What was answered; None: nobody asked. goal "": later."""
+
+    goal: str = ""
+    capture: bool | None = None
+    history: bool | None = None
+    clients: tuple[str, ...] | None = None
+
+
+@dataclass
+class _Asker:
+    """Whoever answers: a person at a terminal, --yes, or nobody (then what is open is collected)."""
+
+    seated: bool
+    takes_defaults: bool
+    as_json: bool
+    unanswered: list[str] = field(default_factory=list)
+
+    def ask(self, question: str, read: Callable[[str], Any], *, default: Any, flag: str) -> Any:
+        """Return what `read` makes of the answer; it raises BadInput where the answer is none."""
+        if self.takes_defaults:
+            return default
+        if not self.seated:
+            self.unanswered.append(flag)
+            return default
+        stream = sys.stderr if self.as_json else sys.stdout
+        for left in range(TRIES - 1, -1, -1):
+            stream.write(question)
+            stream.flush()
+            typed = sys.stdin.readline()
+            if not typed:
+                raise typer.Abort
+            try:
+                return read(" ".join(typed.split()))
+            except BadInput as error:
+                if not left:
+                    raise
+                stream.write(f"{error}\n")
+        return default
+
+    def agrees(self, question: str, *, flag: str) -> bool:
+        return bool(self.ask(f"{question} [Y/n]? ", _yes_or_no, default=True, flag=flag))
+
+
+def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
+    """identity: makes L0 of the folder that the command is run in."""
+
+    @guarded
+    def init(
+        approver: Annotated[str, typer.Option(help="Your name in confirmations.")] = "",
+        goal: Annotated[str, typer.Option(metavar="TEXT", help="What this project is for, in one sentence.")] = "",
+        client: Annotated[
+            list[str] | None, typer.Option(metavar="CLIENT", help="Connect this one; repeatable; or none.")
+        ] = None,
+        capture: Annotated[
+            bool | None, typer.Option("--capture/--no-capture", help="Ask agents at their end what is worth keeping.")
+        ] = None,
+        history: Annotated[
+            bool | None, typer.Option("--history/--no-history", help="Let agents search the Git history.")
+        ] = None,
+        yes: Annotated[bool, typer.Option("--yes", help="Ask nothing but the passphrase.")] = False,
+        json_: JsonOption = False,
+    ) -> None:
+        """Set up this project in one short conversation; run it again at any time: what stands is not changed."""
+        seated = sys.stdin.isatty() and (sys.stderr if json_ else sys.stdout).isatty()
+        asker = _Asker(seated, yes, json_)
+        root = Path(preamble().project_dir or Path.cwd())
+        if not root.is_dir():
+            raise BadInput(f"project folder {root} is no folder; allowed is one that exists")
+        clients = None if client is None else tuple(one for one in client if one != NO_CLIENT)
+        answer = _set_up(identity(), root, asker, _Wishes(goal, capture, history, clients), approver)
+        problems: list[MemoryAnchorError] = answer.pop("problems")
+        if json_:
+            show_json({**answer, "project_dir": str(root), "problems": [str(one) for one in problems]})
+        else:
+            _show(answer)
+            for one in problems:
+                err.print(f"[bold red]error:[/] {shown(one)}")
+        if problems:
+            raise typer.Exit(report(problems[0]).exit_code)
+
+    app.command()(init)
+
+
+def _set_up(schema: IdentitySchema, root: Path, asker: _Asker, given: _Wishes, approver: str) -> dict[str, Any]:
+    """Ask what is open, then do it; return what became of each part."""
+    from memory_anchor.front.clients import install
+    from memory_anchor.front.clients.places import CLIENTS
+
+    strange = next((one for one in given.clients or () if one not in CLIENTS or one == "json"), None)
+    if strange is not None:
+        allowed = ", ".join([*(one for one in CLIENTS if one != "json"), NO_CLIENT])
+        raise BadInput(f"--client is {strange!r}; allowed are {allowed}")
+    made = []
+    try:
+        if _goal_written(schema, root, given.goal, asker):
+            made.append("constitution.yaml")
+        if beneath.make_folder(root, ".ai/operations"):
+            beneath.write(root, ".ai/operations/README.md", OPERATIONS_README.encode())
+            made.append(".ai/operations/README.md")
+    except OSError as error:
+        raise ours(error, Path(error.filename) if isinstance(error.filename, str) else root) from error
+    problems: list[MemoryAnchorError] = []
+    wishes, learned = _asked(root, asker, given, install.found(CLIENTS))
+    if not asker.seated and not asker.takes_defaults and (asker.unanswered or not schema.initialised):
+        flags = ", ".join([*asker.unanswered, "--yes for what a new user would take"])
+        raise Refused(f"init asks on a terminal, where your key is made too; here it takes {flags}")
+    answer, signer = _key(schema, asker, approver)
+    done: dict[str, Any] = {**answer, "made": made, "capture": None, "clients": {}, "history": None}
+    for name in wishes.clients or ():
+        try:
+            done["clients"][name] = _told(install.install(name))
+        except MemoryAnchorError as error:
+            problems.append(error)
+    try:
+        done["capture"] = None if wishes.capture is None else _capture_set(wishes.capture, learned)
+        done["history"] = _history_read(root, signer, asker) if wishes.history else None
+    except MemoryAnchorError as error:
+        problems.append(error)
+    return {**done, "problems": problems}
+
+
+def _asked(root: Path, asker: _Asker, given: _Wishes, found: Sequence[str]) -> tuple[_Wishes, list[str]]:
+    """Return every wish, asking for what neither a flag nor an earlier run answered, and the agents to learn from."""
+    clients = given.clients
+    if clients is None and found:
+        named = ", ".join(found)
+        clients = asker.ask(
+            f"Found here 已找到: {named}. Connect them 连接 [Y/n, or some of them]? ",
+            lambda typed: _some_of(found, typed),
+            default=tuple(found),
+            flag="--client NAME (or none)",
+        )
+    capture = given.capture
+    learned = _unsettled(clients or ())
+    if capture is None and learned:
+        capture = asker.agrees(
+            "Ask an agent at a session's end what is worth keeping 会话结束时记录要点", flag="--capture or --no-capture"
+        )
+    history = given.history
+    if history is None and (root / ".git").exists() and not _is_read(root):
+        history = asker.agrees(
+            "Let agents search what your commits decided 检索 Git 历史", flag="--history or --no-history"
+        )
+    return _Wishes("", capture if learned else None, history, clients), learned
+
+
+def _yes_or_no(typed: str) -> bool:
+    if typed.lower() not in YES + NO:
+        raise BadInput("please answer y or n")
+    return typed.lower() in YES
+
+
+def _some_of(found: Sequence[str], typed: str) -> tuple[str, ...]:
+    if typed.lower() in YES + NO:
+        return tuple(found) if typed.lower() in YES else ()
+    named = tuple(typed.replace(",", " ").replace("，", " ").split())
+    if strange := next((one for one in named if one not in found), ""):
+        raise BadInput(f"{strange[:40]!r} was not found here; allowed are y, n, or of {', '.join(found)}")
+    return named
+
+
+# --- the parts -------------------------------------------------------------------------------------------------
+
+
+def _goal_written(schema: IdentitySchema, root: Path, goal: str, asker: _Asker) -> bool:
+    """Write what the human says the project is for, where the file does not say it yet; return whether it was.
+
+    goal: asked for when "". Raises BadInput: the goal, or there is a text already.
+    """
+    from memory_anchor.identity.constitution_text import MAX_BYTES, PLACEHOLDER
+
+    def checked(typed: str) -> str:
+        return str(checked_text("goal", typed, most=GOAL_MAX, required=False))
+
+    said = checked(" ".join(goal.split()))
+    file = root / "constitution.yaml"
+    old = ""
+    if os.path.lexists(file):
+        old = (beneath.read(root, file.name, most_bytes=MAX_BYTES) or b"").decode("utf-8", "replace")
+    says_nothing = not old.strip() or PLACEHOLDER in old or "entries: []" in old
+    if schema.initialised or not says_nothing:
+        if said:
+            raise BadInput(
+                "--goal is given and constitution.yaml says something already; edit the file before the first `init`, "
+                "and use `memory-anchor constitution propose` after it"
+            )
+        return False
+    if not said:
+        question = "What is this project for, in one sentence (empty: later)? 项目目标（可留空）: "
+        said = asker.ask(question, checked, default="", flag="--goal TEXT")
+    if not said:
+        return False
+    quoted = json.dumps(said, ensure_ascii=False)
+    whole = re.sub(rf'"[^"\n]{{0,400}}{re.escape(PLACEHOLDER)}[^"\n]{{0,400}}"', lambda _: quoted, old)
+    text = whole if PLACEHOLDER in old and PLACEHOLDER not in whole else STARTER.format(goal=quoted)
+    beneath.write(root, file.name, text.encode())
+    return True
+
+
+def _key(schema: IdentitySchema, asker: _Asker, approver: str) -> tuple[dict[str, Any], Signer | None]:
+    """Make or open the human's key, and approve the text that waits; return what became of it, and who signs."""
+    from memory_anchor.front.cli.constitution import init_constitution
+
+    stands = schema.initialised and asker.takes_defaults
+    if stands or not asker.seated:
+        own = schema.approver()
+        served = schema.load()
+        return {
+            "initialised": schema.initialised,
+            "approver": own.name if own is not None else None,
+            "entries": len(served.entries),
+            "tokens": served.tokens,
+            "fingerprint": schema.key_fingerprint() if own is not None else None,
+        }, None
+    own = schema.approver()
+    name = approver or (_login() if asker.takes_defaults and own is None else "")
+    opened: list[str] = []
+    answer = init_constitution(schema, approver=name, as_json=asker.as_json, opened=opened.append)
+    return answer, key_ring(data_dir()).unlock(opened[0])
+
+
+def _login() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "me"
+
+
+def _told(plan: Plan) -> dict[str, Any]:
+    """Return what installing into a client changed, its files alone."""
+    changed = [str(one.file) for one in plan.changes if one.before != one.after]
+    return {"changed": changed, "backups": dict(plan.backups), "adopted": list(plan.adopted)}
+
+
+def _unsettled(clients: Sequence[str]) -> list[str]:
+    """Return which of these clients a session can be learned from, and no setting speaks of yet."""
+    from memory_anchor.app import loaded_settings
+    from memory_anchor.front.clients.places import HOOKED
+
+    said = loaded_settings(os.environ, "").settings.agents
+    return [name for name in clients if name in HOOKED and name not in said]
+
+
+def _capture_set(wanted: bool, clients: Sequence[str]) -> bool:
+    """Write the wish for these agents into the user's own file, whose other lines stay; return it.
+
+    Raises BadInput: the file speaks of agents already, which a human edits.
+    """
+    import yaml
+
+    file = Path(wire.user_config_file(os.environ))
+    lines = "".join(f"  {name}:\n    enabled: {str(wanted).lower()}\n" for name in clients)
+    try:
+        text = file.read_text("utf-8") if file.exists() else ""
+        if "agents" in (yaml.safe_load(text) or {}):
+            names = " and ".join(f"agents.{name}.enabled" for name in clients)
+            raise BadInput(f"{file} speaks of agents already; set {names} to {str(wanted).lower()} there yourself")
+        gap = "" if not text or text.endswith("\n") else "\n"
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as stream:
+            stream.write(f"{text}{gap}agents:\n{lines}")
+        replace_durably(beside, file)
+    except (UnicodeDecodeError, TypeError, yaml.YAMLError):
+        raise BadInput(f"{file} is no YAML with settings; mend it, then run `memory-anchor init` again") from None
+    except OSError as error:
+        raise ours(error, file) from error
+    return wanted
+
+
+def _is_read(root: Path) -> bool:
+    """Return whether the folder's Git history is a source already."""
+    sources = call("knowledge_sources")["sources"]
+    return any(one["kind"] == "git_history" and one["ref"] == str(root) for one in sources)
+
+
+def _history_read(root: Path, signer: Signer | None, asker: _Asker) -> dict[str, Any]:
+    """Make the Git history a source, and read it for a while; the rest is read behind.
+
+    It is trusted as whoever asks is: a human's with a passphrase, else an agent's.
+    """
+    if signer is None and asker.seated:
+        signer = ask_human()
+    source = call("knowledge_add", human=signer, ref=str(root), kind="git_history")["source"]
+    until = time.monotonic() + READ_S
+    answer = call("knowledge_sync", source=source["id"], begin=False)
+    while answer["left"] and time.monotonic() < until:
+        answer = call("knowledge_sync", source=source["id"], begin=False)
+    return {"source": source["id"], "trust": source["trust"], "all_read": not answer["left"]}
+
+
+def _show(answer: dict[str, Any]) -> None:
+    for name in answer["made"]:
+        quiet(f"made {name}")
+    if answer["fingerprint"]:
+        out.print(f"your key's fingerprint, to note down: [bold]{answer['fingerprint']}[/]")
+        quiet("`memory-anchor doctor` shows it again; another one there means that somebody replaced your key")
+    else:
+        quiet("no key was made: run `memory-anchor init` on a terminal, where it asks for your passphrase")
+    if not answer["initialised"]:
+        quiet(
+            "no text was approved: L0 stays empty until `memory-anchor init --goal TEXT`, or `init` after you wrote it"
+        )
+    for name, told in answer["clients"].items():
+        place = ", ".join(told["changed"]) or "nothing to change"
+        out.print(f"[green]connected[/] {name} [dim]{shown(place)}[/]")
+    if answer["clients"]:
+        quiet("they know it from their next session on; `memory-anchor uninstall CLIENT` takes it back")
+    if answer["capture"] is not None:
+        learned = "are asked at their end what is worth keeping" if answer["capture"] else "are not learned from"
+        quiet(f"sessions {learned}: agents.NAME.enabled in {wire.user_config_file(os.environ)}")
+    if history := answer["history"]:
+        rest = "" if history["all_read"] else "; the rest of it is read behind"
+        quiet(f"the Git history is searched from now on ({history['trust']}){rest}")

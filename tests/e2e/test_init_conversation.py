@@ -1,0 +1,107 @@
+"""`init` as a person meets it: a few questions on a terminal, each with a flag, and nothing changed a second time."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from human_seat import Seat
+
+from memory_anchor.testing import PASSPHRASE
+
+NEW = [("New passphrase", PASSPHRASE), ("Once more", PASSPHRASE)]
+
+
+@pytest.fixture
+def seat(tmp_path: Path) -> Seat:
+    """A newcomer's: a repository with one commit, two clients on the machine, nothing of ours yet."""
+    seat = Seat(tmp_path, goal="")
+    for folder in (".claude", ".cursor"):
+        (tmp_path / "home" / folder).mkdir()
+    (seat.project / "boiler.txt").write_text("21 degrees")
+    git = ["git", "-C", str(seat.project), "-c", "user.name=ada", "-c", "user.email=ada@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "Boiler: hold 21 degrees, orchids die below"]):
+        subprocess.run([*git, *words], check=True)
+    return seat
+
+
+def files(seat: Seat) -> dict[str, bytes]:
+    """Return every file that init writes beside the key and the store."""
+    places = [seat.project, seat.root / "home", seat.root / ".config"]
+    found = [file for place in places for file in place.rglob("*") if file.is_file() and ".git/" not in str(file)]
+    return {str(file.relative_to(seat.root)): file.read_bytes() for file in found}
+
+
+@pytest.mark.slow
+def test_a_newcomer_answers_four_questions_and_a_second_run_changes_nothing(seat: Seat) -> None:
+    """Rule init.conversation: goal, clients, capture, history, then the passphrase; history is a human's by it."""
+    asked = [
+        ("What is this project for", "Keep the greenhouse warm", True),
+        ("Connect them", "claude-code emacs", True),
+        ("Connect them", "claude-code", True),
+        ("worth keeping", "n", True),
+        ("commits decided", "y", True),
+        *NEW,
+    ]
+    code, screen = seat.human("init", "--approver", "alice", answers=asked, asks_all=True)
+    assert code == 0, screen
+    assert "'emacs' was not found here" in screen
+    served = json.loads(seat.shell("constitution", "show", "--json").stdout)["entries"]
+    assert [one["content"] for one in served] == ["Keep the greenhouse warm"]
+    assert "memory-anchor" in json.loads((seat.root / "home" / ".claude.json").read_text())["mcpServers"]
+    assert not (seat.root / "home" / ".cursor" / "mcp.json").exists()
+    (config,) = (seat.root / ".config").rglob("config.yaml")
+    assert config.read_text() == "agents:\n  claude-code:\n    enabled: false\n"
+    (source,) = json.loads(seat.shell("knowledge", "list", "--json").stdout)["sources"]
+    assert (source["kind"], source["trust"], source["documents"]) == ("git_history", "semi_trusted", 1)
+
+    before = files(seat)
+    code, screen = seat.human("init", answers=[("Old passphrase", PASSPHRASE), ("New passphrase", "")])
+    assert code == 0 and "?" not in screen, screen
+    again = seat.human("init", "--yes", "--client", "none")
+    assert again[0] == 0 and "assphrase" not in again[1], again
+    assert files(seat) == before
+
+
+@pytest.mark.slow
+def test_without_a_terminal_one_sentence_names_the_flag_of_each_question(seat: Seat) -> None:
+    """Rule init.conversation: an agent makes no key and approves nothing; --yes does what needs neither."""
+    refused = seat.shell("init")
+    assert refused.returncode == 4
+    assert len(refused.stderr.strip().splitlines()) == 1
+    for flag in ("--goal TEXT", "--client NAME", "--capture or --no-capture", "--history or --no-history", "--yes"):
+        assert flag in refused.stderr
+    assert "home/.claude.json" not in files(seat)
+
+    done = seat.shell("init", "--yes", "--goal", "Keep it warm", "--json")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["initialised"], answer["fingerprint"]) == (0, False, None)
+    assert (set(answer["clients"]), answer["capture"], answer["history"]["trust"]) == (
+        {"claude-code", "cursor"},
+        True,
+        "untrusted",
+    )
+    assert json.loads(seat.shell("constitution", "show", "--json").stdout)["entries"] == []
+    assert re.search(r"no key was made: run `memory-anchor init` on a terminal", seat.shell("init", "--yes").stdout)
+    before = files(seat)
+    assert seat.shell("init", "--yes").returncode == 0
+    assert files(seat) == before
+
+
+@pytest.mark.slow
+def test_what_cannot_be_done_is_said_and_the_rest_is(seat: Seat) -> None:
+    """Rule init.conversation: a client's file that is broken, a wish that the user's file speaks of already."""
+    (seat.root / "home" / ".cursor" / "mcp.json").write_text("{ not json")
+    config = seat.root / ".config" / "memory-anchor" / "config.yaml"
+    config.parent.mkdir()
+    config.write_text("# mine\nagents:\n  codex:\n    collection: ops\n")
+
+    done = seat.shell("init", "--yes", "--no-history")
+    assert done.returncode == 2
+    assert ".cursor/mcp.json" in done.stderr and "set agents.claude-code.enabled to true there yourself" in done.stderr
+    assert (seat.root / "home" / ".claude.json").exists()
+    assert config.read_text() == "# mine\nagents:\n  codex:\n    collection: ops\n"
+    assert "allowed are claude-code, codex" in seat.shell("init", "--yes", "--client", "emacs").stderr
