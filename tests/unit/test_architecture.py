@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "moving": 208,
     "maintenance": 307,
-    "front": 11944,
+    "front": 12260,
     "adapters": 6958,
     "language": 5417,
     "knowledge": 4051,
