@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from memory_anchor.hashing import stable_hash
 from memory_anchor.knowledge.library import COLLECTION as KNOWLEDGE
 from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
-from memory_anchor.model import COLLECTIONS, Citation, Memory, Origin, Outcome, WriteOutcome, audiences
+from memory_anchor.model import COLLECTIONS, Citation, Memory, Origin, Outcome, audiences
 from memory_anchor.rights import Deed
 from memory_anchor.services import Process
 from memory_anchor.writes import IMPORT, Line, Writes
@@ -85,33 +85,52 @@ class Moving:
         caller = self._actor.caller
         rights.check(Deed.IMPORT, caller)
         versions: list[tuple[int, Memory]] = []
+        fresh: list[tuple[int, asks.ImportedLine, Line]] = []
         errors: list[transfer.LineError] = []
         told = {"added": 0, "skipped": 0, "written": 0, "pending": 0, "rejected": 0, "conflicts": 0}
-        for number, text in asked.lines:
+
+        @contextmanager
+        def of_line(number: int) -> Iterator[None]:
             try:
-                record = transfer.parsed(number, text)
-                if transfer.is_ours(record) and _is_safe(record):
-                    version = transfer.read_version(number, record, CODEC, asked.projects)
-                    if not rights.is_human(caller):
-                        version = self._as_agents_word(number, version)
-                    versions.append((number, version))
-                else:
-                    told[_counted(self._as_new(number, record, dry=asked.dry).outcome, asked.dry)] += 1
+                yield
             except MemoryAnchorError as error:
                 said = str(error)
                 errors.append(
                     transfer.LineError(number, said if said.startswith("line ") else f"line {number}: {said}")
                 )
-        if asked.dry:
-            there = transfer.stored_already(self._services.store, [one for _, one in versions])
-            told["skipped"] += len(there)
-            told["added"] = len(versions) - len(there)
-            return {**told, "errors": [asdict(error) for error in errors]}
+
+        for number, text in asked.lines:
+            with of_line(number):
+                record = transfer.parsed(number, text)
+                if transfer.is_ours(record) and _is_safe(record):
+                    version = transfer.read_version(
+                        number, record, CODEC, asked.projects, now=self._services.clock.now()
+                    )
+                    if not rights.is_human(caller):
+                        version = self._as_agents_word(number, version)
+                    versions.append((number, version))
+                else:
+                    fresh.append((number, *self._as_new(number, record, dry=asked.dry)))
         store, name = self._services.store, stable_hash(IMPORT, json.dumps(asked.lines))
-        there = self._services.answers.first(
-            lambda: transfer.stored_already(store, [one for _, one in versions]),
-            *(name, self._actor.scope.account, self._actor.nonce),
-        )
+
+        def stored() -> list[str]:
+            lines = [f"line {number}" for number, one, line in fresh if self._writes.took(one.content, line)]
+            return [*transfer.stored_already(store, [one for _, one in versions]), *lines]
+
+        # What this very request stored before a kill was not there when it came first.
+        said = (name, self._actor.scope.account, self._actor.nonce)
+        there = set(stored() if asked.dry else self._services.answers.first(stored, *said))
+        for number, one, line in fresh:
+            with of_line(number):
+                if f"line {number}" in there:
+                    told["skipped"] += 1
+                else:
+                    told[_counted(self._writes.save_memory(one, line=line).outcome, asked.dry)] += 1
+        if asked.dry:
+            known = sum(one.version_id in there for _, one in versions)
+            told["skipped"] += known
+            told["added"] = len(versions) - known
+            return {**told, "errors": [asdict(error) for error in errors]}
         done = transfer.merge(
             store,
             self._services.records.lock,
@@ -120,7 +139,7 @@ class Moving:
             on_write=self._process.upkeep.on_write,
             refused=partial(rights.import_refusal, caller, reads=audiences(self._actor.scope)),
         )
-        skipped = [one for one in done.skipped if one in there]  # what this very request stored before a kill was added
+        skipped = [one for one in done.skipped if one in there]
         told["added"] = len(done.added) + len(done.skipped) - len(skipped)
         told["skipped"] += len(skipped)
         failed = sorted([*errors, *done.errors], key=lambda error: error.line)
@@ -139,8 +158,8 @@ class Moving:
             raise Refused(f"line {number}: {memory.version_id} is below the gate; a human brings it in with --human")
         return lowered
 
-    def _as_new(self, number: int, record: Json, *, dry: bool) -> WriteOutcome:
-        """Store a foreign line as a new write: a human's word, or a document's, which passes no gate alone.
+    def _as_new(self, number: int, record: Json, *, dry: bool) -> tuple[asks.ImportedLine, Line]:
+        """Return a foreign line as a new write: a human's word, or a document's, which passes no gate alone.
 
         What says where it comes from was taken out of there: it waits for review.
         """
@@ -157,7 +176,7 @@ class Moving:
             for one in line.cites
         )
         name = stable_hash(repr(sorted(record.items())))
-        return self._writes.save_memory(line, line=Line(name, origin, cites, since, dry))
+        return line, Line(name, origin, cites, since, dry)
 
     def _recording(self, added: Sequence[Memory], *, audited: bool) -> AbstractContextManager[None]:
         """Return what records these versions around their writing; those an adopted trail names are not told twice."""

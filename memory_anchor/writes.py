@@ -242,6 +242,11 @@ class Writes:
             return WriteOutcome(foreseen, None, Layer.VERIFIED_FACT, None, "")
         return self.services.facts.save(self.actor, draft, request, gate=self.room.gate)
 
+    def took(self, content: str, line: Line) -> bool:
+        """Return whether this line of an import was taken in before. Raises BadInput: the content."""
+        request = self._of_line(line, inputs.public("content", content).text)
+        return self.services.records.replayed(request) is not None
+
     def promote(self, asked: PromoteToFact) -> WriteOutcome:
         """Turn an event into a fact: the fact cites the event, the event is marked promoted and stays."""
         self.check_writable()
@@ -460,10 +465,13 @@ class Writes:
     ) -> Request | None:
         """Return how a repeat of this write is recognised; the clock's part is left out."""
         if line is not None:
-            return request_of(self.actor, f"import-{line.name}", IMPORT, {"text": draft.content})
+            return self._of_line(line, draft.content)
         files = [(cited.ref, cited.locator.line_start, cited.locator.line_end) for cited in draft.citations]
         whole = asked.asked(content=draft.content, visibility=draft.visibility.value, files=files, **resolved)
         return request_of(self.actor, asked.request_id, tool, whole)
+
+    def _of_line(self, line: Line, safe: str) -> Request | None:
+        return request_of(self.actor, f"import-{line.name}", IMPORT, {"text": safe})
 
 
 def check_may_write(*, read_only: bool, paused: bool) -> None:

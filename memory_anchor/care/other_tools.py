@@ -13,12 +13,12 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import yaml
@@ -32,6 +32,8 @@ from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType
 FILES_MAX = 5_000
 """Files of one folder that are read."""
 FILE_BYTES_MAX = 16 << 20
+PAGE_BYTES_MAX = 1 << 20
+"""Of Markdown that is read as a whole: a page of list items alone takes some 600 times its size."""
 LINE_BYTES_MAX = 4 << 20
 ROWS_MAX = 1_000_000
 YEARS = (1980, 2100)
@@ -148,7 +150,7 @@ class ReadPage:
 
 def page_of(file: Path) -> ReadPage:
     """Return a page. Raises BadInput: `text_of` cannot read it, or its front matter is no mapping in YAML."""
-    text = text_of(file).removeprefix("\ufeff")
+    text = text_of(file, most_bytes=PAGE_BYTES_MAX).removeprefix("\ufeff")
     text = text.replace("\r\n", "\n") if text.startswith("---\r\n") else text
     match = FRONT.match(text)
     if match is None:
@@ -176,11 +178,11 @@ def pages(path: Path, wanted: Callable[[Path], bool]) -> Iterator[tuple[str, Pat
         yield file.relative_to(path).as_posix(), file
 
 
-def text_of(file: Path) -> str:
+def text_of(file: Path, *, most_bytes: int = FILE_BYTES_MAX) -> str:
     """Return a file's text. Raises BadInput: it is too large, or no UTF-8."""
     try:
-        if file.stat().st_size > FILE_BYTES_MAX:
-            raise BadInput(f"it is over {FILE_BYTES_MAX >> 20} MB; split it")
+        if file.stat().st_size > most_bytes:
+            raise BadInput(f"it is over {most_bytes >> 20} MB; split it")
         return file.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(f"it is no UTF-8 (byte {error.start}); `iconv -f LATIN1 -t UTF-8` converts it") from None
@@ -250,6 +252,7 @@ def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
         number = 0
         while raw := stream.readline(LINE_BYTES_MAX + 1):
             number += 1
+            raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
             if len(raw) > LINE_BYTES_MAX:
                 while raw and not raw.endswith(b"\n"):
                     raw = stream.readline(LINE_BYTES_MAX)
@@ -261,7 +264,8 @@ def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
                 except UnicodeDecodeError:
                     yield number, "it is no UTF-8; `iconv -f LATIN1 -t UTF-8` converts the file"
                 except (ValueError, RecursionError):
-                    yield number, "it is no JSON"
+                    cut = "" if raw.endswith(b"\n") else ": the file breaks off there, get it whole"
+                    yield number, f"it is no JSON{cut}"
 
 
 def _mem0(path: Path) -> Iterator[Found]:
@@ -284,18 +288,16 @@ def _mem0(path: Path) -> Iterator[Found]:
             yield _found(f"memory {at}", str(text), tags=tags, cites=[f"mem0:{one.get('id', at)}"], since=since)
         return
     newest = (
-        "SELECT memory_id, new_memory, COALESCE(updated_at, created_at) AS at, event, is_deleted FROM history "
-        "ORDER BY COALESCE(updated_at, created_at), rowid"
+        "SELECT * FROM (SELECT *, COALESCE(updated_at, created_at) AS at, ROW_NUMBER() OVER ("
+        "PARTITION BY memory_id ORDER BY COALESCE(updated_at, created_at) DESC, rowid DESC) AS nth FROM history) "
+        "WHERE nth = 1 ORDER BY at, memory_id"
     )
-    last: dict[str, Mapping[str, Any]] = {}
     for row in _rows(file, {"history": newest}):
         if isinstance(row, Found):
             yield row
-        else:
-            last[str(row["memory_id"])] = row
-    for name, one in last.items():
-        if one["event"] != "DELETE" and not one["is_deleted"] and one["new_memory"]:
-            yield _found(f"memory {name}", str(one["new_memory"]), cites=[f"mem0:{name}"], since=one["at"])
+        elif row["event"] != "DELETE" and not row["is_deleted"] and row["new_memory"]:
+            name = row["memory_id"]
+            yield _found(f"memory {name}", str(row["new_memory"]), cites=[f"mem0:{name}"], since=row["at"])
 
 
 def _claude_mem(path: Path) -> Iterator[Found]:
@@ -346,7 +348,9 @@ def _rows(file: Path, asked: Mapping[str, str]) -> Iterator[dict[str, Any] | Fou
                 except sqlite3.Error as error:
                     yield Found(table, wrong=f"the rest of it cannot be read ({error}); `sqlite3 FILE .recover` may")
     except sqlite3.Error as error:
-        raise BadInput(f"{file} is no database that can be read ({error})") from None
+        raise BadInput(
+            f"{file} is no database that can be read ({error}); `sqlite3 FILE .recover` may save some"
+        ) from None
 
 
 def _basic_memory(path: Path) -> Iterator[Found]:
@@ -359,7 +363,7 @@ def _basic_memory(path: Path) -> Iterator[Found]:
             continue
         front = page.front
         title = str(front.get("title") or file.stem)
-        own = [str(one) for one in _listed(front.get("tags"))]
+        own = [str(one).removeprefix("#") for one in _listed(front.get("tags"))]
         since = front.get("modified") or front.get("created") or file.stat().st_mtime
         for line, headings, said in blocks(page.body):
             place = f"{name}:{line + page.above}"
@@ -420,21 +424,31 @@ def _okf(path: Path) -> Iterator[Found]:
 def _mirrored(path: Path) -> Iterator[Found]:
     """Yield what a mirror holds: a memory as it was where nobody touched it, else a new one of the same kind."""
     page = path / MIRROR if path.is_dir() else path
-    known = {}
-    if (page.parent / BESIDE).is_file():
-        for line in text_of(page.parent / BESIDE).split("\n"):
-            if line.strip():
-                told = json.loads(line)
-                known[f"{told['id']}@{told['version']}"] = told
+    known: dict[str, int] = {}
+    with (page.parent / BESIDE).open("rb") if (page.parent / BESIDE).is_file() else nullcontext() as beside:
+        while beside is not None and (at := beside.tell()) >= 0 and (raw := beside.readline(LINE_BYTES_MAX)):
+            try:
+                one = json.loads(raw)
+                known[f"{one['id']}@{one['version']}"] = at
+            except (ValueError, KeyError, TypeError, RecursionError):
+                yield Found(f"{BESIDE}, byte {at}", wrong="it is not what an export writes")
+        yield from _unlike(page, known, beside)
+
+
+def _unlike(page: Path, known: Mapping[str, int], beside: BinaryIO | None) -> Iterator[Found]:
+    """known: where in `beside` each memory of the export stands, by id and version."""
     kind = MemoryType.FACT.value
-    for number, item in _items(text_of(page).replace("\r\n", "\n").split("\n")):
+    for number, item in _items(_mirror_lines(page)):
         if isinstance(item, str):
             kind = item if item in set(MemoryType) else MemoryType.FACT.value
             continue
         *lines, last = item
         mark = _MARK.fullmatch(last.strip())
         content = "\n".join(lines if mark else item).rstrip()
-        was = known.get(f"{mark[1]}@{mark[2]}") if mark else None
+        was = None
+        if mark and beside is not None and (at := known.get(f"{mark[1]}@{mark[2]}")) is not None:
+            beside.seek(at)
+            was = json.loads(beside.readline(LINE_BYTES_MAX))
         if was is not None and str(was["content"]).replace("\r\n", "\n").rstrip() == content:
             yield Found(f"{page.name}:{number}", was)
         elif content:
@@ -443,7 +457,19 @@ def _mirrored(path: Path) -> Iterator[Found]:
             yield Found(f"{page.name}:{number}", {"content": content, "type": kept, "cites": cites})
 
 
-def _items(lines: list[str]) -> Iterator[tuple[int, list[str] | str]]:
+def _mirror_lines(page: Path) -> Iterator[str]:
+    """Yield the lines of a page that may be large. Raises BadInput: it cannot be read, or is no UTF-8."""
+    try:
+        with page.open(encoding="utf-8-sig", newline="") as stream:
+            while line := stream.readline(LINE_BYTES_MAX):
+                yield line.removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise BadInput(f"{page} is no UTF-8; `iconv -f LATIN1 -t UTF-8` converts it") from None
+    except OSError as error:
+        raise BadInput(f"{page} cannot be read ({error.strerror})") from None
+
+
+def _items(lines: Iterable[str]) -> Iterator[tuple[int, list[str] | str]]:
     """Yield (line, the lines of an item, without its indent) and (line, heading), as they stand."""
     item: list[str] = []
     start = 0

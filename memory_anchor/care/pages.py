@@ -81,8 +81,10 @@ def markdown(memories: Iterable[Json]) -> Iterator[Page]:
 FORMATS: Mapping[str, Callable[[Iterable[Json]], Iterator[Page]]] = {"okf": okf, "markdown": markdown}
 
 
-def write(form: str, lines: Iterable[str], folder: Path) -> int:
+def write(form: str, lines: Iterable[str], folder: Path, *, force: bool = False) -> int:
     """Write an export's lines as pages into a folder, empty or of an earlier export; return how many memories.
+
+    force: also into another one, whose own files stay but where a page has their name.
 
     Raises Refused: the folder holds something else; BadInput: `form` is none of `FORMATS`. OSError.
     """
@@ -90,8 +92,10 @@ def write(form: str, lines: Iterable[str], folder: Path) -> int:
         raise BadInput(f"--to is {form!r}; allowed are jsonl, {', '.join(FORMATS)}")
     listed = folder / WRITTEN
     before = set(text_of(listed).split("\n")) - {""} if listed.is_file() else set()
-    if folder.exists() and not listed.is_file() and any(folder.iterdir()):
-        raise Refused(f"{folder} is not empty and no export of ours; give an empty folder, or a new one")
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file; allowed with --to {form} is a folder")
+    if not force and folder.exists() and not listed.is_file() and any(folder.iterdir()):
+        raise Refused(f"{folder} is not empty and no export of ours; give an empty folder, a new one, or --force")
     memories = sorted((_read(line) for line in lines), key=lambda one: (str(one["recorded_at"]), str(one["id"])))
     pages = dict(FORMATS[form](memories))
     for path, text in pages.items():

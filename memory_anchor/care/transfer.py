@@ -20,6 +20,7 @@ from typing import Any
 
 from memory_anchor.errors import BadInput
 from memory_anchor.hashing import content_hash
+from memory_anchor.inputs import YEARS
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS, HISTORY, Layer, Memory, Scope, audiences
 from memory_anchor.ports import Entry, MemoryStore
@@ -134,9 +135,12 @@ def is_ours(record: Mapping[str, Any]) -> bool:
     return isinstance(text, str) and "version" in record and record.get("content_hash") == content_hash(text)
 
 
-def read_version(line: int, record: Mapping[str, Any], codec: Codec, projects: Mapping[str, str]) -> Memory:
+def read_version(
+    line: int, record: Mapping[str, Any], codec: Codec, projects: Mapping[str, str], *, now: datetime | None = None
+) -> Memory:
     """Return the version a line carries. projects: ids of the export -> ids here, where a project has another one.
 
+    now: for a file that anybody may have written; None where devices vouch for what they send.
     Raises BadInput: a field is missing, unknown or of another kind, or the version cannot exist.
     """
     try:
@@ -157,11 +161,20 @@ def read_version(line: int, record: Mapping[str, Any], codec: Codec, projects: M
         )
     if not memory.content or len(memory.content) > CONTENT_MAX or "\x00" in memory.content:
         raise BadInput(f"line {line}: content is {len(memory.content)} characters; allowed are 1 to {CONTENT_MAX}")
+    times = (memory.recorded_at, memory.recorded_to, memory.valid_from, memory.valid_to)
+    odd_time = next((at for at in times if at is not None and not YEARS[0] <= at.year <= YEARS[1]), None)
+    if odd_time is not None:
+        raise BadInput(f"line {line}: a time is of the year {odd_time.year}; allowed are {YEARS[0]} to {YEARS[1]}")
+    if now is not None and memory.recorded_at > now + CLOCKS_DIFFER:
+        at = memory.recorded_at.isoformat()
+        raise BadInput(f"line {line}: recorded_at {at} is still to come; set this machine's clock, or mend the line")
     home = projects.get(memory.scope.project)
     return memory if home is None else replace(memory, scope=replace(memory.scope, project=home))
 
 
 _NOTHING = object()
+CLOCKS_DIFFER = timedelta(days=1)
+"""What was recorded later than this after now is refused: it would be the newest for ever."""
 
 
 def merge(

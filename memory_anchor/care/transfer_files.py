@@ -37,9 +37,12 @@ LINE_BYTES_MAX = 2_000_000
 BATCH_BYTES = 2_000_000
 """Of lines sent at once; one connection carries eight times that."""
 AUDIT_BATCH = 500
+READ_EACH = 10_000
+"""Lines between two signs of life while a file is looked through."""
 ERRORS_KEPT = 1_000
 _BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _PROJECT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+BOM = b"\xef\xbb\xbf"
 _KIND = re.compile(rb'^\s*\{\s*"kind"\s*:')
 
 
@@ -185,7 +188,7 @@ def imported(
     Raises our errors only for what concerns every line: no store, read-only, no room.
     """
     audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
-    projects, audited, lines = _announced(file, audit)
+    projects, audited, lines = _announced(file, audit, tick)
     own = ask("export_begin")["project"]
     placed = _placed(ask, projects, lines, own if project_dir else "", to or {}, choose)
     learnt: dict[str, list[str]] = {}
@@ -225,8 +228,8 @@ def imported(
             send(batch)
             tick(number)
             batch, size = [], 0
-        if raw.strip():
-            batch.append((number, _without_aliases(raw)))
+        if raw.strip() and (text := _text(number, raw, done)):
+            batch.append((number, _without_aliases(text)))
             size += len(raw)
     if batch:
         send(batch)
@@ -259,8 +262,22 @@ def _placed(
     return placed
 
 
-def _without_aliases(raw: bytes) -> str:
-    text = raw.decode("utf-8", "replace")
+def _text(number: int, raw: bytes, done: Imported) -> str:
+    """Return a line as text, "" where it is none or was cut off, which is noted."""
+    try:
+        text = raw.decode("utf-8")
+        if not raw.endswith(b"\n"):
+            json.loads(text)
+        return text
+    except UnicodeDecodeError as error:
+        cure = "`iconv -f LATIN1 -t UTF-8` converts the file"
+        done.wrong(number, f"line {number} is no UTF-8 (byte {error.start + 1} of it); {cure}")
+    except (ValueError, RecursionError):
+        done.wrong(number, f"line {number} breaks off, the file was cut there; get it whole and import it again")
+    return ""
+
+
+def _without_aliases(text: str) -> str:
     if f'"{ALIASES}"' in text:
         try:
             line = json.loads(text)
@@ -271,13 +288,17 @@ def _without_aliases(raw: bytes) -> str:
     return text
 
 
-def _announced(file: BinaryIO, audit: JsonlAudit) -> tuple[dict[str, list[str]], bool, dict[str, int]]:
+def _announced(
+    file: BinaryIO, audit: JsonlAudit, tick: Callable[[int], None]
+) -> tuple[dict[str, list[str]], bool, dict[str, int]]:
     """Return the projects a file brings, whether its trail continues (or is) the one here, and lines by project."""
     last = next(iter(deque(audit.records(), maxlen=1)), {"n": 0, "hash": ""})
     projects: dict[str, list[str]] = {}
     lines: dict[str, int] = {}
     trail = continues = False
-    for _, raw in _lines(file, None):
+    for number, raw in _lines(file, None):
+        if number % READ_EACH == 0:
+            tick(number)
         try:
             record = json.loads(raw)
             if not _KIND.match(raw):
@@ -373,6 +394,7 @@ def _lines(file: BinaryIO, done: Imported | None) -> Iterator[tuple[int, bytes]]
     number = 0
     while raw := file.readline(LINE_BYTES_MAX + 1):
         number += 1
+        raw = raw.removeprefix(BOM) if number == 1 else raw
         if len(raw) > LINE_BYTES_MAX:
             while raw and not raw.endswith(b"\n"):
                 raw = file.readline(LINE_BYTES_MAX)

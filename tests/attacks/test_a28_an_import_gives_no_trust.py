@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -132,7 +133,7 @@ def test_a_version_does_not_decide_or_follow_what_a_human_did(
         following = {
             **{key: value for key, value in held.items() if key not in ("usage", "last_at")},
             "version": held["version"] + 1,
-            "recorded_at": "2030-01-01T00:00:00+00:00",
+            "recorded_at": (datetime.fromisoformat(held["recorded_at"]) + timedelta(minutes=1)).isoformat(),
             "first_recorded_at": held.get("first_recorded_at", held["recorded_at"]),
             "previous_version_id": f"{name}@{held['version']}",
             "status": "active",

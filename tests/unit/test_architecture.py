@@ -300,8 +300,9 @@ BESIDE_THE_DOOR = {
         "front/http_review.py",
     ),  # look at what cannot be opened
     *("front/clients/install.py", "front/clients/hooks.py", "front/clients/places.py"),  # files of other programs
-    *(f"front/cli/{name}.py" for name in ("setup", "keep", "constitution", "link", "session", "passphrase", "claim")),
-    *(f"front/cli/{name}.py" for name in ("evaluate", "variants", "care", "output", "memories", "keys", "devices")),
+    *(f"front/cli/{name}.py" for name in ("setup", "keep", "moving", "constitution", "link", "session", "init")),
+    *(f"front/cli/{name}.py" for name in ("passphrase", "claim", "evaluate", "variants", "care", "output")),
+    *(f"front/cli/{name}.py" for name in ("memories", "keys", "devices")),
 }
 """Front ends that work on files or processes where no door is open yet; none may join them unseen."""
 SMALL_THINGS = {"activation", "inputs", "hashing", "terminal"}

@@ -24,6 +24,7 @@ from memory_anchor.front.cli import (
     link,
     lorebooks,
     memories,
+    moving,
     projects,
     setup,
     variants,
@@ -60,6 +61,7 @@ contexts.register(app)
 dashboard.register(app)
 evaluate.register(app)
 keep.register(app)
+moving.register(app)
 keys.register(app)
 lorebooks.register(app)
 projects.register(app)

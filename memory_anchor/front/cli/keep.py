@@ -1,25 +1,21 @@
-"""Commands that keep memories safe and move them: export, import, reindex, backup, doctor."""
+"""Commands that keep memories safe: reindex, migrate, backup, doctor."""
 
 from __future__ import annotations
 
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memory_anchor.errors import TABLE, BadInput, NotFound, Refused, StoreDamaged
-from memory_anchor.files import replace_durably
+from memory_anchor.errors import TABLE, BadInput, Refused, StoreDamaged
 from memory_anchor.front.cli.guide import group
-from memory_anchor.front.cli.link import call, data_dir, key_of, preamble
+from memory_anchor.front.cli.link import call, data_dir, key_of
 from memory_anchor.front.cli.output import (
-    HumanOption,
     JsonOption,
     KeyFileOption,
     ServerOption,
@@ -31,25 +27,14 @@ from memory_anchor.front.cli.output import (
     show_json,
     shown,
 )
-from memory_anchor.front.cli.passphrase import PROMPT, ask_hidden, ask_human, human_signer, key_ring, opened
-from memory_anchor.front.cli.session import Ticker, session
-from memory_anchor.inputs import project_id
+from memory_anchor.front.cli.passphrase import PROMPT, ask_hidden, ask_human, key_ring, opened
+from memory_anchor.front.cli.session import Ticker
 
 if TYPE_CHECKING:
     from memory_anchor.runtime.salvage import Account
 
-ERRORS_SHOWN = 20
-TOOL_NAMES = (
-    *("claude-md", "agents-md", "claude-auto-memory", "codex-memories", "server-memory", "mem0", "claude-mem"),
-    *("basic-memory", "okf", "markdown"),
-)
-"""Of `care.other_tools.TOOLS`, said here so that no other command waits for its readers."""
-BAD_LINES = 2
-
 
 def register(app: typer.Typer) -> None:
-    app.command("export")(export)
-    app.command("import")(import_)
     app.command()(reindex)
     app.command()(migrate)
     app.command()(doctor)
@@ -57,212 +42,6 @@ def register(app: typer.Typer) -> None:
     backup.command("create")(backup_create)
     backup.command("restore")(backup_restore)
     backup.command("list")(backup_list)
-
-
-@guarded
-def export(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE|-|FOLDER", help="Where to; - is standard output; a folder with --to.")
-    ],
-    to: Annotated[
-        str, typer.Option("--to", metavar="jsonl|okf|markdown", help="Pages for people: Open Knowledge Format, or one.")
-    ] = "jsonl",
-    versions: Annotated[bool, typer.Option("--versions", help="Every version, the audit trail, proposals.")] = False,
-    project: Annotated[bool, typer.Option("--project", help="Only this project's memories.")] = False,
-    human: Annotated[bool, typer.Option("--human", help="Everybody's memories: asks for the passphrase.")] = False,
-    json_: JsonOption = False,
-) -> None:
-    """Write what you may read as JSON lines, with --human everything; `import` takes them in again."""
-    from memory_anchor.care.transfer_files import exported
-
-    if to != "jsonl":
-        _pages(to, Path(file).absolute(), project, human, json_)
-        return
-    if file != "-":
-        _check_target(Path(file).absolute())
-    signer = human_signer(human)
-    ticker, count = Ticker("exported"), 0
-    target = None if file == "-" else Path(file).absolute()
-    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp") if target is not None else None
-    try:
-        with session() as ask, _opened(beside) as stream:
-            for line in exported(
-                ask, data_dir(), versions=versions, own_project=project, everything=human, human=signer
-            ):
-                stream.write(line.encode() + b"\n")
-                count += 1
-                ticker.at(count)
-            stream.flush()
-            if beside is not None and target is not None:
-                replace_durably(beside, target)
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise _ours(error, target or Path("-")) from error
-    finally:
-        ticker.end()
-        if beside is not None:
-            beside.unlink(missing_ok=True)
-    if target is None:
-        return
-    if json_:
-        show_json({"file": str(target), "lines": count})
-    else:
-        quiet(f"{count} lines in {target}")
-
-
-def _pages(form: str, folder: Path, own_project: bool, human: bool, as_json: bool) -> None:
-    from memory_anchor.care import pages
-    from memory_anchor.care.transfer_files import exported
-
-    signer = human_signer(human)
-    try:
-        with session() as ask:
-            lines = exported(ask, data_dir(), versions=False, own_project=own_project, everything=human, human=signer)
-            count = pages.write(form, lines, folder)
-    except OSError as error:
-        raise _ours(error, folder) from error
-    if as_json:
-        show_json({"folder": str(folder), "memories": count})
-    else:
-        quiet(f"{count} memories in {folder}; `memory-anchor import --from {form} {folder}` takes them in again")
-
-
-def _check_target(target: Path) -> None:
-    """Raise NotFound or BadInput where no file can be written at this place."""
-    if not target.parent.is_dir():
-        raise NotFound(f"there is no folder {target.parent}; make it first")
-    if target.is_dir() or not target.name:
-        raise BadInput(f"{target} is a folder; allowed is a file to write, or - for standard output")
-
-
-def _opened(beside: Path | None) -> Any:
-    """Return standard output, or a new private file, as a context."""
-    if beside is None:
-        return nullcontext(sys.stdout.buffer)
-    return os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
-
-
-@guarded
-def import_(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="What `export` wrote; - is standard input. With --from: its place.")
-    ] = "",
-    from_: Annotated[
-        str, typer.Option("--from", metavar="TOOL", help=f"Another tool's memories: {', '.join(TOOL_NAMES)}.")
-    ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would come of it.")] = False,
-    project: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID|here|OLD=NEW", help="Where projects go that are not known here; asked on a terminal."),
-    ] = None,
-    human: HumanOption = False,
-    json_: JsonOption = False,
-) -> None:
-    """Take in JSON lines, or what another tool left; what is here already is passed over, so it may be run again."""
-    from memory_anchor.care.transfer_files import imported
-
-    if not file and not from_:
-        raise BadInput("FILE is missing; allowed is what `memory-anchor export` wrote, -, or --from TOOL")
-    signer = human_signer(human)
-    places: dict[int, str] = {}
-    left: list[dict[str, Any]] = []
-    ticker = Ticker("line")
-    with _of_tool(from_, file, places, left) if from_ else _source(file) as stream, session() as ask:
-        done = imported(
-            ask,
-            stream,
-            data_dir(),
-            project_dir=preamble().project_dir,
-            human=signer,
-            tick=ticker.at,
-            to=_places(project or ()),
-            choose=_chosen if sys.stdin.isatty() and not json_ else None,
-            dry=dry_run,
-        )
-    ticker.end()
-    for wrong in done.errors:
-        number, said = wrong["line"], wrong["message"]
-        if number in places:
-            wrong["message"] = f"{places[number]}: {said.removeprefix(f'line {number}: ')}"
-    done.errors[:0] = left
-    done.failed += len(left)
-    if json_:
-        show_json({**asdict(done), "dry_run": dry_run})
-    elif dry_run:
-        out.print(
-            f"{done.lines} memories: {done.added + done.written + done.pending} new, {done.skipped} known, "
-            f"{done.conflicts} against what is known; nothing was written"
-        )
-    else:
-        out.print(f"{done.lines} lines: {done.added} versions added, {done.skipped} were here")
-        if done.written or done.pending or done.rejected:
-            out.print(f"  as new writes: {done.written} stored, {done.pending} pending, {done.rejected} rejected")
-        if done.rejected:
-            quiet("  text that no export of ours vouches for needs a human: run it on a terminal with --human")
-        if done.pending:
-            quiet("  what is pending waits for you: memory-anchor review")
-        for place in done.went:
-            seen = "this folder's" if place["here"] else "seen in its own folder"
-            out.print(f"  {place['lines']} lines to project {shown(place['to'])}, {seen}")
-        for note in done.notes:
-            out.print(f"  [yellow]{shown(note)}[/]")
-    for error in done.errors[:ERRORS_SHOWN]:
-        err.print(f"[bold red]error:[/] {shown(error['message'])}")
-    if done.failed > ERRORS_SHOWN:
-        err.print(f"[dim]and {done.failed - ERRORS_SHOWN} more lines[/]")
-    if done.failed:
-        raise typer.Exit(BAD_LINES)
-
-
-def _places(given: Sequence[str]) -> dict[str, str]:
-    """Return id in the file -> id here of `--project`; "" stands for every project that is not known here."""
-    places: dict[str, str] = {}
-    for one in given:
-        old, is_pair, new = one.rpartition("=")
-        target = new if new == "here" else project_id(new)
-        places[project_id(old) if is_pair else ""] = target
-    return places
-
-
-def _chosen(project: str, lines: int) -> str:
-    """Return where the human wants a project's lines: `here`, an id, or the id that it has."""
-    err.print(f"{lines} lines are of project [cyan]{shown(project)}[/], which is not known here")
-    said = str(typer.prompt("Bring them to: here, keep, or a project's id", default="here", err=True)).strip()
-    return project if said == "keep" else said if said == "here" else project_id(said)
-
-
-def _of_tool(tool: str, file: str, places: dict[int, str], left: list[dict[str, Any]]) -> BinaryIO:
-    """Return what another tool left as lines. places: gets where each line comes from; left: what cannot be read."""
-    from memory_anchor.care import other_tools
-    from memory_anchor.care.transfer_files import dumped
-
-    held = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
-    place = Path(file) if file else None
-    for one in other_tools.found(tool, place, home=Path.home()):
-        if one.line is None:
-            left.append({"line": 0, "message": f"{one.place}: {one.wrong}"})
-        else:
-            places[len(places) + 1] = one.place
-            held.write(dumped(one.line).encode("utf-8", "replace") + b"\n")
-    return held
-
-
-def _source(file: str) -> BinaryIO:
-    """Return the file to read, which must allow going back to its start; standard input is copied aside."""
-    if file != "-":
-        try:
-            if Path(file).exists() and not Path(file).is_file():  # a device would never end, a pipe never begin
-                raise BadInput(f"{file} is no regular file; allowed is a file of JSON lines, or - for standard input")
-            return Path(file).open("rb")
-        except FileNotFoundError:
-            raise NotFound(f"no file {file}; `memory-anchor export FILE` writes one") from None
-        except OSError as error:
-            raise BadInput(f"{file} cannot be read ({error.strerror}); allowed is a file of JSON lines") from error
-    held = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
-    while chunk := sys.stdin.buffer.read(1 << 20):
-        held.write(chunk)
-    return held
 
 
 @guarded
@@ -537,9 +316,3 @@ def _show_account(account: Account) -> None:
     for note in account.notes:
         quiet(note)
     quiet(f"the damaged store lies in {account.replaced}; delete it when you are sure")
-
-
-def _ours(error: OSError, path: Path) -> Exception:
-    from memory_anchor.files import ours
-
-    return ours(error, path)

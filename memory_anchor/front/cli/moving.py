@@ -1,0 +1,323 @@
+"""Commands that carry memories in and out: export, import."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from memory_anchor.errors import BadInput, NotFound, Refused
+from memory_anchor.files import replace_durably
+from memory_anchor.front.cli.link import data_dir, preamble
+from memory_anchor.front.cli.output import (
+    HumanOption,
+    JsonOption,
+    err,
+    guarded,
+    out,
+    quiet,
+    show_json,
+    shown,
+)
+from memory_anchor.front.cli.passphrase import human_signer
+from memory_anchor.front.cli.session import Ticker, session
+from memory_anchor.inputs import project_id
+
+ERRORS_SHOWN = 20
+TOOL_NAMES = (
+    *("claude-md", "agents-md", "claude-auto-memory", "codex-memories", "server-memory", "mem0", "claude-mem"),
+    *("basic-memory", "okf", "markdown"),
+)
+"""Of `care.other_tools.TOOLS`, said here so that no other command waits for its readers."""
+BAD_LINES = 2
+FIRST_BYTES = 4096
+EXPORTED = re.compile(rb'\{"(?:id":"[^"]*","version"|kind")')
+"""How a file begins that `export` wrote."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("export")(export)
+    app.command("import")(import_)
+
+
+@guarded
+def export(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE|-|FOLDER", help="Where to; - is standard output; a folder with --to.")
+    ],
+    to: Annotated[
+        str, typer.Option("--to", metavar="jsonl|okf|markdown", help="Pages for people: Open Knowledge Format, or one.")
+    ] = "jsonl",
+    versions: Annotated[bool, typer.Option("--versions", help="Every version, the audit trail, proposals.")] = False,
+    project: Annotated[bool, typer.Option("--project", help="Only this project's memories.")] = False,
+    human: Annotated[bool, typer.Option("--human", help="Everybody's memories: asks for the passphrase.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Over a file, or into a folder, that is no export.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Write what you may read as JSON lines, with --human everything; `import` takes them in again."""
+    from memory_anchor.care.transfer_files import exported
+
+    if to != "jsonl":
+        _pages(to, Path(file).absolute(), project, human, force, json_)
+        return
+    if file != "-":
+        _check_target(Path(file).absolute(), force=force)
+    signer = human_signer(human)
+    ticker, count = Ticker("exported"), 0
+    target = None if file == "-" else Path(file).absolute()
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp") if target is not None else None
+    try:
+        with session() as ask, _opened(beside) as stream:
+            for line in exported(
+                ask, data_dir(), versions=versions, own_project=project, everything=human, human=signer
+            ):
+                stream.write(line.encode() + b"\n")
+                count += 1
+                ticker.at(count)
+            stream.flush()
+            if beside is not None and target is not None:
+                replace_durably(beside, target)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise _ours(error, target or Path("-")) from error
+    finally:
+        ticker.end()
+        if beside is not None:
+            beside.unlink(missing_ok=True)
+    if target is None:
+        return
+    if json_:
+        show_json({"file": str(target), "lines": count})
+    else:
+        quiet(f"{count} lines in {target}")
+
+
+def _pages(form: str, folder: Path, own_project: bool, human: bool, force: bool, as_json: bool) -> None:
+    from memory_anchor.care import pages
+    from memory_anchor.care.transfer_files import exported
+
+    signer = human_signer(human)
+    try:
+        with session() as ask:
+            lines = exported(ask, data_dir(), versions=False, own_project=own_project, everything=human, human=signer)
+            count = pages.write(form, lines, folder, force=force)
+    except OSError as error:
+        raise _ours(error, folder) from error
+    if as_json:
+        show_json({"folder": str(folder), "memories": count})
+    else:
+        quiet(f"{count} memories in {folder}; `memory-anchor import --from {form} {folder}` takes them in again")
+
+
+def _check_target(target: Path, *, force: bool) -> None:
+    """Raise NotFound or BadInput where no file can be written at this place, Refused where somebody else's stands."""
+    if not target.parent.is_dir():
+        raise NotFound(f"there is no folder {target.parent}; make it first")
+    if target.is_dir() or not target.name:
+        raise BadInput(f"{target} is a folder; allowed is a file to write, or - for standard output")
+    if not force and target.is_file() and target.stat().st_size:
+        with target.open("rb") as stream:
+            if not EXPORTED.match(stream.read(FIRST_BYTES)):
+                raise Refused(f"{target} is there and no export of ours; give another name, or --force to replace it")
+
+
+def _opened(beside: Path | None) -> Any:
+    """Return standard output, or a new private file, as a context."""
+    if beside is None:
+        return nullcontext(sys.stdout.buffer)
+    return os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+
+
+@guarded
+def import_(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="What `export` wrote; - is standard input. With --from: its place.")
+    ] = "",
+    from_: Annotated[
+        str, typer.Option("--from", metavar="TOOL", help=f"Another tool's memories: {', '.join(TOOL_NAMES)}.")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would come of it.")] = False,
+    project: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID|here|OLD=NEW", help="Where projects go that are not known here; asked on a terminal."),
+    ] = None,
+    human: HumanOption = False,
+    json_: JsonOption = False,
+) -> None:
+    """Take in JSON lines, or what another tool left; what is here already is passed over, so it may be run again."""
+    from memory_anchor.care.transfer_files import imported
+
+    if not file and not from_:
+        raise BadInput("FILE is missing; allowed is what `memory-anchor export` wrote, -, or --from TOOL")
+    signer = human_signer(human)
+    left = _Left()
+    ticker = Ticker("line")
+    with _of_tool(from_, file, left, ticker) if from_ else _source(file) as stream, session() as ask:
+        done = imported(
+            ask,
+            stream,
+            data_dir(),
+            project_dir=preamble().project_dir,
+            human=signer,
+            tick=ticker.at,
+            to=_places(project or ()),
+            choose=_chosen if sys.stdin.isatty() and not json_ else None,
+            dry=dry_run,
+        )
+    ticker.end()
+    places = _places_in(from_, file, {one["line"] for one in done.errors}) if from_ else {}
+    name = "standard input" if file == "-" else Path(file).name
+    for wrong in done.errors:
+        number, said = wrong["line"], wrong["message"]
+        if number in places:
+            wrong["message"] = f"{places[number]}: {said.removeprefix(f'line {number}: ')}"
+        elif not from_:
+            wrong["message"] = f"{name}, {said}"
+    done.errors[:0] = left.shown
+    done.failed += left.many
+    if json_:
+        show_json({**asdict(done), "dry_run": dry_run})
+    elif dry_run:
+        out.print(
+            f"{done.lines} memories: {done.added + done.written + done.pending} new, {done.skipped} known, "
+            f"{done.conflicts} against what is known; nothing was written"
+        )
+    else:
+        out.print(f"{done.lines} lines: {done.added} versions added, {done.skipped} were here")
+        if done.written or done.pending or done.rejected:
+            out.print(f"  as new writes: {done.written} stored, {done.pending} pending, {done.rejected} rejected")
+        if done.rejected:
+            quiet("  text that no export of ours vouches for needs a human: run it on a terminal with --human")
+        if done.pending:
+            quiet("  what is pending waits for you: memory-anchor review")
+        for place in done.went:
+            seen = "this folder's" if place["here"] else "seen in its own folder"
+            out.print(f"  {place['lines']} lines to project {shown(place['to'])}, {seen}")
+        for note in done.notes:
+            out.print(f"  [yellow]{shown(note)}[/]")
+    for error in done.errors[:ERRORS_SHOWN]:
+        err.print(f"[bold red]error:[/] {shown(error['message'])}")
+    if done.failed > ERRORS_SHOWN:
+        err.print(f"[dim]and {done.failed - ERRORS_SHOWN} more lines[/]")
+    if done.failed:
+        raise typer.Exit(BAD_LINES)
+
+
+def _places(given: Sequence[str]) -> dict[str, str]:
+    """Return id in the file -> id here of `--project`; "" stands for every project that is not known here."""
+    places: dict[str, str] = {}
+    for one in given:
+        old, is_pair, new = one.rpartition("=")
+        target = new if new == "here" else project_id(new)
+        places[project_id(old) if is_pair else ""] = target
+    return places
+
+
+def _chosen(project: str, lines: int) -> str:
+    """Return where the human wants a project's lines: `here`, an id, or the id that it has."""
+    err.print(f"{lines} lines are of project [cyan]{shown(project)}[/], which is not known here")
+    said = str(typer.prompt("Bring them to: here, keep, or a project's id", default="here", err=True)).strip()
+    return project if said == "keep" else said if said == "here" else project_id(said)
+
+
+@dataclass
+class _Left:
+    """What of another tool's memories cannot be read: how many, and the first of them."""
+
+    many: int = 0
+    shown: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, place: str, wrong: str) -> None:
+        self.many += 1
+        if len(self.shown) < ERRORS_SHOWN:
+            self.shown.append({"line": 0, "message": f"{place}: {wrong}"})
+
+
+def _of_tool(tool: str, file: str, left: _Left, ticker: Ticker) -> BinaryIO:
+    """Return what another tool left as lines. left: gets what cannot be read."""
+    from memory_anchor.care import other_tools
+    from memory_anchor.care.transfer_files import dumped
+
+    held = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
+    with _writing(held):
+        for number, one in enumerate(other_tools.found(tool, Path(file) if file else None, home=Path.home()), 1):
+            if one.line is None:
+                left.add(one.place, one.wrong)
+            else:
+                held.write(dumped(one.line).encode("utf-8", "replace") + b"\n")
+            ticker.at(number, what="read")
+    return held
+
+
+def _places_in(tool: str, file: str, numbers: set[int]) -> dict[int, str]:
+    """Return where lines of `_of_tool` come from; it is read once more, since few of many lines are ever asked for."""
+    from memory_anchor.care import other_tools
+
+    if not numbers:
+        return {}
+    lines = (one for one in other_tools.found(tool, Path(file) if file else None, home=Path.home()) if one.line)
+    return {number: one.place for number, one in enumerate(lines, 1) if number in numbers}
+
+
+@contextmanager
+def _writing(held: BinaryIO) -> Iterator[None]:
+    """Turn what the disk says of a temporary file into one of ours."""
+    try:
+        yield
+    except OSError as error:
+        held.close()
+        raise _ours(error, Path(tempfile.gettempdir())) from error
+
+
+def _source(file: str) -> BinaryIO:
+    """Return the file to read, which must allow going back to its start; standard input is copied aside."""
+    if file != "-":
+        try:
+            if Path(file).exists() and not Path(file).is_file():  # a device would never end, a pipe never begin
+                raise BadInput(f"{file} is no regular file; allowed is a file of JSON lines, or - for standard input")
+            stream = Path(file).open("rb")  # noqa: SIM115 - the caller's with closes it
+            _check_text(file, stream)
+            return stream
+        except FileNotFoundError:
+            raise NotFound(f"no file {file}; `memory-anchor export FILE` writes one") from None
+        except OSError as error:
+            raise BadInput(f"{file} cannot be read ({error.strerror}); allowed is a file of JSON lines") from error
+    held = tempfile.TemporaryFile()  # noqa: SIM115 - the caller's with closes it
+    with _writing(held):
+        while chunk := sys.stdin.buffer.read(1 << 20):
+            held.write(chunk)
+    _check_text("standard input", held)
+    return held
+
+
+def _check_text(name: str, stream: BinaryIO) -> None:
+    """Raise BadInput where the first bytes are of no text in UTF-8, whatever its lines say."""
+    stream.seek(0)
+    start = stream.read(FIRST_BYTES)
+    stream.seek(0)
+    cures = {
+        b"\xff\xfe": "is UTF-16; `iconv -f UTF-16 -t UTF-8` converts it",
+        b"\xfe\xff": "is UTF-16; `iconv -f UTF-16 -t UTF-8` converts it",
+        b"\x1f\x8b": "is compressed; `gunzip` it, or give a backup to `memory-anchor backup restore`",
+    }
+    cure = next((cures[sign] for sign in cures if start.startswith(sign)), "")
+    if not cure and b"\0" in start:
+        cure = "is no text; allowed is what `memory-anchor export` wrote, or --from TOOL"
+    if cure:
+        stream.close()
+        raise BadInput(f"{name} {cure}")
+
+
+def _ours(error: OSError, path: Path) -> Exception:
+    from memory_anchor.files import ours
+
+    return ours(error, path)
