@@ -426,7 +426,7 @@ class Core:
         for merge in merges.unfinished():
             self.projects.merge(merge.source, merge.target)
             moved = merges.carry_out(merge)
-            self.services.searcher.invalidate()
+            self.services.read_anew()
             log.warning("merging %s into %s was cut off; %d versions were left", merge.source, merge.target, moved)
 
     def _compare_recalled(self) -> None:

@@ -199,7 +199,7 @@ class Maintenance:
         for progress in run.steps():
             if self._services.monotonic() > until:
                 return {"finished": False, **asdict(progress)}
-        services.searcher.invalidate()
+        services.read_anew()
         return {"finished": True, "embedder": services.embedder.identity.model if services.embedder else ""}
 
     # --- projects ----------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Maintenance:
             merge = merges.begin(source, target, projects.known(source).aliases)
             projects.merge(source, target)
             merges.carry_out(merge)
-        services.searcher.invalidate()
+        services.read_anew()
         kind = "project.unmerged" if asked.undo else "project.merged"
         self._recorded(kind, {"source": source, "target": merge.target, "versions": merge.versions})
         return {"source": source, "target": merge.target, "versions": merge.versions, "undone": asked.undo}
@@ -293,7 +293,7 @@ def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]
         *purging.beside_store(data_dir),
         *knowledge_holders(services.knowledge, data_dir),
         backup.KnownBackups(data_dir),
-        purging.Cache("what searches remember", services.searcher.invalidate),
+        purging.Cache("what searches remember", services.read_anew),
         purging.Cache("which tags occur together", process.forget_tags),
         purging.Cache("what was said last", services.events.forget),
         purging.Cache("what lorebooks say", services.lorebooks.forget),

@@ -102,7 +102,7 @@ class MemoryAnchor:
         services = self.services
         return KnowledgeDesk(
             services.knowledge,
-            services.meaning,
+            services.searcher,
             self.actor,
             author=self.writes.author,
             check_writable=self.writes.check_writable,

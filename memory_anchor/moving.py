@@ -23,7 +23,7 @@ from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.care import transfer
 from memory_anchor.errors import MemoryAnchorError, Refused
 from memory_anchor.hashing import stable_hash
-from memory_anchor.knowledge.library import COLLECTION as KNOWLEDGE
+from memory_anchor.knowledge.index import COLLECTION as KNOWLEDGE
 from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
 from memory_anchor.model import COLLECTIONS, Citation, Memory, Origin, Outcome, audiences

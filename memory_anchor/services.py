@@ -85,6 +85,11 @@ class Services:
     project_note: Callable[[str], str] = lambda _: ""
     """What is to be told, once, about which project this is; "" for nothing."""
 
+    def read_anew(self) -> None:
+        """Drop what searches keep of the store: something was written past them."""
+        self.searcher.invalidate()
+        self.knowledge.index.invalidate()
+
 
 class Process(Protocol):
     """The process behind a door, as far as looking after a memory needs it: its jobs, projects and files."""

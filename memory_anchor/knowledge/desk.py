@@ -18,12 +18,12 @@ from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.library import Library, default_trust
 from memory_anchor.knowledge.sources import Source, SourceKind
 from memory_anchor.model import Actor, RetrievedSnippet, Trust, Visibility
-from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.rights import Deed
 
 if TYPE_CHECKING:
     from memory_anchor.knowledge.finding import KnowledgeQuery, Opened
+    from memory_anchor.recall.search import Searcher
 
 Json = dict[str, Any]
 STEP_S = 5.0
@@ -36,14 +36,14 @@ class KnowledgeDesk:
     def __init__(
         self,
         library: Library,
-        meaning: QueryEmbedder,
+        searcher: Searcher,
         actor: Actor,
         *,
         author: str,
         check_writable: Callable[[], None],
         monotonic: Callable[[], float],
     ) -> None:
-        self._library, self._meaning, self._actor = library, meaning, actor
+        self._library, self._searcher, self._actor = library, searcher, actor
         self._author, self._check_writable, self._monotonic = author, check_writable, monotonic
 
     def search(self, asked: asks.KnowledgeSearch) -> list[RetrievedSnippet]:
@@ -61,7 +61,8 @@ class KnowledgeDesk:
         return self._found(query)
 
     def _found(self, query: KnowledgeQuery) -> list[RetrievedSnippet]:
-        return finding.search(self._library, self._meaning, self._actor, query)
+        self._library.note_search()
+        return finding.search(self._library, self._searcher.meaning, self._searcher.weights, self._actor, query)
 
     def joining(self, query: str, limit: int = JOIN_MAX) -> tuple[RetrievedSnippet, ...]:
         """Return the first strong passages, for a search in which no memory answers, or for a context."""

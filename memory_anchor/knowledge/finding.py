@@ -1,32 +1,29 @@
 """Knowledge found and cited: the hybrid of memory over passages, and citations that open.
 
-Candidates come from the engine by meaning and by words, every filter pushed down (who may read, source, kind, trust,
-path); scores are fused as memory's are, with exact identifiers and the time a question names, and the judge of memory
-says how relevant each is. Near-duplicates (versions of one text in several files or sources) are folded into the best
-one, whose citations then name all places. A passage is checked against its source when it is shown: fresh, moved (with
-its new lines), changed (with a diff) or gone.
+There is one order: passages are found, scored and judged as memories are (`index`, `recall.scoring`); what narrows a
+search (source, kind, trust, path) is pushed down to the engine. Near-duplicates (versions of one text in several files
+or sources) are folded into the best one, whose citations then name all places. A passage is checked against its source
+when it is shown: fresh, moved (with its new lines), changed (with a diff) or gone.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from memory_anchor.errors import MemoryAnchorError, NotFound
 from memory_anchor.knowledge.catalogue import Place
-from memory_anchor.knowledge.library import COLLECTION, Library, citation
+from memory_anchor.knowledge.index import COLLECTION, counted_for
+from memory_anchor.knowledge.library import Library, citation
 from memory_anchor.knowledge.sources import Source, SourceKind
 from memory_anchor.language.passages import plain
 from memory_anchor.language.safety import cleaned
-from memory_anchor.language.terms import is_chinese, is_compound, query_terms, term_id, terms
 from memory_anchor.language.timewords import time_range
 from memory_anchor.model import (
     Actor,
@@ -40,23 +37,26 @@ from memory_anchor.model import (
     audiences,
     point_id,
 )
-from memory_anchor.ports import Entry
-from memory_anchor.recall.centring import Centring, script_of
-from memory_anchor.recall.meaning import QueryEmbedder, QueryRow
-from memory_anchor.recall.ranking import scaled, stretched
-from memory_anchor.recall.relevance import ACROSS, STRONG, Evidence, asks, judged, weak_shown
+from memory_anchor.recall import scoring
+from memory_anchor.recall.inquiry import questioned
+from memory_anchor.recall.relevance import STRONG, weak_shown
 from memory_anchor.where import Condition, OneOf, StartsWith, Where
 
-CANDIDATES = 30
-"""Hits a channel, or as many as are asked for: 30, 40 and 60 answered alike (docs/knowledge.md); each is read whole."""
-DENSE_WEIGHT, WORDS_WEIGHT, IDENTIFIER_WEIGHT, TIME_WEIGHT = 0.5, 0.35, 0.15, 0.15
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from memory_anchor.recall.meaning import QueryEmbedder
+    from memory_anchor.recall.ranking import RankingWeights
+    from memory_anchor.recall.scoring import Scored
+
+SPARE = 10
+"""Passages read beyond the limit, for versions of one text and the last check."""
 SAME_TEXT = 0.9
 """Share of terms in common from which two passages are versions of one text."""
 AROUND_LINES = 3
 OCCURRENCES_MAX = 100
 LINES_CHARS_MAX = 20_000
 DIFF_LINES_MAX = 200
-TERMS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,9 @@ class Opened:
     diff: str = ""
 
 
-def search(library: Library, meaning: QueryEmbedder, actor: Actor, asked: KnowledgeQuery) -> list[RetrievedSnippet]:
+def search(
+    library: Library, meaning: QueryEmbedder, weights: RankingWeights, actor: Actor, asked: KnowledgeQuery
+) -> list[RetrievedSnippet]:
     """Return the passages that answer, strong ones first and few weak ones behind; none where nothing fits.
 
     Raises NotFound, BadInput: the source named is none, or several.
@@ -103,52 +105,68 @@ def search(library: Library, meaning: QueryEmbedder, actor: Actor, asked: Knowle
     }
     if not sources:
         return []
-    row, points, entries = _candidates(library, meaning, asked, _where(library, sources, asked))
     held = audiences(actor.scope)
-    entries = [e for e in entries if e.memory.audience in held and _source_id(e.memory) in sources and e.memory.content]
-    if not entries:
-        return []
-    memories = [entry.memory for entry in entries]
-    cosines = np.full(len(entries), np.nan, dtype=np.float32)
-    known = [at for at, entry in enumerate(entries) if row.row is not None and row.using in entry.vectors]
-    if known and row.row is not None:
-        centring = Centring(meaning.embedders[row.using].identity)
-        scripts = np.array([script_of(memories[at].content) for at in known], dtype=np.int8)
-        rows = centring.documents(np.stack([entries[at].vectors[row.using] for at in known]), scripts)
-        cosines[known] = rows @ centring.query(row.row, script_of(asked.query))
-    bags = [frozenset(entry.words.indices if entry.words else ()) for entry in entries]
-    own = is_chinese(asked.query)
-    foreign = np.asarray([is_chinese(memory.content) != own for memory in memories])
-    near = np.where(foreign, np.float32(ACROSS) * cosines, cosines)
-    scores, shares, terms_known = _scores(library, actor, asked, memories, bags, near, foreign, points)
-    seen = Evidence(
-        near,
-        shares,
-        (scores - scores.max(initial=0.0)) / 2,
-        ~foreign,
-        coverage=float(shares.max(initial=0.0)),
-        terms=terms_known,
-        asks=asks(asked.query),
+    period = time_range(asked.query, now=library.clock.now(), zone=actor.zone)
+    text = period.remaining if period is not None and period.rest and period.remaining else asked.query
+    question, _ = questioned(meaning, text, project=counted_for(held))
+    scored = library.index.scored(
+        question,
+        _where(library, sources, asked),
+        readers=held,
+        weights=weights,
+        period=replace(period, is_hard=False) if period is not None else None,  # it favours, and hides nothing
     )
-    relevance = judged(seen)
-    order = np.lexsort((np.arange(len(scores)), -scores, relevance < STRONG))
-    snippets: list[RetrievedSnippet] = []
-    weak = 0
-    for at, siblings in _folded([int(one) for one in order], bags, [one.content_hash for one in memories]):
-        chance = float(relevance[at])
-        if chance < STRONG:
-            weak += 1
-            if weak > weak_shown(asked.limit):
-                continue
-        found = _snippet(sources, memories[at], [memories[one] for one in siblings], float(scores[at]), chance)
-        snippets.append(
-            replace(found, signals={"cosine": float(cosines[at]), "share": float(shares[at])})
-            if asked.detail
-            else found
-        )
-        if len(snippets) == asked.limit:
-            break
+    if scored is None:
+        return []
+    ties = np.arange(len(scored.total))
+    order = np.lexsort((ties, -scored.total, scored.relevance < STRONG))
+
+    def may_read(memory: Memory) -> bool:
+        return memory.audience in held and _source_id(memory) in sources and bool(memory.content)
+
+    snippets = []
+    for place, memory, siblings in _distinct(library, scored, order, may_read, asked.limit):
+        chance = float(scored.relevance[place])
+        found = _snippet(sources, memory, siblings, float(scored.total[place]), chance)
+        signals = scoring.signals(scored, [place], weights)[place] if asked.detail else None
+        snippets.append(replace(found, signals=signals))
     return [replace(one, citations=tuple(_marked(library, sources, one))) for one in snippets]
+
+
+def _distinct(
+    library: Library,
+    scored: Scored,
+    order: NDArray[np.intp],
+    may_read: Callable[[Memory], bool],
+    limit: int,
+) -> list[tuple[int, Memory, list[Memory]]]:
+    """Return the best places of an order with their passages, each with those behind it that are versions of the same
+    text; read on until there are as many as asked for."""
+    kept: list[tuple[int, Memory, list[Memory]]] = []
+    bags: list[frozenset[int]] = []
+    weak, page = 0, limit + SPARE
+    for start in range(0, len(order), page):
+        places = {scored.mirror.points[int(scored.rows[at])]: int(at) for at in order[start : start + page]}
+        for entry in library.store.get(COLLECTION, list(places), with_vectors=True):  # words come with them
+            memory, bag = entry.memory, frozenset(entry.words.indices if entry.words else ())
+            if not may_read(memory):
+                continue
+            place = places[memory.point_id]
+            same = next(
+                (n for n, other in enumerate(bags) if kept[n][1].content == memory.content or _is_version(bag, other)),
+                None,
+            )
+            if same is not None:
+                kept[same][2].append(memory)
+                continue
+            is_weak = bool(scored.relevance[place] < STRONG)
+            if len(kept) < limit and not (is_weak and weak == weak_shown(limit)):
+                weak += is_weak
+                kept.append((place, memory, []))
+                bags.append(bag)
+        if len(kept) == limit or weak == weak_shown(limit):
+            break
+    return kept
 
 
 def _where(library: Library, sources: Mapping[str, Source], asked: KnowledgeQuery) -> Where:
@@ -163,80 +181,6 @@ def _where(library: Library, sources: Mapping[str, Source], asked: KnowledgeQuer
     if asked.path:
         conditions.append(StartsWith("where", asked.path))
     return Where(tuple(conditions))
-
-
-def _candidates(
-    library: Library, meaning: QueryEmbedder, asked: KnowledgeQuery, where: Where
-) -> tuple[QueryRow, dict[str, float], list[Entry]]:
-    """Return the query's row, point -> its score by words, and the points. Words are looked for while it is embedded:
-    most of that time is spent outside of Python, and reading a candidate inside."""
-    store, words, limit = library.store, query_terms(asked.query), max(CANDIDATES, asked.limit)
-
-    def by_words() -> tuple[dict[str, float], list[Entry]]:
-        hits = store.matching(COLLECTION, words, where, limit=limit) if words.indices else []
-        scores = {hit.point_id: hit.score for hit in hits}
-        return scores, store.get(COLLECTION, list(scores), with_vectors=True)
-
-    with ThreadPoolExecutor(1, thread_name_prefix="words") as beside:
-        asked_words = beside.submit(by_words)
-        row = meaning.asked(asked.query)
-        scores, entries = asked_words.result()
-    if row.row is not None:
-        aimed = Centring(meaning.embedders[row.using].identity).query(row.row, script_of(asked.query))
-        hits = store.nearest(COLLECTION, aimed, where, limit=limit, using=row.using)
-        more = [hit.point_id for hit in hits if hit.point_id not in scores]
-        scores |= dict.fromkeys(more, 0.0)
-        entries += store.get(COLLECTION, more, with_vectors=True)
-    return row, scores, entries
-
-
-def _scores(
-    library: Library,
-    actor: Actor,
-    asked: KnowledgeQuery,
-    memories: Sequence[Memory],
-    bags: Sequence[frozenset[int]],
-    near: np.ndarray,
-    foreign: np.ndarray,
-    points: Mapping[str, float],
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the fused scores, the share of the query's rarity that each holds, and how many terms it has."""
-    said = list(dict.fromkeys(terms(asked.query)))[:TERMS_MAX]
-    wanted = [term_id(term) for term in said]
-    rarity = {term: math.log(1 + (len(bags) + 1) / (1 + sum(term in bag for bag in bags))) for term in wanted}
-    mass = sum(rarity.values()) or 1.0
-    shares = np.array([sum(rarity[t] for t in wanted if t in bag) / mass for bag in bags], dtype=np.float32)
-    by_words = np.array([points.get(memory.point_id, 0.0) for memory in memories], dtype=np.float32)
-    worded = scaled(by_words, low=0.0)
-    meaning = stretched(near)
-    if not np.isnan(near).all():  # as memory has it: each stands in for the other where there is none of it
-        meaning = np.where(np.isnan(near), worded, meaning)
-        worded = np.where(foreign, np.maximum(worded, meaning), worded)
-    total = DENSE_WEIGHT * meaning + WORDS_WEIGHT * worded * float(shares.max(initial=0.0))
-    exact = [term_id(term) for term in said if is_compound(term)]
-    total = total + IDENTIFIER_WEIGHT * np.array([any(t in bag for t in exact) for bag in bags], dtype=np.float32)
-    period = time_range(asked.query, now=library.clock.now(), zone=actor.zone)
-    if period is not None:
-        within = [m.when is not None and period.start <= m.when < period.end for m in memories]
-        total = total + TIME_WEIGHT * np.array(within, dtype=np.float32)
-    return np.asarray(total, dtype=np.float32), shares, len(wanted)
-
-
-def _folded(
-    order: Sequence[int], bags: Sequence[frozenset[int]], hashes: Sequence[str]
-) -> Iterator[tuple[int, list[int]]]:
-    """Yield each place with those behind it that are versions of the same text."""
-    taken: set[int] = set()
-    for at in order:
-        if at in taken:
-            continue
-        alike = [
-            one
-            for one in order
-            if one not in taken and one != at and (hashes[at] == hashes[one] or _is_version(bags[at], bags[one]))
-        ]
-        taken.update([at, *alike])
-        yield at, alike
 
 
 def _is_version(one: frozenset[int], other: frozenset[int]) -> bool:

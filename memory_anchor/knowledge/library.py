@@ -19,6 +19,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, StoreDamaged, Unavailable
@@ -32,6 +33,7 @@ from memory_anchor.knowledge.catalogue import (
     QueuedWork,
     SourceState,
 )
+from memory_anchor.knowledge.index import ACTIVE, COLLECTION, PassageIndex
 from memory_anchor.knowledge.sources import TRUST_OF_KIND, Source, SourceDocument, SourceKind
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import (
@@ -60,7 +62,6 @@ if TYPE_CHECKING:
     from memory_anchor.ports import Matrix
 
 log = logging.getLogger("memory_anchor")
-COLLECTION = "knowledge"
 TAG = "knowledge"
 INDEX_VERSION = "1"
 """Of how passages are cut and indexed: another one reads every source again."""
@@ -73,6 +74,9 @@ EMBEDDED_AT_ONCE = 4
 SKIPPED_TOLD = 50
 EMPTIED_AT_ONCE = 500
 ID_LENGTH = 13
+LOOK_AGAIN_S = 30.0
+LOOK_SHARE = 50
+"""A search has sources looked at behind it, at most so often, and for at most one in so many seconds."""
 LOOKED_AT = frozenset({SourceKind.REPO_DOCS, SourceKind.GIT_HISTORY, SourceKind.FILES})
 """Kinds that change by themselves; the others are pushed."""
 
@@ -81,6 +85,7 @@ LOOKED_AT = frozenset({SourceKind.REPO_DOCS, SourceKind.GIT_HISTORY, SourceKind.
 class SyncProgress:
     """What a sync did so far. read: documents that were new or changed. counted: reason -> left out by rule."""
 
+    began_at: datetime
     documents: int = 0
     read: int = 0
     passages: int = 0
@@ -134,12 +139,14 @@ class Library:
         self.catalogue = Catalogue(data_dir)
         self.store, self.clock = store, clock
         self.embedders = embedders
+        self.index = PassageIndex(store, {name: one.identity for name, one in embedders.items()})
         self._audit, self._new_id = audit, new_id
         self._on_waiting = on_waiting
         self._quarantine = quarantine or Quarantine()
         self._working, self._blobs = threading.Lock(), threading.Lock()
         self._at_work: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
         self._asked_embedding = True
+        self._looks, self._look_at = False, clock.now()
 
     @property
     def is_used(self) -> bool:
@@ -223,10 +230,17 @@ class Library:
         self.catalogue.queue(source.id, SYNC, now=self.clock.now())
         self._on_waiting()
 
+    def note_search(self) -> None:
+        """Have the sources looked at behind: who asks now, asks again, and files change meanwhile."""
+        if not self._looks and self.clock.now() >= self._look_at:
+            self._looks = True
+            self._on_waiting()
+
     def look_again(self) -> int:
         """Queue every source that can be looked at again; return how many. One that waits after a failure is left."""
         if not self.is_used:
             return 0
+        self._looks, self._look_at = False, self.clock.now() + timedelta(seconds=LOOK_AGAIN_S)
         idle = [one.source for one in self.catalogue.states() if one.state == "live" and not one.waiting]
         chosen = [source for source in idle if source.kind in LOOKED_AT]
         for source in chosen:
@@ -252,6 +266,7 @@ class Library:
                 break
         if points:
             self.store.erase(COLLECTION, points)
+            self.index.drop(points)
         left = self.store.count(COLLECTION, mine)
         documents = len(self.catalogue.stamps(source.id))
         self.catalogue.drop_source(source.id)
@@ -292,14 +307,16 @@ class Library:
             work = self.catalogue.next(now=self.clock.now())
             if work is None:
                 return False
-            progress = SyncProgress()
+            progress = SyncProgress(began_at=self.clock.now())
             self._at_work = (work, self._reading(work, progress), progress)
-        work, steps, _ = self._at_work
+        work, steps, progress = self._at_work
         try:
             next(steps)
         except StopIteration:
+            now = self.clock.now()
             self.catalogue.done(work)
             self._at_work = None
+            self._look_at = max(self._look_at, now + LOOK_SHARE * (now - progress.began_at))
             if work.what != SYNC:
                 self._drop_blobs()  # what could not be read is named by nothing now
         except (MemoryAnchorError, OSError) as error:
@@ -429,7 +446,7 @@ class Library:
         # Noted as gone until the document's places are there: a kill in between leaves no point that nothing names.
         fresh = {one: now[one][0] for one in now if one not in held or held[one].memory.status is not Status.ACTIVE}
         self.catalogue.intend(source.id, fresh)
-        self.store.put(COLLECTION, entries)
+        self.put(entries)
         gone = {place.passage: place for place in before if place.passage not in now}
         documents = {
             ref: (stamp, document.sha, document.title, [place for _, place in found])
@@ -437,6 +454,11 @@ class Library:
         }
         self.catalogue.replace(source.id, documents, removed=removed, retired=gone)
         self._empty(list(gone))
+
+    def put(self, entries: Sequence[Entry]) -> None:
+        """Store passages, for searches of this moment on."""
+        self.store.put(COLLECTION, entries)
+        self.index.note(entries)
 
     def _rows_of(self, hashes: Sequence[str]) -> dict[str, Mapping[str, Matrix]]:
         """Return content hash -> the vectors that any passage of that text has."""
@@ -479,7 +501,7 @@ class Library:
         if not passages:
             return
         held = self.store.get(COLLECTION, [_point(one) for one in passages])
-        self.store.put(COLLECTION, [Entry(_emptied(entry.memory)) for entry in held])
+        self.put([Entry(_emptied(entry.memory)) for entry in held])
         self.catalogue.emptied(passages)
 
     def _tidy(self, source: Source) -> Iterator[None]:
@@ -503,13 +525,14 @@ class Library:
 
         done = 0
         for name, embedder in self.embedders.items():
-            where = Where((OneOf("state", (Status.ACTIVE.value,)),), (HasVector(name),))
+            where = ACTIVE.but_not(HasVector(name))
             found = self.store.find(COLLECTION, where, limit=limit + self._quarantine.aside())
             for group in self._quarantine.apart(found, lambda memory: memory.content):
                 with self._quarantine.reading({f"passage {m.id}": m.content for m in group}, step="embed"):
                     rows = document_rows(embedder, group, whole=True, headed=True)
                 made = {memory.point_id: {name: row} for memory, row in zip(group, rows, strict=True)}
                 self.store.set_vectors(COLLECTION, made)
+                self.index.embedded(name, {point: rows[name] for point, rows in made.items()})
                 done += len(made)
         self._asked_embedding = done > 0
         return done
@@ -524,7 +547,9 @@ class Library:
             return 0
         stand_aside()
         try:
-            return int(self.step(lambda: False)) or self.embed()
+            if self._looks:
+                self.look_again()
+            return int(self.step(lambda: False) or self.index.read_on()) or self.embed()
         except (DiskFull, StoreDamaged) as error:
             log.warning("knowledge waits: %s", error)
             return 0
@@ -532,8 +557,7 @@ class Library:
     def unembedded(self) -> int:
         if not self.is_used:
             return 0
-        where = Where((OneOf("state", (Status.ACTIVE.value,)),))
-        return sum(self.store.count(COLLECTION, where.but_not(HasVector(name))) for name in self.embedders)
+        return sum(self.store.count(COLLECTION, ACTIVE.but_not(HasVector(name))) for name in self.embedders)
 
     @contextlib.contextmanager
     def still(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ as long, since embedding and a single engine query keep both of them busy.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from memory_anchor.ports import Matrix, MemoryStore
     from memory_anchor.recall.inquiry import Inquiry
     from memory_anchor.recall.mirror import Mirror, WordScores
+    from memory_anchor.recall.scoring import PreparedQuery
     from memory_anchor.where import Where
 
 CANDIDATES = 80
@@ -58,19 +60,29 @@ def readers_of(actor: Actor) -> tuple[str, ...]:
 
 def held(mirror: Mirror, inquiry: Inquiry, words: WordScores) -> NDArray[np.int64]:
     """Return the rows of a whole mirror that an open request finds, sorted."""
-    request, question = inquiry.request, inquiry.question
     readers = readers_of(inquiry.actor)
-    groups = [mirror.readable_in(layer.value, readers) for layer in request.searched()]
+    groups = [mirror.readable_in(layer.value, readers) for layer in inquiry.request.searched()]
+    return among(mirror, groups, inquiry.question, words, depth=_depth(inquiry), breadth=_breadth(inquiry))
+
+
+def among(
+    mirror: Mirror,
+    groups: Sequence[NDArray[np.int64]],
+    question: PreparedQuery,
+    words: WordScores,
+    *,
+    depth: int = CANDIDATES,
+    breadth: int = CANDIDATES,
+) -> NDArray[np.int64]:
+    """Return the rows of each group that a question finds: `depth` by words, `breadth` by meaning; sorted."""
     found = [group[words.scores[group] > 0] for group in groups]
-    found = [rows[least(-words.scores[rows], _depth(inquiry))] for rows in found]
+    found = [rows[least(-words.scores[rows], depth)] for rows in found]
     if words.abroad is not None:
         told = [group[words.abroad[group] > 0] for group in groups]
         found += [rows[least(-words.abroad[rows], CANDIDATES)] for rows in told]
     if question.row is not None:
         found += [mirror.newest_without_row(group, limit=JUST_WRITTEN, using=question.using) for group in groups]
-        found.append(
-            mirror.nearest(question.row, question.script, groups, limit=_breadth(inquiry), using=question.using)
-        )
+        found.append(mirror.nearest(question.row, question.script, groups, limit=breadth, using=question.using))
     return np.unique(np.concatenate(found))
 
 
@@ -80,28 +92,50 @@ def asked(store: MemoryStore, inquiry: Inquiry, row: Matrix | None) -> dict[str,
     A sentence for each layer that failed goes into the notes: the next search may do better.
     """
     request = inquiry.request
-    words = query_terms(inquiry.question.text)
     points: dict[str, str] = {}
     for layer in request.searched():
         name, where = layer.value, where_of(inquiry.actor, request, layer)
         newest = "when" if layer is Layer.EVENT_LOG else "recorded_at"
         try:
-            hits: list[Hit] = []
             if inquiry.lists:
                 hits = [Hit(one.point_id, 0.0) for one in _newest(store, name, where, newest, inquiry.request.limit)]
             else:
-                if row is not None:
-                    hits += store.nearest(name, row, where, limit=_breadth(inquiry), using=inquiry.question.using)
-                if words.indices:
-                    hits += store.matching(name, words, where, limit=_depth(inquiry))
-                if told := {term for word in inquiry.question.abroad for phrase in word for term in phrase}:
-                    abroad = SparseVector(tuple(sorted(told)), (1.0,) * len(told))
-                    hits += store.matching(name, abroad, where, limit=CANDIDATES)
+                hits = hits_of(
+                    store,
+                    name,
+                    where,
+                    inquiry.question,
+                    row,
+                    depth=_depth(inquiry),
+                    breadth=_breadth(inquiry),
+                )
         except MemoryAnchorError as error:
             inquiry.notes[f"{name} was skipped: {error}"] = True
             continue
         points.update((hit.point_id, name) for hit in hits)
     return points
+
+
+def hits_of(
+    store: MemoryStore,
+    collection: str,
+    where: Where,
+    question: PreparedQuery,
+    row: Matrix | None,
+    *,
+    depth: int = CANDIDATES,
+    breadth: int = CANDIDATES,
+) -> list[Hit]:
+    """Return what the engine finds of a collection by meaning, by words and by words of the other language."""
+    words, hits = query_terms(question.text), list[Hit]()
+    if row is not None:
+        hits += store.nearest(collection, row, where, limit=breadth, using=question.using)
+    if words.indices:
+        hits += store.matching(collection, words, where, limit=depth)
+    if told := {term for word in question.abroad for phrase in word for term in phrase}:
+        abroad = SparseVector(tuple(sorted(told)), (1.0,) * len(told))
+        hits += store.matching(collection, abroad, where, limit=CANDIDATES)
+    return hits
 
 
 def near_in_words(

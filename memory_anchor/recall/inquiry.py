@@ -7,13 +7,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from memory_anchor.language.terms import DATE_TERM, terms
+from memory_anchor.language.glossary import abroad
+from memory_anchor.language.terms import DATE_TERM, term_id, terms
 from memory_anchor.language.timewords import TimeWords, time_range
+from memory_anchor.recall.centring import as_said, script_of
+from memory_anchor.recall.relevance import says
 from memory_anchor.recall.request import SearchRequest, refusal
+from memory_anchor.recall.scoring import PreparedQuery
 
 if TYPE_CHECKING:
     from memory_anchor.model import Actor, Memory
-    from memory_anchor.recall.scoring import PreparedQuery
+    from memory_anchor.recall.meaning import QueryEmbedder
 
 Notes = MutableMapping[str, bool]
 """What an answer says about itself -> whether something is missing in it that may be there a moment later."""
@@ -39,6 +43,23 @@ class Inquiry:
     def within(self, period: TimeWords) -> Inquiry:
         """Return the same for what lies in the period alone."""
         return replace(self, request=within(self.request, period), period=replace(period, is_hard=True))
+
+
+def questioned(
+    meaning: QueryEmbedder, text: str, *, project: str, topic: str = "", share: float = 0.0
+) -> tuple[PreparedQuery, str]:
+    """Return what is looked for, with its row and its words in the other language, and what was gone without or "".
+
+    project: whose document frequencies count. topic, share: as `QueryEmbedder.asked` has them.
+    """
+    question = PreparedQuery.of(text, script=script_of(text), project=project)
+    meant = meaning.asked(text, topic=topic, share=share)
+    row, tells = meant.row, says(text)
+    if row is not None and tells:
+        row = as_said(row, question.script, meaning.identities[meant.using])
+    said = () if tells else abroad(text)  # a statement names more than it asks for
+    ids = tuple(tuple(tuple(map(term_id, phrase)) for phrase in phrases) for phrases in said)
+    return replace(question, abroad=ids, row=row, using=meant.using), meant.note
 
 
 def period_of(actor: Actor, request: SearchRequest, now: datetime) -> TimeWords | None:

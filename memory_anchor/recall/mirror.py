@@ -191,6 +191,17 @@ class Mirror:
             rows = np.fromiter(known, dtype=np.int64, count=len(known))
             self._rows_of[using].put(rows, np.stack(list(known.values())), self._script[rows], counts=self._live[rows])
 
+    def drop(self, points: Iterable[str]) -> None:
+        """Let go of versions whose content went or moved; what comes again under such a point is a new row."""
+        self._moved()
+        rows = [row for point in points if (row := self.row_of.pop(point, None)) is not None]
+        for row in rows:
+            self._live[row] = False
+            self._leave(row)
+        held = np.asarray(rows, dtype=np.int64)
+        for one in self._rows_of.values():
+            one.count(held, self._live[held], self._script[held])
+
     def sign(self) -> None:
         """Make new vectors ready for `nearest`, which else does it itself."""
         for held in self._rows_of.values():
@@ -236,19 +247,32 @@ class Mirror:
 
         An older version, or one that was archived, between two others would keep them from being neighbours.
         """
-        scope, is_in = memory.scope, self._conversation[row] != NONE
-        if not scope.conversation or memory.conversation_seq is None:
+        seat, is_in = self.seat_of(memory, collection), self._conversation[row] != NONE
+        if seat is None:
             return
         if self._live[row] and not is_in:
-            day = memory.happened_at.date().isoformat()
-            talk = f"{collection}|{scope.account}|{scope.project}|{scope.conversation}|{day}"
-            self._join(row, self._conversations.id(talk), memory.conversation_seq)
+            talk, place = seat
+            self._join(row, self._conversations.id(talk), place)
         elif is_in and not self._live[row]:
-            talk_rows = self._talks[int(self._conversation[row])]
-            position = next(at for at, (_, other) in enumerate(talk_rows) if other == row)
-            talk_rows.pop(position)
-            self._after[row] = self._before[row] = self._conversation[row] = NONE
-            self._meet(talk_rows, position - 1, position)
+            self._leave(row)
+
+    def _leave(self, row: int) -> None:
+        """Take a row out of its talk, where it is in one; the talk closes around it."""
+        if self._conversation[row] == NONE:
+            return
+        talk_rows = self._talks[int(self._conversation[row])]
+        position = next(at for at, (_, other) in enumerate(talk_rows) if other == row)
+        talk_rows.pop(position)
+        self._after[row] = self._before[row] = self._conversation[row] = NONE
+        self._meet(talk_rows, position - 1, position)
+
+    def seat_of(self, memory: Memory, collection: str) -> tuple[str, int] | None:
+        """Return the talk a memory belongs to and its place in it; None outside of any."""
+        scope = memory.scope
+        if not scope.conversation or memory.conversation_seq is None:
+            return None
+        day = memory.happened_at.date().isoformat()
+        return f"{collection}|{scope.account}|{scope.project}|{scope.conversation}|{day}", memory.conversation_seq
 
     def _join(self, row: int, number: int, place: int) -> None:
         """Put a row into its talk: one conversation on one day, so that a connection kept for weeks is not one talk."""
@@ -509,7 +533,7 @@ class Mirror:
         """Return BM25 over every row, with document frequencies of this project (`account|project`) alone."""
         from memory_anchor.recall.ranking import inverse_frequency, saturated
 
-        mine, count, lengths = self._project_counts(project)
+        mine, count, lengths = self._counts_of(project)
         places, talks = self._conversation[: len(self)], len(self._talks)
         scores = np.zeros(len(self), dtype=np.float32)
         whole = np.zeros(talks, dtype=np.float32)
@@ -557,11 +581,15 @@ class Mirror:
             total += loudest
         return total / np.float32(mass)
 
-    def _project_counts(self, project: str) -> tuple[NDArray[np.bool_], int, NDArray[np.float32]]:
+    def counting(self, project: str) -> NDArray[np.bool_]:
+        """Return which rows count for the document frequencies of a project."""
+        size = len(self)
+        return np.asarray((self._project[:size] == self._projects.known(project)) & self._live[:size])
+
+    def _counts_of(self, project: str) -> tuple[NDArray[np.bool_], int, NDArray[np.float32]]:
         """Return which rows count for a project, how many, and how long each talk is; kept until a write."""
         if project not in self._counts:
-            size, number = len(self), self._projects.known(project)
-            mine = (self._project[:size] == number) & self._live[:size]
+            size, mine = len(self), self.counting(project)
             inside = mine & (self._conversation[:size] >= 0)
             lengths = np.bincount(self._conversation[:size][inside], self._length[:size][inside], len(self._talks))
             self._counts[project] = mine, int(mine.sum()), lengths.astype(np.float32)

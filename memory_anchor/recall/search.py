@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
-from memory_anchor.language.glossary import abroad
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.recency import end_asked
-from memory_anchor.language.terms import holds, normal, phrases, term_id, terms
+from memory_anchor.language.terms import holds, normal, phrases, terms
 from memory_anchor.language.timewords import TimeWords
 from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status, point_id
 from memory_anchor.model import audiences as audiences_of
@@ -34,7 +33,7 @@ from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall import candidates, ranking, scoring
 from memory_anchor.recall.assembling import Ranked, behind_best, folded, newer_first, prior, snippet, told_once
-from memory_anchor.recall.centring import as_said, script_of
+from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.index import Index
 from memory_anchor.recall.inquiry import (
@@ -45,6 +44,7 @@ from memory_anchor.recall.inquiry import (
     is_outside,
     nothing_like_it,
     period_of,
+    questioned,
     tells_of,
     within,
     words_of,
@@ -54,10 +54,10 @@ from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
 from memory_anchor.recall.order import DEADLINE_S, ordered, reranked
 from memory_anchor.recall.order import key as order_key
 from memory_anchor.recall.ranking import RankingWeights
-from memory_anchor.recall.relevance import STRONG, says
+from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.request import SearchRequest, admits, refusal, where_of
 from memory_anchor.recall.routing import leans_to
-from memory_anchor.recall.scoring import PreparedQuery, Scored
+from memory_anchor.recall.scoring import Scored
 from memory_anchor.where import OneOf
 
 if TYPE_CHECKING:
@@ -150,6 +150,11 @@ class Searcher(Index):
     @property
     def _ways(self) -> Ways:
         return _WAYS.get() or self._own
+
+    @property
+    def weights(self) -> RankingWeights:
+        """Return what each signal counts, in the variant that is gone by."""
+        return self._ways.weights
 
     @contextmanager
     def going_by(self, variant: str) -> Iterator[None]:
@@ -305,22 +310,13 @@ class Searcher(Index):
         end = None if period is not None and period.is_hard else end_asked(request.query).end
         text = words_of(request, period)
         text = end_asked(text).rest if end else text
-        question = PreparedQuery.of(
-            text, script=script_of(text), project=f"{actor.scope.account}|{actor.scope.project}"
-        )
-        meant = self.meaning.asked(text, topic=request.topic, share=self._ways.lens)
-        if meant.note:
-            notes[meant.note] = bool(self.meaning.embedders)  # without any, words alone are all there is
+        project = f"{actor.scope.account}|{actor.scope.project}"
+        question, note = questioned(self.meaning, text, project=project, topic=request.topic, share=self._ways.lens)
+        if note:
+            notes[note] = bool(self.meaning.embedders)  # without any, words alone are all there is
         wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
         leans = None if request.layers else leans_to(text)
-        row = meant.row
-        tells = says(text)
-        if row is not None and tells:
-            row = as_said(row, question.script, self.meaning.identities[meant.using])
-        said = () if tells else abroad(text)  # a statement names more than it asks for
-        ids = tuple(tuple(tuple(map(term_id, phrase)) for phrase in phrases) for phrases in said)
-        question = replace(question, abroad=ids, row=row, using=meant.using, tags=wanted, leans=leans, end=end)
-        return Inquiry(actor, request, question, now, period, notes)
+        return Inquiry(actor, request, replace(question, tags=wanted, leans=leans, end=end), now, period, notes)
 
     def _ranked(self, asked: Inquiry) -> list[Ranked]:
         """Return what is found, in order and ready to be shown."""

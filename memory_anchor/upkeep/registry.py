@@ -30,8 +30,6 @@ class _Usage(Protocol):
 class _Searcher(Protocol):
     def embed_pending(self, limit: int, /) -> int: ...
 
-    def invalidate(self) -> None: ...
-
 
 class _Knowledge(Protocol):
     def look_again(self) -> int: ...
@@ -46,6 +44,8 @@ class _Services(Protocol):
 
     @property
     def knowledge(self) -> _Knowledge: ...
+
+    def read_anew(self) -> None: ...
 
 
 class Host(Protocol):
@@ -81,7 +81,7 @@ def all_jobs(host: Host, intervals_h: Mapping[str, float]) -> tuple[Job, ...]:
         )
 
     def words(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
-        return renew_words(up, at, limits, on_renewed=host.services.searcher.invalidate)
+        return renew_words(up, at, limits, on_renewed=host.services.read_anew)
 
     def knowledge(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         del up

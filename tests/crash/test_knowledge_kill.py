@@ -52,7 +52,7 @@ def write(docs: Path, turn: int) -> None:
 def test_kills_while_a_source_is_read_lose_and_double_nothing(tmp_path: Path) -> None:
     """Issue 16: 50 kills (12 by default); after each the queue goes on, and the index is that of an undisturbed one."""
     from memory_anchor.app import build_core
-    from memory_anchor.knowledge.library import COLLECTION
+    from memory_anchor.knowledge.index import COLLECTION
     from memory_anchor.model import Actor, Caller
     from memory_anchor.runtime.lock import DirectoryLock
     from memory_anchor.settings import Settings

@@ -720,6 +720,57 @@ def test_a_job_follows_head_by_itself(checkout: Path, core: Core, agent: Actor) 
     assert any("five times" in one for one in texts(anchor, "how often does the queue retry"))
 
 
+def test_what_changed_while_an_engine_runs_is_noticed_behind_a_search(
+    docs: Path, core: Core, anchor: MemoryAnchor, clock: ManualClock
+) -> None:
+    """Knowledge: who asks has the sources looked at behind, at most twice a minute; no search waits for it."""
+
+    def behind() -> None:
+        while core.knowledge.behind(lambda: None):
+            pass
+
+    added(anchor, docs)
+    behind()
+    clock.advance(minutes=1)
+    for said in ("installer twice", "installer thrice"):
+        (docs / "guide.md").write_text(GUIDE.replace("setup script once", said), encoding="utf-8")
+        anchor.knowledge_search("run the installer")
+        behind()
+
+    found = texts(anchor, "run the installer")
+    clock.advance(minutes=1)
+    anchor.knowledge_search("run the installer")
+    behind()
+
+    assert "twice" in found[0]
+    assert "thrice" in texts(anchor, "run the installer")[0]
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["engine", "memory"])
+def test_passages_come_in_one_order_however_they_are_found(
+    docs: Path, core: Core, anchor: MemoryAnchor, is_read: bool
+) -> None:
+    """Knowledge: what the engine finds and what is found in memory is scored alike, and what changes is known to both."""
+    for number in range(30):
+        (docs / f"{number}.md").write_text(f"# Pump {number}\nThe valve of pump {number} opens at {number} bar.\n")
+    added(anchor, docs)
+    anchor.knowledge_search("pump")
+    core.knowledge.index.invalidate()
+    anchor.knowledge_search("pump")
+    while is_read and core.knowledge.index.read_on():
+        pass
+
+    (first, *_) = anchor.knowledge_search("when does the valve of pump 7 open")
+    (docs / "7.md").write_text("# Pump 7\nThe valve of pump 7 opens at 70 bar.\n")
+    (docs / "8.md").unlink()
+    read_all(anchor, begin=True)
+    (second, *_) = anchor.knowledge_search("when does the valve of pump 7 open")
+
+    assert (first.text, second.text) == tuple(f"# Pump 7\nThe valve of pump 7 opens at {bar} bar." for bar in (7, 70))
+    assert "pump 8 " not in " ".join(texts(anchor, "when does the valve of pump 8 open", limit=50))
+    assert anchor.knowledge_search("when does the valve of pump 9 open", path="9.md")[0].citations[0].ref == "9.md"
+
+
 def test_the_bundled_questions_name_headings_that_are_there() -> None:
     """Knowledge: `eval --knowledge` asks 60 questions, half of them in Chinese, about the documents as they are."""
     asked = questions()

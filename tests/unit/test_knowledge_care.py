@@ -34,12 +34,16 @@ def docs(project: Path) -> Path:
     return folder
 
 
-def word(text: str) -> bytes:
-    """Return a DOCX of one paragraph."""
+def word(*paragraphs: str | tuple[str, str]) -> bytes:
+    """Return a DOCX of paragraphs, each a text or a style and a text."""
+    styled = [("Normal", one) if isinstance(one, str) else one for one in paragraphs]
+    said = "".join(
+        f'<w:p><w:pPr><w:pStyle w:val="{style}"/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>' for style, text in styled
+    )
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         space = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
-        body = f"<w:document {space}><w:body><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:body></w:document>"
+        body = f"<w:document {space}><w:body>{said}</w:body></w:document>"
         archive.writestr("word/document.xml", body)
         main = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
         types = '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'

@@ -1,0 +1,178 @@
+"""What ranking needs of passages, kept in memory as it is of memories (`recall.mirror`), so that there is one order.
+
+A document is to its passages what a talk is to its events: passages beside the best one count a little, and so does
+what the whole document says. A search that nothing narrows finds its passages here once the collection was read, page
+by page and behind (`read_on`), which the first search asks for; until then, of a narrowed one, and on a server that
+others write to, the engine finds them and only these are read in. Derived, never truth: what is shown is read from the
+store and checked once more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memory_anchor.model import Memory, Status
+from memory_anchor.ports import Entry
+from memory_anchor.recall import candidates, scoring
+from memory_anchor.recall.mirror import Mirror
+from memory_anchor.where import OneOf, Where
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from memory_anchor.language.timewords import TimeWords
+    from memory_anchor.ports import EmbedderIdentity, Matrix, MemoryStore
+    from memory_anchor.recall.mirror import WordScores
+    from memory_anchor.recall.ranking import RankingWeights
+    from memory_anchor.recall.scoring import PreparedQuery, Scored
+
+COLLECTION = "knowledge"
+PAGE = 200
+KEPT_MAX = 120_000
+"""Passages that are read into memory, at about 2 kB each; of more the engine finds the candidates."""
+ACTIVE = Where((OneOf("state", (Status.ACTIVE.value,)),))
+BETWEEN = "\n"
+
+
+def counted_for(readers: Collection[str]) -> str:
+    """Return the name under which words are counted over what holders of these audiences may read."""
+    return BETWEEN.join(sorted(readers))
+
+
+class _Passages(Mirror):
+    """Rows of passages: a document is their talk, and words are counted over what a reader may read."""
+
+    def seat_of(self, memory: Memory, collection: str) -> tuple[str, int] | None:
+        if not memory.citations:
+            return None
+        return f"{collection}|{memory.author}|{memory.where}", memory.citations[0].locator.chunk_index or 0
+
+    def counting(self, project: str) -> NDArray[np.bool_]:
+        rows = np.arange(len(self))
+        return self.readable(rows, project.split(BETWEEN))
+
+
+class PassageIndex:
+    """Thread-safe; the store is asked outside of its lock."""
+
+    def __init__(self, store: MemoryStore, identities: Mapping[str, EmbedderIdentity]) -> None:
+        self._store, self._identities = store, identities
+        self._lock = threading.RLock()
+        self.invalidate()
+
+    def invalidate(self) -> None:
+        """Forget every row: passages were written past this index."""
+        with self._lock:
+            self._mirror = _Passages(self._identities)
+            self._wanted = False
+            self._after: str | None = None
+            self._met: set[str] = set()
+
+    # --- what was written ------------------------------------------------------------------------------------------
+
+    def note(self, entries: Sequence[Entry]) -> None:
+        """Take passages as they are stored now."""
+        with self._lock:
+            self.drop(one.memory.point_id for one in entries)
+            self._add(entries)
+
+    def drop(self, points: Iterable[str]) -> None:
+        """Let go of passages that are gone."""
+        with self._lock:
+            gone = list(points)
+            self._changed(gone)
+            self._mirror.drop(gone)
+
+    def embedded(self, using: str, vectors: Mapping[str, Matrix]) -> None:
+        """Take the vectors of passages."""
+        with self._lock:
+            self._changed(vectors)
+            self._mirror.set_vectors(vectors, using)
+
+    def _changed(self, points: Iterable[str]) -> None:
+        if self._after is not None:  # the page that is read now may be older than this
+            self._met.update(points)
+
+    def _add(self, entries: Sequence[Entry]) -> None:
+        """Add what is not known yet; the caller holds the lock."""
+        era, known = self._mirror.era, self._mirror.row_of
+        fresh = {e.memory.point_id: e for e in entries if e.memory.point_id not in known and e.memory.content}
+        self._mirror.add_all(fresh, COLLECTION)
+        if self._mirror.era != era:  # full of what went: it began anew
+            self._after = None
+
+    def read_on(self) -> bool:
+        """Read a page of what is not in memory yet; return whether there was any. For one thread in the background."""
+        with self._lock:
+            mirror = self._mirror
+            if not self._wanted or mirror.is_whole or self._store.kind not in candidates.WRITTEN_HERE:
+                return False
+            if self._after is None:
+                self._after, self._met = "", set()
+        if not self._after and self._store.count(COLLECTION, ACTIVE) > KEPT_MAX:
+            self._wanted = False
+            return False
+        page, after = self._store.scan(COLLECTION, ACTIVE, page=PAGE, after=self._after or None, with_vectors=True)
+        with self._lock:
+            if self._mirror is not mirror or self._after is None:
+                return True
+            self._add([one for one in page if one.memory.point_id not in self._met])
+            if after is None:
+                late = [point for point in self._met if point not in mirror.row_of]
+                self._add(self._store.get(COLLECTION, late, with_vectors=True))
+            self._after, mirror.is_whole = after, after is None
+        return True
+
+    # --- for searches ----------------------------------------------------------------------------------------------
+
+    def scored(
+        self,
+        question: PreparedQuery,
+        where: Where,
+        *,
+        readers: Collection[str],
+        weights: RankingWeights,
+        period: TimeWords | None,
+    ) -> Scored | None:
+        """Return the scores of what a question finds; None where that is nothing. where: nothing, to search all that
+        the readers may read."""
+        held = tuple(sorted(readers))
+        with self._lock:
+            self._wanted = True
+            mirror = self._mirror
+            if mirror.is_whole and where == Where():
+                words = mirror.words(question.term_ids, question.project, question.abroad)
+                rows = candidates.among(mirror, [mirror.readable_in(COLLECTION, held)], question, words)
+                return _score(mirror, question, rows, words, held, weights, period)
+            centring = mirror.centring(question.using)
+            aimed = question.row
+            if aimed is not None and centring is not None:
+                aimed = centring.query(aimed, question.script)
+        points = [hit.point_id for hit in candidates.hits_of(self._store, COLLECTION, where, question, aimed)]
+        with self._lock:
+            missing = mirror.missing(points)
+        entries = self._store.get(COLLECTION, missing, with_vectors=True)
+        with self._lock:
+            if self._mirror is mirror:
+                self._add(entries)
+            words = mirror.words(question.term_ids, question.project, question.abroad)
+            rows = np.unique(mirror.rows(points))
+            return _score(mirror, question, rows, words, held, weights, period)
+
+
+def _score(
+    mirror: Mirror,
+    question: PreparedQuery,
+    rows: NDArray[np.int64],
+    words: WordScores,
+    readers: Collection[str],
+    weights: RankingWeights,
+    period: TimeWords | None,
+) -> Scored | None:
+    if not len(rows):
+        return None
+    return scoring.score(mirror, question, rows, words, weights=weights, readers=readers, period=period)
