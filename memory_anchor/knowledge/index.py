@@ -75,10 +75,11 @@ class PassageIndex:
     # --- what was written ------------------------------------------------------------------------------------------
 
     def note(self, entries: Sequence[Entry]) -> None:
-        """Take passages as they are stored now."""
+        """Take passages as they are stored now; before anybody searches, none is kept in memory."""
         with self._lock:
             self.drop(one.memory.point_id for one in entries)
-            self._add(entries)
+            if self._wanted:
+                self._add(entries)
 
     def drop(self, points: Iterable[str]) -> None:
         """Let go of passages that are gone."""

@@ -750,7 +750,7 @@ def test_what_changed_while_an_engine_runs_is_noticed_behind_a_search(
 def test_passages_come_in_one_order_however_they_are_found(
     docs: Path, core: Core, anchor: MemoryAnchor, is_read: bool
 ) -> None:
-    """Knowledge: what the engine finds and what is found in memory is scored alike, and what changes is known to both."""
+    """Knowledge: what the engine finds and what is found in memory is scored alike, and both know what changed."""
     for number in range(30):
         (docs / f"{number}.md").write_text(f"# Pump {number}\nThe valve of pump {number} opens at {number} bar.\n")
     added(anchor, docs)
