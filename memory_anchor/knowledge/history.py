@@ -20,8 +20,7 @@ from pathlib import Path
 from memory_anchor import beneath
 from memory_anchor.adapters import git
 from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.knowledge.library import Listing, SyncProgress
-from memory_anchor.knowledge.sources import Source, SourceDocument
+from memory_anchor.knowledge.sources import Listing, Source, SourceDocument, SyncProgress
 from memory_anchor.language.bounded import bounded
 
 COMMITS_MAX = 20_000

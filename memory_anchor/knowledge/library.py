@@ -16,10 +16,9 @@ import hashlib
 import json
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, StoreDamaged, Unavailable
@@ -34,7 +33,14 @@ from memory_anchor.knowledge.catalogue import (
     SourceState,
 )
 from memory_anchor.knowledge.index import ACTIVE, COLLECTION, PassageIndex
-from memory_anchor.knowledge.sources import TRUST_OF_KIND, Source, SourceDocument, SourceKind
+from memory_anchor.knowledge.sources import (
+    TRUST_OF_KIND,
+    Listing,
+    Source,
+    SourceDocument,
+    SourceKind,
+    SyncProgress,
+)
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import (
     Citation,
@@ -71,7 +77,6 @@ BATCH_DOCUMENTS = 64
 CITED_MAX = 8
 """Places of one passage that its point tells of; the catalogue has all."""
 EMBEDDED_AT_ONCE = 4
-SKIPPED_TOLD = 50
 EMPTIED_AT_ONCE = 500
 ID_LENGTH = 13
 LOOK_AGAIN_S = 30.0
@@ -79,45 +84,6 @@ LOOK_SHARE = 50
 """A search has sources looked at behind it, at most so often, and for at most one in so many seconds."""
 LOOKED_AT = frozenset({SourceKind.REPO_DOCS, SourceKind.GIT_HISTORY, SourceKind.FILES})
 """Kinds that change by themselves; the others are pushed."""
-
-
-@dataclass(slots=True)
-class SyncProgress:
-    """What a sync did so far. read: documents that were new or changed. counted: reason -> left out by rule."""
-
-    began_at: datetime
-    documents: int = 0
-    read: int = 0
-    passages: int = 0
-    bytes: int = 0
-    removed: int = 0
-    skipped: list[str] = field(default_factory=list)
-    counted: Counter[str] = field(default_factory=Counter)
-
-    def note(self, sentence: str) -> None:
-        """Tell something of the source once."""
-        if sentence not in self.skipped:
-            self.skipped.append(sentence)
-
-    def skip(self, sentence: str) -> None:
-        self.counted["skipped"] += 1
-        if len(self.skipped) < SKIPPED_TOLD:
-            self.skipped.append(sentence)
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What a scan found. stamps: document -> what it looks like now. cursor: where the next scan may stop."""
-
-    stamps: Mapping[str, str]
-    open: Callable[[str], SourceDocument]
-    """Returns one document. Raises BadInput: one sentence why it is left out."""
-    cursor: str = ""
-    is_unchanged: bool = False
-    """Nothing changed since the cursor; `stamps` is empty then."""
-
-
-Scan = Callable[[Source, str, SyncProgress], Listing]
 
 
 class Library:

@@ -22,8 +22,8 @@ from memory_anchor.adapters import git
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.knowledge import convert, history
 from memory_anchor.knowledge.catalogue import Place
-from memory_anchor.knowledge.library import Library, Listing, Scan, SyncProgress
-from memory_anchor.knowledge.sources import Source, SourceDocument, SourceKind
+from memory_anchor.knowledge.library import Library
+from memory_anchor.knowledge.sources import Listing, Scan, Source, SourceDocument, SourceKind, SyncProgress
 from memory_anchor.language import grammars
 from memory_anchor.language.passages import CODE, Form, Passage, cut, form_of, plain
 from memory_anchor.language.safety import cleaned

@@ -8,12 +8,15 @@ difference; the kinds differ in who wrote them, and that decides how far they ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from memory_anchor.model import Scope, Trust, Visibility
+
+SKIPPED_TOLD = 50
 
 
 class SourceKind(StrEnum):
@@ -64,3 +67,42 @@ class SourceDocument:
     title: str = ""
     at: datetime | None = None
     pages: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class SyncProgress:
+    """What a sync did so far. read: documents that were new or changed. counted: reason -> left out by rule."""
+
+    began_at: datetime
+    documents: int = 0
+    read: int = 0
+    passages: int = 0
+    bytes: int = 0
+    removed: int = 0
+    skipped: list[str] = field(default_factory=list)
+    counted: Counter[str] = field(default_factory=Counter)
+
+    def note(self, sentence: str) -> None:
+        """Tell something of the source once."""
+        if sentence not in self.skipped:
+            self.skipped.append(sentence)
+
+    def skip(self, sentence: str) -> None:
+        self.counted["skipped"] += 1
+        if len(self.skipped) < SKIPPED_TOLD:
+            self.skipped.append(sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a scan found. stamps: document -> what it looks like now. cursor: where the next scan may stop."""
+
+    stamps: Mapping[str, str]
+    open: Callable[[str], SourceDocument]
+    """Returns one document. Raises BadInput: one sentence why it is left out."""
+    cursor: str = ""
+    is_unchanged: bool = False
+    """Nothing changed since the cursor; `stamps` is empty then."""
+
+
+Scan = Callable[[Source, str, SyncProgress], Listing]
