@@ -20,7 +20,7 @@ import numpy as np
 from memory_anchor.errors import MemoryAnchorError, NotFound
 from memory_anchor.knowledge.catalogue import Place
 from memory_anchor.knowledge.index import COLLECTION, counted_for
-from memory_anchor.knowledge.library import Library, citation
+from memory_anchor.knowledge.library import ALGO_VERSION, Library, citation
 from memory_anchor.knowledge.sources import Source, SourceKind
 from memory_anchor.language.passages import plain
 from memory_anchor.language.safety import cleaned
@@ -195,7 +195,10 @@ def _snippet(
     sources: Mapping[str, Source], memory: Memory, siblings: Sequence[Memory], score: float, relevance: float
 ) -> RetrievedSnippet:
     source = sources[_source_id(memory)]
-    cited = [replace(one, trust=source.trust, observed_at=memory.recorded_at) for one in memory.citations]
+    cited = [
+        replace(one, trust=source.trust, observed_at=memory.recorded_at, variant=ALGO_VERSION)
+        for one in memory.citations
+    ]
     for other in siblings:
         cited += [replace(one, trust=sources[_source_id(other)].trust) for one in other.citations[:1]]
     return RetrievedSnippet(

@@ -71,7 +71,7 @@ log = logging.getLogger("memory_anchor")
 TAG = "knowledge"
 INDEX_VERSION = "1"
 """Of how passages are cut and indexed: another one reads every source again."""
-ALGO_VERSION = "hybrid-1"
+ALGO_VERSION = "hybrid-2"
 BATCH_PASSAGES = 200
 BATCH_DOCUMENTS = 64
 CITED_MAX = 8
