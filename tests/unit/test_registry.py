@@ -37,7 +37,7 @@ class Host:
         self.pending -= done
         return done
 
-    def invalidate(self):
+    def read_anew(self):
         self.invalidated += 1
 
 
