@@ -105,18 +105,20 @@ class LinesFile:
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """A file that is removed altogether when it holds the text: a report of one context, a snapshot."""
+    """A file that is removed altogether when it holds the text: a report of one context, a snapshot.
+
+    read: returns all that it says; None for what stands in it, JSON and YAML as they read too.
+    """
 
     path: Path
+    read: Callable[[Path], str] | None = None
 
     @property
     def name(self) -> str:
         return self.path.name
 
     def erase(self, matches: Callable[[str], bool]) -> int:
-        if not self.path.is_file():
-            return 0
-        if not matches(readings(self.path)):
+        if not self.path.is_file() or not matches((self.read or readings)(self.path)):
             return 0
         remove_durably(self.path)
         return 1

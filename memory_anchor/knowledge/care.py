@@ -10,10 +10,11 @@ import contextlib
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from memory_anchor.care.purge import WholeFile
 from memory_anchor.errors import MemoryAnchorError
-from memory_anchor.files import remove_durably
 from memory_anchor.knowledge import convert
 from memory_anchor.knowledge.index import COLLECTION
 from memory_anchor.knowledge.library import Library, passages_of
@@ -21,31 +22,6 @@ from memory_anchor.knowledge.lorebook import text_of
 from memory_anchor.knowledge.reading import document
 
 ZIP = b"PK\3\4"
-
-
-@dataclass(frozen=True, slots=True)
-class PackedFile:
-    """A file that is removed when it holds the text, as it stands or as it reads."""
-
-    path: Path
-    read: Callable[[bytes], str]
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    def erase(self, matches: Callable[[str], bool]) -> int:
-        if not self.path.is_file():
-            return 0
-        content = self.path.read_bytes()
-        said = content.decode("utf-8", "surrogateescape")
-        if not matches(said):
-            with contextlib.suppress(MemoryAnchorError):
-                said = self.read(content)
-            if not matches(said):
-                return 0
-        remove_durably(self.path)
-        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +62,24 @@ class ProjectSources:
                         break
 
 
-def holders(library: Library, data_dir: Path) -> tuple[PackedFile | PlaceNames, ...]:
+def holders(library: Library, data_dir: Path) -> tuple[WholeFile | PlaceNames, ...]:
     """Return what of knowledge may hold a text beside the store."""
     books = sorted((data_dir / "lorebooks").glob("*/*.book"))
     blobs = sorted(library.catalogue.blobs.glob("*"))
     return (
-        *(PackedFile(path, text_of) for path in books),
-        *(PackedFile(path, _upload) for path in blobs),
+        *(WholeFile(path, partial(_unpacked, text_of)) for path in books),
+        *(WholeFile(path, partial(_unpacked, _upload)) for path in blobs),
         PlaceNames(library),
     )
+
+
+def _unpacked(read: Callable[[bytes], str], path: Path) -> str:
+    """Return what stands in a file and, where it can be read, what it says."""
+    content = path.read_bytes()
+    said = content.decode("utf-8", "surrogateescape")
+    with contextlib.suppress(MemoryAnchorError):
+        said = f"{said}\n{read(content)}"
+    return said
 
 
 def _upload(content: bytes) -> str:
