@@ -90,7 +90,7 @@ BUDGETS: dict[str, int] = {
     "identity": 3075,
     "upkeep": 2968,
     "ingest": 3391,
-    "care": 3364,
+    "care": 3366,
     "context": 2232,
     "evaluation": 1901,
     "layers": 1241,
