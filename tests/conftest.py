@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from figures import figure
 from hypothesis import settings
 from typer import testing as typer_testing
 from typer.main import get_command
@@ -29,7 +30,11 @@ from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, ephemeral
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
-settings.register_profile("unhurried", deadline=None)  # the first example loads a tokenizer, 300 ms on a busy machine
+settings.register_profile(
+    "unhurried",
+    deadline=None,  # the first example loads a tokenizer, 300 ms on a busy machine
+    max_examples=figure(40, 100),
+)
 settings.load_profile("unhurried")
 
 typer_testing._get_command = cache(get_command)  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.settings import ScopeSettings, Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
 
-READS_QUICK, READS_ALL = 300, figure(2_000, 10_000)
+READS_QUICK, READS_ALL = 300, figure(800, 10_000)
 MEMORIES = 160
 ACCOUNTS, USERS = ("local", "acme"), ("me", "eve")
 AGENTS, TALKS = ("claude-code", "codex", "cli"), ("one", "two", "")

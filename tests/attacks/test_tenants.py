@@ -321,8 +321,8 @@ def test_ten_thousand_calls_of_twenty_accounts_tell_nothing_foreign(
     tmp_path: Path, approve: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Issue 17, isolation: 20 accounts x 5 users, 10,000 random calls, every door, 0 foreign bytes."""
-    made = figure(300, 10_000)
-    doors = fuzzed(tmp_path, approve, calls_made=made, accounts=20, users=5, memories=600, seed=2026)
+    made = figure(200, 10_000)
+    doors = fuzzed(tmp_path, approve, calls_made=made, accounts=20, users=5, memories=figure(150, 600), seed=2026)
     with capsys.disabled():
         print(f"\n{sum(doors.values())} calls through {len(doors)} doors of 100 people in 20 accounts: 0 foreign")
 

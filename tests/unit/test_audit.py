@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from figures import figure
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -52,7 +53,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return filled(tmp_path_factory.mktemp("written") / "audit.jsonl").path
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=figure(60, 200), deadline=None)
 @given(where=st.floats(0, 1, exclude_max=True), other=st.integers(1, 255))
 def test_any_changed_byte_breaks_the_chain(written: Path, where: float, other: int) -> None:
     """Rule audit.chain: the chain breaks on any changed byte, and the line is named."""

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from figures import figure
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -215,7 +216,7 @@ def test_other_comments_and_line_ends_are_no_difference(project: Project) -> Non
     assert schema.adopt(by="alice") is None
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=figure(60, 150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(junk=st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda t: t.encode("utf-8", "replace"))))
 @pytest.mark.parametrize("initialised", [True, False])
 def test_load_takes_any_bytes(tmp_path: Path, initialised: bool, junk: bytes) -> None:

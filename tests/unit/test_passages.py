@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from figures import figure
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,7 +130,7 @@ def test_our_own_documents_have_the_right_lines_for_every_heading(path: Path) ->
             assert head[1] in holder.heading, (path.name, number)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=figure(60, 150), deadline=None)
 @given(
     st.lists(
         st.sampled_from(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from figures import figure
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -567,7 +568,7 @@ FILES = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=figure(60, 200), deadline=None)
 @given(
     name=st.sampled_from(sorted(FILES)),
     content=SAFE,

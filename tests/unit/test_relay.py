@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from figures import figure
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -159,7 +160,7 @@ def test_what_is_no_json_rpc_is_answered_and_not_forwarded() -> None:
         assert json.loads(back or b"")["id"] is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=figure(60, 200), deadline=None)
 @given(st.lists(st.sampled_from(["ask", "answer", "lost", "bye", "ready", "give up", "file"]), max_size=60))
 def test_every_request_gets_exactly_one_answer(steps: list[str]) -> None:
     """Law: over any order of losses, returns and answers no request is answered twice or forgotten."""

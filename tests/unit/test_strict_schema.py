@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from figures import figure
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
@@ -333,7 +334,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=figure(60, 150), deadline=None)
 @given(roots, st.booleans())
 def test_normalising_twice_is_normalising_once(schema: dict[str, Any], require_all: bool) -> None:
     """strict(strict(s)) == strict(s), and nothing is left to resolve."""
@@ -356,7 +357,7 @@ def declared(schema: Any, root: Any, value: Any) -> Any:
 flat = st.recursive(leaves.filter(lambda one: one != {"$ref": "#/$defs/S"}), objects, max_leaves=6)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=figure(60, 150), deadline=None)
 @given(objects(flat), values)
 def test_an_argument_of_declared_names_that_was_right_stays_right(schema: dict[str, Any], value: Any) -> None:
     """Strictness takes undeclared names away and nothing else."""
@@ -376,7 +377,7 @@ branchy = st.tuples(objects(plain), st.sampled_from(["anyOf", "oneOf", "allOf"])
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=figure(60, 150), deadline=None)
 @given(st.one_of(branchy, branches.map(lambda every: {"allOf": every})), st.data())
 def test_an_object_may_use_every_name_that_it_or_a_branch_declares(schema: dict[str, Any], data: st.DataObject) -> None:
     """Branches of one object are not closed one by one: they all see the same names."""
@@ -400,7 +401,7 @@ def _asks_for_what_it_forbids(schema: Any) -> bool:
     return (closed and bool(missing)) or any(_asks_for_what_it_forbids(one) for one in schema.values())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=figure(60, 150), deadline=None)
 @given(roots, values)
 def test_what_the_strict_form_takes_is_no_looser_than_the_given_but_for_unions(
     schema: dict[str, Any], value: Any
