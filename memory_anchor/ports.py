@@ -128,6 +128,10 @@ class MemoryStore(Protocol):
         """
         ...
 
+    def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
+        """Return how many versions a collection holds and whose vectors, None for none; changes nothing."""
+        ...
+
     def embedders(self, name: str) -> Mapping[str, EmbedderIdentity]:
         """Return who made the vectors of an open collection: vector name -> identity."""
         ...

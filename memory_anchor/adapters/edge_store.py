@@ -105,6 +105,12 @@ class EdgeStore:
                 self._collections.pop(name).close()
             self._collections[name] = self._opened(name, spec)
 
+    def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
+        if name not in self._collections and not (self.directory / name).exists():
+            return None
+        self.open_collection(name, CollectionSpec({}))
+        return self.count(name, Where()), self.embedders(name)
+
     def reindex(self, name: str, spec: CollectionSpec) -> None:
         """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made anew.
 

@@ -101,6 +101,12 @@ class QdrantStore:
             self._ask(lambda client: self._settle(client, name))
         self._embedders[name] = {**stored.embedders, **added}
 
+    def peek(self, name: str) -> tuple[int, Mapping[str, EmbedderIdentity]] | None:
+        self._link.check_version()
+        if not self._ask(lambda client: client.collection_exists(name)):
+            return None
+        return self.count(name, Where()), self._record(name).embedders
+
     def reindex(self, name: str, spec: CollectionSpec) -> None:
         """Give the collection the embedders of `spec`; vectors made by another one are dropped, to be made anew."""
         stored = self._record(name).embedders

@@ -80,7 +80,7 @@ class Migration:
         """
         self._source, self._target, self._names = source, target, names
         self._file = state_dir / STATE_FILE
-        places = self._taken_up()
+        places = taken_up(self._file, names)
         for name in COLLECTIONS:
             source.open_collection(name, CollectionSpec({}))
             target.open_collection(name, CollectionSpec(embedders or source.embedders(name)))
@@ -88,16 +88,6 @@ class Migration:
             self._check_empty()
         self._at = places or dict.fromkeys(COLLECTIONS, _Place())
         self.is_resumed = places is not None
-
-    def planned(self) -> Json:
-        """Return what there is to do: {collection: {versions, vectors: how many are carried, left: already there}}."""
-        plan: Json = {}
-        for name in COLLECTIONS:
-            carried = self._carried(name)
-            total = self._source.count(name, Where())
-            vectors = {one: self._source.count(name, Where((HasVector(one),))) for one in sorted(carried)}
-            plan[name] = {"versions": total, "vectors": vectors, "copied": self._at[name].done}
-        return plan
 
     def copy(self) -> Iterator[Passed]:
         """Copy what is not there yet, telling after each page."""
@@ -135,25 +125,7 @@ class Migration:
 
     def _check_empty(self) -> None:
         for name in COLLECTIONS:
-            if many := self._target.count(name, Where()):
-                raise Refused(
-                    f"{self._names[1]} holds {many} versions in {name} already and nothing was changed; migrate into "
-                    "an empty store: move that one away, or name another"
-                )
-
-    def _taken_up(self) -> dict[str, _Place] | None:
-        """Return how far this migration came, None when it was never begun."""
-        try:
-            held = json.loads(self._file.read_text(encoding="utf-8"))
-            names, places = (str(held["from"]), str(held["to"])), {n: _Place(**at) for n, at in held["at"].items()}
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        if names != self._names or set(places) != set(COLLECTIONS):
-            raise Refused(
-                f"a migration from {names[0]} to {names[1]} was cut off and nothing was changed; run that one again to "
-                f"finish it, or delete {self._file} to give it up"
-            )
-        return places
+            _check_empty(self._names[1], name, self._target.count(name, Where()))
 
     def _note(self, name: str, place: _Place) -> None:
         self._at[name] = place
@@ -164,6 +136,55 @@ class Migration:
             "at": {one: asdict(held) for one, held in self._at.items()},
         }
         write_whole(self._file, json.dumps(told).encode())
+
+
+def _check_empty(place: str, name: str, many: int) -> None:
+    if many:
+        raise Refused(
+            f"{place} holds {many} versions in {name} already and nothing was changed; migrate into an empty store: "
+            "move that one away, or name another"
+        )
+
+
+def taken_up(file: Path, names: tuple[str, str]) -> dict[str, _Place] | None:
+    """Return how far a migration came, None when it was never begun. Raises Refused: another one was cut off."""
+    try:
+        held = json.loads(file.read_text(encoding="utf-8"))
+        begun, places = (str(held["from"]), str(held["to"])), {n: _Place(**at) for n, at in held["at"].items()}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if begun != names or set(places) != set(COLLECTIONS):
+        raise Refused(
+            f"a migration from {begun[0]} to {begun[1]} was cut off and nothing was changed; run that one again to "
+            f"finish it, or delete {file} to give it up"
+        )
+    return places
+
+
+def planned(
+    source: MemoryStore,
+    target: MemoryStore | None,
+    *,
+    names: tuple[str, str],
+    embedders: Mapping[str, EmbedderIdentity],
+    state_dir: Path,
+) -> Json:
+    """Return what there is to do: {collection: {versions, vectors: how many are carried, copied: already there}}.
+
+    Looks, and makes nothing on either side. target: None where nothing is there yet. Raises Refused, as `Migration`.
+    """
+    places = taken_up(state_dir / STATE_FILE, names)
+    plan: Json = {}
+    for name in COLLECTIONS:
+        total, own = source.peek(name) or (0, {})
+        known = target.peek(name) if target is not None else None
+        many, there = known or (0, embedders or own)
+        if places is None:
+            _check_empty(names[1], name, many)
+        carried = sorted(vector for vector, who in own.items() if there.get(vector) == who)
+        vectors = {one: source.count(name, Where((HasVector(one),))) for one in carried}
+        plan[name] = {"versions": total, "vectors": vectors, "copied": places[name].done if places else 0}
+    return plan
 
 
 def differing(name: str, one: Sums, other: Sums, names: tuple[str, str]) -> Unavailable:

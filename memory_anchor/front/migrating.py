@@ -19,6 +19,7 @@ from memory_anchor.runtime.lock import DirectoryLock
 
 if TYPE_CHECKING:
     from memory_anchor.identity.approval import Signer
+    from memory_anchor.ports import MemoryStore
     from memory_anchor.settings import StoreSettings
 
 Tick = Callable[[int, int | None, str], None]
@@ -35,7 +36,7 @@ def migrated(
     Raises StoreBusy: an engine serves. Refused: the same store twice, a target that is not empty.
     """
     from memory_anchor.app import embedder_of, local_of, open_store, settings_of
-    from memory_anchor.care.migrate import Migration, differing
+    from memory_anchor.care.migrate import Migration, differing, planned
     from memory_anchor.ports import DENSE, DENSE_LOCAL
 
     settings = settings_of(os.environ)
@@ -49,21 +50,21 @@ def migrated(
         raise StoreBusy("an engine serves this memory; run `memory-anchor engine stop`, then this again")
     os.umask(0o077)
     with DirectoryLock.acquire(data_dir, role="migrate") as lock, ExitStack() as opened:
-        stores = [
-            opened.enter_context(closing(open_store(settings.model_copy(update={"store": one}), data_dir, lock)))
-            for one in (here, there)
-        ]
+
+        def store_of(one: StoreSettings) -> MemoryStore:
+            chosen = settings.model_copy(update={"store": one})
+            return opened.enter_context(closing(open_store(chosen, data_dir, lock)))
+
         makers = {DENSE: embedder_of(settings, data_dir), DENSE_LOCAL: local_of(settings, data_dir)}
-        run = Migration(
-            stores[0],
-            stores[1],
-            names=names,
-            embedders={name: one.identity for name, one in makers.items() if one is not None},
-            state_dir=data_dir / "jobs",
-        )
-        told: dict[str, Any] = {"from": names[0], "to": names[1], "resumed": run.is_resumed, "dry_run": dry}
+        who = {name: one.identity for name, one in makers.items() if one is not None}
+        jobs = data_dir / "jobs"
+        told: dict[str, Any] = {"from": names[0], "to": names[1], "resumed": False, "dry_run": dry}
         if dry:
-            return {**told, "collections": run.planned(), "set": ""}
+            target = store_of(there) if there.url or Path(names[1]).exists() else None
+            plan = planned(store_of(here), target, names=names, embedders=who, state_dir=jobs)
+            return {**told, "resumed": any(one["copied"] for one in plan.values()), "collections": plan, "set": ""}
+        run = Migration(store_of(here), store_of(there), names=names, embedders=who, state_dir=jobs)
+        told["resumed"] = run.is_resumed
         for step in run.copy():
             tick(step.done, step.total, f"{step.collection}: {step.doing}")
         sides: dict[str, Any] = {}

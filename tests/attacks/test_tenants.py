@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 from figures import figure
+from issuer import OURS, IssuerNearby
 from serving import Served, bearer, key_for
 
 from memory_anchor.care.transfer_files import exported
@@ -95,8 +97,13 @@ class Tenants:
         (project / ".ai" / "operations" / "ship.md").write_text(f"# How to ship\n\n{HOW_TO} deploys caches reviews\n")
         text = f"version: '1'\nentries:\n  - {{id: a, content: {RULES} deploys, priority: 1}}\n"
         (project / "constitution.yaml").write_text(text)
-        http = {"requests_per_minute": 1_000_000}
-        settings = Settings.model_validate({"http": http, "project_dir": str(project), "profile": "full"})
+        http: dict[str, Any] = {"requests_per_minute": 1_000_000}
+        variants = {"plain": {"retrieval": {"priors": False, "fold_duplicates": False}}}
+        self.issuer = IssuerNearby()
+        jwks = {"issuer": self.issuer.url, "audience": OURS, "jwks_url": f"{self.issuer.url}/jwks"}
+        http |= {"jwt": {**jwks, "account_claim": "org", "role_claim": "roles"}}
+        chosen = {"http": http, "variants": variants, "project_dir": str(project), "profile": "full"}
+        settings = Settings.model_validate(chosen)
         self.core: Core = ephemeral_core(folder / "data", clock=ManualClock(), settings=settings)
         own = self.core.anchor(Actor(project_dir=str(project)))
         approve(own)
@@ -116,7 +123,13 @@ class Tenants:
             whose: key_for(self.core, whose[0], user=whose[1], role=Role.READER)[0]
             for whose in self.random.sample(list(self.people), 2)
         }
+        self.deciding = {
+            whose: key_for(self.core, whose[0], user=whose[1], role=role)[0]
+            for role in (Role.APPROVER, Role.ADMIN)
+            for whose in self.random.sample(list(self.people), min(8, len(self.people)))
+        }
         self.kept = {one.mark: one for one in map(self.store, range(memories))}
+        self.key_ids = {key.split("_")[1]: account for (account, _), key in self.people.items()}
         self.by_id = {one.id: one for one in self.kept.values()}
         while self.core.knowledge.step(lambda: False):
             pass
@@ -126,11 +139,17 @@ class Tenants:
         pick = self.random.choice
         account, user = pick(list(self.people))
         key = self.people[account, user]
+        if self.random.random() < 0.3:  # by a token of the issuer
+            key = self.issuer.token(sub=user, org=account, exp=int(time.time()) + 3600)
         return Reader(key, account, user, pick((*PROJECTS, self.own_project)), pick(AGENTS), pick(TALKS))
 
     def post(self, reader: Reader, path: str, **body: Any) -> Any:
         asked = {**reader.whose(), **body}
         return self.served.ask("POST", f"/v1/{path}", headers=bearer(reader.key), json=asked)
+
+    def decider(self) -> Reader:
+        (account, user), key = self.random.choice(list(self.deciding.items()))
+        return Reader(key, account, user, self.random.choice(PROJECTS), self.random.choice(AGENTS), "one")
 
     def rpc(self, reader: Reader, method: str, named: str, /, **params: Any) -> str:
         head = bearer(
@@ -176,6 +195,8 @@ class Tenants:
         post, tool = self.post, self.tool
         claim = {pick(("account_id", "user_id")): pick((target.account, target.user, *GUESSED))}
         prompt = [{"role": "user", "content": f"what of {about}"}]
+        decider = self.decider()
+        foreign_key = pick([name for name, account in self.key_ids.items() if account != decider.account])
         doors: dict[str, Callable[[], str]] = {
             "search": lambda: post(reader, "memory/search", query=about, limit=50, include_pending=True).text,
             "search as another": lambda: post(reader, "memory/search", query=about, **claim).text,
@@ -224,6 +245,22 @@ class Tenants:
             "resource mind": lambda: self.read(reader, "memory://active-context"),
             "resource operation": lambda: self.read(reader, "memory://operations/ship"),
             "prompt": lambda: self.rpc(reader, "prompts/get", name := pick(("resume", "handoff", "review")), name=name),
+            "by a variant": lambda: (
+                self.served.ask(
+                    "POST",
+                    "/variants/plain/v1/memory/search",
+                    headers=bearer(reader.key),
+                    json={"query": about, "limit": 50, **reader.whose()},
+                ).text
+            ),
+            "review inbox": lambda: post(decider, "review/inbox").text,
+            "review sides": lambda: post(decider, "review/sides", id=target.id).text,
+            "review challenge": lambda: post(decider, "review/challenge").text,
+            "review accept": lambda: post(decider, "review/accept", id=target.id, seen=[]).text,
+            "keys": lambda: self.served.ask("GET", "/v1/keys", headers=bearer(decider.key)).text,
+            "key ended": lambda: (
+                self.served.ask("POST", "/v1/keys/revoke", headers=bearer(decider.key), json={"id": foreign_key}).text
+            ),
             "discover": lambda: self.rpc(reader, "server/discover", ""),
             "export": lambda: "\n".join(
                 exported(self.asking(reader), self.core.data_dir, versions=True, own_project=False)
@@ -235,11 +272,14 @@ class Tenants:
         }
         door = pick(list(doors))
         told = doors[door]()
+        reader = decider if door.startswith(("review", "key")) else reader
         self.doors[door] += 1
         assert "Traceback" not in told and '"code":"failure"' not in told, (door, reader, told[:300])
         asked = {about} if MARK.fullmatch(about) else set()
         wrong = [one for one in set(MARK.findall(told)) - asked if not self.is_for(reader, one)]
         wrong += [one for one, kept in self.by_id.items() if one in told and not may(reader, kept) and one != target.id]
+        wrong += [f"key {one}" for one, account in self.key_ids.items() if one in told and account != reader.account]
+        wrong = [one for one in wrong if one != f"key {foreign_key}"]
         accounts = set(re.findall(r'account\\?":\s?\\?"([^"\\]+)', told))
         wrong += [f"account {one}" for one in accounts - {reader.account}]
         assert not wrong, (door, reader, wrong[:3], told[:300])
@@ -271,6 +311,7 @@ class Tenants:
 
     def close(self) -> None:
         self.served.close()
+        self.issuer.close()
         self.core.close()
 
 

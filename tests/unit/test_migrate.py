@@ -18,7 +18,7 @@ from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.care import migrate
-from memory_anchor.care.migrate import Migration, Sums
+from memory_anchor.care.migrate import Migration, Sums, planned
 from memory_anchor.errors import BadInput, Refused, StoreBusy
 from memory_anchor.front import migrating
 from memory_anchor.model import COLLECTIONS, Layer, Memory, MemoryType, Receipt, Scope, Usage
@@ -100,7 +100,8 @@ def test_there_and_back_is_the_same_though_cut_off_at_ten_points(
                 monkeypatch.undo()
                 monkeypatch.setattr(migrate, "PAGE", 7)
             run = moved(source, target, state)
-            assert run.is_resumed and run.planned()["verified_fact"]["copied"] >= KILLS * 7 - 7
+            plan = planned(source, target, names=("here", "there"), embedders={DENSE: TINY}, state_dir=state)
+            assert run.is_resumed and plan["verified_fact"]["copied"] >= KILLS * 7 - 7
             list(run.copy())
             sums = compared(run)
             assert all(one.holds_as(other) for one, other in sums.values())
@@ -172,6 +173,14 @@ def test_the_command_asks_a_human_and_a_dry_run_copies_nothing(tmp_path: Path, m
         "vectors": {DENSE: 90},
         "copied": 0,
     }
+    assert not there.exists()
+    with closing(QdrantStore(path=str(tmp_path / "empty"))) as empty:
+        assert empty.peek("verified_fact") is None
+    run(str(tmp_path / "empty"), dry=True, human=never)
+    with closing(QdrantStore(path=str(tmp_path / "empty"))) as empty:
+        assert empty.peek("verified_fact") is None, "a dry run made a collection"
+    run("edge", dry=True, human=never)
+    assert not (home / "store").exists()
     told = run(str(there))
     assert told["collections"]["verified_fact"]["versions"] == 2 * MANY
     assert told["set"] == f"store.kind=qdrant, store.path={there}"
