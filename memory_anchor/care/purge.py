@@ -48,6 +48,10 @@ PURGE_CUT = "purge_cut"
 PURGE = "purge"
 PURGE_BEGUN = "purge_begun"
 """Recorded first: a purge that was killed half-way left memories out that nothing else tells of."""
+BATCHES = "team/ingest"
+"""Where a served memory keeps batches that wait."""
+PURGED_ITEM = {"kind": "purged"}
+"""What stands in a batch in the place of an item that was purged."""
 LEAST_TEXT = 4
 """A shorter text would match half the store."""
 LEAST_QUOTE = 16
@@ -122,6 +126,32 @@ class WholeFile:
             return 0
         remove_durably(self.path)
         return 1
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingBatch:
+    """A batch that was accepted and waits: the items that hold the text leave it, the others are done as promised."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def erase(self, matches: Callable[[str], bool]) -> int:
+        try:
+            batch = json.loads(self.path.read_text(encoding="utf-8"))
+            items = batch["items"]
+            if isinstance(items, int):  # worked off: what is left is its report, without texts
+                return 0
+            items = list(items)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # no batch of ours
+            return WholeFile(self.path).erase(matches)
+        held = [matches("\n".join([json.dumps(one, ensure_ascii=False), *texts_in(one)])) for one in items]
+        if any(held):
+            left = [dict(PURGED_ITEM) if gone else one for one, gone in zip(items, held, strict=True)]
+            write_whole(self.path, json.dumps({**batch, "items": left}, ensure_ascii=False).encode())
+        return sum(held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +260,9 @@ def beside_store(data_dir: Path) -> tuple[Holder, ...]:
     for folder in ("backups", "evaluations"):
         if (data_dir / folder).is_dir():
             found += [LinesFile(path) for path in sorted((data_dir / folder).rglob("*.jsonl"))]
+    waiting = data_dir / BATCHES
+    if waiting.is_dir():
+        found += [WaitingBatch(path) for path in sorted(waiting.glob("*.json"))]
     return tuple(found)
 
 

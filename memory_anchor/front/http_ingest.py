@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from memory_anchor import rights
-from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, StoreBusy, Unavailable
+from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, StoreBusy, Unavailable
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_access import error_body
 from memory_anchor.front.http_v1 import (
@@ -120,9 +120,13 @@ class Intake:
             person=own["person"],
         )
         told = []
-        for place, item in enumerate(batch["items"]):
+        for place in range(len(batch["items"])):
             if self._stopping.is_set():
                 raise Unavailable("the server ends")
+            item = self.batches.now(batch, place)
+            if item["kind"] not in KINDS:
+                told.append({"error": error_body(NotFound("it was purged before its turn came"))})
+                continue
             row = ROWS[KINDS[item["kind"]][0]]
             named = replace(actor, nonce=stable_hash("batch", batch["id"], str(place)))
             given = {name: value for name, value in item.items() if name != "kind"}

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from memory_anchor.care.purge import PURGED_ITEM
 from memory_anchor.errors import BadInput, NotFound, TooMany, Unavailable
 from memory_anchor.files import make_private, read_bounded, remove_durably, write_whole
 from memory_anchor.hashing import stable_hash
@@ -87,6 +88,18 @@ class Batches:
         held = [one for id_ in ids if (one := self._read(id_)) is not None and one["state"] == "accepted"]
         yield from sorted(held, key=lambda one: str(one["at"]))
 
+    def now(self, batch: Json, place: int) -> Json:
+        """Return an item as it stands on disk at this moment: a purge may have taken it meanwhile."""
+        path = self._folder / f"{batch['id']}.json"
+        with self._lock:
+            stamp = _stamp(path)
+            if stamp != batch.get("stamp"):
+                known = self._read(batch["id"])
+                batch["items"] = known["items"] if known is not None else [PURGED_ITEM] * len(batch["items"])
+                batch["stamp"] = stamp
+        item: Json = batch["items"][place]
+        return item
+
     def done(self, id_: str, outcomes: Sequence[Json]) -> None:
         """Write what became of each item; its texts leave the disk."""
         with self._lock:
@@ -124,6 +137,14 @@ class Batches:
             if place >= beyond and now.timestamp() - path.stat().st_mtime < REPORT_KEPT.total_seconds():
                 break
             remove_durably(path)
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _report(batch: Mapping[str, Any]) -> Json:

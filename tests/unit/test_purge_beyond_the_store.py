@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,14 @@ import pytest
 from memory_anchor.care import backup
 from memory_anchor.care.purge import readings, unescaped
 from memory_anchor.core import Core
+from memory_anchor.front.http_ingest import Intake
+from memory_anchor.front.variants import VariantChoice
 from memory_anchor.identity import proposals
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Scope
 from memory_anchor.runtime.wire import Preamble
+from memory_anchor.team.batches import Batches
+from memory_anchor.team.keys import FOLDER
 from memory_anchor.testing import human_of, signed_call
 
 Purge = Callable[..., dict[str, Any]]
@@ -181,3 +186,29 @@ def test_a_text_is_recognised_however_a_file_writes_it(tmp_path: Path) -> None:
     assert text in readings(tmp_path / "block.yaml")
     assert "atlantis" in readings(tmp_path / "loop.yaml")
     assert "atlantis" in readings(tmp_path / "torn.yaml")
+
+
+def test_a_waiting_batch_loses_what_was_purged_and_keeps_the_rest(
+    core: Core, agent: Actor, anchor: MemoryAnchor, purge: Purge
+) -> None:
+    """Rule purge.everywhere: accepted over /v1 and not worked off yet; the other items are done as promised."""
+    intake = Intake(core, Batches(core.data_dir / FOLDER), VariantChoice(core))
+    texts = ("The vault of Ostrava opens at nine", "Deploys need two reviews")
+    items = [{"kind": "event", "content": text} for text in texts]
+    whose = replace(anchor.actor, project=anchor.actor.scope.project)
+    batch = intake.accepted(whose, "b1", items)["id"]
+    anchor.log_event(texts[0])
+
+    told = purge(text="Ostrava")
+    assert told["clean"] and told["files"][f"{batch}.json"] == 1
+    assert "Ostrava" not in "".join(path.read_text() for path in (core.data_dir / FOLDER).rglob("*.json"))
+    intake.start()
+    until = time.monotonic() + 30
+    while (done := intake.batches.report(batch, account="local", user=""))["state"] != "done":
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    intake.stop()
+    assert done["outcomes"][0]["error"]["message"] == "it was purged before its turn came"
+    assert done["outcomes"][1]["outcome"] == "added"
+    assert [one.content for one in anchor.search_events()] == [texts[1]]
+    assert purge(text="two reviews")["clean"] and intake.batches.report(batch, account="local", user="") == done
