@@ -24,6 +24,8 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
 
 FAILURES_TO_OPEN = 3
 OPEN_FOR_S = 15.0
+WAITED = 0.9
+"""Share of a call's limit that is waited for an answer; the rest is for handing back that there is none."""
 ANSWER_BYTES = 4 << 20
 PIECE_BYTES = 1 << 16
 SAID_MAX = 300
@@ -85,7 +87,7 @@ class KmLink:
         self._probing = False
 
     def ask(self, path: str, body: Mapping[str, Any], *, limit_s: float) -> Json:
-        """Return the answer of `/v1/PATH` within `limit_s`.
+        """Return the answer of `/v1/PATH` within `limit_s`: connecting, sending, reading and parsing together.
 
         Raises Away: silence, a failure, an answer that is none, or the circuit is open. WrongKey. Refused, NotFound,
         BadInput: what the server said of this very request.
@@ -93,7 +95,7 @@ class KmLink:
         self._admit()
         ok = False
         try:
-            status, answer = self._within(path, json.dumps(dict(body)).encode(), limit_s)
+            status, answer = self._within(path, json.dumps(dict(body)).encode(), limit_s * WAITED)
             ok = status < STATUS_BROKEN
             return self._read(status, answer)
         except Away:
@@ -123,13 +125,14 @@ class KmLink:
             if self._failures >= FAILURES_TO_OPEN:
                 self._until = self._monotonic() + self._open_for_s
 
-    def _within(self, path: str, body: bytes, limit_s: float) -> tuple[int, bytes]:
-        done: queue.SimpleQueue[tuple[int, bytes] | Exception] = queue.SimpleQueue()
+    def _within(self, path: str, body: bytes, limit_s: float) -> tuple[int, Any]:
+        done: queue.SimpleQueue[tuple[int, Any] | Exception] = queue.SimpleQueue()
         call = _Call()
 
         def run() -> None:
             try:
-                done.put(self._asked(call, path, body, limit_s))
+                status, raw = self._asked(call, path, body, limit_s)
+                done.put((status, _parsed(raw)))  # here, so that a long answer counts too
             except (OSError, http.client.HTTPException, ValueError) as error:
                 done.put(error)
 
@@ -171,11 +174,7 @@ class KmLink:
                 pieces.append(piece)
             return response.status, b"".join(pieces)
 
-    def _read(self, status: int, raw: bytes) -> Json:
-        try:
-            answer = json.loads(raw)
-        except (ValueError, RecursionError):
-            answer = None
+    def _read(self, status: int, answer: Any) -> Json:
         said = str(answer.get("message", ""))[:SAID_MAX] if isinstance(answer, dict) else ""
         if status == STATUS_KEY:
             raise WrongKey(
@@ -193,3 +192,11 @@ class KmLink:
         if not 200 <= status < 300:
             raise Away("km_timeout", f"{self.name} answered {status}, which is no answer of a memory")
         return answer
+
+
+def _parsed(raw: bytes) -> Any:
+    """Return what an answer says in JSON, None where it is none."""
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
