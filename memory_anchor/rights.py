@@ -116,6 +116,8 @@ class Deed(StrEnum):
     MERGE_PROJECTS = "merge projects"
     MAKE_KEYS = "make access keys"
     END_KEYS = "list and revoke access keys"
+    EXCHANGE = "sync now, status"
+    JOIN_DEVICES = "sync setup, revoke of a device, a purge for other devices"
 
 
 _Y, _R, _N, _L = Right.YES, Right.READER, Right.NO, Right.LATER
@@ -134,6 +136,7 @@ NO_PAGE = frozenset(
         *(Deed.PROPOSE, Deed.DISPLACE, Deed.ADOPT, Deed.FOUND, Deed.WRITE_PAUSED, Deed.REINDEX, Deed.BACKUP_RESTORE),
         *(Deed.IMPORT, Deed.IMPORT_IDENTITY, Deed.IMPORT_PROJECTS, Deed.EXPORT, Deed.EXPORT_ALL),
         *(Deed.PROJECTS, Deed.LINK, Deed.MERGE_PROJECTS, Deed.MAKE_KEYS, Deed.END_KEYS, Deed.MIGRATE),
+        *(Deed.EXCHANGE, Deed.JOIN_DEVICES),
     }
 )
 """What the dashboard has no page for; its human is else the one at the terminal, by the passphrase in the form."""
@@ -205,6 +208,8 @@ RIGHTS: Mapping[Deed, Mapping[Who, Right]] = {
         (Deed.MERGE_PROJECTS, _N, _Y, _N),
         (Deed.MAKE_KEYS, _N, _Y, _N),
         (Deed.END_KEYS, _Y, _Y, _N),
+        (Deed.EXCHANGE, _Y, _Y, _Y),
+        (Deed.JOIN_DEVICES, _N, _Y, _N),
     )
 }
 

@@ -395,6 +395,11 @@ in_a_shell(Deed.PURGE, "purge", "x")
 in_a_shell(Deed.EXPORT_ALL, "export", "-", "--human")
 in_a_shell(Deed.MAKE_KEYS, "keys", "create", "--user", "eve")
 in_a_shell(Deed.END_KEYS, "keys", "list")
+in_a_shell(Deed.EXCHANGE, "sync", "now")
+in_a_shell(Deed.EXCHANGE, "sync", "status")
+in_a_shell(Deed.JOIN_DEVICES, "sync", "setup", ".", "--name", "desk")
+in_a_shell(Deed.JOIN_DEVICES, "sync", "now", "--human")
+simple(Deed.EXCHANGE, "sync_now", lambda desk, guarded: {})
 in_a_shell(Deed.MIGRATE, "migrate", "--to", "qdrant://127.0.0.1:9")
 
 
@@ -474,6 +479,11 @@ def walked_by_hand(root: Path) -> set[tuple[Deed, Who]]:
         code, screen = seat.human(*words, answers=typed)
         assert code == 0, (deed, screen)
         cells.add(deed)
+    words = [*typed, *((prompt, "lantern orchard seven quiet rivers") for prompt in ("Sync passphrase", "Once more"))]
+    (seat.root / "carried").mkdir()
+    code, screen = seat.human("sync", "setup", str(seat.root / "carried"), "--name", "desk", answers=words)
+    assert code == 0, screen
+    cells.add(Deed.JOIN_DEVICES)
     made = json.loads(seat.shell("keys", "list", "--json").stdout)["keys"]
     assert seat.shell("keys", "revoke", made[0]["id"]).returncode == 0
     cells.add(Deed.END_KEYS)

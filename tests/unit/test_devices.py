@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from devicedrive import driven
@@ -272,6 +275,48 @@ def test_a_copied_device_and_a_folder_that_is_away_say_what_to_do(
     (folder / NAME).rename(folder / "elsewhere")
     with pytest.raises(NotFound, match="plug it in"):
         one.sync()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes into read-only folders")
+def test_a_folder_that_is_read_only_by_its_mode_is_one_sentence(laptops: Callable[..., Laptop], folder: Path) -> None:
+    """Issue 17, bad input: a stick that is write-protected; what was written goes once it is not."""
+    one = laptops("laptop")
+    one.anchor.save_memory("The gate of the orchard is green.")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    with pytest.raises(MemoryAnchorError) as refused:
+        one.sync()
+    assert "\n" not in str(refused.value) and str(folder) in str(refused.value)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    one.sync()
+    other = laptops("desktop")
+    other.sync()
+    assert texts_of(other.core) == texts_of(one.core) and len(texts_of(one.core)) == 1
+
+
+def test_a_folder_that_refuses_writing_is_one_sentence_and_nothing_is_lost(
+    laptops: Callable[..., Laptop], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 17, bad input: the same as the disk itself says it (EROFS), for whoever may write everywhere."""
+    one = laptops("laptop")
+    one.anchor.save_memory("The gate of the orchard is green.")
+    real = os.open
+
+    def read_only(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and str(folder) in str(path):
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        return real(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with pytest.raises(MemoryAnchorError) as refused:
+        one.sync()
+    assert "\n" not in str(refused.value) and "ead-only" in str(refused.value)
+    monkeypatch.setattr(os, "open", real)
+    one.sync()
+    other = laptops("desktop")
+    other.sync()
+    assert texts_of(other.core) == texts_of(one.core) and len(texts_of(one.core)) == 1
 
 
 def test_a_wrong_clock_is_named_and_nothing_is_lost(laptops: Callable[..., Laptop]) -> None:
