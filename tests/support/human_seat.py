@@ -68,7 +68,7 @@ class Seat:
 
         asks_all: `init` asks all its questions; else for the text and the key alone, whatever is on this machine.
         """
-        words += ANSWERED if words[0] == "init" and "--yes" not in words and not asks_all else ()
+        words += ANSWERED if words[:1] == ("init",) and "--yes" not in words and not asks_all else ()
         master, slave = pty.openpty()
         child = subprocess.Popen(
             self._command(words),

@@ -12,7 +12,7 @@ import typer
 
 from memory_anchor import requests as asks
 from memory_anchor.errors import BadInput
-from memory_anchor.front.cli import generated
+from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.devices import sign_purges
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
@@ -62,7 +62,10 @@ def _undone(answer: Answer, values: Values) -> None:
 @guarded
 def purge(
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Whole memories; with --matching the text.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID]...", help="Whole memories; with --matching the text.", autocompletion=completing.ids
+        ),
     ] = None,
     matching: Annotated[
         bool, typer.Option("--matching", help="Erase all with a text: asked unseen, or - for standard input.")
@@ -123,7 +126,13 @@ def _text_to_purge(given: list[str]) -> str:
 def extract(
     file: Annotated[Path, typer.Argument(help="A Claude Code or Codex transcript, or JSON [{role, content}].")],
     yes: Annotated[bool, typer.Option("--yes", help="Store it; without this it is only shown.")] = False,
-    mode: Annotated[str | None, typer.Option(help="first-person, ghostwriter or factual.")] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            help="first-person, ghostwriter or factual.",
+            autocompletion=completing.words("first-person", "ghostwriter", "factual"),
+        ),
+    ] = None,
     user_facts: Annotated[bool, typer.Option("--user-facts", help="Only what concerns the user.")] = False,
     json_: JsonOption = False,
 ) -> None:
@@ -269,7 +278,7 @@ COMMANDS = (
 LIST_JOBS = Command("list", "jobs_list", asks.ListJobs, _jobs)
 JOBS = (
     LIST_JOBS,
-    Command("run", "jobs_run", asks.RunJob, _job_run, ("name",), at=True),
+    Command("run", "jobs_run", asks.RunJob, _job_run, ("name",), at=True, completes={"name": completing.jobs}),
     _switch("start", on=True, about="Let the engine run jobs by itself."),
     _switch("stop", on=False, about="Keep the engine from running jobs by itself."),
     replace(LIST_JOBS, name="stats"),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memory_anchor.errors import MemoryAnchorError, Refused, report
+from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.passphrase import tell, wait
 from memory_anchor.model import Constitution, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.terminal import visible, visible_json, visible_lines
@@ -32,7 +33,12 @@ _OPENED: list[IdentitySchema] = []
 """The schema whose passphrase this command asked for: what was refused before is told at its end."""
 AsJson = Annotated[bool, typer.Option("--json", help="Answer with one JSON object on stdout.")]
 As = Annotated[str, typer.Option("--as", help="Your name in the record; by default the approver's.")]
-ProposalId = Annotated[str, typer.Argument(metavar="ID", help="A proposal, as `constitution list` shows it.")]
+ProposalId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="A proposal, as `constitution list` shows it.", autocompletion=completing.proposals
+    ),
+]
 
 
 def answer(proposal: Proposal) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import typer
 from rich.markup import escape
 
 from memory_anchor.errors import BadInput, Unavailable
+from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import JsonOption, clipped, guarded, local, out, quiet, show_json, shown
@@ -58,7 +59,12 @@ def context_build(
 
 @guarded
 def context_show(
-    id: Annotated[str | None, typer.Argument(help="A report's id; without one, the reports that are kept.")] = None,
+    id: Annotated[
+        str | None,
+        typer.Argument(
+            help="A report's id; without one, the reports that are kept.", autocompletion=completing.reports
+        ),
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Show what an earlier context cost and why."""

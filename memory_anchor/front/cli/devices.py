@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from memory_anchor.errors import BadInput, Refused
+from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir
 from memory_anchor.front.cli.output import HumanOption, JsonOption, err, guarded, out, quiet, show_json, shown
@@ -37,7 +38,12 @@ def setup(
     name: Annotated[str, typer.Option(help="What this device is called; left out: the host's name.")] = "",
     project: Annotated[
         list[str] | None,
-        typer.Option("--project", metavar="ID", help="A project to sync, or ID=SHARED; left out: this folder's."),
+        typer.Option(
+            "--project",
+            metavar="ID",
+            help="A project to sync, or ID=SHARED; left out: this folder's.",
+            autocompletion=completing.projects,
+        ),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every project, later ones too.")] = False,
     git: Annotated[
@@ -131,7 +137,7 @@ def status(json_: JsonOption = False) -> None:
 
 @guarded
 def revoke(
-    name: Annotated[str, typer.Argument(help="The device that was lost or sold.")],
+    name: Annotated[str, typer.Argument(help="The device that was lost or sold.", autocompletion=completing.devices)],
     json_: JsonOption = False,
 ) -> None:
     """Shut a device out: nothing later of it counts, and it can read nothing later; needs both passphrases."""

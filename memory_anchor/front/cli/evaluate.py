@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from memory_anchor.errors import BadInput
+from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
 
@@ -44,10 +45,18 @@ def evaluate(
     golden: Annotated[bool, typer.Option("--golden", help="Only your golden questions, on your own memory.")] = False,
     bundled: Annotated[bool, typer.Option("--bundled", help="Only the bundled questions.")] = False,
     save: Annotated[str | None, typer.Option(metavar="QUERY", help="Save a golden question.")] = None,
-    expects: Annotated[Many, typer.Option(metavar="ID", help="A memory that must answer it; repeatable.")] = None,
+    expects: Annotated[
+        Many,
+        typer.Option(metavar="ID", help="A memory that must answer it; repeatable.", autocompletion=completing.ids),
+    ] = None,
     remove: Annotated[str | None, typer.Option(metavar="QUERY", help="Remove a golden question.")] = None,
     variant: Annotated[
-        Many, typer.Option(metavar="SETTINGS", help="A settings file or name=value,...; twice to compare.")
+        Many,
+        typer.Option(
+            metavar="SETTINGS",
+            help="A settings file or name=value,...; twice to compare.",
+            autocompletion=completing.variants,
+        ),
     ] = None,
     capture: Annotated[bool, typer.Option("--capture", help="What is kept of conversations instead.")] = False,
     transcript: Annotated[

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, get_args
@@ -18,6 +18,8 @@ import typer
 from pydantic.fields import FieldInfo
 
 from memory_anchor.fields import BaseRequest, Moment
+from memory_anchor.front.cli import completing
+from memory_anchor.front.cli.completing import Completes
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import AtOption, HumanOption, JsonOption, guarded, show_json
 from memory_anchor.front.cli.passphrase import human_signer
@@ -40,7 +42,7 @@ class Command:
 
     left_out: fields that have no option. piped: fields that standard input may bring instead. human: has --human.
     signs(values): whether a human must sign it. extra: options that are not the request's. before(values): what is
-    asked instead, each as (call, values).
+    asked instead, each as (call, values). completes: values of fields that neither their type nor their name tells.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Command:
     piped: tuple[str, ...] = ()
     extra: tuple[inspect.Parameter, ...] = ()
     before: Callable[[Values], list[tuple[str, Values]]] | None = None
+    completes: Mapping[str, Completes] = field(default_factory=dict)
 
     def made(self) -> Callable[..., None]:
         """Return the function that typer reads and runs."""
@@ -100,9 +103,11 @@ class Command:
             default = inspect.Parameter.empty
         elif kind == list[str] | None:
             default = None
+        values = self.completes.get(field) or completing.OF_FIELDS.get(field) or completing.of_kind(known.annotation)
         if field in self.arguments:
-            return _own(name, Annotated[kind, typer.Argument(help=known.description)], default)
-        told = typer.Option(f"--{name.replace('_', '-')}", help=_help(known), metavar=metavar)
+            argument = typer.Argument(help=known.description, autocompletion=values)
+            return _own(name, Annotated[kind, argument], default)
+        told = typer.Option(f"--{name.replace('_', '-')}", help=_help(known), metavar=metavar, autocompletion=values)
         return _own(name, Annotated[kind, told], default)
 
     def _fields(self) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ import typer
 from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, report
 from memory_anchor.files import ours, replace_durably
+from memory_anchor.front.cli.completing import words
 from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, err, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import ask_human, key_ring
@@ -106,7 +107,12 @@ def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
         approver: Annotated[str, typer.Option(help="Your name in confirmations.")] = "",
         goal: Annotated[str, typer.Option(metavar="TEXT", help="What this project is for, in one sentence.")] = "",
         client: Annotated[
-            list[str] | None, typer.Option(metavar="CLIENT", help="Connect this one; repeatable; or none.")
+            list[str] | None,
+            typer.Option(
+                metavar="CLIENT",
+                help="Connect this one; repeatable; or none.",
+                autocompletion=words("claude-code", "codex", "gemini", "cursor", "vscode", NO_CLIENT),
+            ),
         ] = None,
         capture: Annotated[
             bool | None, typer.Option("--capture/--no-capture", help="Ask agents at their end what is worth keeping.")

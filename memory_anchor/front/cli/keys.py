@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memory_anchor.errors import BadInput
+from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import asked_of, data_dir, key_of
 from memory_anchor.front.cli.output import (
@@ -49,8 +50,16 @@ def register(app: typer.Typer) -> None:
 def create(
     account: Annotated[str, typer.Option(help="Whose memory it opens; left out: this installation's own.")] = "",
     user: Annotated[str, typer.Option(help="Who holds it; left out: requests may name one (for services).")] = "",
-    role: Annotated[str, typer.Option(help="reader, writer, approver or admin.")] = "writer",
-    project: Annotated[str, typer.Option(help="Only this project, by its id; left out: every one.")] = "",
+    role: Annotated[
+        str,
+        typer.Option(
+            help="reader, writer, approver or admin.",
+            autocompletion=completing.words("reader", "writer", "approver", "admin"),
+        ),
+    ] = "writer",
+    project: Annotated[
+        str, typer.Option(help="Only this project, by its id; left out: every one.", autocompletion=completing.projects)
+    ] = "",
     expires: Annotated[str, typer.Option(metavar="WHEN", help="90d, 12h, 4w, or an ISO 8601 time with a zone.")] = "",
     note: Annotated[str, typer.Option(help="What it is for; shown by `keys list`.")] = "",
     signs_with: Annotated[
@@ -84,7 +93,7 @@ def create(
             raise BadInput("--account is given with --server; an admin's keys are of their own account: leave it out")
         key, made = _made_elsewhere(server.rstrip("/"), key_of(key_file), wanted)
     else:
-        key, made = _keys().create(ask_human(), account=account or settings_of(os.environ).scope.account, **wanted)
+        key, made = keys_here().create(ask_human(), account=account or settings_of(os.environ).scope.account, **wanted)
         audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
         audit.append("key.created", told_of(made), by=f"human:{made.created_by}", at=now)
     if json_:
@@ -104,7 +113,7 @@ def list_(server: ServerOption = "", key_file: KeyFileOption = "", json_: JsonOp
     if server:
         rows = asked_of(server.rstrip("/"), key_of(key_file), "keys")["keys"]
     else:
-        keys, now = _keys(), SystemClock().now()
+        keys, now = keys_here(), SystemClock().now()
         used = keys.last_used()
         every = keys.all().values()
         rows = [{**told_of(one), "last_used_at": used.get(one.id, ""), "ended": one.ended(now)} for one in every]
@@ -137,7 +146,7 @@ def revoke(
         told = asked_of(server.rstrip("/"), key_of(key_file), "keys/revoke", {"id": key})
     else:
         now = SystemClock().now()
-        told = told_of(_keys().revoke(key, now))
+        told = told_of(keys_here().revoke(key, now))
         audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
         audit.append("key.revoked", {"id": told["id"]}, by="command", at=now)
     if json_:
@@ -157,7 +166,7 @@ def _made_elsewhere(url: str, own: str, wanted: dict[str, Any]) -> tuple[str, Ac
     return key, made
 
 
-def _keys() -> KeyFile:
+def keys_here() -> KeyFile:
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.team.keys import KeyFile
 

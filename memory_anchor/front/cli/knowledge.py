@@ -16,7 +16,7 @@ import typer
 
 from memory_anchor import knowledge_requests as asks
 from memory_anchor.errors import BadInput
-from memory_anchor.front.cli import generated, lorebooks
+from memory_anchor.front.cli import completing, generated, lorebooks
 from memory_anchor.front.cli.generated import Command, Values
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
@@ -50,9 +50,26 @@ def register(app: typer.Typer) -> None:
 @guarded
 def add(
     ref: Annotated[str, typer.Argument(help="A folder or a file.")],
-    kind: Annotated[str, typer.Option(help="repo_docs, git_history, files or lorebook.")] = "",
-    trust: Annotated[str | None, typer.Option(help="trusted, semi_trusted or untrusted; needs --human.")] = None,
-    visibility: Annotated[str | None, typer.Option(help="project (default), user or account.")] = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="repo_docs, git_history, files or lorebook.",
+            autocompletion=completing.words("repo_docs", "git_history", "files", "lorebook"),
+        ),
+    ] = "",
+    trust: Annotated[
+        str | None,
+        typer.Option(
+            help="trusted, semi_trusted or untrusted; needs --human.",
+            autocompletion=completing.words("trusted", "semi_trusted", "untrusted"),
+        ),
+    ] = None,
+    visibility: Annotated[
+        str | None,
+        typer.Option(
+            help="project (default), user or account.", autocompletion=completing.words("project", "user", "account")
+        ),
+    ] = None,
     converter: Annotated[str | None, typer.Option(metavar="CMD", help="Makes Markdown of other formats.")] = None,
     human: HumanOption = False,
     json_: JsonOption = False,
@@ -74,7 +91,9 @@ def push(
     file: Annotated[str, typer.Argument(help="A file, or - for standard input.")],
     name: Annotated[str | None, typer.Option(help="Its name, or the URL of a page.")] = None,
     mime: Annotated[str | None, typer.Option()] = None,
-    into: Annotated[str | None, typer.Option(help="The source it goes into.")] = None,
+    into: Annotated[
+        str | None, typer.Option(help="The source it goes into.", autocompletion=completing.sources)
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Push one document: a copy is kept, whatever becomes of the file."""
@@ -99,7 +118,9 @@ def push(
 
 @guarded
 def sync(
-    source: Annotated[str, typer.Argument(help="Only this one, by its id or kind.")] = "",
+    source: Annotated[
+        str, typer.Argument(help="Only this one, by its id or kind.", autocompletion=completing.sources)
+    ] = "",
     json_: JsonOption = False,
 ) -> None:
     """Read what changed in the sources."""

@@ -16,7 +16,7 @@ import typer
 
 from memory_anchor import requests as asks
 from memory_anchor.errors import BadInput
-from memory_anchor.front.cli import generated
+from memory_anchor.front.cli import completing, generated
 from memory_anchor.front.cli.contexts import read_prompt
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
@@ -78,7 +78,7 @@ def _scanned(values: Values) -> list[tuple[str, Values]]:
 
 @guarded
 def export(
-    name: Annotated[str, typer.Argument(help="The lorebook's name.")],
+    name: Annotated[str, typer.Argument(help="The lorebook's name.", autocompletion=completing.lorebooks)],
     to: Annotated[Path | None, typer.Option(help="A file; without one, standard output.")] = None,
     json_: JsonOption = False,
 ) -> None:
@@ -163,10 +163,12 @@ def _show_removed(answer: Answer, _: Values) -> None:
 MESSAGES = option(
     "messages", str | None, None, "A file with {role, content, name?} as JSON or a line each; - for stdin."
 )
+NAMED = {"name": completing.lorebooks}
+TRIGGERS = ("normal", "continue", "impersonate", "swipe", "regenerate", "quiet")
 COMMANDS = (
     Command("add", "lorebook_add", asks.AddLorebook, _show_added, ("file",), ("content",), human=True, before=_added),
     Command("list", "lorebook_list", asks.ListLorebooks, _show_list),
-    Command("show", "lorebook_show", asks.ShowLorebook, _show_book, ("name",)),
+    Command("show", "lorebook_show", asks.ShowLorebook, _show_book, ("name",), completes=NAMED),
     Command(
         "scan",
         "lorebook_scan",
@@ -176,7 +178,8 @@ COMMANDS = (
         ("content", "file", "messages"),
         extra=(MESSAGES,),
         before=_scanned,
+        completes=NAMED | {"trigger": completing.words(*TRIGGERS)},
     ),
     Command("report", "lorebook_report", asks.LorebookReport, _show_kept),
-    Command("remove", "lorebook_remove", asks.RemoveLorebook, _show_removed, ("name",), human=True),
+    Command("remove", "lorebook_remove", asks.RemoveLorebook, _show_removed, ("name",), human=True, completes=NAMED),
 )

@@ -16,6 +16,7 @@ import typer
 
 from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.files import replace_durably
+from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.link import data_dir, preamble
 from memory_anchor.front.cli.output import (
     HumanOption,
@@ -54,7 +55,13 @@ def export(
         str, typer.Argument(metavar="FILE|-|FOLDER", help="Where to; - is standard output; a folder with --to.")
     ],
     to: Annotated[
-        str, typer.Option("--to", metavar="jsonl|okf|markdown", help="Pages for people: Open Knowledge Format, or one.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="jsonl|okf|markdown",
+            help="Pages for people: Open Knowledge Format, or one.",
+            autocompletion=completing.words("jsonl", "okf", "markdown"),
+        ),
     ] = "jsonl",
     versions: Annotated[bool, typer.Option("--versions", help="Every version, the audit trail, proposals.")] = False,
     project: Annotated[bool, typer.Option("--project", help="Only this project's memories.")] = False,
@@ -143,7 +150,13 @@ def import_(
         str, typer.Argument(metavar="FILE", help="What `export` wrote; - is standard input. With --from: its place.")
     ] = "",
     from_: Annotated[
-        str, typer.Option("--from", metavar="TOOL", help=f"Another tool's memories: {', '.join(TOOL_NAMES)}.")
+        str,
+        typer.Option(
+            "--from",
+            metavar="TOOL",
+            help=f"Another tool's memories: {', '.join(TOOL_NAMES)}.",
+            autocompletion=completing.words(*TOOL_NAMES),
+        ),
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would come of it.")] = False,
     project: Annotated[

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from memory_anchor.errors import BadInput
+from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import JsonOption, guarded, out, quiet, show_json, shown
@@ -46,7 +47,12 @@ def list_(json_: JsonOption = False) -> None:
 
 @guarded
 def link(
-    project: Annotated[str, typer.Argument(help="The project's id; left out: the one this folder may be.")] = "",
+    project: Annotated[
+        str,
+        typer.Argument(
+            help="The project's id; left out: the one this folder may be.", autocompletion=completing.projects
+        ),
+    ] = "",
     folder: Annotated[Path | None, typer.Option(help="Another folder than this one.")] = None,
     json_: JsonOption = False,
 ) -> None:
@@ -56,7 +62,7 @@ def link(
 
 @guarded
 def move(
-    project: Annotated[str, typer.Argument(help="The project's id.")],
+    project: Annotated[str, typer.Argument(help="The project's id.", autocompletion=completing.projects)],
     folder: Annotated[Path | None, typer.Option(help="Where it is now; left out: here.")] = None,
     json_: JsonOption = False,
 ) -> None:
@@ -66,8 +72,8 @@ def move(
 
 @guarded
 def merge(
-    source: Annotated[str, typer.Argument(help="The project whose memories move.")],
-    target: Annotated[str, typer.Argument(help="The project they move to.")] = "",
+    source: Annotated[str, typer.Argument(help="The project whose memories move.", autocompletion=completing.projects)],
+    target: Annotated[str, typer.Argument(help="The project they move to.", autocompletion=completing.projects)] = "",
     undo: Annotated[bool, typer.Option("--undo", help="Move back what merging SOURCE moved.")] = False,
     json_: JsonOption = False,
 ) -> None:

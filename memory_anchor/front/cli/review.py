@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
+from memory_anchor.front.cli.completing import pending, words
 from memory_anchor.front.cli.differences import diff_lines, side
 from memory_anchor.front.cli.link import call, key_of, through
 from memory_anchor.front.cli.output import (
@@ -63,10 +64,19 @@ SURE = 0.9
 @guarded
 def review(
     list_only: Annotated[bool, typer.Option("--list", help="Only show what waits.")] = False,
-    accept: Annotated[list[str] | None, typer.Option(metavar="ID", help="Let this in; repeatable.")] = None,
-    reject: Annotated[list[str] | None, typer.Option(metavar="ID", help="Archive this; repeatable.")] = None,
-    settle: Annotated[str | None, typer.Option(metavar="ID", help="End it; needs --resolution.")] = None,
-    resolution: Annotated[str | None, typer.Option(help="keep_new, keep_old or merge.")] = None,
+    accept: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Let this in; repeatable.", autocompletion=pending)
+    ] = None,
+    reject: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Archive this; repeatable.", autocompletion=pending)
+    ] = None,
+    settle: Annotated[
+        str | None, typer.Option(metavar="ID", help="End it; needs --resolution.", autocompletion=pending)
+    ] = None,
+    resolution: Annotated[
+        str | None,
+        typer.Option(help="keep_new, keep_old or merge.", autocompletion=words("keep_new", "keep_old", "merge")),
+    ] = None,
     content: Annotated[str | None, typer.Option(metavar="TEXT", help="The text to accept, or to merge into.")] = None,
     server: ServerOption = "",
     key_file: KeyFileOption = "",

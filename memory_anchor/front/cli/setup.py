@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.files import make_private
-from memory_anchor.front.cli import init
+from memory_anchor.front.cli import completing, init
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
@@ -67,8 +67,14 @@ def identity() -> IdentitySchema:
     )
 
 
-ClientArgument = Annotated[str, typer.Argument(help="claude-code, codex, gemini, cursor, vscode or json.")]
-ScopeOption = Annotated[str, typer.Option(help="user or project.")]
+ClientArgument = Annotated[
+    str,
+    typer.Argument(
+        help="claude-code, codex, gemini, cursor, vscode or json.",
+        autocompletion=completing.words("claude-code", "codex", "gemini", "cursor", "vscode", "json"),
+    ),
+]
+ScopeOption = Annotated[str, typer.Option(help="user or project.", autocompletion=completing.words("user", "project"))]
 PlanOption = Annotated[bool, typer.Option("--dry-run", help="Only show the change.")]
 TRANSPORTS = ("stdio", "sse", "http")
 
@@ -111,7 +117,9 @@ def _show_figures(figures: dict[str, Any]) -> None:
 @guarded
 def mcp(
     in_process: Annotated[bool, typer.Option("--in-process", help="Everything in this one process.")] = False,
-    transport: Annotated[str, typer.Option(help="stdio, sse or http.")] = "stdio",
+    transport: Annotated[
+        str, typer.Option(help="stdio, sse or http.", autocompletion=completing.words("stdio", "sse", "http"))
+    ] = "stdio",
     host: Annotated[str | None, typer.Option(help="For sse and http.")] = None,
     port: Annotated[int | None, typer.Option(help="For sse and http.")] = None,
 ) -> None:
@@ -156,7 +164,15 @@ def _serve(**given: str | int | None) -> None:
 
 
 @guarded
-def config(json_: JsonOption = False) -> None:
+def config(
+    wanted: Annotated[
+        str,
+        typer.Argument(
+            metavar="[NAME]", help="Only settings whose name begins so.", autocompletion=completing.settings
+        ),
+    ] = "",
+    json_: JsonOption = False,
+) -> None:
     """Show every setting, its value and where it came from."""
     from memory_anchor.app import loaded_settings
     from memory_anchor.runtime import environment
@@ -165,8 +181,11 @@ def config(json_: JsonOption = False) -> None:
     loaded = loaded_settings(os.environ, preamble().project_dir)
     rows = [
         {"name": name, "value": value, "origin": loaded.origins.get(name, "default")}
-        for name, value in _flat(loaded.settings.model_dump(mode="json"))
+        for name, value in flat(loaded.settings.model_dump(mode="json"))
+        if name.startswith(wanted)
     ]
+    if not rows:
+        raise BadInput(f"no setting begins with {wanted[:60]!r}; `memory-anchor config` shows every one")
     if json_:
         told = {"data_dir": str(data_dir()), "user_file": wire.user_config_file(os.environ)}
         show_json({"settings": rows, **told, "not_taken_by_engines": left.left})
@@ -179,12 +198,12 @@ def config(json_: JsonOption = False) -> None:
         quiet(f"for this command alone, not for a shared engine: {', '.join(left.left)}; {left.reason}")
 
 
-def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = []
     for name, inner in value.items():
         dotted = f"{prefix}{name}"
         if isinstance(inner, dict) and inner:
-            rows += _flat(inner, f"{dotted}.")
+            rows += flat(inner, f"{dotted}.")
         else:
             rows.append((dotted, inner))
     return rows

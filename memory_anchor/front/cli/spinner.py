@@ -19,6 +19,8 @@ FRAME_S = 0.1
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PLAIN = "|/-\\"
 CLEAR = "\r\x1b[K"
+COMPLETING = "_MEMORY_ANCHOR_COMPLETE"
+"""Set by a shell that asks for what could follow on the line being typed."""
 
 
 class Spinner:
@@ -65,5 +67,7 @@ class Spinner:
 
 
 def shows() -> bool:
-    """Return whether somebody sees what is drawn: a terminal that can empty a line."""
+    """Return whether somebody sees what is drawn: a terminal that can empty a line, where nobody types meanwhile."""
+    if COMPLETING in os.environ:
+        return False
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "")
