@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "moving": 227,
     "maintenance": 307,
-    "front": 12363,
+    "front": 12649,
     "adapters": 6973,
     "language": 5417,
     "knowledge": 4210,
