@@ -1,0 +1,103 @@
+"""The documentation: reference pages are the program's own words, and every link inside leads somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md"])
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} +(.*?)\s*#*$", re.MULTILINE)
+_BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+@cache
+def maker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_reference", ROOT / "scripts" / "make_reference.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Return what a link into a page may name, as Markdown's table of contents makes it."""
+    titles = _HEADING.findall(_BLOCK.sub("", page.read_text("utf-8")))
+    plain = (re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in titles)
+    return frozenset(re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in plain)
+
+
+def trouble(page: Path, link: str) -> str:
+    """Return what is wrong with a link of a page, "" for nothing."""
+    if re.match(r"[a-z]+:", link):
+        return ""
+    name, _, anchor = link.partition("#")
+    target = (page.parent / name).resolve() if name else page
+    if not target.is_file():
+        return f"{page.relative_to(ROOT)}: {link} is not there"
+    if anchor and anchor not in anchors(target):
+        return f"{page.relative_to(ROOT)}: {link} names no heading"
+    return ""
+
+
+@pytest.mark.parametrize("name", ["commands.md", "settings.md", "tools.md", "http.md"])
+def test_a_reference_page_is_what_the_program_says(name: str) -> None:
+    """Issue 18: every command and setting documented, generated, never stale; `scripts/make_reference.py` mends it."""
+    assert (DOCS / "reference" / name).read_text("utf-8") == maker().pages()[name]
+
+
+def test_every_setting_has_a_sentence_and_no_sentence_is_left_over() -> None:
+    """Issue 18: every setting documented."""
+    told = tomllib.loads(maker().SENTENCES.read_text("utf-8"))
+    page = (DOCS / "reference" / "settings.md").read_text("utf-8")
+    rows = set(re.findall(r"^\| `([a-z_.]+)` \|", page, re.MULTILINE))
+
+    assert len(rows) > 100
+    assert rows == set(told["setting"])
+    assert set(told["about"]) == {name.partition(".")[0] for name in rows if "." in name}
+
+
+def test_every_link_inside_the_documentation_leads_somewhere() -> None:
+    """Issue 18: link check, of pages, pictures and headings."""
+    links = [(page, link) for page in PAGES for link in _LINK.findall(_BLOCK.sub("", page.read_text("utf-8")))]
+
+    assert len(links) > 50
+    assert [wrong for page, link in links if (wrong := trouble(page, link))] == []
+    assert trouble(DOCS / "index.md", "gone.md") and trouble(DOCS / "index.md", "security.md#no-such-heading")
+
+
+def test_every_page_has_its_place_in_the_site() -> None:
+    """Issue 18: no page that nobody finds."""
+    nav = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+
+    assert sorted(nav) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+@pytest.mark.slow
+def test_the_site_is_built_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    """Issue 18: `scripts/docs` builds without a network, and its pages ask no other host."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed (scripts/setup installs it)")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = sorted((tmp_path / "site").rglob("*.html"))
+    loaded = [
+        found
+        for page in pages
+        for found in re.findall(
+            r'<(?:script|link|img)[^>]*(?:src|href)="((?:https?:)?//[^"]*)"', page.read_text("utf-8")
+        )
+    ]
+    assert len(pages) > 20
+    assert loaded == []
