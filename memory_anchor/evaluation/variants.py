@@ -6,7 +6,7 @@ booleans and lists mean what they look like. It is merged last, over files and e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,11 @@ def variant(text: str, env: Mapping[str, str], project_dir: str = "") -> Variant
         return Variant(text, configured.model_copy(update={"retrieval": configured.variants[text].retrieval}))
     changes = _of_file(Path(text)) if "=" not in text else _of_pairs(text)
     return Variant(text[:NAME_CHARS_MAX], loaded_settings(env, project_dir, changes).settings)
+
+
+def chosen_of(texts: Sequence[str] | None, env: Mapping[str, str], project_dir: str = "") -> list[Variant]:
+    """Return the variants of these texts, the settings as they are for none. Raises BadInput."""
+    return [variant(text, env, project_dir) for text in texts] if texts else [as_set(env, project_dir)]
 
 
 def _of_file(path: Path) -> dict[str, Any]:

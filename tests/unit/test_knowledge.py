@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import threading
 import time
@@ -797,6 +798,24 @@ def test_the_bundled_questions_are_asked(tmp_path: Path, monkeypatch: pytest.Mon
     rows = knowledge.run(tmp_path, Settings(), HashEmbedder())
 
     assert [(row["language"], row["R@1"]) for row in rows] == [("en", 1.0), ("zh", 1.0)]
+
+
+def test_two_ways_of_ranking_passages_are_compared(
+    docs: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Knowledge: `eval --knowledge --variant` asks the same questions by each variant's weights."""
+    from memory_anchor.evaluation import knowledge
+
+    asked = [("run the setup script", "guide.md", "Install"), ("恢复最近的快照", "guide.md", "回滚")]
+    (docs / "other.md").write_text("# Setup\nsetup setup setup\n", encoding="utf-8")
+    monkeypatch.setattr(knowledge, "questions", lambda: asked)
+    variants = ("retrieval.weights.words=0", "retrieval.weights.words=1")
+
+    told = run("eval", "--knowledge", "--json", "--variant", variants[0], "--variant", variants[1])
+
+    rows = json.loads(told.stdout)["runs"]
+    assert [(row["variant"], row["language"]) for row in rows] == [(v, lang) for v in variants for lang in ("en", "zh")]
+    assert [row["R@1"] for row in rows[2:]] == [1.0, 1.0]
 
 
 def test_every_piece_of_a_long_passage_is_embedded_with_its_headings(docs: Path, core: Core, agent: Actor) -> None:

@@ -8,7 +8,8 @@ without one is kept and compared with the last of its kind.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,7 @@ from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
 
 if TYPE_CHECKING:
+    from memory_anchor.evaluation.kept_rows import KeptRows
     from memory_anchor.evaluation.questions import Case
     from memory_anchor.evaluation.variants import Variant
 
@@ -66,9 +68,6 @@ def evaluate(
     json_: JsonOption = False,
 ) -> None:
     """Measure recall, time and tokens: bundled questions, your golden ones, LoCoMo or LongMemEval files."""
-    if knowledge:
-        _knowledge(as_json=json_)
-        return
     if save is not None and remove is not None:
         raise BadInput("--save and --remove are given together; allowed is one of them at a time")
     if save is not None or remove is not None:
@@ -78,6 +77,9 @@ def evaluate(
         raise BadInput("--expects is given without --save; allowed is `eval --save QUERY --expects ID`")
     if len(variant or ()) > VARIANTS_MAX:
         raise BadInput(f"--variant is given {len(variant or ())} times; allowed are {VARIANTS_MAX}")
+    if knowledge:
+        _knowledge(variant, as_json=json_)
+        return
     if transcript and not capture:
         raise BadInput("--transcript is given without --capture; allowed is `eval --capture --transcript FILE`")
     if capture:
@@ -106,48 +108,42 @@ def evaluate(
             _show_side_by_side(reports)
 
 
-def _knowledge(*, as_json: bool) -> None:
-    """Show how well the bundled questions find their passages in the project's own documents."""
-    from memory_anchor.app import embedder_of, settings_of
+def _knowledge(variants: Many, *, as_json: bool) -> None:
+    """Show how well the bundled questions find their passages in the project's own documents, under each variant."""
     from memory_anchor.evaluation import knowledge
+    from memory_anchor.evaluation.variants import chosen_of
 
-    settings = settings_of(os.environ)
     docs = Path(preamble().project_dir or Path.cwd()) / "docs"
-    reports = knowledge.run(docs, settings, embedder_of(settings, data_dir()))
+    reports: list[dict[str, Any]] = []
+    for chosen in chosen_of(variants, os.environ, preamble().project_dir):
+        _progress(f"knowledge ({chosen.name})")
+        with _rows_kept(chosen) as embedder:
+            reports += [{"variant": chosen.name, **row} for row in knowledge.run(docs, chosen.settings, embedder)]
     if as_json:
         show_json({"runs": reports})
         return
     for one in reports:
-        out.print(", ".join(f"{name} {value}" for name, value in one.items() if name != "kind"))
+        out.print(escape(", ".join(f"{name} {value}" for name, value in one.items() if name != "kind")))
 
 
 def _capture(transcripts: Sequence[Path], variants: Many, *, as_json: bool) -> None:
     """Show what is kept of the bundled sessions, or of one's own transcripts, under each variant."""
-    from memory_anchor.app import embedder_of
-    from memory_anchor.evaluation import capture, runs
-    from memory_anchor.evaluation.kept_rows import KeptRows
-    from memory_anchor.evaluation.variants import as_set
-    from memory_anchor.evaluation.variants import variant as read_variant
+    from memory_anchor.evaluation import capture
+    from memory_anchor.evaluation.variants import chosen_of
     from memory_anchor.hooks import newest
     from memory_anchor.ingest.transcripts import read_transcript
 
-    env, project = os.environ, preamble().project_dir
     own = [(path.name, newest(read_transcript(path)[0])) for path in transcripts]
     reports = []
-    for one in [read_variant(text, env, project) for text in variants] if variants else [as_set(env, project)]:
-        embedder = embedder_of(one.settings, data_dir())
-        rows = KeptRows(embedder, runs.folder_of(data_dir())) if embedder is not None else None
+    for one in chosen_of(variants, os.environ, preamble().project_dir):
         _progress(f"capture ({one.name})")
-        try:
+        with _rows_kept(one) as rows:
             if own:
                 found = [capture.would_keep(messages, name, one.settings, rows) for name, messages in own]
                 reports.append({"kind": "capture", "variant": one.name, "transcripts": found})
             else:
                 figures = capture.run(capture.sessions(), one.settings, rows, say=_progress)
                 reports.append({"kind": "capture", "variant": one.name, **figures})
-        finally:
-            if rows is not None:
-                rows.save()
     if as_json:
         show_json({"runs": reports})
         return
@@ -189,36 +185,40 @@ def _files(locomo: Path | None, longmemeval: Path | None, stores: int | None, va
 
 def _each_variant(kind: str, cases: Callable[[], Iterable[Case]], variants: Many) -> list[dict[str, Any]]:
     """Run the cases under each variant; without one, under the settings as they are, kept and compared."""
-    from memory_anchor.evaluation.variants import as_set
-    from memory_anchor.evaluation.variants import variant as read_variant
+    from memory_anchor.evaluation.variants import chosen_of
 
-    env, project = os.environ, preamble().project_dir
-    if variants:
-        chosen = [read_variant(text, env, project) for text in variants]
-        return [_run(kind, cases(), one) for one in chosen]
-    report = _run(kind, cases(), as_set(env, project))
-    return [_kept(report)]
+    found = [_run(kind, cases(), one) for one in chosen_of(variants, os.environ, preamble().project_dir)]
+    return found if variants else [_kept(report) for report in found]
 
 
-def _run(kind: str, cases: Iterable[Case], chosen: Variant) -> dict[str, Any]:
+@contextmanager
+def _rows_kept(chosen: Variant) -> Iterator[KeptRows | None]:
+    """Lend a variant's embedder, whose rows of memories are kept for the next run; None for words alone."""
     from memory_anchor.app import embedder_of
-    from memory_anchor.evaluation import runner, runs
+    from memory_anchor.evaluation import runs
     from memory_anchor.evaluation.kept_rows import KeptRows
-    from memory_anchor.settings import Settings
 
     embedder = embedder_of(chosen.settings, data_dir())
     kept = KeptRows(embedder, runs.folder_of(data_dir())) if embedder is not None else None
-    _progress(f"{kind} ({chosen.name})")
     try:
-        figures = runner.run(cases, chosen.settings, kept, say=_progress)
+        yield kept
     finally:
         if kept is not None:
             kept.save()
+
+
+def _run(kind: str, cases: Iterable[Case], chosen: Variant) -> dict[str, Any]:
+    from memory_anchor.evaluation import runner, runs
+    from memory_anchor.settings import Settings
+
+    _progress(f"{kind} ({chosen.name})")
+    with _rows_kept(chosen) as embedder:
+        figures = runner.run(cases, chosen.settings, embedder, say=_progress)
     told = chosen.settings.model_dump(mode="json")
     return {
         "kind": kind,
         "variant": chosen.name,
-        "embedder": kept.identity.model if kept is not None else "none",
+        "embedder": embedder.identity.model if embedder is not None else "none",
         "settings": runs.changed_settings(told, Settings().model_dump(mode="json")),
         **figures,
     }
