@@ -92,7 +92,7 @@ BUDGETS: dict[str, int] = {
     "ingest": 3391,
     "care": 3420,
     "context": 2232,
-    "evaluation": 1901,
+    "evaluation": 1906,
     "layers": 1241,
     "core": 530,
     "model": 580,
