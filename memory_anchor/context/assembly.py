@@ -65,20 +65,19 @@ class _Draft:
 
 
 class PromptAssembler:
-    def __init__(self, builder: ContextBuilder, policy: PrunePolicy | None = None) -> None:
+    def __init__(self, builder: ContextBuilder) -> None:
         self._builder = builder
-        self._policy = policy or PrunePolicy()
+        self._policy = PrunePolicy()
 
     def assemble(
         self,
         messages: object,
         tools: object = None,
         *,
-        context_window_tokens: object,
-        reserved_output_tokens: object = 0,
-        task: object = None,
-        strict_tools: object = False,
-        variant: str = "default",
+        context_window_tokens: int,
+        reserved_output_tokens: int = 0,
+        task: str | None = None,
+        strict_tools: bool = False,
     ) -> AssembledContext:
         """Return the prompt to send, with its context and what it costs.
 
@@ -113,7 +112,7 @@ class PromptAssembler:
         _reduce_for_retrieval(draft)
         found.stage_ms["collect"] = round(found.stage_ms["collect"] + collect_ms, 3)
         found.stage_ms["assemble"] = builder.elapsed_ms(started)
-        report = _report(draft, found, window=window, reserved=reserved, variant=variant)
+        report = _report(draft, found, window=window, reserved=reserved)
         return AssembledContext(
             messages=draft.transcript.shown(),
             tools=[tool.shown for tool in draft.tools.tools],
@@ -235,7 +234,7 @@ def _required(draft: _Draft) -> frozenset[str]:
     return frozenset(tool for index, tools in draft.transcript.calls.items() if index in shown for tool in tools)
 
 
-def _report(draft: _Draft, found: Gathered, *, window: int, reserved: int, variant: str) -> ContextCostReport:
+def _report(draft: _Draft, found: Gathered, *, window: int, reserved: int) -> ContextCostReport:
     tokens = draft.transcript.tokens()
     sections = draft.body.sections()
     outside = (
@@ -253,5 +252,4 @@ def _report(draft: _Draft, found: Gathered, *, window: int, reserved: int, varia
         citations=draft.body.citations(),
         stage_ms=found.stage_ms,
         cache=found.cache,
-        variant=variant,
     )

@@ -169,7 +169,7 @@ class ContextBuilder:
         budget = self.budget
         return budget.identity + budget.events + budget.facts + budget.operations + budget.reserve
 
-    def build(self, task: object, budget_tokens: object = None, *, variant: str = "default") -> BuiltContext:
+    def build(self, task: str, budget_tokens: int | None = None) -> BuiltContext:
         """Return a context for `task`, of at most `budget_tokens` tokens, or what `budget.identity` lets L0 take.
 
         budget_tokens: 1 to `BUDGET_MAX`; all layers' shares shrink or grow with it. Omitted: the settings' sum.
@@ -179,7 +179,7 @@ class ContextBuilder:
         if budget_tokens is not None:
             budget_tokens = inputs.integer("budget_tokens", budget_tokens, least=1, most=BUDGET_MAX)
         found = self.gather(asked)
-        total = budget_tokens if isinstance(budget_tokens, int) else self.tokens_for(found)
+        total = self.tokens_for(found) if budget_tokens is None else budget_tokens
         started = self.monotonic()
         fitted = self.fit(found, total)
         text = fitted.body.text()
@@ -194,7 +194,6 @@ class ContextBuilder:
             citations=fitted.body.citations(),
             stage_ms=found.stage_ms,
             cache=found.cache,
-            variant=variant,
         )
         return BuiltContext(text, report, report.citations, self.record(report, found.notes), tuple(found.notes))
 

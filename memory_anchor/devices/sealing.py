@@ -22,7 +22,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -253,7 +253,3 @@ def check_signed(public: str, said: Mapping[str, Any], signature: object) -> Non
     """Raise Refused unless this key signed this statement."""
     if not approval.signed_by(public, said, str(signature)):
         raise Refused("it is not signed by who may")
-
-
-def signed_by_any(publics: Sequence[str], said: Mapping[str, Any], signature: object) -> bool:
-    return any(approval.signed_by(one, said, str(signature)) for one in publics)

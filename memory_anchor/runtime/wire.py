@@ -326,19 +326,14 @@ def sync_folder(folder: str) -> None:
         os.close(handle)
 
 
-def write_private(path: str, text: str, *, durable: bool = False) -> None:
-    """Write a 0600 file in one step: readers see the old text or the new, never half; durable: after a cut as well."""
+def write_private(path: str, text: str) -> None:
+    """Write a 0600 file in one step: readers see the old text or the new, never half. A power cut may lose it."""
     beside = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123
             file.write(text)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
         os.replace(beside, path)  # noqa: PTH105
-        if durable:
-            sync_folder(os.path.dirname(path))  # noqa: PTH120
     except BaseException:
         os.unlink(beside)  # noqa: PTH108
         raise

@@ -21,18 +21,18 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[\u3002\uff01\uff1f\uff1b])|\n")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
-def opening(text: str, most: int = LINE_CHARS) -> str:
-    """Return the first sentence of `text`, at most `most` characters, cut at a word and marked when cut.
+def opening(text: str) -> str:
+    """Return the first sentence of `text`, at most `LINE_CHARS` characters, cut at a word and marked when cut.
 
     >>> opening("Deploy failed. The disk was full.")
     'Deploy failed.'
     """
     first = next((part.strip() for part in _SENTENCE_END.split(text) if part.strip()), "")
-    if len(first) <= most:
+    if len(first) <= LINE_CHARS:
         return first
-    cut = first[: most - 1]
+    cut = first[: LINE_CHARS - 1]
     at = cut.rfind(" ")
-    return (cut[:at] if at > most // 2 else cut).rstrip() + "…"
+    return (cut[:at] if at > LINE_CHARS // 2 else cut).rstrip() + "…"
 
 
 def is_mostly_chinese(texts: Sequence[str]) -> bool:
@@ -41,14 +41,14 @@ def is_mostly_chinese(texts: Sequence[str]) -> bool:
     return len(_CHINESE.findall(joined)) * 5 >= max(1, len(joined))
 
 
-def ordered_digest(memories: Sequence[Memory], *, title: str = "") -> str:
+def ordered_digest(memories: Sequence[Memory]) -> str:
     """Return the digest of at least one memory, in the order in which things happened."""
     ordered = in_order(memories)
     first, last = ordered[0].happened_at.date(), ordered[-1].happened_at.date()
     chinese = is_mostly_chinese([m.content for m in ordered])
     span = f"{first}" if first == last else (f"{first} 至 {last}" if chinese else f"{first} to {last}")
     head = f"{len(ordered)} 条记忆的摘要({span})" if chinese else f"Digest of {len(ordered)} memories ({span})"
-    lines = [f"{head}: {title}".rstrip(": ") + (":" if not title else "")]
+    lines = [f"{head}:"]
     said: set[str] = set()
     for memory in ordered:
         line = opening(memory.content)

@@ -54,8 +54,8 @@ class NoLease:
 class StoreLease:
     """holder: this process's name, the same after a restart, so that it need not wait for itself. Thread-safe."""
 
-    def __init__(self, store: MemoryStore, clock: Clock, holder: str, *, name: str = JOBS) -> None:
-        self._store, self._clock, self._holder, self._name = store, clock, holder, name
+    def __init__(self, store: MemoryStore, clock: Clock, holder: str) -> None:
+        self._store, self._clock, self._holder = store, clock, holder
         self._lock = threading.Lock()
         self._renew_at = clock.now()
         self._ours = False
@@ -65,14 +65,14 @@ class StoreLease:
             now = self._clock.now()
             if not self._ours or now >= self._renew_at:
                 until = now + timedelta(seconds=LEASE_S)
-                self._ours = self._store.claim(self._name, self._holder, now=now, until=until)
+                self._ours = self._store.claim(JOBS, self._holder, now=now, until=until)
                 self._renew_at = now + timedelta(seconds=RENEW_S)
             return self._ours
 
     def release(self) -> None:
         with self._lock:
             if self._ours:
-                self._store.claim(self._name, self._holder, now=self._clock.now(), until=self._clock.now())
+                self._store.claim(JOBS, self._holder, now=self._clock.now(), until=self._clock.now())
                 self._ours = False
 
 

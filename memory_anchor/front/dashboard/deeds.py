@@ -23,7 +23,6 @@ Form = Mapping[str, str]
 Deed = Callable[[Form, Session, Words], str]
 ITEMS_MAX = 50
 SETTLES = ("keep_new", "keep_old", "merge")
-JUDGED = ("hypothesis", "verified", "refuted")
 
 
 def _signer(form: Form, session: Session) -> Signer:
