@@ -177,7 +177,7 @@ def test_the_folder_reveals_nothing_without_the_key(laptops: Callable[..., Lapto
 
     whole = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     names = " ".join(path.name for path in folder.rglob("*"))
-    for word in ("Ostrava", "vault", "laptop", "claude", "2025", "verified_fact", "default"):
+    for word in ("Ostrava", "vault", "laptop", "claude", "2025-", "verified_fact", "default"):
         assert word.encode() not in whole.replace(b'"what"', b""), word
         assert word not in names
     for path in segments(folder):
