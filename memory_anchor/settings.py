@@ -311,6 +311,7 @@ class HttpSettings(_Group):
     at_once: int = Field(16, ge=1, le=1_000)  # requests of /v1 at work; four times as many wait
     tls_cert: str = ""
     tls_key: str = ""
+    traces_url: str = ""  # an OTLP collector, e.g. http://127.0.0.1:4318/v1/traces; empty: nothing is traced
     jwt: JwtSettings = JwtSettings()
 
     @field_serializer("tokens", when_used="json")

@@ -39,6 +39,7 @@ from memory_anchor.team.credential import Credential, Role
 from memory_anchor.team.issuer import METADATA
 from memory_anchor.team.limits import RETRY_AFTER_S
 from memory_anchor.team.telemetry import Telemetry
+from memory_anchor.team.tracing import Traces
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
@@ -79,7 +80,7 @@ class Guard:
     """ASGI middleware around the whole app.
 
     admission: what bearer tokens open. secret: opens `/s/SECRET/...` on loopback, "" for none. account: whose it is
-    then. preamble: what is known of every caller (its zone). telemetry: what counts, if anything.
+    then. preamble: what is known of every caller (its zone). telemetry: what counts, if anything. traces: as well.
     """
 
     def __init__(
@@ -92,8 +93,10 @@ class Guard:
         account: str,
         preamble: Preamble,
         telemetry: Telemetry | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self.api = app
+        self._traces = traces
         self._telemetry = telemetry
         self._app = app
         self._local = is_loopback(host)
@@ -119,9 +122,12 @@ class Guard:
         try:
             await self._let_in(scope, receive, sent)
         finally:
+            route, took = getattr(scope.get("route"), "path", "other"), time.monotonic() - began
             if self._telemetry is not None:
-                route = getattr(scope.get("route"), "path", "other")
-                self._telemetry.note(route, scope["method"], status, time.monotonic() - began)
+                self._telemetry.note(route, scope["method"], status, took)
+            if self._traces is not None:
+                came_with = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1")
+                self._traces.note(route, scope["method"], status, took, parent=came_with)
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import anyio.to_thread
 from fastapi import FastAPI, Request
@@ -49,6 +50,7 @@ from memory_anchor.team.issuer import FETCH_TIMEOUT_S, KEYS_BYTES_MAX, METADATA,
 from memory_anchor.team.keys import FOLDER, KeyFile
 from memory_anchor.team.limits import Places
 from memory_anchor.team.telemetry import CONTENT_TYPE, Telemetry
+from memory_anchor.team.tracing import Traces
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -136,6 +138,8 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
             await anyio.to_thread.run_sync(intake.stop)
             keys.keep_use()
             variants.use.keep()
+            if traces is not None:
+                await anyio.to_thread.run_sync(traces.close)
 
     async def sse(scope: Scope, receive: Receive, send: Send) -> None:
         async with events.connect_sse(scope, receive, send) as (read, write):
@@ -145,6 +149,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     app.router.routes.append(Route("/mcp", endpoint=_Asgi(manager.handle_request), methods=["GET", "POST", "DELETE"]))
     app.router.routes.append(Route("/sse", endpoint=_Asgi(sse), methods=["GET"]))
     app.router.routes.append(Mount(MESSAGES_PATH, app=events.handle_post_message))
+    traces = traces_to(settings.http.traces_url) if settings.http.traces_url else None
     desk = Desk(core, Places(settings.http.at_once), variants)
     telemetry = Telemetry(
         {
@@ -181,6 +186,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
         account=settings.scope.account,
         preamble=Preamble(zone=zone),
         telemetry=telemetry,
+        traces=traces,
     )
 
 
@@ -283,6 +289,24 @@ def fetched(url: str) -> bytes:
             return bytes(body)
     except httpx2.HTTPError as error:
         raise OSError(str(error)) from error
+
+
+def traces_to(url: str) -> Traces:
+    """Return what sends spans to a collector. Raises BadInput: no address of one."""
+    import httpx2
+
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadInput(f"http.traces_url is {url[:80]!r}; allowed is http://HOST:PORT/v1/traces or https://...")
+
+    def post(body: bytes) -> None:
+        try:
+            head = {"Content-Type": "application/json"}
+            httpx2.post(url, content=body, headers=head, timeout=FETCH_TIMEOUT_S).raise_for_status()
+        except httpx2.HTTPError as error:
+            raise OSError(type(error).__name__) from error
+
+    return Traces(post, version=VERSION, now_ns=time.time_ns, new_bytes=secrets.token_bytes)
 
 
 def _add_errors(app: FastAPI) -> None:
