@@ -316,8 +316,7 @@ class HttpSettings(_Group):
 
     @field_serializer("tokens", when_used="json")
     def _masked(self, tokens: Mapping[str, str]) -> dict[str, str]:
-        names = masked_tokens(tokens)
-        return {names[token]: account for token, account in tokens.items()}
+        return {masked_tokens(tokens)[token]: account for token, account in tokens.items()}
 
 
 class RemoteSettings(_Group):
