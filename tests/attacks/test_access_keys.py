@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -115,6 +117,38 @@ def test_a_key_that_opens_nothing_is_told_why_in_one_sentence(
     later, ends = key_for(held, "acme", expires_at=clock.now() + timedelta(hours=1))
     clock.advance(hours=1)
     assert f"{ends.id} expired" in post(served, later, "memory/search", query="x").json()["message"]
+
+
+def test_a_key_that_ends_while_a_search_runs_gets_that_answer_and_no_other(
+    served: Served, held: Core, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 17, bad input: what was let in is answered whole; the next request is refused in one sentence."""
+    key, _ = key_for(held, "acme", expires_at=clock.now() + timedelta(hours=1))
+    other, record = key_for(held, "acme")
+    for whose, end in (
+        (key, lambda: clock.advance(hours=1)),
+        (other, lambda: KeyFile.of(held.data_dir, held.audit).revoke(record.id, clock.now())),
+    ):
+        post(served, whose, "memory/store", content=f"Whales sing at night, heard {clock.now():%H}")
+        running, ended = threading.Event(), threading.Event()
+        search = held.services.searcher.search
+
+        def slow(*given: Any, search: Any = search, running: Any = running, ended: Any = ended) -> Any:
+            running.set()
+            assert ended.wait(20)
+            return search(*given)
+
+        monkeypatch.setattr(held.services.searcher, "search", slow)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(post, served, whose, "memory/search", query="when do whales sing")
+            assert running.wait(20)
+            end()
+            ended.set()
+            answer = asked.result(20)
+        monkeypatch.setattr(held.services.searcher, "search", search)
+        assert answer.status_code == 200 and answer.json()["snippets"], answer.text
+        late = post(served, whose, "memory/search", query="when do whales sing")
+        assert late.status_code == 401 and late.json()["code"] == "no_credential"
 
 
 def test_a_line_that_nobody_signed_opens_nothing(held: Core, clock: ManualClock) -> None:

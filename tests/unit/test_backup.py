@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tarfile
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from qdrant_client import QdrantClient
 
 from memory_anchor.adapters import restoring
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.edge_store import EdgeStore
+from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.app import build_core
 from memory_anchor.care import backup
 from memory_anchor.errors import NotFound, Refused, StoreDamaged
@@ -272,3 +275,37 @@ def test_the_edge_store_is_restored_with_its_vectors_and_opens_as_usual(tmp_path
                 [name for name, (memory, *_) in before.items() if memory.layer.value == "verified_fact"]
             )
             assert core.services.searcher.unembedded() == 0
+
+
+def test_a_backup_of_a_qdrant_store_fills_an_empty_one(tmp_path):
+    """Rule backup, issue 17: a true copy by reading every version with its vectors; local mode, or QDRANT_TEST_URL."""
+    url = os.environ.get("QDRANT_TEST_URL", "")
+
+    def at(name):
+        return QdrantStore(url=url) if url else QdrantStore(path=str(tmp_path / name))
+
+    def emptied():
+        for collection in (*COLLECTIONS, "memory_anchor_leases") if url else ():
+            QdrantClient(url=url).delete_collection(collection)
+
+    emptied()
+    data, again = tmp_path / "data", tmp_path / "again"
+    with closing(opened(data, store=at("server"))) as core:
+        filled(core)
+        before = versions(core.services.store)
+        told = backup.create(core, tmp_path / "kept.tar.gz")
+    assert told["versions"] == len(before)
+
+    emptied()
+    file, third = Path(told["file"]), tmp_path / "third"
+    with DirectoryLock.acquire(again, role="test") as lock:
+        backup.restore(again, file, force=False, lock=lock, open_store=lambda _: at("another"), tick=unseen)
+        with closing(opened(again, lock, store=at("another"))) as core:
+            after = versions(core.services.store)
+            assert after.keys() == before.keys()
+            assert all(after[name][:2] == before[name][:2] for name in before)
+            assert core.services.searcher.unembedded() == 0 and core.audit.verify() is None
+            assert core.anchor(HUMAN).search("where is the rope").snippets
+    with DirectoryLock.acquire(third, role="test") as lock, pytest.raises(Refused, match="holds memories"):
+        backup.restore(third, file, force=False, lock=lock, open_store=lambda _: at("another"), tick=unseen)
+    emptied()
