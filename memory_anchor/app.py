@@ -86,7 +86,7 @@ def build_core(
         data_dir=data_dir,
         store=opened,
         embedder=chosen,
-        model=thinking,
+        model=None if settings.llm.kind == "sampling" else thinking,  # no save and no job has a client to ask
         reranker=ranking,
         local=beside,
         prompt=prompt,

@@ -97,7 +97,7 @@ class NoModel:
 
     def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
         del shape, system, prompt, deadline_s  # there is nobody to ask
-        raise Unavailable("No language model is set up; llm.kind may be anthropic, openai or command.")
+        raise Unavailable("No language model is set up; llm.kind may be anthropic, openai, command or sampling.")
 
 
 class AnthropicModel:
@@ -329,11 +329,11 @@ def whole_part(text: str) -> str:
 
 def _translated(error: BaseException, name: str) -> Exception:
     """Return our failure for the SDK's; its message, which may quote the request, stays out."""
+    if isinstance(error, TransientFailure | Declined):
+        return error
     import anthropic
 
     match error:
-        case TransientFailure() | Declined():
-            return error
         case anthropic.APITimeoutError():
             found: Exception = TransientFailure(f"The language model {name} did not answer in time.")
         case anthropic.APIConnectionError():
@@ -368,9 +368,13 @@ def make_model(
     command: str = "",
     runs_a_day: int = 50,
 ) -> LanguageModel:
-    """Return the language model that settings name: `none`, `anthropic`, `openai` or `command`. Raises BadInput."""
+    """Return the language model that settings name by its kind. Raises BadInput."""
     if kind == "none":
         return NoModel()
+    if kind == "sampling":
+        from memory_anchor.adapters.sampling_model import SamplingModel
+
+        return SamplingModel(clock=clock, monthly_token_budget=monthly_token_budget, counter=counter)
     if kind == "command":
         from memory_anchor.adapters.command_model import CommandModel
 

@@ -29,10 +29,12 @@ from mcp import types as mcp_types
 from mcp.server.lowlevel import Server
 
 from memory_anchor import shapes
+from memory_anchor.adapters.sampling_model import offered
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
 from memory_anchor.front import prompts, resources, tool_calls, tool_specs
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.instructions import instructions_for
+from memory_anchor.front.sampling import ASKS_CLIENT, asks_client
 from memory_anchor.model import Actor
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.wire import PREAMBLE, VERSION
@@ -154,7 +156,9 @@ class _Front:
     async def call_tool(self, context: Context, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
         actor = self._actor(context)
         variant = partial(self._variant, context, actor)
-        return await self._in_thread(partial(self._call, actor, variant, params.name, params.arguments))
+        client = asks_client(context) if params.name in ASKS_CLIENT else None
+        with offered(client):
+            return await self._in_thread(partial(self._call, actor, variant, params.name, params.arguments))
 
     def _call(
         self, actor: Actor, variant: Callable[[], str], name: str, given: Mapping[str, Any] | None

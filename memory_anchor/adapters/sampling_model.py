@@ -1,0 +1,89 @@
+"""The MCP client's own model: the client is asked, while it waits for the answer to a call of its own.
+
+Only where the client says that it offers sampling, and only in the calls a front end offers it for: reading a
+conversation. A save, a search and a job have nobody to ask, so rules decide there. What is bounded and refused is
+`AnthropicModel`'s business; a client may let its user refuse, which is not asked again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from memory_anchor.adapters.command_model import CHARS_A_TOKEN, answer_in
+from memory_anchor.adapters.language_models import AnthropicModel, Declined, TransientFailure
+from memory_anchor.errors import Unavailable
+
+NAME = "sampling"
+ANSWER_CHARS = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a client's model is asked. timeout_s: from when on nobody waits for it."""
+
+    system: str
+    prompt: str
+    max_tokens: int
+    timeout_s: float
+
+
+AsksClient = Callable[[Question], tuple[str, bool]]
+"""Returns what the client's model says, and whether it was cut off. Raises TimeoutError, or Declined."""
+_CLIENT: ContextVar[AsksClient | None] = ContextVar("sampling_client", default=None)
+
+
+@contextmanager
+def offered(client: AsksClient | None) -> Iterator[None]:
+    """Say whom a model of kind `sampling` may ask in here; None for nobody."""
+    before = _CLIENT.set(client)
+    try:
+        yield
+    finally:
+        _CLIENT.reset(before)
+
+
+class SamplingModel(AnthropicModel):
+    """The model of whichever client is served."""
+
+    home = ""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(NAME, **more)
+        self._url = "sampling:"
+
+    def state(self) -> str:
+        """Return what is left of the month. Raises Unavailable: nothing is."""
+        self._check_budget()
+        spent = self._counter.spent(self._month())
+        return (
+            f"the MCP client's own, asked only while it has a conversation read; {spent} of {self._budget} tokens spent"
+        )
+
+    def _ask(self, request: Mapping[str, Any], left: float) -> Any:
+        client = _CLIENT.get()
+        if client is None:
+            raise Declined("The language model is the MCP client's own, and this is no call in which one can be asked.")
+        (tool,), (message,) = request["tools"], request["messages"]
+        schema = json.dumps(tool["input_schema"], ensure_ascii=False)
+        task = f"{request['system']}\n\nAnswer with one JSON object alone that fits this JSON Schema:\n{schema}"
+        try:
+            said, cut = client(Question(task, message["content"], request["max_tokens"], left))
+        except TimeoutError:
+            raise Declined("The MCP client's model did not answer in time.") from None
+        except (Declined, TransientFailure, Unavailable):
+            raise
+        except Exception:
+            raise Declined("The MCP client did not let its model be asked.") from None
+        text = said[:ANSWER_CHARS] if cut else answer_in(said[:ANSWER_CHARS])
+        used = SimpleNamespace(
+            input_tokens=(len(task) + len(message["content"])) // CHARS_A_TOKEN,
+            output_tokens=len(said) // CHARS_A_TOKEN,
+        )
+        block = SimpleNamespace(type="text", text=text)
+        return SimpleNamespace(content=[block], stop_reason="max_tokens" if cut else "end_turn", usage=used)
