@@ -24,7 +24,7 @@ ANSWER_CHARS = 400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ClientQuestion:
     """What a client's model is asked. timeout_s: from when on nobody waits for it."""
 
     system: str
@@ -33,7 +33,7 @@ class Question:
     timeout_s: float
 
 
-AsksClient = Callable[[Question], tuple[str, bool]]
+AsksClient = Callable[[ClientQuestion], tuple[str, bool]]
 """Returns what the client's model says, and whether it was cut off. Raises TimeoutError, or Declined."""
 _CLIENT: ContextVar[AsksClient | None] = ContextVar("sampling_client", default=None)
 
@@ -73,7 +73,7 @@ class SamplingModel(AnthropicModel):
         schema = json.dumps(tool["input_schema"], ensure_ascii=False)
         task = f"{request['system']}\n\nAnswer with one JSON object alone that fits this JSON Schema:\n{schema}"
         try:
-            said, cut = client(Question(task, message["content"], request["max_tokens"], left))
+            said, cut = client(ClientQuestion(task, message["content"], request["max_tokens"], left))
         except TimeoutError:
             raise Declined("The MCP client's model did not answer in time.") from None
         except (Declined, TransientFailure, Unavailable):

@@ -15,7 +15,7 @@ from anyio.lowlevel import current_token
 from mcp import types as mcp_types
 from mcp.shared.message import ServerMessageMetadata
 
-from memory_anchor.adapters.sampling_model import AsksClient, Question
+from memory_anchor.adapters.sampling_model import AsksClient, ClientQuestion
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -32,7 +32,7 @@ def asks_client(context: ServerRequestContext[Any, Any]) -> AsksClient | None:
         return None
     loop, about = current_token(), ServerMessageMetadata(related_request_id=context.request_id)
 
-    async def request(asked: Question) -> tuple[str, bool]:
+    async def request(asked: ClientQuestion) -> tuple[str, bool]:
         content = mcp_types.TextContent(type="text", text=asked.prompt)
         params = mcp_types.CreateMessageRequestParams(
             messages=[mcp_types.SamplingMessage(role="user", content=content)],
@@ -46,7 +46,7 @@ def asks_client(context: ServerRequestContext[Any, Any]) -> AsksClient | None:
         said = answer.content.text if isinstance(answer.content, mcp_types.TextContent) else ""
         return said, answer.stop_reason == "maxTokens"
 
-    def ask(asked: Question) -> tuple[str, bool]:
+    def ask(asked: ClientQuestion) -> tuple[str, bool]:
         return anyio.from_thread.run(request, asked, token=loop)
 
     return ask
