@@ -13,9 +13,10 @@ Runs in the engine, never in an agent's call. Source text reaches a model only f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -364,7 +365,13 @@ def fuller(one: Memory, other: Memory) -> tuple[Memory, Memory]:
     return ordered[0], ordered[1]
 
 
+def _size(gap: Mapping[str, Any] | None) -> float:
+    """Return how much was not predicted, 0 for nothing."""
+    return float(gap.get("importance", 0.0)) if gap else 0.0
+
+
 def _merge(kept: Memory, gone: Memory, at: datetime) -> list[Change]:
+    """Return the changes of a merge; of two prediction gaps the larger stays, with what was predicted."""
     names = {tag.name for tag in kept.tags}
     union = revise(
         kept,
@@ -375,6 +382,7 @@ def _merge(kept: Memory, gone: Memory, at: datetime) -> list[Change]:
         citations=tuple(dict.fromkeys((*kept.citations, *cited([gone]), *gone.citations))),
         importance=max(kept.importance, gone.importance),
         confidence=max(kept.confidence, gone.confidence),
+        gap=max((kept.gap, gone.gap), key=_size),
     )
     end = revise(gone, at=at, author=MERGE_AUTHOR, reason=f"merged into {kept.id}", status=Status.SUPERSEDED)
     return [Change(union), Change(end)]

@@ -272,8 +272,14 @@ def test_extracted_facts_that_say_the_same_become_one_that_cites_the_other():
     up = upkeep(merge_threshold=0.6, max_archived_share=1.0)
     put(
         up,
-        fact("a", "The deploy script runs on Friday nights", tags=(Tag("deploy"),)),
-        fact("b", "The deploy script runs on Friday nights only", tags=(Tag("friday"),), importance=0.9),
+        fact("a", "The deploy script runs on Friday nights", tags=(Tag("deploy"),), gap={"importance": 0.7}),
+        fact(
+            "b",
+            "The deploy script runs on Friday nights only",
+            tags=(Tag("friday"),),
+            importance=0.9,
+            gap={"importance": 0.4},
+        ),
     )
     before = {k: m.content for k, m in current(up).items()}
 
@@ -284,6 +290,7 @@ def test_extracted_facts_that_say_the_same_become_one_that_cites_the_other():
     assert (after["a"].status, after["b"].status) == (Status.SUPERSEDED, Status.ACTIVE)
     assert "a@1" in [c.ref for c in after["b"].citations]
     assert [t.name for t in after["b"].tags] == ["friday", "deploy"]
+    assert after["b"].gap == {"importance": 0.7}  # of two prediction gaps the larger stays
     assert {k: m.content for k, m in after.items()} == before
     undo.apply(up, undo.plan_last(up, Scope(), human=True), at=day(2), author="human:me")
     assert set(statuses(up).values()) == {Status.ACTIVE}
