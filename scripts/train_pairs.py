@@ -7,6 +7,7 @@ evaluation are scored at the end and never trained on. Needs scikit-learn, which
 
     .venv/bin/python scripts/train_pairs.py            print the scores
     .venv/bin/python scripts/train_pairs.py --write    write memory_anchor/ingest/pair_model.json too
+    .venv/bin/python scripts/train_pairs.py --check    fail unless pair_model.json is what it gives (nothing is drawn)
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ NEIGHBOUR = 0.28
 """Centred cosine from which two memories of one store are looked at."""
 WEIGHT = {"beside": 0.5, "slots": 0.35, "dev": 2.0, "train": 2.0, "rules": 2.0, "more": 2.0}
 STRENGTH = 0.03
+WEIGHT_STEP = 0.005
+"""How much a weight may differ from one machine to another: they stop at another last step of the same descent."""
 Row = tuple[str, str, str, str]
 
 
@@ -112,6 +115,7 @@ def main() -> None:
     asks = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asks.add_argument("--vectors", type=Path, default=Path(tempfile.gettempdir()) / "writer-vectors.npz")
     asks.add_argument("--write", action="store_true")
+    asks.add_argument("--check", action="store_true")
     given = asks.parse_args()
     found = rows()
     near = cosines(found, given.vectors)
@@ -147,12 +151,18 @@ def main() -> None:
     ):
         tested.append(score(name, kinds[asked], model.predict_proba(scaler.transform(matrix[asked]))))
     print("\n".join(tested))
+    slopes = model.coef_ / scaler.scale_
+    constants = model.intercept_ - slopes @ scaler.mean_
+    numbers = [
+        [round(float(one), 4) for one in (constant, *row)] for constant, row in zip(constants, slopes, strict=True)
+    ]
+    if given.check:
+        shipped = json.loads(NUMBERS.read_text(encoding="utf-8"))
+        same = shipped["figures"] == names and np.abs(np.array(shipped["weights"]) - numbers).max() <= WEIGHT_STEP
+        if not same:
+            raise SystemExit(f"{NUMBERS.name} is not what these pairs give")
+        print(f"{NUMBERS.name} is what these pairs give")
     if given.write:
-        slopes = model.coef_ / scaler.scale_
-        constants = model.intercept_ - slopes @ scaler.mean_
-        numbers = [
-            [round(float(one), 4) for one in (constant, *row)] for constant, row in zip(constants, slopes, strict=True)
-        ]
         report = {
             "made_by": "scripts/train_pairs.py",
             "trained_on": f"{int((known & ~by_words).sum())} pairs of our own",
