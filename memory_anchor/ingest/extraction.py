@@ -24,7 +24,7 @@ from memory_anchor.ingest.choices import deviation, other_choices
 from memory_anchor.ingest.messages import Message, fold, plain, recalled
 from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.reconcile import Relation, relation
-from memory_anchor.ingest.worth import TALKATIVE, Said, Worth, acknowledges, trained
+from memory_anchor.ingest.worth import CHAT, READ_WHOLE, TALKATIVE, Said, Worth, acknowledges, trained
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.perspective import spoken_by, title
 from memory_anchor.language.safety import cleaned, instruction_like, only_secrets, redact
@@ -42,7 +42,8 @@ MAX_COMPARED = 8
 MAX_SENTENCES = 400
 """Of one message."""
 MAX_EMBEDDED = 240
-"""Sentences of one conversation whose meaning is asked for (some 70 ms each, behind): the likeliest by their form."""
+"""Sentences of one conversation whose meaning is asked for (some 70 ms each, behind): the likeliest by their form, each
+perhaps with its message."""
 USUAL_MESSAGES = 6
 MIN_WORDS = 2
 """Below, what is no answer is a date, a number or a sign; of Chinese, signs count."""
@@ -189,12 +190,13 @@ def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
         others = _FIRST_PERSON if _REPORT.match(text) else _ONE_PERSON if task else None
         quoted = [match.span() for match in _QUOTATION.finditer(text)]
         parts = sentences(text)
+        whole = " ".join(parts) if 1 < len(parts) <= READ_WHOLE else ""
         at = 0
         before, speaker = "" if speaker == message.role else before, message.role
         for place, part in enumerate(parts):
             end, at = at, max(text.find(part, at), at)
             inside = [(start - at, stop - at) for start, stop in quoted if start < at + len(part) and stop > at]
-            one = Said(part, message.role, before, place, len(parts))
+            one = Said(part, message.role, before, place, len(parts), message=whole)
             own = not brought and MIN_CHARS <= len(part) <= MAX_CHARS and _is_own(part, others, inside)
             own = own and (one.asked or len(_WORD.findall(part)) >= MIN_WORDS)
             found.append(Sentence(message.seq, one, own, "\n" in text[end:at]))
@@ -281,12 +283,17 @@ def weigh(said: Sequence[Said | None], rows: Rows | None) -> list[Worth]:
     likely = sorted(range(len(said)), key=lambda at: -by_form[at].chance)
     likely = [at for at in likely if by_form[at].chance >= model.read_from][:MAX_EMBEDDED]
     chosen = [one for at in likely if (one := said[at]) is not None]
-    made = rows([one.read_as for one in chosen]) if chosen else None
+    texts = list(
+        dict.fromkeys([one.read_as for one in chosen] + [one.read_within for one in chosen if one.talk < CHAT])
+    )
+    made = rows(texts) if texts else None
     if made is None:
         return by_form
+    row_of = dict(zip(texts, made, strict=True))
     worths = [Worth.none()] * len(said)
-    for at, one, row in zip(likely, chosen, made, strict=True):
-        worths[at] = model.by_meaning(one, row)
+    for at, one in zip(likely, chosen, strict=True):
+        row = row_of[one.read_as]
+        worths[at] = model.by_meaning(one, row, row_of.get(one.read_within, row))
     return worths
 
 
