@@ -89,7 +89,7 @@ BUDGETS: dict[str, int] = {
     "recall": 4614,
     "identity": 3075,
     "upkeep": 2968,
-    "ingest": 3391,
+    "ingest": 3424,
     "care": 3420,
     "context": 2232,
     "evaluation": 1906,
