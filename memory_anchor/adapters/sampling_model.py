@@ -8,44 +8,17 @@ conversation. A save, a search and a job have nobody to ask, so rules decide the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from memory_anchor.adapters.command_model import CHARS_A_TOKEN, answer_in
 from memory_anchor.adapters.language_models import AnthropicModel, Declined, TransientFailure
 from memory_anchor.errors import Unavailable
+from memory_anchor.sampling import ClientQuestion, client_offered
 
 NAME = "sampling"
 ANSWER_CHARS = 400_000
-
-
-@dataclass(frozen=True, slots=True)
-class ClientQuestion:
-    """What a client's model is asked. timeout_s: from when on nobody waits for it."""
-
-    system: str
-    prompt: str
-    max_tokens: int
-    timeout_s: float
-
-
-AsksClient = Callable[[ClientQuestion], tuple[str, bool]]
-"""Returns what the client's model says, and whether it was cut off. Raises TimeoutError, or Declined."""
-_CLIENT: ContextVar[AsksClient | None] = ContextVar("sampling_client", default=None)
-
-
-@contextmanager
-def offered(client: AsksClient | None) -> Iterator[None]:
-    """Say whom a model of kind `sampling` may ask in here; None for nobody."""
-    before = _CLIENT.set(client)
-    try:
-        yield
-    finally:
-        _CLIENT.reset(before)
 
 
 class SamplingModel(AnthropicModel):
@@ -66,7 +39,7 @@ class SamplingModel(AnthropicModel):
         )
 
     def _ask(self, request: Mapping[str, Any], left: float) -> Any:
-        client = _CLIENT.get()
+        client = client_offered()
         if client is None:
             raise Declined("The language model is the MCP client's own, and this is no call in which one can be asked.")
         (tool,), (message,) = request["tools"], request["messages"]

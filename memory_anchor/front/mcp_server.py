@@ -29,7 +29,6 @@ from mcp import types as mcp_types
 from mcp.server.lowlevel import Server
 
 from memory_anchor import shapes
-from memory_anchor.adapters.sampling_model import offered
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
 from memory_anchor.front import prompts, resources, tool_calls, tool_specs
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
@@ -38,6 +37,7 @@ from memory_anchor.front.sampling import ASKS_CLIENT, asks_client
 from memory_anchor.model import Actor
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.wire import PREAMBLE, VERSION
+from memory_anchor.sampling import offered
 from memory_anchor.settings import Profile
 
 if TYPE_CHECKING:

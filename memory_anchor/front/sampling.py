@@ -15,7 +15,7 @@ from anyio.lowlevel import current_token
 from mcp import types as mcp_types
 from mcp.shared.message import ServerMessageMetadata
 
-from memory_anchor.adapters.sampling_model import AsksClient, ClientQuestion
+from memory_anchor.sampling import AsksClient, ClientQuestion
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
