@@ -8,8 +8,10 @@ points froze every thread for 10 s, and the exact scan needs no index.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -39,6 +41,8 @@ _COPY_PAGE = 500
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (a private folder is made in it)
 _SCRATCH_BYTES = 512 * 1024 * 1024
 """A shard's files are 166 MB long, and running out of room while they are mapped is SIGBUS."""
+_MADV_DONTNEED = 4
+_MAPS = Path("/proc/self/maps")
 _SEARCH_THREADS = 2
 _STORED_AS = "Turbo16"
 """Of 50,000 rows of 384: Float32 9.2 ms a scan; Turbo16 2.0 and cosines within 5e-6; Turbo8 1.2, and 1 in 100 of the
@@ -119,6 +123,32 @@ def load_shard(path: Path) -> Any:
 SCANNED_FIELDS = frozenset({"account", "layer", "agent", "valid_from", "valid_to", "last_at"})
 """Filtered rarely and beside an indexed field, so the engine reads the payload: each index is ten small files a shard,
 and loading them all is a third of a cold start."""
+
+
+def release_mapped(directory: Path) -> None:
+    """Unmap the resident pages of shared file mappings under `directory`; does nothing where that cannot be done.
+
+    On loading, qdrant-edge 0.9.0 touches every page of its payload indexes' sparse files, holes included: an empty
+    store of four collections stood at 547 MB resident, one with 10,000 memories at 261 MB more than its data.
+    `madvise(DONTNEED)` on a shared file mapping only unmaps: what is dirty stays in the page cache, and what is used
+    comes back at the first touch. Private mappings, where it would lose changes, are left alone. Rejected: fewer
+    payload indexes (a filter without one scans every payload: 208 ms instead of 2.5 at 10,000) and `Memory.Cold` (no
+    difference for these files).
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    prefix = f"{directory.resolve()}/"
+    try:
+        lines = _MAPS.read_text("utf-8", "surrogateescape").splitlines()
+        madvise = ctypes.CDLL(None).madvise
+    except (OSError, AttributeError):
+        return
+    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for line in lines:
+        parts = line.split(maxsplit=5)
+        if len(parts) == 6 and parts[1].endswith("s") and parts[5].startswith(prefix):
+            start, end = (int(text, 16) for text in parts[0].split("-"))
+            madvise(start, end - start, _MADV_DONTNEED)
 
 
 def index_fields(shard: Any) -> bool:

@@ -39,11 +39,11 @@ from memory_anchor.adapters.edge_engine import (
     index_fields,
     load_shard,
     readable_points,
+    release_mapped,
     translated,
     upsert,
 )
 from memory_anchor.adapters.payload import Payload, is_as_written, summed
-from memory_anchor.adapters.resident import release_mapped
 from memory_anchor.adapters.vectors import identity_conflict
 from memory_anchor.durability import Durability
 from memory_anchor.errors import StoreDamaged
