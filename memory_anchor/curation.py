@@ -55,6 +55,14 @@ class ReviewItem:
     needs_human: bool = True
 
 
+READ_AT = {
+    Layer.IDENTITY_SCHEMA: "`memory-anchor constitution show` shows the constitution",
+    Layer.ACTIVE_CONTEXT: "an agent reads its own with get_active_context",
+    Layer.OPERATIONAL_KNOWLEDGE: "operations are the files of .ai/operations/",
+}
+"""Where what is in no collection is read."""
+
+
 class Curation:
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
@@ -77,7 +85,7 @@ class Curation:
         found: list[Memory] = []
         for one in wanted:
             if one.value not in (Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value):
-                raise BadInput(f"layer is {one.value!r}; allowed are event_log and verified_fact")
+                raise BadInput(f"layer is {one.value!r}; allowed are event_log and verified_fact ({READ_AT[one]})")
             found += self._records.store.find(
                 one.value, Where(tuple(conditions), gone), limit=asked.limit, order_by="recorded_at", descending=True
             )

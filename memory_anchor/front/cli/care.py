@@ -33,6 +33,7 @@ from memory_anchor.front.cli.output import (
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, human_beside_input
 from memory_anchor.front.cli.review import review
 from memory_anchor.front.cli.review import stamps as stamps
+from memory_anchor.front.cli.spoken import whole_id
 
 Answer = Mapping[str, Any]
 EXTRACT_AT_ONCE = 400
@@ -80,7 +81,7 @@ def purge(
         raise BadInput("--matching - reads standard input, where nothing can be confirmed; add --yes or --json")
     text = _text_to_purge(given) if matching else None
     signer = human_beside_input() if is_piped else ask_human()
-    named = [] if matching else given
+    named = [] if matching else [whole_id(one) for one in given]
     preview = call("purge_preview", ids=named, text=text, human=signer)
     if not json_:
         for memory in preview["memories"]:

@@ -180,6 +180,7 @@ def _add_approving(app: typer.Typer, build: Build) -> None:
         with _reporting(as_json):
             schema = build()
             _terminal(as_json=as_json)
+            proposal_id = _whole(schema, proposal_id)
             proposal = schema.proposal(proposal_id)
             seen = schema.fingerprint(proposal)
             _review(schema, proposal, as_json=as_json)
@@ -198,6 +199,7 @@ def _add_approving(app: typer.Typer, build: Build) -> None:
         with _reporting(as_json):
             schema = build()
             _terminal(as_json=as_json)
+            proposal_id = _whole(schema, proposal_id)
             proposal = schema.proposal(proposal_id)
             seen = schema.fingerprint(proposal)
             _show_wish(schema, proposal, as_json=as_json)
@@ -339,6 +341,13 @@ def _ask(prompt: str, *, as_json: bool) -> str:
     (sys.stderr if as_json else sys.stdout).write(prompt)
     (sys.stderr if as_json else sys.stdout).flush()
     return sys.stdin.readline().strip()
+
+
+def _whole(schema: IdentitySchema, said: str) -> str:
+    """Return the id of the one proposal that begins so. Raises BadInput: it begins several."""
+    from memory_anchor.front.cli.spoken import the_one
+
+    return the_one(said, {one.id for one in schema.proposals() if said and one.id.startswith(said)})
 
 
 def approver_name(schema: IdentitySchema, given: str = "") -> str:

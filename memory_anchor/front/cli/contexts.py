@@ -20,6 +20,7 @@ from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import JsonOption, clipped, guarded, local, out, quiet, show_json, shown
+from memory_anchor.front.cli.spoken import the_one
 
 STDIN = "-"
 PROMPT_BYTES_MAX = 64 * 1024 * 1024
@@ -68,6 +69,8 @@ def context_show(
     json_: JsonOption = False,
 ) -> None:
     """Show what an earlier context cost and why."""
+    if id:
+        id = the_one(id, {one["id"] for one in call("context_reports")["reports"] if one["id"].startswith(id)})
     answer = call("context_report", id=id) if id is not None else call("context_reports")
     if json_:
         show_json(answer)

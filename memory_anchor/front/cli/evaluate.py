@@ -22,6 +22,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
+from memory_anchor.front.cli.spoken import whole_id
 
 if TYPE_CHECKING:
     from memory_anchor.evaluation.kept_rows import KeptRows
@@ -292,7 +293,7 @@ def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: b
     if save is not None:
         from memory_anchor.language.safety import cleaned
 
-        checked = golden.checked(cleaned(save).text, expects)
+        checked = golden.checked(cleaned(save).text, [whole_id(one) for one in expects] if expects else expects)
         for memory_id in checked.expects:
             call("show", id=memory_id)  # NotFound says which one this memory does not hold
         saved = golden.save(folder, checked.query, checked.expects)

@@ -72,7 +72,7 @@ class Command:
             answers = []
             for asked, values in steps:
                 signs = wants_human or (self.signs is not None and self.signs(values))
-                values |= {name: moment(name, values[name]) for name in times if values.get(name)}
+                values |= {name: moment(name, values[name]) for name in (*times, "at") if values.get(name)}
                 ask = partial(call, asked, human=human_signer(signs))
                 answers.append(answer := with_whole_id(ask, values))
                 if not as_json:

@@ -57,27 +57,44 @@ def _outcome(answer: Answer, _: Values) -> None:
     show_outcome(answer, False)
 
 
+def _listed(values: Values) -> list[tuple[str, Values]]:
+    """Return what lists a layer: L0 is the constitution, which no store holds."""
+    if str(values["layer"] or "").lower() in ("l0", "identity_schema"):
+        return [("constitution", {})]
+    return [("list", values)]
+
+
 def _list(answer: Answer, _: Values) -> None:
-    if answer["memories"]:
+    if "entries" in answer:
+        for one in answer["entries"]:
+            out.print(f"[cyan]{shown(one['id'])}[/] [dim]L0[/]")
+            say(one["content"])
+        for warning in answer["warnings"]:
+            quiet(warning)
+    elif answer["memories"]:
         show_memories(answer["memories"])
     else:
         quiet("nothing here yet; `memory-anchor add TEXT` saves the first memory")
 
 
-TIMES = frozenset({"when", "recorded_at", "recorded_to", "valid_from", "valid_to", "last_accessed_at", "expires_at"})
+TIMES = frozenset({"when", "recorded_to", "valid_from", "valid_to"})
 
 
 def _show(answer: Answer, _: Values) -> None:
     memory = dict(answer["memory"])
     SHOWN.append(str(memory.get("id", "")))
-    out.print(block(memory.pop("content")))
+    content = str(memory.pop("content"))
+    if "\n" in content:
+        out.print(block(content))
+    else:
+        say(content, 0)
     for name, value in memory.items():
-        out.print(f"  [dim]{name}:[/] {shown(_worded(name, value))}")
+        say(_worded(name, value), 4, head=f"{name}: ")
 
 
 def _worded(name: str, value: Any) -> str:
     """Return a field's value as a person reads it."""
-    if name in TIMES:
+    if name in TIMES or name.endswith("_at"):
         return local(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_worded(str(key), inner)}" for key, inner in value.items())
@@ -100,9 +117,9 @@ def _history(answer: Answer, values: Values) -> None:
             last = step["version_id"].partition("@")[0]
             out.print(f"    {shown(clipped(step['content']))}")
         for name, (before, after) in step["changes"].items():
-            out.print(f"    {name}: {shown(before)} -> {shown(after)}")
+            say(f"{name}: {before} -> {after}", 4)
         for line in step["diff"]:
-            out.print(f"    {shown(line)}")
+            say(line, 4)
 
 
 def _added(values: Values) -> list[tuple[str, Values]]:
@@ -179,7 +196,7 @@ COMMANDS = (
         human=True,
         before=_logged,
     ),
-    Command("list", "list", asks.ListMemories, _list, at=True),
+    Command("list", "list", asks.ListMemories, _list, at=True, before=_listed),
     Command("show", "show", asks.ShowMemory, _show, ("id",), at=True),
     Command(
         "edit",

@@ -19,7 +19,6 @@ import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -171,12 +170,18 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def say(text: str, indent: int = 2) -> None:
-    """Print a stored text as one paragraph that hangs under its head; in a pipe it is one line."""
-    if out.is_terminal:
-        out.print(Padding(Text(visible(text)), (0, 0, 0, indent)), soft_wrap=False)
-    else:
-        out.print(" " * indent + shown(text))
+def say(text: str, indent: int = 2, *, head: str = "") -> None:
+    """Print a stored text as one paragraph that hangs under its head; in a pipe it is one line.
+
+    head: ours, on the first line and two columns to the left.
+    """
+    if not out.is_terminal:
+        out.print(f"{' ' * (indent - 2 * bool(head))}[dim]{head}[/]{shown(text)}")
+        return
+    lines = Text.assemble((head, "dim"), visible(text)).wrap(out, max(out.width - indent, 20))
+    for number, line in enumerate(lines):
+        line.rstrip()
+        out.print(Text(" " * (indent - 2 * bool(head and not number))) + line)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Table:

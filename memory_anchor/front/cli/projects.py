@@ -13,6 +13,7 @@ from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import JsonOption, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import ask_human
+from memory_anchor.front.cli.spoken import whole_project
 
 HELP = "Which folders share one memory: list, link, move, merge."
 
@@ -57,7 +58,7 @@ def link(
     json_: JsonOption = False,
 ) -> None:
     """Say that this folder belongs to a known project; needs the passphrase."""
-    linked(project or _likely(), folder, moved=False, as_json=json_)
+    linked(whole_project(project) if project else _likely(), folder, moved=False, as_json=json_)
 
 
 @guarded
@@ -67,7 +68,7 @@ def move(
     json_: JsonOption = False,
 ) -> None:
     """Say that a project is in this folder now, and in none of its old ones; needs the passphrase."""
-    linked(project, folder, moved=True, as_json=json_)
+    linked(whole_project(project), folder, moved=True, as_json=json_)
 
 
 @guarded
@@ -80,6 +81,7 @@ def merge(
     """Move every memory and folder of one project to another; needs the passphrase, and --undo takes it back."""
     if bool(target) == undo:
         raise BadInput("merge needs SOURCE and TARGET, or SOURCE with --undo")
+    source, target = whole_project(source), whole_project(target)
     answer = call("projects_merge", source=source, target=target or None, undo=undo or None, human=ask_human())
     if json_:
         show_json(answer)

@@ -40,6 +40,7 @@ from memory_anchor.front.cli.output import (
     shown,
 )
 from memory_anchor.front.cli.passphrase import ask_human
+from memory_anchor.front.cli.spoken import whole_id
 from memory_anchor.front.word_diff import word_diff
 from memory_anchor.rights import stamp
 from memory_anchor.terminal import visible, visible_lines
@@ -92,7 +93,10 @@ def review(
         if named:
             _check_terminal()
             wishes = [("accept", one) for one in accept or ()] + [("reject", one) for one in reject or ()]
-            _decide_named(wishes + ([("settle", settle)] if settle else []), resolution, content, json_)
+            wishes += [("settle", settle)] if settle else []
+            if not server:
+                wishes = [(what, whole_id(one)) for what, one in wishes]
+            _decide_named(wishes, resolution, content, json_)
             return
         items, schema = call("inbox")["items"], None if server else _constitution()
         proposals = _open_proposals(schema) if schema is not None else []

@@ -1,0 +1,161 @@
+"""A walk over the commands: ids by their beginning, layers by number, times in words, wherever they are taken."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from human_seat import Seat
+from typer.testing import Result
+
+from memory_anchor.core import Core
+from memory_anchor.fields import Moment
+from memory_anchor.front.cli import care, knowledge, lorebooks, memories
+from memory_anchor.front.cli.completing import _inner
+from memory_anchor.front.cli.generated import Command
+from memory_anchor.front.cli.spoken import moment
+from memory_anchor.memory import MemoryAnchor
+from memory_anchor.model import Layer
+
+Run = Callable[..., Result]
+GENERATED = (*memories.COMMANDS, *care.COMMANDS, *knowledge.COMMANDS, *lorebooks.COMMANDS)
+ZONE = "Asia/Shanghai"
+
+
+def fields(kind: object) -> Iterator[tuple[Command, str, str]]:
+    """Yield (command, its option, the field) of every generated command whose field is of this kind."""
+    for command in GENERATED:
+        for option, name in command._fields():
+            if kind in list(_inner(command.request.model_fields[name].annotation)):
+                yield command, option, name
+
+
+WAYS: dict[str, list[str]] = {
+    "edit": ["ID", "We use uv 0.9"],
+    "show": ["ID"],
+    "history": ["ID"],
+    "why-not": ["ID", "what makes environments"],
+    "forget": ["ID"],
+    "restore": ["ID"],
+    "due": ["--done", "ID"],
+    "pin": ["ID"],
+    "add": ["We use uv 1.0 now", "--replaces", "ID"],
+}
+"""Every generated command with an id, in an order in which each can be done; `unpin` is a human's."""
+
+
+def test_every_command_takes_the_beginning_of_an_id(run: Run, core: Core, anchor: MemoryAnchor) -> None:
+    """Rule cli.ids: what names one memory is enough, and several are told."""
+    id = str(anchor.save_memory("We use uv, not pip", tags=["todo"]).id)
+    named = {
+        command.name for command in GENERATED for _, name in command._fields() if name in ("id", "replaces", "done")
+    }
+    assert named == set(WAYS) | {"unpin"}
+
+    for name, words in WAYS.items():
+        if name == "add":  # the next one may share all but the last sign of its id
+            assert run("eval", "--save", "what makes environments", "--expects", id[:12]).exit_code == 0
+            assert json.loads(run("show", f"{id[:12]}@1", "--json").stdout)["memory"]["version"] == 1
+        done = run(name, *(id[:12] if word == "ID" else word for word in words))
+        assert done.exit_code == 0, (name, done.output)
+    several = run("show", f"{id[:9]}@1")
+    assert several.exit_code == 2 and "begins 2 ids" in several.stderr
+
+
+@pytest.mark.parametrize("layer", [f"L{number}" for number in range(5)] + [one.value for one in Layer])
+def test_every_option_that_takes_a_layer_takes_its_number(run: Run, core: Core, layer: str) -> None:
+    """Rule cli.layers: L0 to L4 and their names; a layer that cannot be meant is refused with where it lives."""
+    taking = {(command.name, option) for command, option, _ in fields(Layer)}
+    assert taking == {("search", "layer"), ("list", "layer"), ("add", "layer")}
+
+    for name, words in {"search": ["uv"], "list": [], "add": ["We use uv, not pip"]}.items():
+        done = run(name, *words, "--layer", layer)
+        means = Layer.EVENT_LOG.value in layer or Layer.VERIFIED_FACT.value in layer or layer in ("L2", "L3")
+        means = means or name == "search" or (name == "list" and layer in ("L0", "identity_schema"))
+        assert done.exit_code == 0 or not means, (name, done.output)
+        assert (
+            done.exit_code == 0 or "memory-anchor" in done.stderr or "only humans" in done.stderr or "(" in done.stderr
+        )
+
+
+SAID = {
+    "yesterday": "2026-11-22T00:00",
+    "昨天": "2026-11-22T00:00",
+    "last Monday": "2026-11-16T00:00",
+    "上周一": "2026-11-16T00:00",
+    "3 days ago": "2026-11-20T00:00",
+    "三天前": "2026-11-20T00:00",
+    "yesterday 10:00": "2026-11-22T10:00",
+    "昨天下午3点": "2026-11-22T15:00",
+    "昨天上午九点半": "2026-11-22T09:30",
+    "last week": "2026-11-16T00:00",
+    "上个月": "2026-10-01T00:00",
+    "Nov 3": "2026-11-03T00:00",
+    "11月3日": "2026-11-03T00:00",
+    "January": "2026-01-01T00:00",
+    "2025": "2025-01-01T00:00",
+    "2026-11-01": "2026-11-01T00:00",
+    "noon": "2026-11-23T12:00",
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_times_are_read_as_people_write_them(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule cli.times: in the caller's zone; a month or year is its beginning, a time of the day counts."""
+    from memory_anchor.front.cli import spoken
+
+    now = datetime(2026, 11, 23, 20, 30, tzinfo=ZoneInfo(ZONE))
+    monkeypatch.setenv("TZ", ZONE)
+
+    at = datetime.fromisoformat(moment("since", said, now=now))
+    at = at.replace(tzinfo=ZoneInfo(ZONE)) if at.tzinfo is None else at.astimezone(ZoneInfo(ZONE))
+
+    assert at.isoformat()[:16] == SAID[said]
+    assert spoken.LATEST
+
+
+def test_every_option_that_takes_a_time_takes_it_in_words(run: Run, core: Core, anchor: MemoryAnchor) -> None:
+    """Rule cli.times: each option of the requests, and --at."""
+    id = str(anchor.save_memory("We use uv, not pip").id)
+    first = {"search": ["uv"], "log": ["It rained"], "show": [id], "undo": ["--agent", "codex"], "why-not": [id, "uv"]}
+    taking = {(command.name, option) for command, option, _ in fields(Moment)}
+    assert taking == {
+        ("search", "since"),
+        ("search", "until"),
+        ("search", "as-of"),
+        ("log", "when"),
+        ("show", "as-of"),
+        ("undo", "since"),
+    } or taking == {(name, option.replace("-", "_")) for name, option in taking}
+
+    for name, option in taking:
+        for said in ("last Monday", "昨天"):
+            done = run(name, *first[name], f"--{option.replace('_', '-')}", said)
+            assert "allowed is an ISO 8601 time" not in done.output, (name, option, done.output)
+
+
+def cells(line: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line if not unicodedata.combining(c))
+
+
+@pytest.mark.slow
+def test_pages_of_the_terminal_fit_sixty_columns_in_both_languages(tmp_path: Path) -> None:
+    """Rule cli.columns: list, search, show, history and stats at 60, 80 and 120 columns; a pipe is plain text."""
+    seat = Seat(tmp_path)
+    text = "锅炉每周一检修，由小王负责，检修前要关闭主阀并通知值班员 and the humidity must stay above sixty percent"
+    id = json.loads(seat.shell("add", text, "--json").stdout)["id"]
+    seat.shell("edit", id, f"{text} 否则阀门会过热")
+    for width in (60, 80, 120):
+        for words in (("list",), ("search", "锅炉 humidity"), ("show", id), ("history", id), ("stats",)):
+            screen = seat.human(*words, COLUMNS=str(width), TZ=ZONE, NO_COLOR="1")[1]
+            plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", re.sub(r"[^\n]*\x1b\[K", "", screen))
+            assert [line for line in plain.split("\n") if cells(line) > width] == [], (width, words)
+            assert words[0] in ("stats",) or "CST" in plain, (words, plain)
+            assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", screen), "a colour although NO_COLOR is set"
+    assert "\x1b" not in seat.shell("list").stdout + seat.shell("show", id).stdout + seat.shell("stats").stdout
