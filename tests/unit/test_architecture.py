@@ -81,7 +81,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "moving": 227,
     "maintenance": 307,
-    "front": 12734,
+    "front": 12818,
     "adapters": 7066,
     "language": 5417,
     "knowledge": 4210,
