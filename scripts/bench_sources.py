@@ -66,4 +66,4 @@ def read(core: Core) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "files")
+    main(Path(sys.argv[1]).resolve(), sys.argv[2] if len(sys.argv) > 2 else "files")
