@@ -117,7 +117,7 @@ def settings() -> str:
         inner = _resolved(one, schema)
         for path, leaf in [(name, inner)] if "properties" not in inner else _leaves(name, inner, schema):
             group = path.partition(".")[0] if "." in path else ""
-            row = (code(path), cell(_value(leaf)), cell(_allowed(leaf, schema)), cell(said[path]))
+            row = (code(path), cell(_value(leaf)), cell(_allowed(leaf, schema)), cell(said.get(path, "")))
             groups.setdefault(group, []).append(row)
     for group, rows in groups.items():
         lines += [f"## {group or 'Of all'}", "", *([about[group], ""] if group else [])]
