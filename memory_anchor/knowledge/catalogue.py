@@ -280,6 +280,11 @@ class Catalogue:
         """Return document -> what it looked like when it was read."""
         return dict(self._rows("SELECT ref, stamp FROM document WHERE source=?", source))
 
+    def left_out(self, source: str) -> list[str]:
+        """Return the sentence of each document that could not be read: it stands as the title of what has no bytes."""
+        rows = self._rows("SELECT title FROM document WHERE source=? AND sha='' AND title<>'' ORDER BY ref", source)
+        return [str(row[0]) for row in rows]
+
     def places(self, source: str, *, refs: Iterable[str] = (), passages: Iterable[str] = ()) -> list[Place]:
         """Return the places of these documents and of these passages, in the order of their lines."""
         found: dict[tuple[str, int], Place] = {}

@@ -77,6 +77,8 @@ BATCH_DOCUMENTS = 64
 CITED_MAX = 8
 """Places of one passage that its point tells of; the catalogue has all."""
 EMBEDDED_AT_ONCE = 4
+TO_READ = ""
+"""The stamp of a document that is to be read at the next sync whatever it looks like."""
 EMPTIED_AT_ONCE = 500
 ID_LENGTH = 13
 LOOK_AGAIN_S = 30.0
@@ -316,11 +318,7 @@ class Library:
                 self._put(source, {}, removed=gone[at : at + BATCH_DOCUMENTS])
                 yield
             progress.removed = len(gone)
-            now = self.clock.now()
-            told = (progress.skipped, dict(progress.counted))
-            self.catalogue.noted_sync(
-                source.id, now=now, cursor=mark + listing.cursor, skipped=told[0], counted=told[1]
-            )
+            self._note_sync(source, progress, cursor=mark + listing.cursor)
         yield from self._tidy(source)
 
     def _pushed(self, source: Source, what: Mapping[str, str], progress: SyncProgress) -> Iterator[None]:
@@ -329,9 +327,15 @@ class Library:
 
         listing = Listing({what["name"]: f"{what['sha']}:{what['mime']}"}, lambda _: pushed(self.catalogue.blobs, what))
         yield from self._read(source, listing, [what["name"]], progress)
-        now = self.clock.now()
-        self.catalogue.noted_sync(source.id, now=now, cursor="", skipped=progress.skipped, counted=progress.counted)
+        self._note_sync(source, progress)
         yield from self._tidy(source)
+
+    def _note_sync(self, source: Source, progress: SyncProgress, *, cursor: str = "") -> None:
+        """Note what a sync came to; every document that is left out is told again, whenever it was read."""
+        for sentence in self.catalogue.left_out(source.id):
+            progress.skip(sentence)
+        now, told = self.clock.now(), dict(progress.counted)
+        self.catalogue.noted_sync(source.id, now=now, cursor=cursor, skipped=progress.skipped, counted=told)
 
     def _read(self, source: Source, listing: Listing, refs: Sequence[str], progress: SyncProgress) -> Iterator[None]:
         """Read documents in batches, a transaction each. One that cannot be read is left out with its sentence."""
@@ -340,9 +344,11 @@ class Library:
         batch: dict[str, tuple[str, SourceDocument, list[tuple[str, Place]]]] = {}
         size = 0
         for ref in refs:
+            stamp = listing.stamps[ref]
             try:
                 document = listing.open(ref)
                 if self._quarantine.is_aside(document.text):
+                    stamp = TO_READ
                     raise BadInput(f"{ref!r} is left out: the engine ended while it read it")
                 with self._quarantine.reading({ref: document.text}):
                     found = [
@@ -350,15 +356,14 @@ class Library:
                         for said, place in cut_of(source, document)
                     ]
             except BadInput as error:
-                progress.skip(str(error))
-                found, document = [], SourceDocument(ref, "", "")
+                found, document = [], _left_out(ref, str(error))
             except MemoryAnchorError:
                 raise
             except Exception:  # whatever a parser makes of a stranger's text: it must not end what embeds memories
                 log.exception("a document of source %s could not be parsed", source.id)
-                progress.skip(f"{ascii(ref)[1:-1][:120]} is left out: it cannot be parsed; save it as plain text")
-                found, document = [], SourceDocument(ref, "", "")
-            batch[ref] = (listing.stamps[ref], document, found)
+                said = f"{ascii(ref)[1:-1][:120]} is left out: it cannot be parsed; save it as plain text"
+                found, document = [], _left_out(ref, said)
+            batch[ref] = (stamp, document, found)
             size += len(found)
             progress.read += 1
             progress.passages += len(found)
@@ -544,6 +549,11 @@ def passage_id(source: str, text: str) -> str:
     digest = hashlib.sha256(f"{source}\n{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}".encode())
     number = int.from_bytes(digest.digest()[:9], "big")
     return "".join("0123456789abcdefghjkmnpqrstvwxyz"[number >> (5 * at) & 31] for at in range(ID_LENGTH))
+
+
+def _left_out(ref: str, sentence: str) -> SourceDocument:
+    """Return a document without bytes or text whose title says why; see `Catalogue.left_out`."""
+    return SourceDocument(ref, "", "", title=sentence)
 
 
 def citation(source: Source, place: Place) -> Citation:
