@@ -541,7 +541,8 @@ class ProposalStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """project, origin: the place it was given for, see `layers.approval.Place`."""
+    """project, origin: the place it was given for, see `identity.approval.KeyPlace`. credential: of an approver on
+    another machine, the signed record of their access key (`identity.elsewhere`)."""
 
     by: str
     at: datetime
@@ -549,6 +550,7 @@ class Confirmation:
     signature: str
     project: str = ""
     origin: str = ""
+    credential: str = ""
 
 
 @dataclass(frozen=True, slots=True)

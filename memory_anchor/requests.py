@@ -567,6 +567,20 @@ class AddAccessKey(BaseRequest):
     signature: Annotated[str, Text(SIGNATURE_MAX)] = arg(help="The admin's, over all of this and their key's id.")
 
 
+class ApproveProposal(BaseRequest):
+    """Confirm a proposal for the constitution with signatures made at the approver's own terminal."""
+
+    id: Annotated[str, Text(20)] = arg(help="The proposal, as the list shows it.")
+    seen: Annotated[str, Text(64, 64)] = arg(
+        help="Hash of the proposal and what it replaces, made from what was shown."
+    )
+    installation: Annotated[str, Text(KEY_FIELD_MAX)] = arg(help="The server's fingerprint, as it was shown.")
+    at: Annotated[str, Text(40)] = arg(help="When it was signed: ISO 8601 with a zone.")
+    signature: Annotated[str, Text(SIGNATURE_MAX)] = arg(help="The approver's, over the confirmation.")
+    link: Annotated[str, Text(SIGNATURE_MAX, 0)] = arg("", "The last approver's, over the approval of the whole text.")
+    seal: Annotated[str, Text(SIGNATURE_MAX, 0)] = arg("", "The last approver's, over the whole text.")
+
+
 class RevokeAccessKey(BaseRequest):
     """End an access key of the caller's account for good."""
 

@@ -32,6 +32,7 @@ from memory_anchor.fields import sentence
 from memory_anchor.front import http_limits
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_access import PATH_KEY, SECRET_PREFIX, Guard, error_body, is_loopback, retry_headers
+from memory_anchor.front.http_constitution import add_constitution
 from memory_anchor.front.http_ingest import Intake, add_ingest
 from memory_anchor.front.http_keys import add_keys
 from memory_anchor.front.http_review import add_review
@@ -167,6 +168,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     add_paths(app, desk)
     add_ingest(app, desk, intake)
     add_review(app, desk)
+    add_constitution(app, desk, keys)
     add_keys(app, desk, keys)
     _add_errors(app)
     app.openapi = lambda: document(app)  # type: ignore[method-assign]

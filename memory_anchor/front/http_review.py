@@ -32,6 +32,17 @@ HUMAN = "human"
 PROOF: Json = {"type": "object", "description": "Challenge, its end, account, project and signature."}
 
 
+def approver_of(request: Request) -> Approver:
+    """Return who signs decisions that come with this access key. Raises Refused: it names no signing key."""
+    credential = credential_of(request)
+    if not credential.public:
+        raise Refused(
+            "this key has no signing key, and a decision is signed; ask for a key that was made with "
+            "`memory-anchor keys create --role approver --signs-with KEY`"
+        )
+    return Approver(credential.user or credential.key, credential.public)
+
+
 def add_review(app: FastAPI, desk: Desk) -> None:
     """Add the paths of `/v1/review`."""
 
@@ -56,13 +67,7 @@ def add_review(app: FastAPI, desk: Desk) -> None:
             actor = desk.actor(request, whose, deed=DECIDED.get(name) or LOOKED_AT[name])
             own = None
             if name in DECIDED:
-                credential = credential_of(request)
-                if not credential.public:
-                    raise Refused(
-                        "this key has no signing key, and a decision is signed; ask for a key that was made with "
-                        "`memory-anchor keys create --role approver --signs-with KEY`"
-                    )
-                own = Approver(credential.user or credential.key, credential.public)
+                own = approver_of(request)
             told: Json = await desk.run(actor, partial(answered, name, body, proof, actor, own))
             return told
 

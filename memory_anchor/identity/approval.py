@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -65,10 +65,12 @@ _NONCE = bytes(12)
 
 @dataclass(frozen=True, slots=True)
 class Approver:
-    """A human who may approve. public: base64 of the raw Ed25519 public key."""
+    """A human who may approve. public: base64 of the raw Ed25519 public key. elsewhere: by an access key of this
+    server, from another machine; such a one counts once a proposal."""
 
     name: str
     public: str
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,18 @@ class Rules:
         if type(interval) is not int or type(number) is not int or type(distinct) is not bool:
             return None
         return cls(interval, distinct, number)
+
+
+class Signs(Protocol):
+    """What puts an approver's signature under a statement: an opened key, or what was signed on another machine."""
+
+    @property
+    def approver(self) -> Approver: ...
+
+    @property
+    def rules(self) -> Rules: ...
+
+    def sign(self, said: Mapping[str, Any]) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,7 +511,7 @@ def rejected_statement(*, project: str, proposal_id: str, at: str) -> dict[str, 
 
 
 def confirm(
-    signer: Signer, *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, place: KeyPlace
+    signer: Signs, *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, place: KeyPlace
 ) -> Confirmation:
     said = confirmation_statement(proposal=proposal, hashed=hashed, number=number, by=by, at=at, place=place)
     return Confirmation(by, at, hashed, signer.sign(said), place.project, place.origin)
@@ -510,22 +524,26 @@ def counted(
 
     Each must be signed by a known approver over this very proposal, its own number and this project, so a made-up,
     copied, repeated or moved one does not count. The own key's are for this project's id, a colleague's for the trail
-    that both hold. distinct: each by another key.
+    that both hold, and one's from another machine for both. distinct: each by another key.
     """
     good: list[Confirmation] = []
-    seen: set[str] = set()
+    seen: set[str | bool] = set()
     for one in proposal.confirmations[:MAX_CONFIRMATIONS_READ]:
         there = KeyPlace(one.project, one.origin)
         said = confirmation_statement(
             proposal=proposal, hashed=hashed, number=len(good) + 1, by=one.by, at=one.at, place=there
         )
         who = signer_of(known, said, one.signature) if one.proposal_hash == hashed else None
-        if who is None or (distinct and who.public in seen):
+        if who is None or ((distinct or who.elsewhere) and {who.public, who.elsewhere and one.by} & seen):
             continue
-        is_own = own is not None and who.public == own.public
-        if not (one.project == place.project if is_own else place.origin and one.origin == place.origin):
+        is_here, is_ours = one.project == place.project, one.origin == place.origin
+        if own is not None and who.public == own.public:
+            fits = is_here
+        else:
+            fits = is_here and is_ours if who.elsewhere else bool(place.origin) and is_ours
+        if not fits:
             continue
-        seen.add(who.public)
+        seen |= {who.public, one.by} if who.elsewhere else {who.public}
         good.append(one)
     return tuple(good[:REQUIRED_CONFIRMATIONS])
 

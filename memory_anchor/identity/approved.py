@@ -28,8 +28,9 @@ import yaml
 from memory_anchor import beneath
 from memory_anchor.bounded_yaml import LOADER
 from memory_anchor.bounded_yaml import check as check_yaml
+from memory_anchor.errors import Refused
 from memory_anchor.files import exclusive, make_private, read_bounded, set_aside, write_whole
-from memory_anchor.identity.approval import Approver, Signer, digest_of, signed_by, signer_of
+from memory_anchor.identity.approval import Approver, Signs, digest_of, signed_by, signer_of
 from memory_anchor.identity.constitution_text import MAX_BYTES
 
 TRAIL_FILE = "approved.yaml"
@@ -78,7 +79,7 @@ class Link:
         return digest_of(self.said)
 
 
-def linked(signer: Signer, *, digest: str, previous: str, proposal: str, by: str, at: str) -> Link:
+def linked(signer: Signs, *, digest: str, previous: str, proposal: str, by: str, at: str) -> Link:
     """Return a signed link."""
     link = Link(digest, previous, proposal, by, at, "")
     return Link(digest, previous, proposal, by, at, signer.sign(link.said))
@@ -89,6 +90,7 @@ class SealedRevision:
     """One approved text. applied: ids of the proposals that made it and those before it, newest last.
 
     previous: hash of the seal before, `FIRST` for the first, "" in texts of versions that had no such chain.
+    approval: where approvers elsewhere sealed it, the proposal with their confirmations, as JSON.
     """
 
     number: int
@@ -97,6 +99,7 @@ class SealedRevision:
     applied: tuple[str, ...]
     seal: str
     previous: str = ""
+    approval: str = ""
 
     @property
     def id(self) -> str:
@@ -133,14 +136,21 @@ class Standing:
         return self.revision if self.sound and not self.behind else None
 
 
+Joint = Callable[[SealedRevision, Sequence[Approver], str], bool]
+
+
 class Archive:
     """The sealed texts of one project: files `NNNNNN.json` in `<home>/approved`, the newest once more in `HEADS`.
 
-    recorded: the numbers of this archive that the audit trail knows; asked when the files changed.
+    recorded: the numbers of this archive that the audit trail knows; asked when the files changed. joint: whether
+    enough approvers elsewhere sealed a text together, by the installation's keys and the archive's name.
     """
 
-    def __init__(self, home: Path, recorded: Callable[[], Sequence[int]] = tuple) -> None:
+    def __init__(
+        self, home: Path, recorded: Callable[[], Sequence[int]] = tuple, *, joint: Joint = lambda *_: False
+    ) -> None:
         self.home = home
+        self._joint = joint
         self.head_path = home.parent.parent / HEADS / f"{home.name}.json"
         self._recorded = recorded
         self._folder = home / "approved"
@@ -173,17 +183,22 @@ class Archive:
         return sorted({*names[-REVISIONS_TRIED:], *upto[-REVISIONS_TRIED:]})
 
     def put(
-        self, signer: Signer, *, text: str, link: Link, applied: Sequence[str], keys: Sequence[Approver] = ()
+        self,
+        signer: Signs,
+        *,
+        text: str,
+        link: Link,
+        applied: Sequence[str],
+        keys: Sequence[Approver] = (),
+        approval: str = "",
     ) -> SealedRevision:
-        """Seal and keep a text as the newest, durable on return. keys: the installation's others, as for `current`."""
-        before = self.current((signer.approver, *keys))
-        sealed_last = before.revision.number if before.revision and before.sound else 0
-        number = max(sealed_last, last_of(self._recorded(), after=sealed_last)) + 1
-        while os.path.lexists(self._path(f"{number:06d}")):  # planted, damaged or of a kill: kept for who looks
-            number += 1
-        previous = before.revision.id if before.revision and before.sound else FIRST
-        bare = SealedRevision(number, text, link, tuple(applied)[-MAX_APPLIED:], "", previous)
-        sealed = replace(bare, seal=signer.sign(bare.said(self.home.name)))
+        """Seal and keep a text as the newest, durable on return. keys: the installation's, as for `current`.
+
+        approval: see `SealedRevision`. Raises Refused: the seal would not count here; nothing was kept.
+        """
+        keys = keys if approval else (signer.approver, *keys)
+        before = self.current(keys)
+        sealed = self.sealed(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
         for folder in (self.home, self._folder, self.head_path.parent):
             set_aside(folder, folder=True)
             make_private(folder)
@@ -191,8 +206,31 @@ class Archive:
         self.mend(before)
         # The head first: a kill between the two leaves the newest in it, and none looks taken away.
         write_whole(self.head_path, _content(sealed))
-        write_whole(self._path(f"{number:06d}"), _content(sealed))
+        write_whole(self._path(f"{sealed.number:06d}"), _content(sealed))
         return sealed
+
+    def sealed(
+        self, signer: Signs, *, text: str, link: Link, applied: Sequence[str], keys: Sequence[Approver], approval: str
+    ) -> SealedRevision:
+        """Return a text as it would be sealed next. Raises Refused: the seal would not count here."""
+        number, previous = self.coming(keys)
+        bare = SealedRevision(number, text, link, tuple(applied)[-MAX_APPLIED:], "", previous, approval)
+        sealed = replace(bare, seal=signer.sign(bare.said(self.home.name)))
+        if self._is_sealed(sealed, keys):
+            return sealed
+        raise Refused(
+            "the approvals so far do not seal this text together; a human confirms it on the server: "
+            "`memory-anchor constitution approve`"
+        )
+
+    def coming(self, keys: Sequence[Approver]) -> tuple[int, str]:
+        """Return the number of the next text and what it names as the one before it."""
+        before = self.current(keys)
+        sealed_last = before.revision.number if before.revision and before.sound else 0
+        number = max(sealed_last, last_of(self._recorded(), after=sealed_last)) + 1
+        while os.path.lexists(self._path(f"{number:06d}")):  # planted, damaged or of a kill: kept for who looks
+            number += 1
+        return number, before.revision.id if before.revision and before.sound else FIRST
 
     def mend(self, standing: Standing) -> None:
         """Put the newest text, which only the head still holds, back into the archive."""
@@ -206,7 +244,7 @@ class Archive:
         names, wrong = self._names(), 0
         for name in names:
             revision = self._read(name)
-            if revision is None or signer_of(known, revision.said(self.home.name), revision.seal) is None:
+            if revision is None or not self._is_sealed(revision, known):
                 wrong += 1
                 if wrong <= FAULTS_SHOWN:
                     yield f"approved text {int(name)} is damaged or carries no known approver's seal"
@@ -219,7 +257,7 @@ class Archive:
         head = _revision(self._bytes(self.head_path))
         if head is None and os.path.lexists(self.head_path):
             yield f"the head {self.head_path} cannot be read as an approved text"
-        sealed = head is not None and signer_of(known, head.said(self.home.name), head.seal) is not None
+        sealed = head is not None and self._is_sealed(head, known)
         if head is not None and not sealed:
             yield f"the head {self.head_path} carries no known approver's seal"
         newest = max((0, *revisions, head.number if head is not None and sealed else 0))
@@ -264,7 +302,9 @@ class Archive:
         return Standing(newest, True, tuple(damaged), newest is noted and newest != found, behind)
 
     def _is_sealed(self, revision: SealedRevision, keys: Sequence[Approver]) -> bool:
-        return signer_of(keys, revision.said(self.home.name), revision.seal) is not None
+        if signer_of(keys, revision.said(self.home.name), revision.seal) is not None:
+            return True
+        return bool(revision.approval) and self._joint(revision, keys, self.home.name)
 
     def _names(self) -> list[str]:
         try:
@@ -337,8 +377,8 @@ def _revision(content: bytes) -> SealedRevision | None:
         said = json.loads(content)
         link = Link(**{part: str(value) for part, value in said["link"].items()})
         applied = tuple(str(one) for one in said["applied"])
-        previous = str(said.get("previous", ""))
-        return SealedRevision(int(said["number"]), str(said["text"]), link, applied, str(said["seal"]), previous)
+        more = str(said.get("previous", "")), str(said.get("approval", ""))
+        return SealedRevision(int(said["number"]), str(said["text"]), link, applied, str(said["seal"]), *more)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
 
@@ -363,7 +403,7 @@ class SealedIndex:
         found = self._read()
         return path in found or any(name == one for one, _ in found.values())
 
-    def add(self, path: str, name: str, signer: Signer | None) -> None:
+    def add(self, path: str, name: str, signer: Signs | None) -> None:
         """Remember that `path` belongs to the project `name`. signer: without, it only counts as initialised."""
         there, signature = self._read().get(path, ("", ""))
         if there == name and (signer is None or signed_by(signer.approver.public, _bound(path, name), signature)):

@@ -10,7 +10,8 @@ import difflib
 
 from memory_anchor.errors import BadInput
 from memory_anchor.identity import constitution_text as splice
-from memory_anchor.identity.constitution_text import FILE_NAME
+from memory_anchor.identity.approval import digest_of
+from memory_anchor.identity.constitution_text import FILE_NAME, Document
 from memory_anchor.inputs import NAME_MAX
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction
@@ -48,6 +49,16 @@ def after(text: str, proposal: Proposal) -> str:
             return splice.remove(text, entry_id=proposal.entry_id or "")
         case ProposalAction.ADOPT:
             return proposal.content
+
+
+def before_of(document: Document, proposal: Proposal) -> str:
+    """Return the digest of what the proposal would replace: a confirmation holds only as long as that stands."""
+    if proposal.action is ProposalAction.ADD:
+        return ""
+    if proposal.action is ProposalAction.ADOPT:
+        return document.digest
+    old = next((one for one in document.entries if one.id == proposal.entry_id), None)
+    return digest_of({"content": old.content}) if old else "gone"
 
 
 def target(action: ProposalAction, entry_id: str | None, content: str) -> str:

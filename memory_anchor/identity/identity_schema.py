@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
@@ -25,21 +26,17 @@ from memory_anchor.identity import constitution_text as splice
 from memory_anchor.identity.approval import (
     REQUIRED_CONFIRMATIONS,
     Approver,
-    KeyPlace,
     KeyRing,
     Rules,
     Signer,
+    Signs,
     checked_name,
     checked_passphrase,
     confirm,
-    counted,
-    digest_of,
-    done_elsewhere,
     has_signed,
     proposal_hash,
     rejection_statement,
     signed_by,
-    signer_of,
     stamp,
 )
 from memory_anchor.identity.approved import (
@@ -47,13 +44,14 @@ from memory_anchor.identity.approved import (
     SealedRevision,
     continuation,
     linked,
-    origin_of,
     read_trail,
     write_trail,
 )
 from memory_anchor.identity.changes import after, shown_diff, target
 from memory_anchor.identity.constitution_text import FILE_NAME, MAX_ENTRIES, Document, in_order
+from memory_anchor.identity.elsewhere import Ground, Vote, kept_approval
 from memory_anchor.identity.human_key import HumanKey
+from memory_anchor.identity.judging import Judge
 from memory_anchor.identity.proposals import MAX_OPEN, REJECTED, Filed, ProposalBook, Rejected, Rejection, new_id
 from memory_anchor.identity.served import TextInForce
 from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored, telling
@@ -108,6 +106,7 @@ class IdentitySchema:
         )
         self._rejected = Rejected(home, home.name, self._audit.records)
         self._lock = threading.RLock()
+        self._judge = Judge(self._keys, self.human, self._in_force, self._rejected, self._book.folder, self._lock)
         self._counted: tuple[tuple[ConstitutionEntry, ...], int] = ((), 0)
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -177,9 +176,9 @@ class IdentitySchema:
 
     def proposals(self) -> list[Proposal]:
         """Return every readable proposal, oldest first, with the confirmations that count."""
-        known, applied, filed = self._keys.known(), self._applied(), self._book.read()[0]
+        known, applied, filed = self._keys.known(), self._judge.applied(), self._book.read()[0]
         rejected = self._rejected.ids(known, {one.proposal.id for one in filed}) if filed else frozenset()
-        return [self._judged(one, known, applied, rejected=rejected) for one in filed]
+        return [self._judge.judged(one, known, applied, rejected=rejected) for one in filed]
 
     def unreadable_proposals(self) -> list[str]:
         """Return one sentence for each proposal file that cannot be read."""
@@ -190,7 +189,7 @@ class IdentitySchema:
 
         Raises NotFound: there is none of this id. BadInput: its file cannot be read.
         """
-        return self._judged(self._book.find(proposal_id), self._keys.known(), self._applied())
+        return self._judge.judged(self._book.find(proposal_id), self._keys.known(), self._judge.applied())
 
     def diff(self, proposal: Proposal) -> str:
         """Return what the proposal would change in the text in force, as a unified diff with odd signs spelled out.
@@ -213,7 +212,7 @@ class IdentitySchema:
 
     def fingerprint(self, proposal: Proposal) -> str:
         """Return the hash of the proposal and of what it would replace: what a confirmation signs."""
-        return proposal_hash(proposal, self._before(proposal))
+        return proposal_hash(proposal, self._judge.before(proposal))
 
     # --- proposing (anyone) --------------------------------------------------------------------------------------
 
@@ -337,6 +336,20 @@ class IdentitySchema:
             if document is not None:
                 self._begin(signer, document, by=approver)
 
+    def ground(self) -> Ground:
+        """Return what an approver elsewhere signs over, beside the proposal. Raises Refused: never initialised."""
+        revision, place, keys = self._approved(), self._judge.place(), self._keys.sealing()
+        number, follows = self._in_force.archive().coming(keys)
+        installation, link = self.key_fingerprint(), revision.link.id
+        return Ground(installation, place.project, place.origin, revision.text, link, follows, number, revision.applied)
+
+    def confirm_elsewhere(self, proposal_id: str, vote: Vote, *, seen: str) -> Proposal:
+        """Return the proposal with one confirmation more that was signed on another machine; see `confirm`.
+
+        Raises Refused: as `confirm`, or the vote is not over this, too old, or the same approver's again.
+        """
+        return self._confirm(proposal_id, lambda: vote.signer, by=checked_name(vote.by), seen=seen, vote=vote)
+
     def confirm(self, proposal_id: str, *, passphrase: str, approver: str, seen: str | None = None) -> Proposal:
         """Return the proposal with one confirmation more; the third makes it effective.
 
@@ -345,16 +358,22 @@ class IdentitySchema:
         closed. NotFound, BadInput: there is none, or it cannot be applied.
         """
         by = checked_name(approver)
+        return self._confirm(proposal_id, lambda: self.human.unlock(passphrase), by=by, seen=seen)
+
+    def _confirm(
+        self, proposal_id: str, opened: Callable[[], Signs], *, by: str, seen: str | None, vote: Vote | None = None
+    ) -> Proposal:
         with self._changing():
             revision = self._approved()
             filed = self._book.find(proposal_id)
-            judged = self._judged(filed, self._keys.known(), revision.applied)
+            judged = self._judge.judged(filed, self._keys.known(), revision.applied)
             half_done = judged.id in revision.applied and filed.proposal.status is ProposalStatus.OPEN
             if judged.status is not ProposalStatus.OPEN and not half_done:
                 raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
             self._check_seen(judged, seen)
-            signer = self.human.unlock(passphrase)
-            judged = self._judged(filed, self._keys.known(), revision.applied, rules=signer.rules)
+            signer = opened()
+            rules = signer.rules if vote is None else None
+            judged = self._judge.judged(filed, self._keys.known(), revision.applied, rules=rules)
             if half_done:
                 return self._finish(judged, filed.before, revision, by=by)
             if judged.action in (ProposalAction.ADD, ProposalAction.REPLACE):
@@ -362,12 +381,23 @@ class IdentitySchema:
             text = after(revision.text, judged)
             if judged.action is not ProposalAction.REMOVE:
                 self._check_limits(splice.parse(text), Refused)
-            before = self._before(judged)
-            if len(judged.confirmations) < REQUIRED_CONFIRMATIONS:
-                judged = self._one_more(judged, before, signer, by)
-            if len(judged.confirmations) < REQUIRED_CONFIRMATIONS:
-                return judged
-            return self._make_effective(signer, judged, before, revision, text, by=by)
+            before = self._judge.before(judged)
+            if vote is not None:
+                judged = vote.standing(judged)
+                vote.check(judged, self._keys.sealing(), self._clock.now())
+            at, credential = (self._clock.now(), "") if vote is None else (vote.at, vote.credential)
+            earlier = len(judged.confirmations)
+            if earlier < REQUIRED_CONFIRMATIONS:
+                judged = self._one_more(judged, before, signer, by, at=at, credential=credential)
+            is_last = len(judged.confirmations) >= REQUIRED_CONFIRMATIONS
+            seal = self._seal(signer, judged, before, revision, text, by=by, at=at, elsewhere=vote is not None)
+            if vote is not None and is_last:
+                seal(keep=False)  # raises before anything is written
+            if earlier < REQUIRED_CONFIRMATIONS:
+                self._book.write(Filed(judged, before))
+                said = {"proposal": judged.id, "number": earlier + 1, "hash": proposal_hash(judged, before)}
+                self._record("constitution.confirmed", said, by=by)
+            return self._finish(judged, before, seal(keep=True), was=revision, by=by) if is_last else judged
 
     def reject(
         self, proposal_id: str, *, passphrase: str, approver: str, reason: str, seen: str | None = None
@@ -379,7 +409,7 @@ class IdentitySchema:
         by, why = checked_name(approver), _told("reason", reason, most=REASON_MAX)
         with self._changing():
             filed = self._book.find(proposal_id)
-            judged = self._judged(filed, self._keys.known(), self._applied())
+            judged = self._judge.judged(filed, self._keys.known(), self._judge.applied())
             if judged.status is not ProposalStatus.OPEN:
                 raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
             self._check_seen(judged, seen)
@@ -403,64 +433,6 @@ class IdentitySchema:
             self._record("constitution.vouched", {"name": name, "key": public}, by=signer.approver.name)
             return approver
 
-    # --- what proposals say and what counts ----------------------------------------------------------------------
-
-    def _judged(
-        self,
-        filed: Filed,
-        known: Sequence[Approver],
-        applied: Sequence[str],
-        *,
-        rules: Rules | None = None,
-        rejected: frozenset[str] | None = None,
-    ) -> Proposal:
-        """Return the proposal with its real status: what a file says of itself is only a claim.
-
-        rules: those of the key that was just unlocked; without, those that the key file claims. rejected: the ids
-        among several that are closed here; without, this one is looked up.
-        """
-        claimed = filed.proposal
-        hashed = proposal_hash(claimed, filed.before)
-        distinct = self.human.rules(rules).distinct_approvers
-        own, place = self._keys.own(), self._place()
-        good = counted(claimed, hashed=hashed, known=known, own=own, distinct=distinct, place=place)
-        if claimed.id in applied:
-            return replace(claimed, status=ProposalStatus.EFFECTIVE, confirmations=good)
-        if claimed.id in (self._rejected.ids(known, (claimed.id,)) if rejected is None else rejected):
-            return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
-        no = filed.rejection
-        if no is not None:
-            said = rejection_statement(hashed=proposal_hash(claimed, ""), by=no.by, at=no.at, reason=no.reason)
-            if signer_of(known, said, no.signature) is not None:
-                return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
-        if claimed.status is ProposalStatus.EFFECTIVE and done_elsewhere(claimed, hashed=hashed, known=known):
-            return replace(claimed, confirmations=good)
-        if filed.before != self._before(claimed):
-            good = ()
-        return replace(claimed, status=ProposalStatus.OPEN, confirmations=good)
-
-    def _before(self, proposal: Proposal) -> str:
-        """Return the digest of what the proposal would replace: a confirmation holds only as long as that stands."""
-        if proposal.action is ProposalAction.ADD:
-            return ""
-        with self._lock:
-            document = self._in_force.now().document
-        if proposal.action is ProposalAction.ADOPT:
-            return document.digest
-        old = next((one for one in document.entries if one.id == proposal.entry_id), None)
-        return digest_of({"content": old.content}) if old else "gone"
-
-    def _applied(self) -> tuple[str, ...]:
-        revision = self._in_force.standing().good
-        return revision.applied if revision else ()
-
-    def _place(self) -> KeyPlace:
-        """Return which project this is: its id here, and where the trail that leads to the text in force begins."""
-        archive = self._in_force.archive()
-        revision = archive.current(self._keys.sealing()).revision
-        trail, known = read_trail(self._book.folder), self._keys.known()
-        return KeyPlace(archive.home.name, origin_of(trail, link=revision.link, known=known) if revision else "")
-
     def _file(self, proposal: Proposal, *, human: bool = False) -> Proposal:
         """Write a new proposal's file, unless an open one says the same. human: who proposes gave the passphrase."""
         there = self.proposals()
@@ -473,7 +445,7 @@ class IdentitySchema:
                 f"{len(still_open)} proposals are open; allowed are {MAX_OPEN}: approve or reject some first, or "
                 "propose as a human (`memory-anchor constitution propose --human`)"
             )
-        taken = {one.id for one in there} | set(self._applied())
+        taken = {one.id for one in there} | set(self._judge.applied())
         free = (new_id(proposal, again=n) for n in range(len(taken) + 1))
         name = next(one for one in free if one not in taken)
         named = replace(proposal, id=name)
@@ -483,36 +455,50 @@ class IdentitySchema:
 
     # --- the steps of an approval --------------------------------------------------------------------------------
 
-    def _one_more(self, judged: Proposal, before: str, signer: Signer, by: str) -> Proposal:
+    def _one_more(
+        self, judged: Proposal, before: str, signer: Signs, by: str, *, at: datetime, credential: str
+    ) -> Proposal:
         now, earlier = self._clock.now(), judged.confirmations
-        rules = self.human.rules(signer.rules)
+        rules = self.human.rules(None if credential else signer.rules)
         interval = rules.min_interval_s
-        if earlier and (now - earlier[-1].at).total_seconds() < interval:
+        if earlier and interval and (now - earlier[-1].at).total_seconds() < interval:
             left = interval - (now - earlier[-1].at).total_seconds()
             raise Refused(f"the last confirmation is too recent; retry in {left:.0f} s (constitution.min_interval_s)")
         hashed, number = proposal_hash(judged, before), len(earlier) + 1
-        if rules.distinct_approvers and has_signed(signer.approver, judged, hashed):
-            raise Refused(f"{signer.approver.name} confirmed it already; another approver must (distinct_approvers)")
-        place = self._place()
-        added = confirm(signer, proposal=judged, hashed=hashed, number=number, by=by, at=now, place=place)
-        judged = replace(judged, confirmations=(*earlier, added))
-        self._book.write(Filed(judged, before))
-        self._record("constitution.confirmed", {"proposal": judged.id, "number": number, "hash": hashed}, by=by)
-        return judged
+        if (rules.distinct_approvers or credential) and has_signed(signer.approver, judged, hashed):
+            raise Refused(f"{signer.approver.name} confirmed it already; another approver must")
+        place = self._judge.place()
+        added = confirm(signer, proposal=judged, hashed=hashed, number=number, by=by, at=at, place=place)
+        return replace(judged, confirmations=(*earlier, replace(added, credential=credential)))
 
-    def _make_effective(
-        self, signer: Signer, judged: Proposal, before: str, revision: SealedRevision, text: str, *, by: str
-    ) -> Proposal:
-        link = linked(
-            signer,
-            digest=splice.parse(text).digest,
-            previous=revision.link.id,
-            proposal=judged.id,
-            by=by,
-            at=stamp(self._clock.now()),
-        )
-        sealed = self._in_force.seal(signer, text=text, link=link, applied=(*revision.applied, judged.id))
-        return self._finish(judged, before, sealed, was=revision, by=by)
+    def _seal(
+        self,
+        signer: Signs,
+        judged: Proposal,
+        before: str,
+        revision: SealedRevision,
+        text: str,
+        *,
+        by: str,
+        at: datetime,
+        elsewhere: bool,
+    ) -> Callable[..., SealedRevision]:
+        """Return what seals the text with the proposal applied; called with keep=False it only checks that it can."""
+
+        def seal(*, keep: bool) -> SealedRevision:
+            link = linked(
+                signer,
+                digest=splice.parse(text).digest,
+                previous=revision.link.id,
+                proposal=judged.id,
+                by=by,
+                at=stamp(at),
+            )
+            approval = kept_approval(judged, before) if elsewhere else ""
+            applied = (*revision.applied, judged.id)
+            return self._in_force.seal(signer, text=text, link=link, applied=applied, approval=approval, keep=keep)
+
+        return seal
 
     def _finish(
         self, judged: Proposal, before: str, sealed: SealedRevision, *, by: str, was: SealedRevision | None = None
@@ -534,7 +520,7 @@ class IdentitySchema:
         link = joined or linked(
             signer, digest=document.digest, previous="", proposal="", by=by, at=stamp(self._clock.now())
         )
-        sealed = self._in_force.seal(signer, text=document.text, link=link, applied=self._applied())
+        sealed = self._in_force.seal(signer, text=document.text, link=link, applied=self._judge.applied())
         if joined is None:
             write_trail(self._book.folder, head=None, new=link)
         joins = {"project": archive.home.name, "joined": joined is not None}

@@ -211,7 +211,7 @@ class ProposalBook:
             f"# 修改 constitution.yaml 的提议；需要人在终端确认 {REQUIRED_CONFIRMATIONS} 次。改动本文件会清零确认。\n"
             f"# Proposed change of constitution.yaml: `memory-anchor constitution approve {filed.proposal.id}`,\n"
             "# by a human on a terminal, three times. Editing this file resets its confirmations.\n"
-        ) + yaml.dump(_record(filed), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
+        ) + yaml.dump(record_of(filed), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
         beneath.write(self._root, FOLDER / f"{filed.proposal.id}.yaml", said.encode())
 
     def _paths(self) -> list[Path]:
@@ -231,7 +231,7 @@ class ProposalBook:
         record = yaml.load(text, Loader=LOADER)  # noqa: S506 - strings only, no objects
         if not isinstance(record, Mapping) or record.get("id") != path.stem:
             raise ValueError("not the record of this file's name")
-        return _filed(record)
+        return filed_of(record)
 
 
 _ODD_BREAKS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -252,7 +252,8 @@ def _represent(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent)
 
 
-def _record(filed: Filed) -> dict[str, Any]:
+def record_of(filed: Filed) -> dict[str, Any]:
+    """Return what a file says of a proposal."""
     proposal = filed.proposal
     record: dict[str, Any] = {
         "id": proposal.id,
@@ -274,6 +275,7 @@ def _record(filed: Filed) -> dict[str, Any]:
                 "signature": one.signature,
                 "project": one.project,
                 "origin": one.origin,
+                **({"credential": one.credential} if one.credential else {}),
             }
             for number, one in enumerate(proposal.confirmations, start=1)
         ],
@@ -284,7 +286,8 @@ def _record(filed: Filed) -> dict[str, Any]:
     return record
 
 
-def _filed(record: Mapping[str, Any]) -> Filed:
+def filed_of(record: Mapping[str, Any]) -> Filed:
+    """Return what a record claims. Raises ValueError, KeyError, TypeError: it is none."""
     listed = record.get("confirmations") or []
     if not isinstance(listed, list):
         raise ValueError("confirmations is not a list")
@@ -296,6 +299,7 @@ def _filed(record: Mapping[str, Any]) -> Filed:
             _text(one, "signature"),
             _text({"project": "", **one}, "project"),
             _text({"origin": "", **one}, "origin"),
+            _text({"credential": "", **one}, "credential"),
         )
         for one in listed[:MAX_CONFIRMATIONS_READ]
     )

@@ -18,7 +18,7 @@ from typing import Any
 from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.files import make_private, write_whole
-from memory_anchor.identity.approval import KeyRing, Signer
+from memory_anchor.identity.approval import KeyRing, Signs
 from memory_anchor.identity.approved import (
     Archive,
     Link,
@@ -42,6 +42,7 @@ from memory_anchor.identity.constitution_text import (
     decode,
     parse,
 )
+from memory_anchor.identity.elsewhere import joint
 from memory_anchor.model import Proposal, ProposalAction
 
 MISSING = "it is missing"
@@ -128,16 +129,32 @@ class TextInForce:
         other = self._index.home_of(self._at, self._keys.sealing())
         return self._archive_of(other) if other else own
 
-    def remember(self, signer: Signer | None = None) -> None:
+    def remember(self, signer: Signs | None = None) -> None:
         """Bind the project's folder to its archive. signer: without, the folder only counts as initialised."""
         if self._at:
             self._index.add(self._at, self.archive().home.name, signer)
 
-    def seal(self, signer: Signer, *, text: str, link: Link, applied: Sequence[str]) -> SealedRevision:
-        """Keep a text as the newest approved one, and the folder as its own; durable on return."""
+    def seal(
+        self,
+        signer: Signs,
+        *,
+        text: str,
+        link: Link,
+        applied: Sequence[str],
+        approval: str = "",
+        keep: bool = True,
+    ) -> SealedRevision:
+        """Keep a text as the newest approved one, and the folder as its own; durable on return.
+
+        approval: where approvers elsewhere seal it together, see `SealedRevision`. keep: without, it is only made.
+        Raises Refused: the seal would not count here.
+        """
         keys = self._keys.sealing()
-        sealed = self.archive().put(signer, text=text, link=link, applied=applied, keys=keys)
-        self.remember(signer)
+        if not keep:
+            made = self.archive().sealed
+            return made(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
+        sealed = self.archive().put(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
+        self.remember(None if approval else signer)  # which folder it is was signed when it was first approved
         return sealed
 
     def now(self) -> Served:
@@ -285,7 +302,7 @@ class TextInForce:
         if folder.parent != self._home.parent or name == "..":
             folder = self._home  # a name in the index is a folder's name, and leads nowhere else
         if name not in self._archives:
-            self._archives[name] = Archive(folder, lambda: numbers_of(self._records(TOLD), folder.name))
+            self._archives[name] = Archive(folder, lambda: numbers_of(self._records(TOLD), folder.name), joint=joint)
         return self._archives[name]
 
 

@@ -27,6 +27,7 @@ from typing import Any
 from memory_anchor.errors import BadInput, MemoryAnchorError, NoCredential, NotFound, Refused, StoreDamaged
 from memory_anchor.files import exclusive, read_bounded, write_whole
 from memory_anchor.identity.approval import Approver, KeyRing, Signer, is_public, signed_by, signer_of
+from memory_anchor.identity.elsewhere import KEY_RECORD, credential_of
 from memory_anchor.ports import AuditLog
 from memory_anchor.team.credential import Credential, Role
 
@@ -78,7 +79,7 @@ class AccessKey:
         """Return what its maker signs of it: all but the end that anybody here may put to it."""
         left_out = ("signature", "revoked_at") if self.made_with else ("signature", "revoked_at", "made_with")
         said = {name: value for name, value in asdict(self).items() if name not in left_out}
-        return {"what": "memory-anchor/key/1", **said}
+        return {"what": KEY_RECORD, **said}
 
     def credential(self) -> Credential:
         return Credential(self.account, self.user, self.project, self.role, self.id, self.public, by_name=True)
@@ -142,6 +143,20 @@ class KeyFile:
             if stamp != self._stamp:
                 self._held, self._stamp = self._read(), stamp
             return self._held
+
+    def record(self, id_: str) -> str:
+        """Return the signed record of a key, with its maker's, as an approval keeps it. Raises NotFound."""
+        every = self.all()
+        if (held := every.get(id_)) is None:
+            raise NotFound(f"no key {id_[:20]!r} any more; ask for a new one: `memory-anchor keys create`")
+        maker = every.get(held.made_with)
+        by = (maker.statement(), maker.signature) if maker is not None else None
+        return credential_of(held.statement(), held.signature, by)
+
+    def is_open(self, id_: str, now: datetime) -> bool:
+        """Return whether the key of an id opens now."""
+        held = self.all().get(id_)
+        return held is not None and not held.ended(now)
 
     # --- looking after -----------------------------------------------------------------------------------------
 

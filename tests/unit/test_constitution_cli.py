@@ -54,7 +54,7 @@ def run(schema: IdentitySchema) -> Run:
 def at_terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Stand in for the terminal; the list is what will be typed."""
     typed: list[str] = []
-    monkeypatch.setattr(cli, "_terminal", lambda **_: None)
+    monkeypatch.setattr(cli, "check_terminal", lambda **_: None)
     monkeypatch.setattr(getpass, "getpass", lambda _: typed.pop(0))
     return typed
 

@@ -13,6 +13,7 @@ import typer
 
 from memory_anchor.front.cli import (
     care,
+    constitution_elsewhere,
     contexts,
     dashboard,
     devices,
@@ -69,5 +70,7 @@ devices.register(app)
 knowledge.register(app)
 setup.register(app)
 variants.register(app)
-app.add_typer(make_app(setup.identity, link.check_writable), name="constitution")
+constitution = make_app(setup.identity, link.check_writable)
+constitution.command("review")(constitution_elsewhere.review)
+app.add_typer(constitution, name="constitution")
 guide.illustrate(app)

@@ -157,7 +157,7 @@ def _add_proposing(app: typer.Typer, build: Build, check_writable: Callable[[], 
         """Turn the file's difference from the approved text into a proposal; needs the passphrase."""
         with _reporting(as_json):
             schema = build()
-            _terminal(as_json=as_json)
+            check_terminal(as_json=as_json)
             if difference := schema.difference():
                 _say(difference, error=as_json)
             passphrase = _passphrase(schema, as_json=as_json)
@@ -179,7 +179,7 @@ def _add_approving(app: typer.Typer, build: Build) -> None:
         """Confirm a proposal once; the third confirmation makes it effective."""
         with _reporting(as_json):
             schema = build()
-            _terminal(as_json=as_json)
+            check_terminal(as_json=as_json)
             proposal_id = _whole(schema, proposal_id)
             proposal = schema.proposal(proposal_id)
             seen = schema.fingerprint(proposal)
@@ -198,7 +198,7 @@ def _add_approving(app: typer.Typer, build: Build) -> None:
         """Close a proposal."""
         with _reporting(as_json):
             schema = build()
-            _terminal(as_json=as_json)
+            check_terminal(as_json=as_json)
             proposal_id = _whole(schema, proposal_id)
             proposal = schema.proposal(proposal_id)
             seen = schema.fingerprint(proposal)
@@ -260,7 +260,7 @@ def init_constitution(
     for, and an empty new one keeps it. opened: gets the passphrase that opens the key now. `init` calls this.
     Raises Refused: no terminal, or the passphrase. BadInput: the file, or what was typed.
     """
-    _terminal(as_json=as_json)
+    check_terminal(as_json=as_json)
     if about_key := schema.key_warning():
         raise Refused(about_key)
     own, again = schema.approver(), schema.initialised
@@ -297,7 +297,7 @@ def init_constitution(
 # --- the terminal ------------------------------------------------------------------------------------------------
 
 
-def _terminal(*, as_json: bool) -> None:
+def check_terminal(*, as_json: bool) -> None:
     """Refuse unless a human can see what is shown and answer it.
 
     Raises Refused: stdin, or the stream the difference is shown on, is no terminal.
@@ -312,7 +312,7 @@ def _passphrase(schema: IdentitySchema, *, as_json: bool) -> str:
 
     Raises Refused: no terminal, or no approver yet.
     """
-    _terminal(as_json=as_json)
+    check_terminal(as_json=as_json)
     own = schema.approver()
     if own is None:
         raise Refused("no approver on this machine yet; run `memory-anchor init` on a terminal")

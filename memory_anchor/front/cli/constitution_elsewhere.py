@@ -1,0 +1,141 @@
+"""`memory-anchor constitution review --server URL`: an approver reads and confirms a served L0 on their own machine.
+
+The difference that is shown is made here, from the text and the proposal that the server told, and so is all that the
+passphrase signs: a server, or whoever stands between, that shows one thing and applies another gets a signature that
+fits neither. The key stays here; what leaves are signatures, good for this proposal, text, server and moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound
+from memory_anchor.front.callers import REVIEWER
+from memory_anchor.front.cli.constitution import check_terminal
+from memory_anchor.front.cli.link import asked_of, key_of
+from memory_anchor.front.cli.output import JsonOption, KeyFileOption, ServerOption, err, guarded, out, quiet, show_json
+from memory_anchor.front.cli.passphrase import ask_human
+from memory_anchor.terminal import visible, visible_lines
+
+if TYPE_CHECKING:
+    from memory_anchor.identity.approval import Signer
+    from memory_anchor.identity.elsewhere import Ground
+    from memory_anchor.model import Proposal
+
+CALL = "constitution_approve"
+CHOICES = "(c)onfirm, (s)kip, (q)uit"
+
+
+@guarded
+def review(
+    server: ServerOption = "",
+    key_file: KeyFileOption = "",
+    list_only: Annotated[bool, typer.Option("--list", help="Only show what waits.")] = False,
+    approve: Annotated[list[str] | None, typer.Option(metavar="ID", help="Confirm this one; repeatable.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Confirm proposals of a served memory with your own passphrase; three approvers make one effective."""
+    if not server:
+        raise BadInput("--server is missing; on this machine it is `memory-anchor review`")
+    url, key = server.rstrip("/"), key_of(key_file)
+    told = asked_of(url, key, "constitution/proposals", {})
+    rows = {str(row.get("proposal_id")): row for row in told.get("proposals", [])}
+    if list_only or (json_ and not approve):
+        _list(told, rows, as_json=json_)
+        return
+    if unknown := [one for one in approve or () if one not in rows]:
+        raise NotFound(f"no proposal {unknown[0][:40]!r} waits there; those that wait are {', '.join(rows) or 'none'}")
+    if not rows:
+        quiet("nothing waits for approval")
+        return
+    check_terminal(as_json=True)  # what is shown goes to stderr
+    human: Signer | None = None
+    outcomes: list[dict[str, Any]] = []
+    for name in approve or list(rows):
+        told = asked_of(url, key, "constitution/proposals", {}) if outcomes else told
+        row = next((one for one in told["proposals"] if one["proposal_id"] == name), None)
+        if row is None:
+            continue
+        proposal, ground, number = _read(row, told)
+        try:
+            _show(proposal, ground, row, number, str(told["by"]))
+        except MemoryAnchorError as error:
+            err.print(f"{visible(name)} cannot be applied to the text in force: {visible(str(error))}", markup=False)
+            continue
+        choice = "c" if approve else typer.prompt(CHOICES, default="s", err=json_).strip().lower()[:1]
+        if choice == "q":
+            break
+        if choice != "c":
+            continue
+        human = human or ask_human()
+        outcomes.append(_approve(url, key, human, proposal, ground, number, str(told["by"])))
+        if not json_:
+            done = outcomes[-1]
+            out.print(visible(f"{name}  {done['status']}  {done['confirmations']}/{done['required']}"), markup=False)
+    if json_:
+        show_json({"outcomes": outcomes})
+
+
+def _approve(
+    url: str, key: str, human: Signer, proposal: Proposal, ground: Ground, number: int, by: str
+) -> dict[str, Any]:
+    from memory_anchor.identity.elsewhere import approval_of
+    from memory_anchor.identity.signed_requests import signed
+
+    at = datetime.now(UTC)
+    seen, signatures = approval_of(human, proposal, ground, number=number, by=by, at=at)
+    given = {"id": proposal.id, "seen": seen, "installation": ground.installation, "at": at.isoformat()}
+    given |= dict(zip(("signature", "link", "seal"), signatures, strict=False))
+    challenge = asked_of(url, key, "review/challenge", {})
+    return asked_of(
+        url, key, "constitution/approve", {**given, "human": signed(human, CALL, given, REVIEWER, challenge)}
+    )
+
+
+def _read(row: Mapping[str, Any], told: Mapping[str, Any]) -> tuple[Proposal, Ground, int]:
+    """Return a proposal as the server told it, the ground it stands on, and the number of the next confirmation."""
+    from memory_anchor.identity.elsewhere import Ground
+    from memory_anchor.model import Proposal, ProposalAction
+
+    try:
+        proposal = Proposal(
+            id=str(row["proposal_id"]),
+            action=ProposalAction(row["action"]),
+            content=str(row["content"]),
+            reason=str(row["reason"]),
+            proposed_by=str(row["proposed_by"]),
+            proposed_at=datetime.fromisoformat(row["proposed_at"]),
+            entry_id=row["entry_id"],
+            from_id=row["from_id"],
+        )
+        return proposal, Ground.of(told["ground"]), int(row["confirmations"]) + 1
+    except (KeyError, TypeError, ValueError):
+        raise BadInput("the server's answer is no list of proposals; is it of another version?") from None
+
+
+def _show(proposal: Proposal, ground: Ground, row: Mapping[str, Any], number: int, by: str) -> None:
+    """Show all that an approval is about. Raises BadInput, NotFound: it does not fit the text in force."""
+    from memory_anchor.identity.changes import shown_diff
+
+    difference = shown_diff(ground.text, proposal)
+    err.print(visible(f"{proposal.id}  {proposal.action.value}, proposed by {proposal.proposed_by}"), markup=False)
+    err.print(f"reason 理由: {visible(proposal.reason)}", markup=False)
+    err.print(visible_lines(difference), markup=False)
+    err.print(visible(f"Server {ground.installation}, as {by}"), markup=False)
+    err.print(f"This is confirmation {number} of {int(row['required'])}. 第 {number} 次确认。", markup=False)
+
+
+def _list(told: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        show_json({name: told[name] for name in ("proposals", "notes") if name in told})
+        return
+    for name, row in rows.items():
+        given = f"{row.get('confirmations')}/{row.get('required')}"
+        out.print(visible(f"{name}  {given}  {row.get('action')}, proposed by {row.get('proposed_by')}"), markup=False)
+        out.print(visible_lines(str(row.get("diff") or row.get("note") or "")), markup=False)
+    if not rows:
+        quiet("nothing waits for approval")

@@ -1,0 +1,133 @@
+"""`/v1/constitution`: proposals for L0 that wait, with their difference, and approvals signed on other machines.
+
+What is shown is made on the approver's machine from what `proposals` answers, and so is every statement that is signed
+(`identity/elsewhere`); this only takes signatures. Two must fit: one over this very request and its challenge, which is
+good once, and one over the confirmation, which is kept. A refusal is told to the audit trail with the approver's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request
+
+from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.front.callers import REVIEWER, credential_of
+from memory_anchor.front.http_review import HUMAN, PROOF, approver_of
+from memory_anchor.front.http_v1 import ERRORS, WHOSE_FIELDS, Desk, body_schema, plain_schema, taken
+from memory_anchor.identity.elsewhere import Vote, told_of, up_to_ended
+from memory_anchor.identity.proposals import answer
+from memory_anchor.identity.signed_requests import Proof, SignedCall
+from memory_anchor.model import Actor, Proposal, ProposalStatus
+from memory_anchor.requests import ApproveProposal
+from memory_anchor.rights import Deed
+from memory_anchor.shapes import Json
+from memory_anchor.team.keys import KeyFile
+
+if TYPE_CHECKING:
+    from memory_anchor.identity.identity_schema import IdentitySchema
+    from memory_anchor.memory import MemoryAnchor
+
+APPROVE = "constitution_approve"
+"""The call's name in what an approver signs."""
+REFUSED = "constitution.elsewhere_refused"
+"""The kind of the audit record of an approval that was not taken."""
+
+
+def add_constitution(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
+    """Add the paths of `/v1/constitution`."""
+    core = desk.core
+
+    def is_open(key: str) -> bool:
+        return keys.is_open(key, core.clock.now())
+
+    def listed(by: str, anchor: MemoryAnchor) -> Json:
+        schema = anchor.room.identity
+        ground = told_of(schema.ground())
+        waiting = [one for one in schema.proposals() if one.status is ProposalStatus.OPEN]
+        rows = [_row(schema, up_to_ended(one, is_open)) for one in waiting]
+        return {"proposals": rows, "ground": ground, "by": by, "notes": schema.unreadable_proposals()}
+
+    def approved(body: Json, proof: Any, actor: Actor, request: Request, _: MemoryAnchor) -> Json:
+        own, credential = approver_of(request), credential_of(request)
+        try:
+            human = core.as_human(actor, SignedCall(APPROVE, body, REVIEWER, Proof.of(proof)), approver=own)
+            wanted = ApproveProposal.read(body, "constitution/approve").asked()
+            schema = core.anchor(human).room.identity
+            if wanted["installation"] != schema.key_fingerprint():
+                raise Refused("the approval is for another server; nothing was changed")
+            if not is_open(credential.key):
+                raise Refused(f"the key {credential.key} has ended; nothing was approved")
+            vote = Vote(
+                by=own.name,
+                public=own.public,
+                at=_instant(wanted["at"]),
+                key=credential.key,
+                credential=keys.record(credential.key),
+                signatures=tuple(one for one in map(wanted.get, ("signature", "link", "seal")) if one),
+                is_open=is_open,
+            )
+            return dict(answer(schema.confirm_elsewhere(wanted["id"], vote, seen=wanted["seen"])))
+        except MemoryAnchorError as error:
+            told = {"proposal": str(body.get("id", ""))[:20], "why": str(error)[:200], "key": credential.key}
+            core.audit.append(REFUSED, told, by=f"human:{own.name}", at=core.clock.now())
+            raise
+
+    async def proposals(request: Request) -> Json:
+        """List the proposals that wait, with their differences and what an approval is signed over."""
+        actor = desk.actor(request, taken(await desk.body(request)), deed=Deed.READ)
+        credential = credential_of(request)
+        told: Json = await desk.run(actor, partial(listed, credential.user or credential.key))
+        return told
+
+    async def approve(request: Request) -> Json:
+        body = await desk.body(request)
+        whose, proof = taken(body), body.pop(HUMAN, None)
+        actor = desk.actor(request, whose, deed=Deed.APPROVE)
+        approver_of(request)
+        if core.settings.read_only:
+            raise Refused("this memory is read-only; nothing was changed")
+        told: Json = await desk.run(actor, partial(approved, body, proof, actor, request))
+        return told
+
+    def add(name: str, work: Any, summary: str, schema: Mapping[str, Any]) -> None:
+        fields = {**schema["properties"], **WHOSE_FIELDS}
+        app.add_api_route(
+            f"/v1/constitution/{name}",
+            work,
+            methods=["POST"],
+            operation_id=f"constitution_{name}",
+            summary=summary,
+            openapi_extra=body_schema({**schema, "properties": fields}),
+            responses=ERRORS,
+        )
+
+    nothing = {"type": "object", "properties": {}, "additionalProperties": False}
+    add("proposals", proposals, "List the proposals for the constitution that wait, with their differences.", nothing)
+    signed = plain_schema(ApproveProposal)
+    signed = {**signed, "properties": {**signed["properties"], HUMAN: PROOF}}
+    add("approve", approve, (ApproveProposal.__doc__ or "").split("\n")[0], signed)
+
+
+def _row(schema: IdentitySchema, proposal: Proposal) -> Json:
+    """Return a proposal whole, so that who approves it can make its hash and its difference anew."""
+    told = dict(answer(proposal))
+    told["confirmed_by"] = [one.by for one in proposal.confirmations]
+    told["content"], told["from_id"] = proposal.content, proposal.from_id
+    try:
+        return {**told, "diff": schema.diff(proposal)}
+    except MemoryAnchorError as error:
+        return {**told, "diff": "", "note": str(error)}
+
+
+def _instant(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise BadInput(f"at is {text[:40]!r}; allowed is an instant in ISO 8601 with a zone")
+    return at.astimezone(UTC)

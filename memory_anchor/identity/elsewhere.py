@@ -1,0 +1,256 @@
+"""Approvals of L0 that are signed on another machine and kept by a server, where no passphrase is typed.
+
+An approver's terminal shows the difference, computes from what it showed every statement that a local confirmation
+would sign, and sends the signatures alone. The server makes the same statements from what it holds and takes a
+signature where it is over just these: so the chain of a local confirmation runs unchanged (`Received` is its signer).
+
+The server holds no key of the installation's human. What lets an approver's signature count is the record of their
+access key, which that human signed together with the public half (or an admin whose record they signed); it lies beside
+each confirmation. A text is sealed by the last approver and counts together with the three confirmations alone, which
+lie in the same file: one approver's key, and whoever can write files, put nothing in force. Rejected: a key of the
+server's own that seals for absent humans, which any process of its user could use.
+Whether an access key was revoked is asked when an approval comes in (`is_open`); the signed record tells only its end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from memory_anchor.errors import BadInput, Refused
+from memory_anchor.identity.approval import (
+    REQUIRED_CONFIRMATIONS,
+    Approver,
+    KeyPlace,
+    Rules,
+    Signs,
+    confirm,
+    counted,
+    proposal_hash,
+    signed_by,
+    signer_of,
+    stamp,
+)
+from memory_anchor.identity.approved import MAX_APPLIED, SealedRevision, linked
+from memory_anchor.identity.changes import after, before_of
+from memory_anchor.identity.constitution_text import parse
+from memory_anchor.identity.proposals import Filed, filed_of, record_of
+from memory_anchor.model import Proposal
+
+KEY_RECORD = "memory-anchor/key/1"
+"""How the signed statement of an access key begins."""
+APPROVING = ("approver", "admin")
+SIGNED_WITHIN = timedelta(minutes=5)
+"""How far the time in an approval may lie from the server's: two clocks and a slow network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What an approval is signed over beside the proposal.
+
+    installation: fingerprint of the server's first key. project, origin: see `KeyPlace`. text: in force. link, follows:
+    the approval and the seal that the next one continues; number: its own. applied: ids of proposals in force.
+    """
+
+    installation: str
+    project: str
+    origin: str
+    text: str
+    link: str
+    follows: str
+    number: int
+    applied: tuple[str, ...]
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Ground:
+        """Return what a server told. Raises BadInput: it told none."""
+        try:
+            texts = {name: str(told[name]) for name in ("installation", "project", "origin", "text", "link", "follows")}
+            return cls(**texts, number=int(told["number"]), applied=tuple(str(one) for one in told["applied"]))
+        except (KeyError, TypeError, ValueError):
+            raise BadInput("the server's answer tells no ground for an approval; is it of another version?") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """An approval as it came in. by: who the credential says it is. at: when it was signed, by the approver's clock.
+
+    key: id of the access key. credential: its signed record. is_open: whether the access key of an id opens now.
+    """
+
+    by: str
+    public: str
+    at: datetime
+    key: str
+    credential: str
+    signatures: tuple[str, ...]
+    is_open: Callable[[str], bool]
+
+    @property
+    def signer(self) -> Received:
+        return Received(Approver(self.by, self.public, elsewhere=True), self.signatures)
+
+    def check(self, proposal: Proposal, sealing: Sequence[Approver], now: datetime) -> None:
+        """Raise Refused: signed long ago, or this approver confirmed it already. See `counted` for the rest."""
+        if abs(now - self.at) > SIGNED_WITHIN:
+            raise Refused(
+                f"the approval was signed at {stamp(self.at)} and it is {stamp(now)} here; allowed are "
+                f"{SIGNED_WITHIN.seconds // 60} minutes: look at the proposal again, or set the clock"
+            )
+        if _voter(self.credential, sealing, self.at) is None:
+            raise Refused(
+                f"the access key {self.key} let nobody approve at {stamp(self.at)}; set the clock, or ask anew"
+            )
+        # All there and not in force: killed between, and the last approver's signature finishes it.
+        is_whole = len(proposal.confirmations) >= REQUIRED_CONFIRMATIONS
+        if not is_whole and any(one.by == self.by and one.credential for one in proposal.confirmations):
+            raise Refused(f"{self.by} confirmed {proposal.id} already; another approver must")
+
+    def standing(self, proposal: Proposal) -> Proposal:
+        """Return whose access keys still open of those who confirmed so far: `proposal` up to the first that ended."""
+        return up_to_ended(proposal, self.is_open)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Signatures that an approver made elsewhere; signs nothing itself."""
+
+    approver: Approver
+    signatures: tuple[str, ...]
+    rules: Rules = field(default_factory=Rules)
+
+    def sign(self, said: Mapping[str, Any]) -> str:
+        """Return the signature over this very statement. Raises Refused: there is none."""
+        found = (one for one in self.signatures if signed_by(self.approver.public, said, one))
+        if (signature := next(found, None)) is not None:
+            return signature
+        raise Refused(
+            "the approval is not signed by this approver's key over what the server holds now (somebody confirmed "
+            "before, or it is another proposal, text or server); look at it again"
+        )
+
+
+def approval_of(
+    signer: Signs, proposal: Proposal, ground: Ground, *, number: int, by: str, at: datetime
+) -> tuple[str, tuple[str, ...]]:
+    """Return what was shown (its hash) and what an approver signs: a confirmation, and of the last link and seal too.
+
+    Raises BadInput, NotFound: the proposal does not fit the text.
+    """
+    hashed = proposal_hash(proposal, before_of(parse(ground.text), proposal))
+    place = KeyPlace(ground.project, ground.origin)
+    text = after(ground.text, proposal)
+    said = confirm(signer, proposal=proposal, hashed=hashed, number=number, by=by, at=at, place=place)
+    if number < REQUIRED_CONFIRMATIONS:
+        return hashed, (said.signature,)
+    link = linked(signer, digest=parse(text).digest, previous=ground.link, proposal=proposal.id, by=by, at=stamp(at))
+    applied = (*ground.applied, proposal.id)[-MAX_APPLIED:]
+    bare = SealedRevision(ground.number, text, link, applied, "", ground.follows)
+    return hashed, (said.signature, link.signature, signer.sign(bare.said(ground.project)))
+
+
+def credential_of(said: Mapping[str, Any], signature: str, maker: tuple[Mapping[str, Any], str] | None) -> str:
+    """Return the signed record of an access key as a confirmation keeps it. maker: the record of who made it."""
+    made: dict[str, Any] = {"said": dict(said), "signature": signature}
+    if maker is not None:
+        made["maker"] = {"said": dict(maker[0]), "signature": maker[1]}
+    return json.dumps(made, sort_keys=True)
+
+
+def voters(proposal: Proposal, sealing: Sequence[Approver]) -> tuple[Approver, ...]:
+    """Return who confirmed a proposal with an access key that was good then and that this installation signed."""
+    found = (_voter(one.credential, sealing, one.at) for one in proposal.confirmations if one.credential)
+    return tuple(one for one in found if one is not None)
+
+
+def up_to_ended(proposal: Proposal, is_open: Callable[[str], bool]) -> Proposal:
+    """Return the proposal with its confirmations before the first whose access key opens nothing any more."""
+    kept = []
+    for one in proposal.confirmations:
+        if one.credential and not is_open(_key_id(one.credential)):
+            break
+        kept.append(one)
+    return replace(proposal, confirmations=tuple(kept))
+
+
+def joint(revision: SealedRevision, sealing: Sequence[Approver], project: str) -> bool:
+    """Return whether a text was sealed by the last of enough approvers, whose confirmations it carries."""
+    try:
+        filed = filed_of(json.loads(revision.approval))
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
+        return False
+    proposal = filed.proposal
+    if not sealing or not proposal.confirmations or revision.link.proposal != proposal.id:
+        return False
+    known = (*sealing, *voters(proposal, sealing))
+    place = KeyPlace(project, proposal.confirmations[0].origin)
+    hashed = proposal_hash(proposal, filed.before)
+    good = counted(proposal, hashed=hashed, known=known, own=sealing[0], distinct=False, place=place)
+    last = _voter(good[-1].credential, sealing, good[-1].at) if len(good) == REQUIRED_CONFIRMATIONS else None
+    return (
+        last is not None
+        and signed_by(last.public, revision.said(project), revision.seal)
+        and signed_by(last.public, revision.link.said, revision.link.signature)
+    )
+
+
+def origin_in(revision: SealedRevision) -> str:
+    """Return the place's origin that the approvers elsewhere signed with a text, "" where none did."""
+    if not revision.approval:
+        return ""
+    try:
+        confirmations = filed_of(json.loads(revision.approval)).proposal.confirmations
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
+        return ""
+    return confirmations[0].origin if confirmations else ""
+
+
+def kept_approval(judged: Proposal, before: str) -> str:
+    """Return what a sealed text keeps of its approval."""
+    return json.dumps(record_of(Filed(judged, before)), ensure_ascii=False)
+
+
+def told_of(ground: Ground) -> dict[str, Any]:
+    return {**asdict(ground), "applied": list(ground.applied)}
+
+
+def _voter(credential: str, sealing: Sequence[Approver], at: datetime) -> Approver | None:
+    """Return whom the signed record of an access key lets approve at that time, None when it does not count."""
+    try:
+        record = json.loads(credential)
+        said, maker = record["said"], record.get("maker")
+        if maker is None:
+            made = signer_of(sealing, said, record["signature"]) is not None
+        else:
+            by = maker["said"]
+            made = _is_of(by, ("admin",), datetime.fromisoformat(said["created_at"])) and (
+                (by["id"], by["account"]) == (said["made_with"], said["account"])
+                and signer_of(sealing, by, maker["signature"]) is not None
+                and signed_by(by["public"], said, record["signature"])
+            )
+        if not made or not _is_of(said, APPROVING, at):
+            return None
+        return Approver(said["user"] or said["id"], said["public"], elsewhere=True)
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
+        return None
+
+
+def _is_of(said: Mapping[str, Any], roles: Sequence[str], at: datetime) -> bool:
+    ends = said["expires_at"]
+    return (
+        said["what"] == KEY_RECORD
+        and said["role"] in roles
+        and bool(said["public"])
+        and datetime.fromisoformat(said["created_at"]) <= at
+        and not (ends and at >= datetime.fromisoformat(ends))
+    )
+
+
+def _key_id(credential: str) -> str:
+    try:
+        return str(json.loads(credential)["said"]["id"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""

@@ -1,0 +1,98 @@
+"""What a proposal's file says and what of it counts: only signatures do, for this project and this text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import RLock
+
+from memory_anchor.identity.approval import (
+    Approver,
+    KeyPlace,
+    KeyRing,
+    Rules,
+    counted,
+    done_elsewhere,
+    proposal_hash,
+    rejection_statement,
+    signer_of,
+)
+from memory_anchor.identity.approved import origin_of, read_trail
+from memory_anchor.identity.changes import before_of
+from memory_anchor.identity.elsewhere import origin_in, voters
+from memory_anchor.identity.human_key import HumanKey
+from memory_anchor.identity.proposals import Filed, Rejected
+from memory_anchor.identity.served import TextInForce
+from memory_anchor.model import Proposal, ProposalStatus
+
+
+class Judge:
+    """Judges the proposals of one project. trail: the folder of the approvals' trail. lock: the schema's."""
+
+    def __init__(
+        self, keys: KeyRing, human: HumanKey, in_force: TextInForce, rejected: Rejected, trail: Path, lock: RLock
+    ) -> None:
+        self._keys = keys
+        self._human = human
+        self._in_force = in_force
+        self._rejected = rejected
+        self._trail = trail
+        self._lock = lock
+
+    def judged(
+        self,
+        filed: Filed,
+        known: Sequence[Approver],
+        applied: Sequence[str],
+        *,
+        rules: Rules | None = None,
+        rejected: frozenset[str] | None = None,
+    ) -> Proposal:
+        """Return the proposal with its real status: what a file says of itself is only a claim.
+
+        rules: those of the key that was just unlocked; without, those that the key file claims. rejected: the ids
+        among several that are closed here; without, this one is looked up.
+        """
+        claimed = filed.proposal
+        hashed = proposal_hash(claimed, filed.before)
+        distinct = self._human.rules(rules).distinct_approvers
+        own, place = self._keys.own(), self.place()
+        confirming = (*known, *voters(claimed, self._keys.sealing()))
+        good = counted(claimed, hashed=hashed, known=confirming, own=own, distinct=distinct, place=place)
+        if claimed.id in applied:
+            return replace(claimed, status=ProposalStatus.EFFECTIVE, confirmations=good)
+        if claimed.id in (self._rejected.ids(known, (claimed.id,)) if rejected is None else rejected):
+            return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
+        no = filed.rejection
+        if no is not None:
+            said = rejection_statement(hashed=proposal_hash(claimed, ""), by=no.by, at=no.at, reason=no.reason)
+            if signer_of(known, said, no.signature) is not None:
+                return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
+        if claimed.status is ProposalStatus.EFFECTIVE and done_elsewhere(claimed, hashed=hashed, known=confirming):
+            return replace(claimed, confirmations=good)
+        if filed.before != self.before(claimed):
+            good = ()
+        return replace(claimed, status=ProposalStatus.OPEN, confirmations=good)
+
+    def before(self, proposal: Proposal) -> str:
+        """Return the digest of what the proposal would replace in the text in force."""
+        with self._lock:
+            document = self._in_force.now().document
+        return before_of(document, proposal)
+
+    def applied(self) -> tuple[str, ...]:
+        """Return the ids of the proposals in force."""
+        revision = self._in_force.standing().good
+        return revision.applied if revision else ()
+
+    def place(self) -> KeyPlace:
+        """Return which project this is: its id here, and where the trail that leads to the text in force begins."""
+        archive = self._in_force.archive()
+        revision = archive.current(self._keys.sealing()).revision
+        if revision is None:
+            return KeyPlace(archive.home.name, "")
+        if revision.approval:
+            return KeyPlace(archive.home.name, origin_in(revision))
+        trail, known = read_trail(self._trail), self._keys.known()
+        return KeyPlace(archive.home.name, origin_of(trail, link=revision.link, known=known))
