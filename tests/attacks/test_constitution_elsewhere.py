@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,11 @@ from memory_anchor.front.cli import passphrase
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.constitution_elsewhere import CALL, _read
 from memory_anchor.front.http_api import build_http
-from memory_anchor.identity.approval import Signer
-from memory_anchor.identity.elsewhere import approval_of
+from memory_anchor.identity.approval import Signer, stamp
+from memory_anchor.identity.approved import SealedRevision, linked
+from memory_anchor.identity.changes import after
+from memory_anchor.identity.constitution_text import parse
+from memory_anchor.identity.elsewhere import approval_of, kept_approval
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.signed_requests import signed
 from memory_anchor.model import Actor, Caller, Scope
@@ -303,6 +307,45 @@ def test_one_approvers_signature_and_write_access_put_nothing_in_force(
     for file in (newest, heads):
         file.write_text(json.dumps(whole), encoding="utf-8")
     assert NEW in entries(held) and wish
+
+
+def test_one_approver_alone_seals_no_text(held: Core, seats: list[Seat], wish: str, clock: ManualClock) -> None:
+    """Attack: an approver who can write the server's files seals the text with one own, good confirmation."""
+    bob = seats[0]
+    told = bob.listed()
+    assert bob.sends(bob.signs(clock.now(), told=told)).status_code == 200
+    proposal, ground, _ = _read(told["proposals"][0], told)
+    text, at, signer = after(ground.text, proposal), stamp(clock.now()), bob.signer
+    link = linked(signer, digest=parse(text).digest, previous=ground.link, proposal=wish, by="bob", at=at)
+    approval = kept_approval(schema_of(held).proposal(wish), "")
+    bare = SealedRevision(ground.number, text, link, (*ground.applied, wish), "", ground.follows, approval)
+    forged = asdict(replace(bare, seal=signer.sign(bare.said(ground.project))))
+    for file in (
+        held.data_dir / "identity" / ground.project / "approved" / f"{ground.number:06d}.json",
+        held.data_dir / "constitution-heads" / f"{ground.project}.json",
+    ):
+        file.write_text(json.dumps(forged), encoding="utf-8")
+    assert NEW not in [one.content for one in schema_of(held).load().entries]
+
+
+def test_a_server_that_ends_before_the_text_is_sealed_is_finished_by_the_last_approver(
+    held: Core, seats: list[Seat], wish: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 17, half-done: three confirmations are on disk and the old text is served; the third again ends it."""
+    for seat in seats[:2]:
+        assert seat.sends(seat.signs(clock.now())).status_code == 200
+    bob, dave = seats[0], seats[2]
+    with monkeypatch.context() as dying:
+        dying.setattr("memory_anchor.identity.approved.set_aside", cut_off)
+        assert dave.sends(dave.signs(clock.now())).status_code >= 500
+    assert schema_of(held).proposal(wish).status.value == "open" and NEW not in entries(held)
+    refused(bob.sends(bob.signs(clock.now())), "do not seal this text together", held, approvals=3)
+    assert dave.sends(dave.signs(clock.now())).json()["status"] == "effective"
+    assert entries(held)[-1] == NEW
+
+
+def cut_off(*_: Any, **__: Any) -> None:
+    raise RuntimeError("the process ends here")
 
 
 def test_an_approver_confirms_on_their_own_terminal(
