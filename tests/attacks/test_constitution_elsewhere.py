@@ -33,10 +33,13 @@ from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.settings import Settings
 from memory_anchor.team.credential import Role
 from memory_anchor.team.keys import KeyFile
+from memory_anchor.terminal import visible
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, ephemeral_core, human_of
 
 TEXT = 'version: "1"\nentries:\n  - id: goal\n    content: "Keep the greenhouse at 21 degrees"\n    priority: 0\n'
 NEW = "Water at dawn"
+SIGNS = "\x1b[8m\u202e\u200b"
+"""A terminal obeys the first, reorders by the second and does not show the third."""
 ACCOUNT = Settings().scope.account
 
 
@@ -118,7 +121,7 @@ def seats(held: Core, served: Served, tmp_path: Path) -> list[Seat]:
 @pytest.fixture
 def wish(held: Core) -> str:
     anchor = held.anchor(Actor(Caller.AGENT, Scope(), project_dir=held.settings.project_dir))
-    return anchor.propose(content=NEW, reason="asked by the gardeners").id
+    return anchor.propose(content=NEW, reason=f"asked by{SIGNS} the gardeners").id
 
 
 def refused(answer: Any, says: str, held: Core, *, status: int = 403, approvals: int = 0) -> None:
@@ -361,9 +364,13 @@ def test_an_approver_confirms_on_their_own_terminal(
         there = ("--server", served.base, "--key-file", str(file))
         listed = CliRunner().invoke(app, ["constitution", "review", "--list", *there])
         assert wish in listed.stdout and f"{number - 1}/3" in listed.stdout and NEW in listed.stdout
+        whole = CliRunner().invoke(app, ["constitution", "review", "--json", *there])
+        assert json.loads(whole.stdout)["proposals"][0]["confirmations"] == number - 1
         with cheap_keys():
             done = CliRunner().invoke(app, ["constitution", "review", *there], input="c\n")
         assert done.exit_code == 0 and f"This is confirmation {number} of 3" in done.output, done.output
+        shown = listed.output + whole.output + done.output
+        assert "asked by" in shown and not [one for one in shown if one != "\n" and visible(one) != one]
     assert NEW in entries(held)
     nothing = CliRunner().invoke(app, ["constitution", "review", "--approve", wish, *there])
     assert nothing.exit_code == 3 or "no proposal" in nothing.output, nothing.output

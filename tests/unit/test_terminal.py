@@ -90,6 +90,7 @@ SHOWS_NONE = {
     *("keys list", "keys create", "keys revoke", "dashboard", "migrate"),
     *("sync setup", "sync now", "sync status", "sync revoke"),
     *("lorebook export",),  # what came in, byte for byte
+    "constitution review",  # of a server, tried in tests/attacks/test_constitution_elsewhere.py
     *("projects list", "projects link", "projects move", "projects merge", "constitution rules"),
 }
 """Commands that show settings, files, counts and states; the consoles spell out what those may hold."""
@@ -175,7 +176,7 @@ def test_as_json_the_text_is_exact(run: Run) -> None:
 @pytest.fixture
 def schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IdentitySchema:
     monkeypatch.setattr(approval, "SCRYPT_COST", 2**4)
-    monkeypatch.setattr(constitution, "_terminal", lambda **_: None)
+    monkeypatch.setattr(constitution, "check_terminal", lambda **_: None)
     monkeypatch.setattr(getpass, "getpass", lambda _: "correct horse battery")
     (tmp_path / "project").mkdir()
     file = tmp_path / "project" / "constitution.yaml"
