@@ -164,7 +164,7 @@ def _set_up(schema: IdentitySchema, root: Path, asker: _Asker, given: _Wishes, a
         raise ours(error, Path(error.filename) if isinstance(error.filename, str) else root) from error
     problems: list[MemoryAnchorError] = []
     wishes, learned = _asked(root, asker, given, install.found(CLIENTS))
-    if not asker.seated and not asker.takes_defaults and (asker.unanswered or not schema.initialised):
+    if not asker.seated and not asker.takes_defaults and (asker.unanswered or not _is_in_force(schema)):
         flags = ", ".join([*asker.unanswered, "--yes for what a new user would take"])
         raise Refused(f"init asks on a terminal, where your key is made too; here it takes {flags}")
     answer, signer = _key(schema, asker, approver)
@@ -180,6 +180,15 @@ def _set_up(schema: IdentitySchema, root: Path, asker: _Asker, given: _Wishes, a
     except MemoryAnchorError as error:
         problems.append(error)
     return {**done, "problems": problems}
+
+
+def _is_in_force(schema: IdentitySchema) -> bool:
+    """Return whether an approved text is served: where none is, `init` has something to sign."""
+    try:
+        schema.text()
+    except Refused:
+        return False
+    return True
 
 
 def _asked(root: Path, asker: _Asker, given: _Wishes, found: Sequence[str]) -> tuple[_Wishes, list[str]]:
