@@ -37,6 +37,7 @@ STATE_FILE = "engine.json"
 FAILURE_FILE = "failed.json"
 MAX_STATE_BYTES = 64 * 1024
 CONNECT_TIMEOUT_S = 1.0
+QUEUE_FULL_S = 0.02
 SILENCE_S = 10.0
 """An answer may take minutes; after this long without one it is asked whether anybody is there."""
 READ_BYTES = 1 << 16
@@ -359,7 +360,7 @@ def read_failure(data: str, *, after: float) -> tuple[str, bool]:
 def connect(data: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> tuple[socket.socket, dict[str, Any]]:
     """Return a connection to the engine of this data directory, and what the engine says about itself.
 
-    Raises OSError: no engine listens.
+    Raises OSError: no engine listens. BlockingIOError, one of them: as many wait for it as the kernel lets wait.
     """
     state = read_state(data)
     if state is None:
@@ -376,7 +377,15 @@ def connect(data: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> tuple[socket.
         raise ConnectionRefusedError("the engine's address is of a kind this platform lacks")
     try:
         link.settimeout(timeout_s)
-        link.connect(target)
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                link.connect(target)
+                break
+            except BlockingIOError:  # at a Unix socket whose queue is full nobody waits by himself
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(QUEUE_FULL_S)
     except BaseException:
         link.close()
         raise
