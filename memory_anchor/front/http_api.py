@@ -11,6 +11,7 @@ import secrets
 import socket
 import ssl
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from pydantic import BaseModel, Field
+from pydantic.warnings import UnsupportedFieldAttributeWarning
 from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
@@ -108,6 +110,8 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     secret: opens `/s/SECRET/...` on loopback. zone: IANA name in which naive times of callers are read, "" for UTC.
     Raises Refused: an address other than loopback, and neither a key nor a token.
     """
+    # The framework gives each body its parameter's name as an alias, which says nothing of a model built late.
+    warnings.filterwarnings("ignore", "The 'alias' attribute with value 'asked'", UnsupportedFieldAttributeWarning)
     keys = KeyFile.of(core.data_dir, core.audit)
     if not (
         is_loopback(settings.http.host)
