@@ -269,6 +269,8 @@ def main() -> int:
             node.wait()
             bench = Bench(options, node)
             told: dict[str, Any] = {} if options.filled else {"fill": bench.fill() | {"tenants": options.tenants}}
+            if options.filled:
+                node.wake_optimizer(FACTS)
             told["embedding_alone_ms"] = bench.embedding()
             for quantization in options.quantization:
                 told[f"quantization_{quantization}"] = bench.searched(quantization)

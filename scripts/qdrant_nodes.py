@@ -104,6 +104,14 @@ class Node:
         with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:  # noqa: S310
             return json.load(answer)["result"]
 
+    def wake_optimizer(self, collection: str) -> None:
+        """Have the server go on building what an earlier run left half built: it waits for a change otherwise."""
+        body = json.dumps({"optimizers_config": {}}).encode()
+        asked = urllib.request.Request(  # noqa: S310
+            f"{self.url}/collections/{collection}", body, {"content-type": "application/json"}, method="PATCH"
+        )
+        urllib.request.urlopen(asked, timeout=60).close()  # noqa: S310
+
     def memory_mib(self) -> dict[str, int]:
         """Return resident memory of the process: all of it, and without the pages of files."""
         assert self.process is not None
