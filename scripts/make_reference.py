@@ -11,6 +11,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +239,73 @@ def _body(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     return document["components"]["schemas"][found.rpartition("/")[2]] if found else schema
 
 
-PAGES = {"commands.md": commands, "settings.md": settings, "tools.md": tools, "http.md": http}
+# --- clients -----------------------------------------------------------------------------------------------------
+
+CLIENTS = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "gemini": "Gemini CLI",
+    "cursor": "Cursor",
+    "vscode": "VS Code",
+}
+"""The clients that `install` writes for, by the names people know them by."""
+HOOKS = {
+    "SessionStart": "its rules, what is due, what changed since it was last here",
+    "UserPromptSubmit": "with the first prompt what decides it or concerns its files, later only what decides",
+    "PreToolUse": "a known trap of the file or command, once, before it happens",
+    "PostToolUse": "the known fix of a command that failed",
+    "PostToolUseFailure": "the same, where the client tells of failures apart",
+    "PreCompact": "what a summary has to keep",
+    "PostCompact": "nothing: the summary is stored",
+    "Stop": "a question, once, to save what lasts",
+    "SessionEnd": "nothing: what the session still holds waits for review",
+}
+"""What an agent is told at each hook."""
+
+
+def client(name: str) -> str:
+    """Return the page of one client: what `install` writes, where, and what its agent is told by itself."""
+    from memory_anchor.front.clients.places import SCOPES, parts_of
+
+    home, project = Path("~"), Path("PROJECT")
+    rows, shown, hooks = [], "", list[str]()
+    for scope in SCOPES:
+        for part in parts_of(name, scope=scope, command=("memory-anchor",), home=home, project=project, env={}):
+            if part.kind == "json-hooks":
+                hooks = list(part.value)
+                rows.append((scope, code(part.file), f"{len(hooks)} hooks"))
+                continue
+            rows.append((scope, code(part.file), f"the server, as {code('.'.join(part.under))}"))
+            shown = shown or json.dumps(dict(part.value), indent=2)
+    lines = [f"# {CLIENTS[name]}", "", MADE]
+    lines += ["```bash", f"memory-anchor install {name}", f"memory-anchor uninstall {name}", "```", ""]
+    lines += [
+        "The change is shown before it is made, an entry that is there is taken over, comments stay, and `uninstall`",
+        "gives the files back to the byte. `--scope project` writes beside the project instead of for the user.",
+        "",
+        *table(("scope", "file", "what is written"), rows),
+        "The entry of the server:",
+        "",
+        "```json",
+        shown,
+        "```",
+        "",
+    ]
+    if hooks:
+        lines += ["What its agent is told by itself, and when:", ""]
+        lines += table(("hook", "what it brings"), [(code(one), HOOKS[one]) for one in hooks])
+    else:
+        lines += [
+            "It has no hooks: its agent reads and writes memory by the tools alone, and gets the rules of L0 with the",
+            "server's instructions.",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+PAGES = {"commands.md": commands, "settings.md": settings, "tools.md": tools, "http.md": http} | {
+    f"client-{name}.md": partial(client, name) for name in CLIENTS
+}
 
 
 def pages() -> dict[str, str]:

@@ -51,10 +51,17 @@ def trouble(page: Path, link: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("name", ["commands.md", "settings.md", "tools.md", "http.md"])
+@pytest.mark.parametrize("name", sorted(maker().PAGES))
 def test_a_reference_page_is_what_the_program_says(name: str) -> None:
     """Issue 18: every command and setting documented, generated, never stale; `scripts/make_reference.py` mends it."""
     assert (DOCS / "reference" / name).read_text("utf-8") == maker().pages()[name]
+
+
+def test_every_client_that_install_knows_has_a_page() -> None:
+    """Issue 18: one page a client; `json` is only shown."""
+    from memory_anchor.front.clients.places import CLIENTS
+
+    assert set(maker().CLIENTS) == set(CLIENTS) - {"json"}
 
 
 def test_every_setting_has_a_sentence_and_no_sentence_is_left_over() -> None:
