@@ -160,39 +160,11 @@ class KeyFile:
 
     # --- looking after -----------------------------------------------------------------------------------------
 
-    def create(
-        self,
-        signer: Signer,
-        *,
-        new_bytes: Callable[[int], bytes],
-        now: datetime,
-        account: str,
-        user: str = "",
-        role: Role = Role.WRITER,
-        project: str = "",
-        note: str = "",
-        public: str = "",
-        expires_at: datetime | None = None,
-    ) -> tuple[str, AccessKey]:
-        """Make a key and return it, which is the only time that it is told, with its record.
-
-        Raises BadInput: a name, an end in the past, or `KEYS_MAX` keys.
-        """
-        key, made = new_key(
-            signer,
-            new_bytes=new_bytes,
-            now=now,
-            account=account,
-            user=user,
-            role=role,
-            project=project,
-            note=note,
-            public=public,
-            expires_at=expires_at,
-        )
+    def add(self, made: AccessKey, now: datetime) -> AccessKey:
+        """Keep a key that this installation's human made (`new_key`), and return it. Raises BadInput: `KEYS_MAX` keys."""
         with exclusive(self._folder / LOCK_FILE):
             self._add(made, now)
-        return key, made
+        return made
 
     def accept(self, made: AccessKey, admin: Credential, now: datetime) -> AccessKey:
         """Keep a key that an admin made and signed elsewhere, and return it; the same again is the one that is there.

@@ -12,7 +12,7 @@ import httpx2
 import uvicorn
 
 from memory_anchor.core import Core
-from memory_anchor.team.keys import AccessKey, KeyFile
+from memory_anchor.team.keys import AccessKey, KeyFile, new_key
 from memory_anchor.testing import human_of
 
 START_WAIT_S = 20.0
@@ -47,8 +47,9 @@ class Served:
 
 def key_for(core: Core, account: str, **more: Any) -> tuple[str, AccessKey]:
     """Return a key that this memory's human made."""
-    keys = KeyFile.of(core.data_dir, core.audit)
-    return keys.create(human_of(core.data_dir), new_bytes=os.urandom, now=core.clock.now(), account=account, **more)
+    now = core.clock.now()
+    key, made = new_key(human_of(core.data_dir), new_bytes=os.urandom, now=now, account=account, **more)
+    return key, KeyFile.of(core.data_dir, core.audit).add(made, now)
 
 
 def bearer(key: str, **more: str) -> dict[str, str]:

@@ -78,7 +78,7 @@ def create(
     from memory_anchor.app import settings_of
     from memory_anchor.inputs import project_id
     from memory_anchor.team.credential import Role
-    from memory_anchor.team.keys import told_of
+    from memory_anchor.team.keys import new_key, told_of
 
     now = SystemClock().now()
     if role not in {one.value for one in Role}:
@@ -93,7 +93,9 @@ def create(
             raise BadInput("--account is given with --server; an admin's keys are of their own account: leave it out")
         key, made = _made_elsewhere(server.rstrip("/"), key_of(key_file), wanted)
     else:
-        key, made = keys_here().create(ask_human(), account=account or settings_of(os.environ).scope.account, **wanted)
+        keys, of = keys_here(), account or settings_of(os.environ).scope.account
+        key, made = new_key(ask_human(), account=of, **wanted)
+        keys.add(made, now)
         audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
         audit.append("key.created", told_of(made), by=f"human:{made.created_by}", at=now)
     if json_:
