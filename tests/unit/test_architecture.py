@@ -81,7 +81,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "moving": 227,
     "maintenance": 307,
-    "front": 13115,
+    "front": 13117,
     "adapters": 7066,
     "language": 5417,
     "knowledge": 4210,
