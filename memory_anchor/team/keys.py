@@ -161,7 +161,7 @@ class KeyFile:
     # --- looking after -----------------------------------------------------------------------------------------
 
     def add(self, made: AccessKey, now: datetime) -> AccessKey:
-        """Keep a key that this installation's human made (`new_key`), and return it. Raises BadInput: `KEYS_MAX` keys."""
+        """Keep a key that this installation's human made (`new_key`). Raises BadInput: `KEYS_MAX` keys."""
         with exclusive(self._folder / LOCK_FILE):
             self._add(made, now)
         return made
