@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -112,3 +114,19 @@ def test_use_leaves_it_whole(store: EdgeStore) -> None:
     (entry,) = store.get(FACTS, [memory().point_id])
 
     assert replace(entry.memory, usage=Usage()) == memory() and entry.memory.usage.count == 3
+
+
+def test_a_number_of_seventeen_digits_is_no_damage(store: EdgeStore) -> None:
+    """Rule sum.numbers: the engine's last digit of a fraction is its own; a changed one before it is damage."""
+    share = 0.36692130885349883
+    odd = replace(memory(), id="m2", importance=share, gap={"sizes": [0.9144442328042213 / 3]})
+    store.put(FACTS, [Entry(odd)])
+
+    [found] = store.get(FACTS, [odd.point_id])
+
+    assert found.memory.importance == pytest.approx(share, rel=1e-15)
+    written = summed(to_payload(odd))
+    assert is_as_written(written)
+    assert not is_as_written({**written, "importance": share + 1e-9})
+    exact = {**to_payload(odd), SUM: zlib.crc32(json.dumps(to_payload(odd), sort_keys=True).encode())}
+    assert is_as_written(exact), "sums of before counted every digit"
