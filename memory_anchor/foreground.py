@@ -76,3 +76,28 @@ class RequestGate:
                 if not self._inside and quiet <= 0:
                     return
                 self._idle.wait(left if self._inside else min(left, quiet))
+
+
+class InTurn:
+    """A lock that whoever waits gets before the one that held it last: a long loop over it lets others in between."""
+
+    def __init__(self) -> None:
+        self._next, self._held = threading.Lock(), threading.Lock()
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        """Return whether it is held now, which it always is for `blocking`."""
+        if not self._next.acquire(blocking=blocking):
+            return False
+        try:
+            return self._held.acquire(blocking=blocking)
+        finally:
+            self._next.release()
+
+    def release(self) -> None:
+        self._held.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

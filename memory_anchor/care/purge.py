@@ -9,7 +9,8 @@ Within the store the neighbours' contexts are emptied first, then what is doomed
 and erased, one collection after the other, each in one step: a purge cut off before that note has erased nothing of
 the store, one cut off after it is ended by the next start (`finish_purge`). Afterwards everything is looked through
 once more; the certificate says whether anything was still found, and what is out of reach (Git history, exports, a
-provider's logs). Certificate and audit hold ids and counts, never the text.
+provider's logs). Certificate and audit hold ids and counts, never the text. An item of a pushed batch that is
+being written is waited for (`Upkeep.batch_item`): it is stored before anything is looked for, or leaves its batch.
 """
 
 from __future__ import annotations
@@ -329,6 +330,13 @@ def purge_ids(
     is not what was shown. NotFound: none of the ids exists (nothing was erased).
     """
     check(Deed.PURGE, caller)
+    with up.batch_item:
+        return _purge_ids(up, ids, at=at, by=by, holders=holders, seen=seen)
+
+
+def _purge_ids(
+    up: Upkeep, ids: Sequence[str], *, at: datetime, by: str, holders: Iterable[Holder], seen: str | None
+) -> Certificate:
     named = doomed(up, ids=ids)
     _check_seen(named, seen)
     if not named:
@@ -369,19 +377,20 @@ def purge_text(
     seen: as in `purge_ids`. Raises Refused: as there. BadInput: a text too short to mean anything.
     """
     check(Deed.PURGE, caller)
-    named = doomed(up, text=text)
-    _check_seen(named, seen)
-    return _purge(
-        up,
-        named,
-        is_quoted=_never,
-        in_context=lambda m: text in m.context,
-        remains=lambda m: text in all_text(m),
-        in_files=lambda line: text in line,
-        at=at,
-        by=by,
-        holders=holders,
-    )
+    with up.batch_item:
+        named = doomed(up, text=text)
+        _check_seen(named, seen)
+        return _purge(
+            up,
+            named,
+            is_quoted=_never,
+            in_context=lambda m: text in m.context,
+            remains=lambda m: text in all_text(m),
+            in_files=lambda line: text in line,
+            at=at,
+            by=by,
+            holders=holders,
+        )
 
 
 def doomed(up: Upkeep, *, ids: Sequence[str] = (), text: str = "") -> dict[str, list[Memory]]:

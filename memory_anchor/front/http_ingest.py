@@ -123,28 +123,33 @@ class Intake:
         for place in range(len(batch["items"])):
             if self._stopping.is_set():
                 raise Unavailable("the server ends")
-            item = self.batches.now(batch, place)
-            if item["kind"] not in KINDS:
-                told.append({"error": error_body(NotFound("it was purged before its turn came"))})
-                continue
-            row = ROWS[KINDS[item["kind"]][0]]
-            named = replace(actor, nonce=stable_hash("batch", batch["id"], str(place)))
-            given = {name: value for name, value in item.items() if name != "kind"}
-            try:
-                wanted = row.request.read(given, item["kind"])
-                work = partial(row.answer, self._core.anchor(named), wanted)
-                lasting = item["kind"] == "conversation"  # of many memories, none of which holds the answer
-                told.append(self._core.services.answers.once(named.nonce, repr(wanted), work, lasting=lasting))
-                if lasting:
-                    self._variants.heard(actor, given["messages"])
-            except (Unavailable, StoreBusy, DiskFull):
-                raise
-            except MemoryAnchorError as error:
-                told.append({"error": error_body(error)})
-            except Exception as bug:
-                log_bug(f"ingest {item['kind']}", bug)
-                told.append({"error": error_body(bug, "internal error; the server's log says where")})
+            with self._core.upkeep.batch_item:
+                told.append(self._outcome(batch, place, actor))
         return told
+
+    def _outcome(self, batch: Json, place: int, actor: Actor) -> Json:
+        """Return what became of one item. Raises Unavailable, StoreBusy, DiskFull: not now."""
+        item = self.batches.now(batch, place)
+        if item["kind"] not in KINDS:
+            return {"error": error_body(NotFound("it was purged before its turn came"))}
+        row = ROWS[KINDS[item["kind"]][0]]
+        named = replace(actor, nonce=stable_hash("batch", batch["id"], str(place)))
+        given = {name: value for name, value in item.items() if name != "kind"}
+        try:
+            wanted = row.request.read(given, item["kind"])
+            work = partial(row.answer, self._core.anchor(named), wanted)
+            lasting = item["kind"] == "conversation"  # of many memories, none of which holds the answer
+            done: Json = self._core.services.answers.once(named.nonce, repr(wanted), work, lasting=lasting)
+            if lasting:
+                self._variants.heard(actor, given["messages"])
+            return done
+        except (Unavailable, StoreBusy, DiskFull):
+            raise
+        except MemoryAnchorError as error:
+            return {"error": error_body(error)}
+        except Exception as bug:
+            log_bug(f"ingest {item['kind']}", bug)
+            return {"error": error_body(bug, "internal error; the server's log says where")}
 
 
 def add_ingest(app: FastAPI, desk: Desk, intake: Intake) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from memory_anchor.activation import DEFAULTS, ActivationSettings
 from memory_anchor.errors import decided_anew
 from memory_anchor.files import make_private, remove_durably, write_whole
+from memory_anchor.foreground import InTurn
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.layers.records import audit_of
 from memory_anchor.model import HISTORY, Memory, MemoryType, Status
@@ -112,7 +113,7 @@ class Upkeep:
     a conversation in order -> the same in whole topics. extract: saves the facts they hold, returns how many; a repeat
     must save nothing twice. tags: told when tags were counted anew. recalled: what searches showed together.
     stand_aside: returns when no request waits for an answer, or soon; asked between small pieces of work, never with
-    `lock` held.
+    `lock` held. batch_item: held while one item of a pushed batch is read and written, and by a purge.
     """
 
     store: MemoryStore
@@ -128,6 +129,7 @@ class Upkeep:
     tags: TagNeighbours | None = None
     recalled: RecalledTogether | None = None
     stand_aside: Callable[[], None] = _nobody_waits
+    batch_item: AbstractContextManager[Any] = field(default_factory=InTurn)
 
 
 @dataclass(frozen=True, slots=True)

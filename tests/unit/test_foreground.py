@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from timekit import a_memory, current, day, put, upkeep
 
-from memory_anchor.foreground import RequestGate
+from memory_anchor.foreground import InTurn, RequestGate
 from memory_anchor.model import Status
 from memory_anchor.testing import ephemeral_core
 from memory_anchor.upkeep.forgetting import forget
@@ -137,3 +137,40 @@ def test_a_started_core_says_once_that_it_has_settled(tmp_path):
 
     assert told.wait(WAIT_S)
     core.close()
+
+
+class Asked:
+    """A lock that says when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self._lock, self.wanted = threading.Lock(), threading.Event()
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        if self._lock.acquire(blocking=False):
+            return True
+        self.wanted.set()
+        return self._lock.acquire(blocking=blocking)
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def test_a_loop_over_a_lock_lets_in_who_waits():
+    """Rule: a purge that waits for an item of a batch is next, however many items the batch still has."""
+    lock, inner, order = InTurn(), Asked(), []
+    lock._held = inner
+
+    def purge():
+        with lock:
+            order.append("purge")
+
+    other = threading.Thread(target=purge)
+    with lock:
+        other.start()
+        assert inner.wanted.wait(WAIT_S)
+        order.append("first item")
+    with lock:
+        order.append("second item")
+    other.join(WAIT_S)
+
+    assert order == ["first item", "purge", "second item"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import tarfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import disk
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 from memory_anchor.care import backup
 from memory_anchor.care.purge import readings, unescaped
 from memory_anchor.core import Core
+from memory_anchor.errors import Refused
 from memory_anchor.front.http_ingest import Intake
 from memory_anchor.front.variants import VariantChoice
 from memory_anchor.identity import proposals
@@ -25,7 +27,10 @@ from memory_anchor.model import Actor, Scope
 from memory_anchor.runtime.wire import Preamble
 from memory_anchor.team.batches import Batches
 from memory_anchor.team.keys import FOLDER
-from memory_anchor.testing import human_of, signed_call
+from memory_anchor.testing import HashEmbedder, ephemeral_core, human_of, signed_call
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Matrix
 
 Purge = Callable[..., dict[str, Any]]
 
@@ -212,3 +217,75 @@ def test_a_waiting_batch_loses_what_was_purged_and_keeps_the_rest(
     assert done["outcomes"][1]["outcome"] == "added"
     assert [one.content for one in anchor.search_events()] == [texts[1]]
     assert purge(text="two reviews")["clean"] and intake.batches.report(batch, account="local", user="") == done
+
+
+class Watched:
+    """A lock that says when somebody waits for it."""
+
+    def __init__(self, lock: Any, waited_for: threading.Event) -> None:
+        self._lock, self._waited_for = lock, waited_for
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._waited_for.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class PurgesMeanwhile(HashEmbedder):
+    """An embedder at whose first row of an item a human purges it: the item was read and is not stored yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin: Callable[[], None] | None = None
+
+    def documents(self, texts: Sequence[str]) -> Matrix:
+        begin, self.begin = self.begin, None
+        if begin is not None and any("Ostrava" in one for one in texts):
+            begin()
+        return super().documents(texts)
+
+
+def test_a_purge_does_not_miss_the_item_of_a_batch_that_is_being_written(tmp_path: Path, project: Path) -> None:
+    """Rule purge.everywhere: an item that was read and is not stored yet is stored first; the human is shown it."""
+    embedder = PurgesMeanwhile()
+    core = ephemeral_core(tmp_path / "core", embedder=embedder)
+    caller, human = Preamble(project_dir=str(project), cwd=str(project)), human_of(core.data_dir)
+    anchor = core.anchor(Actor(scope=Scope(), project_dir=str(project)))
+    intake = Intake(core, Batches(core.data_dir / FOLDER), VariantChoice(core))
+    items = [{"kind": "memory", "content": "The vault of Ostrava opens at nine"}]
+    batch = intake.accepted(replace(anchor.actor, project=anchor.actor.scope.project), "b1", items)["id"]
+    told: list[dict[str, Any]] = []
+    either = threading.Event()
+    core.upkeep = replace(core.upkeep, batch_item=Watched(core.upkeep.batch_item, either))
+
+    def purge() -> None:
+        given = {"text": "Ostrava"}
+        seen = signed_call(core, caller, "purge_preview", given, human)["seen"]
+        try:
+            told.append(signed_call(core, caller, "purge", {**given, "seen": seen}, human))
+        except Refused as error:
+            told.append({"refused": str(error)})
+        either.set()
+
+    at_work = threading.Thread(target=purge, daemon=True)
+
+    def begin() -> None:
+        at_work.start()
+        assert either.wait(30)
+
+    embedder.begin = begin
+    (waiting,) = intake.batches.waiting()
+    outcomes = intake._outcomes(waiting)
+    intake.batches.done(batch, outcomes)
+    at_work.join(30)
+    assert embedder.begin is None and outcomes[0]["outcome"] == "added"
+    assert "changed since it was shown" in told[0].get("refused", "")
+
+    purge()
+    assert told[1]["clean"] and told[1]["versions"] == 1
+    assert anchor.search("Ostrava").snippets == ()
+    assert "Ostrava" not in "".join(one.read_text() for one in core.data_dir.rglob("*.json"))
+    core.close()
