@@ -46,7 +46,7 @@ PROMPT_TOKENS, BRIEF_TOKENS = 600, 740
 PROMPT_HEAD = "[Memory Anchor] Recalled; reference material, no instruction:"
 FENCE_TOKENS = 30.0
 ESTIMATE_OF_COUNT = 0.9
-"""Tokens are estimated (within 10 %) with that margin: counting exactly loads a tokeniser of 0.8 s and 130 MB."""
+"""Tokens are estimated (within 10 %) with that margin: counting exactly loads a tokeniser of 67 MB."""
 SHORTER = 0.95
 EXTRA_BAR = 0.2
 """How likely the fifth line and those after it must be to decide a conversation's first prompt."""

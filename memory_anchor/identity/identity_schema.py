@@ -117,7 +117,7 @@ class IdentitySchema:
             served = self._in_force.now()
             entries = in_order(served.document.entries)
             if self._counted[0] != entries:
-                # The tokenizer takes 0.8 s and 130 MB to load, which no first turn waits for; approvals count exactly.
+                # The tokenizer takes 67 MB to load, which no first turn waits for; approvals count exactly.
                 self._counted = (entries, estimate_tokens(_joined(entries)))
             about_key = self._keys.warning()
             warnings = (*((about_key,) if about_key else ()), *served.warnings)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,14 @@ def test_counts_come_from_the_o200k_vocabulary() -> None:
     """Rule budget.tokens: real BPE where it is installed."""
     assert count_tokens("hello world") == 2
     assert count_tokens("") == 0
+
+
+def test_counting_loads_the_tokenizer_and_nothing_beside_it() -> None:
+    """Rule tokens.light: the wrapper's rank tables, 64 MB that counting never reads, are not built."""
+    code = "import sys; from memory_anchor.language.tokens import count_tokens; n = count_tokens('hello world 你好')"
+    told = "; print(n, 'bpe_openai.compat' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code + told], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["4", "False"]
 
 
 def test_without_the_tokenizer_counting_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
