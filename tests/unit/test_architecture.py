@@ -83,7 +83,7 @@ BUDGETS: dict[str, int] = {
     "maintenance": 307,
     "front": 13122,
     "adapters": 7066,
-    "language": 5417,
+    "language": 5421,
     "knowledge": 4210,
     "lore": 296,
     "runtime": 3795,
