@@ -574,5 +574,8 @@ def _empty_context(up: Upkeep, collection: str, memories: Sequence[Memory]) -> N
     for start in range(0, len(memories), PAGE):
         part = memories[start : start + PAGE]
         fresh = [replace(m, context="") for m in part]
-        # Without vectors: they were made of the text that must go, and are made anew by the embedding job.
-        up.store.put(collection, [Entry(m, {}, searched_words(m)) for m in fresh])
+        # Without vectors: they were made of the text that must go, and are made anew by the embedding job. That of a
+        # passage is of its own text alone, and stays.
+        passages = [m.point_id for m in part if m.layer is Layer.OPERATIONAL_KNOWLEDGE]
+        held = {e.memory.point_id: e.vectors for e in up.store.get(collection, passages, with_vectors=True)}
+        up.store.put(collection, [Entry(m, held.get(m.point_id, {}), searched_words(m)) for m in fresh])

@@ -17,8 +17,9 @@ from memory_anchor.care.purge import WholeFile
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.knowledge import convert
 from memory_anchor.knowledge.index import COLLECTION
-from memory_anchor.knowledge.library import Library, passages_of
+from memory_anchor.knowledge.library import Library
 from memory_anchor.knowledge.lorebook import text_of
+from memory_anchor.knowledge.points import passages_of
 from memory_anchor.knowledge.reading import document
 
 ZIP = b"PK\3\4"

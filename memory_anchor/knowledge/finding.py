@@ -20,7 +20,8 @@ import numpy as np
 from memory_anchor.errors import MemoryAnchorError, NotFound
 from memory_anchor.knowledge.catalogue import Place
 from memory_anchor.knowledge.index import COLLECTION, counted_for
-from memory_anchor.knowledge.library import ALGO_VERSION, Library, citation
+from memory_anchor.knowledge.library import Library
+from memory_anchor.knowledge.points import ALGO_VERSION, citation
 from memory_anchor.knowledge.sources import Source, SourceKind
 from memory_anchor.language.passages import plain
 from memory_anchor.language.safety import cleaned

@@ -33,6 +33,17 @@ from memory_anchor.knowledge.catalogue import (
     SourceState,
 )
 from memory_anchor.knowledge.index import ACTIVE, COLLECTION, PassageIndex
+from memory_anchor.knowledge.points import (
+    INDEX_VERSION,
+    audience_of,
+    context_of,
+    emptied,
+    memory_of,
+    passage_id,
+    passages_of,
+    point_of,
+    read_before,
+)
 from memory_anchor.knowledge.sources import (
     TRUST_OF_KIND,
     Listing,
@@ -43,20 +54,11 @@ from memory_anchor.knowledge.sources import (
 )
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import (
-    Citation,
-    Layer,
-    Locator,
-    Memory,
-    MemoryType,
-    Origin,
     Scope,
     Status,
-    Tag,
     Trust,
     Visibility,
-    audience,
     audiences,
-    point_id,
 )
 from memory_anchor.ports import AuditLog, Clock, Embedder, Entry, MemoryStore
 from memory_anchor.quarantine import Quarantine
@@ -68,19 +70,12 @@ if TYPE_CHECKING:
     from memory_anchor.ports import Matrix
 
 log = logging.getLogger("memory_anchor")
-TAG = "knowledge"
-INDEX_VERSION = "1"
-"""Of how passages are cut and indexed: another one reads every source again."""
-ALGO_VERSION = "hybrid-2"
 BATCH_PASSAGES = 200
 BATCH_DOCUMENTS = 64
-CITED_MAX = 8
-"""Places of one passage that its point tells of; the catalogue has all."""
 EMBEDDED_AT_ONCE = 4
 TO_READ = ""
 """The stamp of a document that is to be read at the next sync whatever it looks like."""
 EMPTIED_AT_ONCE = 500
-ID_LENGTH = 13
 LOOK_AGAIN_S = 30.0
 LOOK_SHARE = 50
 """A search has sources looked at behind it, at most so often, and for at most one in so many seconds."""
@@ -127,11 +122,11 @@ class Library:
         if not self.is_used:
             return []
         held = audiences(reader)
-        return [source for source in self.catalogue.sources() if _audience(source) in held]
+        return [source for source in self.catalogue.sources() if audience_of(source) in held]
 
     def states(self, reader: Scope) -> list[SourceState]:
         held = audiences(reader)
-        return [one for one in self.catalogue.states() if _audience(one.source) in held]
+        return [one for one in self.catalogue.states() if audience_of(one.source) in held]
 
     def named(self, name: str, reader: Scope) -> Source:
         """Return a source by its id, by the way it was added, or by its kind where there is one of it.
@@ -388,7 +383,9 @@ class Library:
         texts: dict[str, str] = {}
         dated: dict[str, SourceDocument] = {}
         now: dict[str, list[Place]] = {}
+        led: dict[tuple[str, int], str] = {}
         for _, document, found in batch.values():
+            led |= read_before(found)
             for said, place in found:
                 texts[place.passage] = said
                 dated.setdefault(place.passage, document)
@@ -398,7 +395,7 @@ class Library:
         for place in self.catalogue.places(source.id, passages=touched):
             if place.ref not in replaced:
                 now.setdefault(place.passage, []).append(place)
-        held = {e.memory.id: e for e in self.store.get(COLLECTION, [_point(one) for one in now], with_vectors=True)}
+        held = {e.memory.id: e for e in self.store.get(COLLECTION, [point_of(one) for one in now], with_vectors=True)}
         rows = self._rows_of(
             [content_hash(texts[one]) for one in now if one in texts and not (one in held and held[one].vectors)]
         )
@@ -408,7 +405,12 @@ class Library:
             said = texts.get(name) or (old.memory.content if old is not None else "")
             if not said:
                 continue
-            memory = self._memory(source, said, places, dated.get(name), old.memory if old is not None else None)
+            places.sort(key=lambda place: (place.ref, place.number))
+            first, known = places[0], old.memory if old is not None else None
+            context = (
+                led.get((first.ref, first.number), "") if first.ref in batch else self._before(source, first, said)
+            )
+            memory = memory_of(source, said, places, dated.get(name), known, context=context, now=self.clock.now())
             if old is not None and old.memory == memory:
                 continue
             vectors = dict(old.vectors) if old is not None and old.vectors else rows.get(memory.content_hash, {})
@@ -426,6 +428,12 @@ class Library:
         self.catalogue.replace(source.id, documents, removed=removed, retired=gone)
         self._empty(list(gone))
 
+    def _before(self, source: Source, place: Place, said: str) -> str:
+        """Return what a passage carries of the one before it, in a document that is not read now."""
+        above = [one for one in self.catalogue.places(source.id, refs=[place.ref]) if one.number < place.number]
+        held = self.store.get(COLLECTION, [point_of(above[-1].passage)]) if above else []
+        return context_of(held[0].memory.content, above[-1], said, place) if held else ""
+
     def put(self, entries: Sequence[Entry]) -> None:
         """Store passages, for searches of this moment on."""
         self.store.put(COLLECTION, entries)
@@ -439,40 +447,12 @@ class Library:
         entries, _ = self.store.scan(COLLECTION, where, page=len(hashes) + BATCH_PASSAGES, with_vectors=True)
         return {entry.memory.content_hash: dict(entry.vectors) for entry in entries}
 
-    def _memory(
-        self, source: Source, said: str, places: Sequence[Place], document: SourceDocument | None, old: Memory | None
-    ) -> Memory:
-        """Return the point of a passage. An unchanged one keeps its times."""
-        ordered = sorted(places, key=lambda place: (place.ref, place.number))
-        now = self.clock.now()
-        at = document.at if document is not None and document.at is not None else None
-        first = ordered[0]
-        return Memory(
-            id=first.passage,
-            content=said,
-            layer=Layer.OPERATIONAL_KNOWLEDGE,
-            type=MemoryType.NOTE,
-            scope=source.scope,
-            visibility=source.visibility,
-            recorded_at=old.recorded_at if old is not None else now,
-            valid_from=at or (old.valid_from if old is not None else now),
-            key=" > ".join(first.heading) or (document.title if document is not None else old.key if old else ""),
-            tags=(Tag(TAG), Tag(_tag(source)), Tag(f"kind:{source.kind.value}"), Tag(f"trust:{source.trust.value}")),
-            origin=Origin.DOCUMENT,
-            where=first.ref,
-            content_hash=content_hash(said),
-            author=f"source:{source.id}",
-            status=Status.ACTIVE,
-            when=at if at is not None else (old.when if old is not None else None),
-            citations=tuple(citation(source, place) for place in ordered[:CITED_MAX]),
-        )
-
     def _empty(self, passages: Sequence[str]) -> None:
         """Take the text of passages that are gone out of the store; they are found by nothing from now on."""
         if not passages:
             return
-        held = self.store.get(COLLECTION, [_point(one) for one in passages])
-        self.put([Entry(_emptied(entry.memory)) for entry in held])
+        held = self.store.get(COLLECTION, [point_of(one) for one in passages])
+        self.put([Entry(emptied(entry.memory)) for entry in held])
         self.catalogue.emptied(passages)
 
     def _tidy(self, source: Source) -> Iterator[None]:
@@ -544,53 +524,11 @@ class Library:
             self.catalogue.close()
 
 
-def passage_id(source: str, text: str) -> str:
-    """Return the id of a text in a source: the same for as long as the text is."""
-    digest = hashlib.sha256(f"{source}\n{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}".encode())
-    number = int.from_bytes(digest.digest()[:9], "big")
-    return "".join("0123456789abcdefghjkmnpqrstvwxyz"[number >> (5 * at) & 31] for at in range(ID_LENGTH))
-
-
 def _left_out(ref: str, sentence: str) -> SourceDocument:
     """Return a document without bytes or text whose title says why; see `Catalogue.left_out`."""
     return SourceDocument(ref, "", "", title=sentence)
 
 
-def citation(source: Source, place: Place) -> Citation:
-    """Return what names a passage's place in its source."""
-    lines = (place.line_start, place.line_end)
-    return Citation(
-        kind="url" if source.kind is SourceKind.WEB_SNAPSHOT else "knowledge_chunk",
-        ref=place.ref,
-        title=f"{source.kind.value} {source.id}",
-        locator=Locator(*lines, place.sha, place.number, place.page, place.heading),
-        trust=source.trust,
-        variant=ALGO_VERSION,
-        index_version=INDEX_VERSION,
-    )
-
-
 def default_trust(kind: SourceKind, *, human: bool) -> Trust:
     """Return how far a new source is trusted: what a stranger wrote is not until a human says so."""
     return TRUST_OF_KIND[kind] if human else Trust.UNTRUSTED
-
-
-def _emptied(memory: Memory) -> Memory:
-    return replace(memory, content="", content_hash=content_hash(""), key="", status=Status.ARCHIVED, citations=())
-
-
-def passages_of(source: Source) -> Where:
-    """Return what finds every passage of a source."""
-    return Where((OneOf("tag", (_tag(source),)),))
-
-
-def _tag(source: Source) -> str:
-    return f"source:{source.id}"
-
-
-def _point(passage: str) -> str:
-    return point_id(passage, 1)
-
-
-def _audience(source: Source) -> str:
-    return audience(source.scope, source.visibility)

@@ -76,11 +76,13 @@ def searched_words(memory: Memory) -> SparseVector:
     Of a passage of knowledge: its own words, its headings and its path; its tags name a source, not a subject.
     """
     if memory.layer is Layer.OPERATIONAL_KNOWLEDGE:
-        return weighted(Counter(terms(f"{memory.content}\n{memory.key}\n{memory.where or ''}")))
-    searched = [embedded_text(memory), *(tag.name for tag in memory.tags), *memory.questions]
-    searched += [memory.key, memory.where or "", *memory.who]
-    searched += [citation.ref for citation in memory.citations if citation.kind in ("file", "url")]
-    text = searched[0] + "\n" + "\n".join(extra for extra in searched[1:] if normal(extra) not in normal(searched[0]))
+        text = f"{memory.content}\n{memory.key}\n{memory.where or ''}"
+    else:
+        searched = [embedded_text(memory), *(tag.name for tag in memory.tags), *memory.questions]
+        searched += [memory.key, memory.where or "", *memory.who]
+        searched += [citation.ref for citation in memory.citations if citation.kind in ("file", "url")]
+        own = normal(searched[0])
+        text = searched[0] + "\n" + "\n".join(extra for extra in searched[1:] if normal(extra) not in own)
     counts: Counter[str] = Counter(terms(text))
     weights: dict[str, float] = {term: float(count) for term, count in counts.items()}
     for term, count in Counter(terms(memory.context)).items():

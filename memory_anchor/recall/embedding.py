@@ -15,6 +15,7 @@ import numpy as np
 
 from memory_anchor.language.indexing import embedded_text, embedded_with_context
 from memory_anchor.language.tokens import estimate_tokens
+from memory_anchor.model import Layer
 
 if TYPE_CHECKING:
     from memory_anchor.model import Memory
@@ -71,8 +72,9 @@ def is_long(memory: Memory) -> bool:
 def document_rows(embedder: Embedder, memories: Sequence[Memory], *, whole: bool, headed: bool = False) -> Matrix:
     """Return one normalised row a memory.
 
-    whole: also read the context and the rest of long ones; without it only the memory's first tokens, which is what a
-    caller waits for. headed: say the key before every piece: what a passage is about stands in its headings.
+    whole: also read the context and the rest of long ones (a passage's context is for words alone); without it only the
+    memory's first tokens, which is what a caller waits for. headed: say the key before every piece: what a passage is
+    about stands in its headings.
     """
     texts: list[str] = []
     shares: list[tuple[int, float]] = []
@@ -82,7 +84,7 @@ def document_rows(embedder: Embedder, memories: Sequence[Memory], *, whole: bool
         if headed and memory.key:
             rest = [f"{memory.key}: {part}" for part in rest]
         parts = [(first if rest else own, 1.0), *((part, 1.0 / len(rest)) for part in rest)]
-        if whole and memory.context and not rest:
+        if whole and memory.context and not rest and memory.layer is not Layer.OPERATIONAL_KNOWLEDGE:
             parts.append((embedded_with_context(memory), 1.0))
         for text, share in parts:
             texts.append(text)

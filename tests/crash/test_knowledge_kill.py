@@ -65,7 +65,7 @@ def finished(data: Path, lock: DirectoryLock, *, asked: bool = False) -> tuple[C
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3_600 if FULL else 900)
 def test_kills_while_a_source_is_read_lose_and_double_nothing(tmp_path: Path) -> None:
     """Issue 16: 50 kills (12 by default); after each the queue goes on, and the index is that of an undisturbed one."""
     from memory_anchor.knowledge.index import COLLECTION

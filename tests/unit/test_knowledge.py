@@ -109,7 +109,7 @@ def test_a_passage_is_found_in_either_language_with_its_place(docs: Path, anchor
     assert (cited.trust.value, cited.freshness, cited.index_version, cited.variant) == (
         "untrusted",
         "fresh",
-        "1",
+        "2",
         "hybrid-2",
     )
     assert all(one.weak for one in anchor.knowledge_search("knitting a sweater"))
