@@ -473,7 +473,7 @@ class Core:
 
         def search(query: str, layers: Sequence[Layer], limit: int) -> SearchAnswer:
             answer: SearchAnswer = anchor.search(query, layers=layers, limit=limit)
-            return replace(answer, snippets=tuple(one for one in answer.snippets if not one.weak))
+            return replace(answer, snippets=tuple(one for one in answer.snippets if one.linked or not one.weak))
 
         def recent(limit: int) -> Sequence[RetrievedSnippet]:
             told = partial(

@@ -458,6 +458,7 @@ class RetrievedSnippet:
 
     relevance: 0 to 1, the share of such snippets that were right; None where nothing was asked. weak: it lies below
     `relevance.STRONG`, and stands there because nothing better does. before: what the fact that it superseded said.
+    linked: why it stands there where the query did not find it itself ("cause of ID"), else "".
     """
 
     id: str
@@ -475,6 +476,7 @@ class RetrievedSnippet:
     weak: bool = False
     origin: Origin = Origin.AGENT
     before: str = ""
+    linked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,6 +288,8 @@ def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
         shaped["citations"] = [_cited(one, value, reader) for one in shown]
     if value.before:
         shaped["before"] = value.before
+    if value.linked:
+        shaped["linked"] = value.linked
     if value.relevance is not None:
         shaped["relevance"] = value.relevance
     if value.weak:
@@ -305,12 +307,16 @@ def lines(answer: Mapping[str, Any], *, now: datetime) -> str:
     told = []
     for one in answer["snippets"]:
         about = [one["id"], _age(one.get("when"), now), *_author(one)]
-        about += [one.get("status", ""), "weak" * one.get("weak", False)]
+        about += [one.get("status", ""), _standing(one)]
         stale = {cited.get("freshness") for cited in one.get("citations", ())} - {None, "fresh"}
         before = f" (since {one['when'][:10]}; before: {_short(one['before'])})" if one.get("before") else ""
         told.append(f"[{' '.join(filter(None, (*about, *sorted(stale))))}] {one['text']}{before}")
     told += [f"{first} and {second} contradict each other." for first, second in answer.get("conflicts", ())]
     return "\n".join([*told, *(f"Note: {note}" for note in answer.get("notes", ()))]) or "Nothing is remembered."
+
+
+def _standing(one: Mapping[str, Any]) -> str:
+    return f"linked: {one['linked']}" if one.get("linked") else "weak" * one.get("weak", False)
 
 
 def _author(one: Mapping[str, Any]) -> list[str]:

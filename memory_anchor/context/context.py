@@ -56,6 +56,8 @@ RECENT_LIMIT = 20
 OPERATIONS_LIMIT = 5
 KNOWLEDGE_LIMIT = 5
 TITLE_MAX = 60
+BEFORE_CHARS = 240
+"""Of what a fact replaced."""
 QUESTION_LEAST = 32
 """A question's share of 0 keeps none for the caller's text; it is still searched for by its first words."""
 _LEAST_FIRST = (Trust.UNTRUSTED, Trust.AGENT, Trust.SEMI_TRUSTED, Trust.TRUSTED)
@@ -415,9 +417,12 @@ def _snippet(snippet: RetrievedSnippet) -> Recalled:
         label.append(f"{snippet.when.astimezone(UTC):{'%Y-%m-%dT%H:%MZ' if is_event else '%Y-%m-%d'}}")
     if snippet.status is not Status.ACTIVE:
         label.append(snippet.status.value)
+    if snippet.linked:
+        label.append(f"linked: {snippet.linked}")
     label.extend(_place(cited) for cited in snippet.citations if cited.kind in ("file", "url"))
+    before = f"\n(before: {snippet.before[:BEFORE_CHARS]})" if snippet.before else ""
     return Recalled.of(
-        snippet.text,
+        f"{snippet.text}{before}",
         id=snippet.id,
         source="; ".join(label),
         trust=trust,

@@ -52,7 +52,7 @@ WEAK_MOST = 0.49
 class Ranked:
     """One memory in the order of an answer. score: fused, higher is better. place: position among the candidates.
 
-    relevance: how likely it is right, 0 to 1.
+    relevance: how likely it is right, 0 to 1. linked: why it joined behind another, "" for what was found itself.
     """
 
     memory: Memory
@@ -61,6 +61,7 @@ class Ranked:
     signals: Mapping[str, Any] = field(default_factory=dict)
     siblings: tuple[Memory, ...] = ()
     relevance: float = 1.0
+    linked: str = ""
 
 
 def behind_best(found: Sequence[Ranked], joining: Sequence[Ranked]) -> list[Ranked]:
@@ -207,6 +208,7 @@ def snippet(
         weak=ranked.relevance < STRONG,
         origin=memory.origin,
         before=before,
+        linked=ranked.linked,
     )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
 from memory_anchor.language.indexing import embedded_text, searched_words
-from memory_anchor.model import FOUND_STATES, Memory, Status
+from memory_anchor.model import FOUND_STATES, Layer, Memory, Status
 from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.centring import Centring
@@ -24,7 +25,7 @@ from memory_anchor.recall.embedding import awaited_text, is_long
 from memory_anchor.recall.embedding_queue import EmbeddingQueue, named
 from memory_anchor.recall.mirror import Mirror
 from memory_anchor.recall.request import SEARCHED
-from memory_anchor.where import OneOf, Where
+from memory_anchor.where import Between, OneOf, Where
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix, MemoryStore, Snapshot
@@ -300,6 +301,30 @@ class Index:
             if wanted
             for entry in self._store.get(collection, wanted)
         }
+
+    def said_with(
+        self, memory: Memory, readers: Iterable[str], within: timedelta, *, layers: Sequence[Layer], limit: int
+    ) -> list[Memory]:
+        """Return current memories for these audiences, told in the same conversation so near to this one: those of the
+        first layer first, the nearest in time first; by the engine's index where the mirror is not whole."""
+        if not memory.scope.conversation:
+            return []
+        with self._lock:
+            mirror, row, points = self._mirror, self._mirror.row_of.get(memory.point_id), list[str]()
+            if row is not None and mirror.is_whole:
+                near = mirror.said_with(row, within.total_seconds())
+                near = near[mirror.readable(near, readers)]
+                rows = [one for layer in layers for one in near[mirror.within(near, layer.value)].tolist()]
+                points = [mirror.points[one] for one in rows[:limit]]
+        if row is not None and mirror.is_whole:
+            held = self.memories(mirror, points) if points else {}
+            return [held[point] for point in points if point in held]
+        at, said = memory.recorded_at, OneOf("conversation", (memory.scope.conversation,))
+        told = Between("recorded_at", at_least=at - within, below=at + within)
+        where = CURRENT.and_(said).and_(told).and_(OneOf("audience", tuple(sorted(readers))))
+        found = [one for layer in layers for one in self._store.find(layer.value, where, limit=limit)]
+        found.sort(key=lambda one: (layers.index(one.layer), abs((one.recorded_at - at).total_seconds())))
+        return [one for one in found if one.id != memory.id][:limit]
 
     def _embedded(self, using: str, vectors: Mapping[str, Matrix]) -> None:
         with self._lock:

@@ -47,22 +47,11 @@ FARTHEST_NEXT = 3
 NONE = -1
 _TEXT_DIGITS = 15
 """Hexadecimal digits of a text's hash that fit into 64 bits."""
-FORMAT = 1
+FORMAT = 2
 """To be raised when a row is derived otherwise, or frozen otherwise."""
 _BY_ROW = (
-    "_live",
-    "_script",
-    "_project",
-    "_audience",
-    "_collection",
-    "_conversation",
-    "_after",
-    "_before",
-    "_group",
-    "_length",
-    "_happened",
-    "_shape",
-    "_text",
+    *("_live", "_script", "_project", "_audience", "_collection", "_conversation", "_after", "_before", "_group"),
+    *("_length", "_happened", "_shape", "_text", "_said"),
 )
 
 
@@ -112,7 +101,11 @@ def _text_of(memory: Memory) -> int:
     """Return one number for all that is searched of a memory: what is told again is the same in everything."""
     cited = (citation.ref for citation in memory.citations)
     about = (memory.key, memory.where or "", "|".join(memory.who), "|".join(tag.name for tag in memory.tags), *cited)
-    return int(stable_hash(memory.content, *about)[:_TEXT_DIGITS], 16)
+    return _number(memory.content, *about)
+
+
+def _number(*parts: str) -> int:
+    return int(stable_hash(*parts)[:_TEXT_DIGITS], 16)
 
 
 class Mirror:
@@ -151,7 +144,7 @@ class Mirror:
         self._length = np.zeros(FIRST_ROWS, dtype=np.float32)
         self._happened = np.zeros(FIRST_ROWS, dtype=np.float64)
         self._shape = np.zeros((FIRST_ROWS, 4), dtype=np.float32)
-        self._text = np.zeros(FIRST_ROWS, dtype=np.int64)
+        self._text, self._said = np.zeros(FIRST_ROWS, dtype=np.int64), np.zeros(FIRST_ROWS, dtype=np.int64)
         self._told: Counter[int] = Counter()
         self._most_told = 0
         self._counts: dict[str, tuple[NDArray[np.bool_], int, NDArray[np.float32]]] = {}
@@ -227,6 +220,7 @@ class Mirror:
         self._collection[row] = self._collections.id(collection)
         self._length[row] = len(words.indices)
         self._happened[row] = memory.happened_at.timestamp()
+        self._said[row] = _number(scope.account, scope.project, scope.conversation) if scope.conversation else 0
         if memory.tags:
             self._tags[row] = memory.tags
         self._text[row] = text = _text_of(memory)
@@ -299,7 +293,7 @@ class Mirror:
     def _grow(self) -> None:
         for held in self._rows_of.values():
             held.grow()
-        for name in ("_live", "_script", "_project", "_audience", "_collection", "_shape", "_text"):
+        for name in ("_live", "_script", "_project", "_audience", "_collection", "_shape", "_text", "_said"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         for name in ("_conversation", "_after", "_before", "_group", "_length", "_happened"):
@@ -504,6 +498,13 @@ class Mirror:
         starts = np.flatnonzero(np.diff(texts[order], prepend=-1))
         place = np.arange(len(rows)) - np.repeat(starts, np.diff(starts, append=len(rows)))
         return np.sort(rows[order[place < ROWS_OF_A_TEXT]])
+
+    def said_with(self, row: int, within_s: float) -> NDArray[np.int64]:
+        """Return the live rows of the same conversation that happened so near to this one, the nearest first."""
+        rows = np.flatnonzero((self._said[: len(self)] == self._said[row]) & self._live[: len(self)])
+        apart = np.abs(self._happened[rows] - self._happened[row])
+        near = (apart <= within_s) & (rows != row) & (self._said[row] != 0)
+        return np.asarray(rows[near][np.argsort(apart[near], kind="stable")])
 
     def happened(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return when each happened, seconds since 1970."""

@@ -31,7 +31,7 @@ from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status, poin
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
-from memory_anchor.recall import candidates, ranking, scoring
+from memory_anchor.recall import candidates, linked, ranking, scoring
 from memory_anchor.recall.assembling import Ranked, behind_best, folded, newer_first, prior, snippet, told_once
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
@@ -222,6 +222,8 @@ class Searcher(Index):
                     found = [*lying, *(one for one in found if one.memory.id not in shown)][: request.limit]
             elif lacks and period is None and request.before and self._ways.conversation:
                 found = self._following(asked, found)
+        if request.is_open and not (period is not None and period.is_hard) and self._ways.conversation:
+            found = linked.joined(found, asked, self, self._store)
         if asked.question.row is not None and (waiting := self._without_row(using)):
             notes[f"{waiting} memories are not embedded yet and are found by their words only."] = True
         shown = {one.memory.id for one in found}

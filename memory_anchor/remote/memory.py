@@ -236,6 +236,7 @@ def _snippet(one: Mapping[str, Any]) -> RetrievedSnippet:
         weak=bool(one.get("weak", False)),
         origin=Origin(one.get("origin", "agent")),
         before=str(one.get("before", "")),
+        linked=str(one.get("linked", "")),
     )
 
 
