@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.adapters.remembering import RememberingEmbedder
 from memory_anchor.adapters.restoring import finish_restore
@@ -20,6 +19,7 @@ from memory_anchor.core import Core
 from memory_anchor.durability import Durability
 from memory_anchor.errors import Refused
 from memory_anchor.files import make_private
+from memory_anchor.json_values import Json
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import (
     DENSE,
@@ -224,7 +224,7 @@ def _reranker(settings: Settings, data_dir: Path, model: LanguageModel | None) -
 
 
 def loaded_settings(
-    env: Mapping[str, str], project_dir: str = "", arguments: Mapping[str, Any] | None = None
+    env: Mapping[str, str], project_dir: str = "", arguments: Mapping[str, Json] | None = None
 ) -> Loaded:
     """Return the settings and where each came from: user file, project, environment, arguments. Raises BadInput."""
     return load_settings(
@@ -235,6 +235,6 @@ def loaded_settings(
     )
 
 
-def settings_of(env: Mapping[str, str], arguments: Mapping[str, Any] | None = None) -> Settings:
+def settings_of(env: Mapping[str, str], arguments: Mapping[str, Json] | None = None) -> Settings:
     """Return the process's settings: the user's file and the environment. Raises BadInput."""
     return loaded_settings(env, arguments=arguments).settings

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from memory_anchor.activation import DAY_S
 from memory_anchor.context.context import trust_of
 from memory_anchor.due import DUE, DueFile, DueMemory
 from memory_anchor.files import write_whole
 from memory_anchor.hashing import stable_hash
+from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.persons import worded
 from memory_anchor.language.safety import FENCE_RULE, fence, neutralise
@@ -343,7 +344,7 @@ def _told_as(what: str, blocks: Iterable[str]) -> str:
     return "\n".join([f"[Memory Anchor] From this project's memory: {what}. {FENCE_RULE}", *blocks])
 
 
-def for_tool(anchor: MemoryAnchor, given: Mapping[str, Any], known: frozenset[str]) -> Brief:
+def for_tool(anchor: MemoryAnchor, given: Mapping[str, Json], known: frozenset[str]) -> Brief:
     """Return the known traps of the file or command that a tool is about to touch; by words alone, in milliseconds.
 
     given: the tool's input as the client says it. Of a patch its files count, of a command its names. A bare program

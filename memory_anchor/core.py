@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from cachetools import LRUCache
@@ -41,6 +41,7 @@ from memory_anchor.ingest.reconcile import decide
 from memory_anchor.ingest.reconcile_model import decide_with_model
 from memory_anchor.ingest.remembering import Rememberer
 from memory_anchor.ingest.writing import FactWriter
+from memory_anchor.json_values import Json
 from memory_anchor.knowledge.library import Library
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.layers.active_context import ActiveContext
@@ -360,10 +361,10 @@ class Core:
     def has_live_context(self) -> bool:
         return bool(self.services.active.scopes())
 
-    def _end_evicted(self, scope: Scope, values: dict[str, Any]) -> None:
+    def _end_evicted(self, scope: Scope, values: dict[str, Json]) -> None:
         self._log_ended(scope, values, Actor(Caller.SYSTEM, scope))
 
-    def _log_ended(self, scope: Scope, values: Mapping[str, Any], actor: Actor) -> None:
+    def _log_ended(self, scope: Scope, values: Mapping[str, Json], actor: Actor) -> None:
         content = session_text("", values)
         if not content:
             return
@@ -499,7 +500,7 @@ class Core:
         )
         return ContextBuilder(sources, anchor.room.settings.budget, circuit=self._circuit, monotonic=time.monotonic)
 
-    def stats(self, reader: Scope | None = None) -> dict[str, Any]:
+    def stats(self, reader: Scope | None = None) -> dict[str, Json]:
         """Return counts by layer, type, strength and age of what `reader` may read (None: of all).
 
         What is not embedded yet, what is in memory, recalls a day and the size are the whole store's.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache, wraps
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 from zoneinfo import ZoneInfo
 
 from pydantic import (
@@ -48,12 +48,13 @@ from memory_anchor.inputs import (
     YEARS,
     json_value,
 )
+from memory_anchor.json_values import Json, Record, number, record, text
 from memory_anchor.model import (
+    CITATION_KINDS,
     LAYER_ALIASES,
     TYPE_ALIASES,
     VISIBILITY_ALIASES,
     Citation,
-    CitationKind,
     Epistemic,
     Layer,
     Locator,
@@ -80,7 +81,7 @@ WHOSE = ("account_id", "user_id", "conversation_id")
 HALF_LIFE_DAYS_MAX = 36_500
 SOURCE_ALIASES = {"dag_node": "conversation"}
 
-Schema = dict[str, Any]
+Schema = dict[str, Json]
 Asked = TypeVar("Asked", bound="BaseRequest")
 Answer = TypeVar("Answer")
 
@@ -201,8 +202,8 @@ def _cited_source(value: Any) -> Citation:
     given = dict(value) if isinstance(value, Mapping) else {}
     kind: Any = SOURCE_ALIASES.get(str(given.get("kind")), given.get("kind"))
     ref, title, place = given.get("ref"), given.get("title"), given.get("locator") or {}
-    if kind not in get_args(CitationKind) or not isinstance(ref, str) or not 1 <= len(ref.strip()) <= FILE_MAX:
-        kinds = ", ".join(get_args(CitationKind))
+    if kind not in CITATION_KINDS or not isinstance(ref, str) or not 1 <= len(ref.strip()) <= FILE_MAX:
+        kinds = ", ".join(CITATION_KINDS)
         raise _untaken(f"is {_short(value)}; allowed is {{kind, ref}}, kind one of {kinds}")
     lines = (place.get("line_start"), place.get("line_end")) if isinstance(place, Mapping) else (0, 0)
     if not all(one is None or (isinstance(one, int) and one >= 1) for one in lines):
@@ -338,7 +339,7 @@ class BaseRequest(BaseModel):
         return cls.read(dict(zip(cls.model_fields, given, strict=False)) | fields, cls.__name__)
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], what: str) -> Self:
+    def read(cls, given: Mapping[str, Json], what: str) -> Self:
         """Return the checked request. what: how its caller calls it. Raises BadInput: one sentence."""
         try:
             return cls.model_validate(given)
@@ -422,18 +423,23 @@ def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
             return f"{name} is {_short(value)}; allowed are true and false"
         case kind if kind == UNTAKEN:
             return f"{name} {limits['what']}"
-    schema = schema_of(model)["properties"].get(str(error["loc"][0]), {}) if error["loc"] else {}
+    schema = _field_of(model, str(error["loc"][0])) if error["loc"] else {}
     kind = "a whole number" if schema.get("type") == "integer" else "a number"
     if "minimum" in schema:
-        return f"{name} is {_short(value)}; allowed is {kind} from {schema['minimum']:g} to {schema['maximum']:g}"
+        at_least, at_most = number(schema["minimum"]), number(schema["maximum"])
+        return f"{name} is {_short(value)}; allowed is {kind} from {at_least:g} to {at_most:g}"
     return f"{name} cannot be taken: {error['msg'][:1].lower()}{error['msg'][1:200]}"
 
 
 def _most(model: type[BaseModel], name: str) -> int | None:
     """Return how many characters a text may have, or each of a list."""
-    schema: Schema = schema_of(model)["properties"].get(name.partition("[")[0], {})
-    most: int | None = schema.get("items", schema).get("maxLength")
-    return most
+    schema = _field_of(model, name.partition("[")[0])
+    most = record(schema.get("items", schema)).get("maxLength")
+    return most if isinstance(most, int) else None
+
+
+def _field_of(model: type[BaseModel], name: str) -> Record:
+    return record(record(schema_of(model)["properties"]).get(name))
 
 
 def _short(value: Any) -> str:
@@ -473,22 +479,24 @@ def tool_schema(model: type[BaseRequest]) -> Schema:
     Limits and defaults stand in words, because some clients drop them where JSON Schema has them.
     """
     whole = schema_of(model)
-    shown: Schema = {"type": "object", "properties": {}}
-    for name, field in whole["properties"].items():
+    properties: Schema = {}
+    shown: Schema = {"type": "object", "properties": properties}
+    for name in record(whole["properties"]):
+        field = _field_of(model, name)
         if name in model.unlisted:
             continue
         own = {key: field[key] for key in ("type", "items") if key in field}
         if "items" in own:
-            own["items"] = {"type": own["items"]["type"]}
-        if name not in model.terse and (words := (field.get("tool") or "").replace("{}", _bounds(field))):
+            own["items"] = {"type": record(own["items"])["type"]}
+        if name not in model.terse and (words := text(field.get("tool"), "").replace("{}", _bounds(field))):
             own["description"] = words
-        shown["properties"][name] = own
+        properties[name] = own
     if required := model.required():
         shown["required"] = required
     return shown
 
 
-def _bounds(field: Schema) -> str:
+def _bounds(field: Record) -> str:
     """Return the limits and the default of a field in words.
 
     >>> _bounds({"minimum": 1, "maximum": 50, "default": 5}), _bounds({"maxItems": 32})
@@ -496,7 +504,7 @@ def _bounds(field: Schema) -> str:
     """
     limits = []
     if "minimum" in field:
-        limits.append(f"{field['minimum']:g}-{field['maximum']:g}")
+        limits.append(f"{number(field['minimum']):g}-{number(field['maximum']):g}")
     elif "maxItems" in field:
         limits.append(f"up to {field['maxItems']}")
     elif "maxLength" in field:

@@ -15,9 +15,9 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.files import write_whole
+from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import normal
 
@@ -97,9 +97,9 @@ class HeededFile:
             name for name, (told, heeded) in self._read()["memories"].items() if told >= SINKS_AFTER and not heeded
         )
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, Json]]:
         """Return told and heeded by layer and hook."""
-        rows = []
+        rows: list[dict[str, Json]] = []
         for name, (told, heeded) in sorted(self._read()["by"].items()):
             layer, _, hook = name.partition("/")
             rows.append({"layer": layer, "hook": hook, "told": told, "heeded": heeded})

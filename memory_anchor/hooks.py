@@ -16,7 +16,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from cachetools import LRUCache
 
@@ -27,6 +26,7 @@ from memory_anchor.heeded import HEEDED, HeededFile, Told, heeded_in, traces_of
 from memory_anchor.ingest.asking import ASK, Look, look
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
 from memory_anchor.ingest.transcripts import codex_exit_code, read_end, read_transcript
+from memory_anchor.json_values import Json
 from memory_anchor.language.safety import strip_fenced
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Layer, WriteMode
@@ -94,7 +94,7 @@ class Hooks:
         self._briefed: LRUCache[str, bool] = LRUCache(CONVERSATIONS_KEPT)
         self._lock = threading.Lock()
 
-    def answer(self, anchor: MemoryAnchor, event: str, payload: Mapping[str, Any], *, budget_tokens: int = 0) -> str:
+    def answer(self, anchor: MemoryAnchor, event: str, payload: Mapping[str, Json], *, budget_tokens: int = 0) -> str:
         """Return what the hook prints, "" for nothing; an event we have no part in has none.
 
         budget_tokens: for a session's start, 0 for what the settings give.
@@ -132,7 +132,7 @@ class Hooks:
                 anchor.end_session()
         return ""
 
-    def behind(self, anchor: MemoryAnchor, event: str, payload: Mapping[str, Any]) -> int:
+    def behind(self, anchor: MemoryAnchor, event: str, payload: Mapping[str, Json]) -> int:
         """Do what nobody waits for: learn from the transcript; return how many memories came of it.
 
         Before a compaction unless the agent's settings forbid it, after each answer or at the end only where they say
@@ -172,7 +172,7 @@ class Hooks:
             return True
         return event == "PreCompact" or (chosen.mode in UNATTENDED and LEARNS_AT.get(event) == chosen.trigger)
 
-    def _ask(self, anchor: MemoryAnchor, payload: Mapping[str, Any]) -> str:
+    def _ask(self, anchor: MemoryAnchor, payload: Mapping[str, Json]) -> str:
         """Return what asks an agent to write down what it learned, "" where it is not to be asked now.
 
         `stop_hook_active` says that this very stop follows our question: asking again would never end. Where the
@@ -197,7 +197,7 @@ class Hooks:
             self._turns[key] = (said, said)
         return chosen.prompt_template or (seen.question if seen else ASK)
 
-    def _prompt(self, anchor: MemoryAnchor, payload: Mapping[str, Any]) -> str:
+    def _prompt(self, anchor: MemoryAnchor, payload: Mapping[str, Json]) -> str:
         prompt = str(payload.get("prompt") or payload.get("user_prompt") or "")
         asked = strip_fenced(prompt).replace("\0", " ").strip()[: inputs.QUERY_MAX]
         if len(asked.encode()) < MIN_PROMPT_CHARS or asked.startswith("/"):
@@ -215,7 +215,7 @@ class Hooks:
         rules = brief.constitution_text(anchor) if owed else ""
         return "\n\n".join(part for part in (rules, told) if part)
 
-    def _tell(self, anchor: MemoryAnchor, found: brief.Brief, payload: Mapping[str, Any], hook: str) -> str:
+    def _tell(self, anchor: MemoryAnchor, found: brief.Brief, payload: Mapping[str, Json], hook: str) -> str:
         """Return the text of a brief and note what it told, unless nobody waits for it any more."""
         if found.text and _in_time(anchor, payload):
             self._note(anchor, found.told)
@@ -262,7 +262,7 @@ def _spoken(message: Message) -> bool:
     return message.role in ("user", "assistant") and bool(message.content.strip())
 
 
-def _look(payload: Mapping[str, Any]) -> Look | None:
+def _look(payload: Mapping[str, Json]) -> Look | None:
     """Return what the end of the transcript holds that nobody wrote down; None where there is none to read."""
     path = str(payload.get("transcript_path") or "")
     if not path:
@@ -273,21 +273,21 @@ def _look(payload: Mapping[str, Any]) -> Look | None:
         return None
 
 
-def newest(read: Sequence[Message]) -> list[dict[str, Any]]:
+def newest(read: Sequence[Message]) -> list[dict[str, Json]]:
     """Return the newest messages of a transcript, with the tool calls and answers between them, to be learned from.
 
     A message is cut where extraction stops reading it. Of what tools answered only our own are read, to know what was
     recalled; an answer whose call was left out is left out too.
     """
     spoken = [place for place, message in enumerate(read) if _spoken(message)][-TRANSCRIPT_MESSAGES:]
-    kept: list[dict[str, Any]] = []
+    kept: list[dict[str, Json]] = []
     called = ours = False
     for message in read[max(spoken[0] if spoken else 0, len(read) - MAX_MESSAGES) :]:
         if message.tool_calls:
             called, ours = True, any(MEMORY_TOOLS.search(call.name) for call in message.tool_calls)
         if message.role != "tool" or called:
             text = message.content[:READ_CHARS] if message.role != "tool" or ours else ""
-            calls = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
+            calls: list[Json] = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
             kept.append({"role": message.role, "content": text, "tool_calls": calls})
     return kept
 
@@ -316,7 +316,7 @@ def heeded_by(told: Sequence[Told], messages: Sequence[Message]) -> frozenset[st
     return heeded_in(told, written="\n".join([*written, *given]), said=said)
 
 
-def failure_of(payload: Mapping[str, Any]) -> str:
+def failure_of(payload: Mapping[str, Json]) -> str:
     """Return what a failing command printed, "" for one that did not fail, as far as its client says.
 
     Codex hands on only what was printed: how the command ended stands in its transcript.
@@ -337,7 +337,7 @@ def failure_of(payload: Mapping[str, Any]) -> str:
     return ""
 
 
-def _in_time(anchor: MemoryAnchor, payload: Mapping[str, Any]) -> bool:
+def _in_time(anchor: MemoryAnchor, payload: Mapping[str, Json]) -> bool:
     until = payload.get(UNTIL)
     return not isinstance(until, int | float) or anchor.services.clock.now().timestamp() <= until
 

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal, get_args
+
+from memory_anchor.json_values import Json, Record, optional_text, texts, whole
 
 FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 """Stored where an open end is meant, so that ranges can be pushed down to every engine."""
@@ -238,6 +240,10 @@ class Tag:
 
 CitationKind = Literal["file", "url", "conversation", "memory_entry", "knowledge_chunk", "event"]
 Freshness = Literal["fresh", "moved", "stale", "gone"]
+CITATION_KINDS: tuple[CitationKind, ...] = get_args(CitationKind)
+PromptPart = Literal["prefix", "tail"]
+PROMPT_PARTS: tuple[PromptPart, ...] = get_args(PromptPart)
+FRESHNESS: tuple[Freshness, ...] = get_args(Freshness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +256,16 @@ class Locator:
     chunk_index: int | None = None
     page: int | None = None
     heading: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, stored: Record) -> Locator:
+        """Return the place that a JSON object names. Raises TypeError, ValueError: it names something else."""
+        numbers = {name: value for name, value in stored.items() if name not in ("sha", "heading")}
+        return cls(
+            **{name: None if value is None else whole(value) for name, value in numbers.items()},
+            sha=optional_text(stored.get("sha")),
+            heading=tuple(texts(stored.get("heading"))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +316,7 @@ class Receipt:
 
     key: str
     fingerprint: str
-    outcome: Mapping[str, Any]
+    outcome: Mapping[str, Json]
 
 
 RECEIPTS_KEPT = 64
@@ -366,7 +382,7 @@ class Memory:
     reason: str = ""
     written_in: str = ""
     disputes: tuple[str, ...] = ()
-    gap: Mapping[str, Any] | None = None
+    gap: Mapping[str, Json] | None = None
     is_current: bool = True
     usage: Usage = field(default_factory=Usage)
     receipts: tuple[Receipt, ...] = ()
@@ -471,7 +487,7 @@ class RetrievedSnippet:
     status: Status = Status.ACTIVE
     strength: Strength = "vivid"
     citations: tuple[Citation, ...] = ()
-    signals: Mapping[str, Any] | None = None
+    signals: Mapping[str, Json] | None = None
     relevance: float | None = None
     weak: bool = False
     origin: Origin = Origin.AGENT
@@ -484,14 +500,14 @@ class SearchAnswer:
     snippets: tuple[RetrievedSnippet, ...]
     conflicts: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
-    decisions: tuple[Mapping[str, Any], ...] = ()
+    decisions: tuple[Mapping[str, Json], ...] = ()
     """What the cost report of a context tells of it: why the local copy answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
     name: str
-    part: Literal["prefix", "tail"]
+    part: PromptPart
     tokens: int
 
 
@@ -501,9 +517,9 @@ class ContextCostReport:
 
     context_window_tokens: int
     reserved_output_tokens: int
-    estimated_tokens: Mapping[str, Any]
+    estimated_tokens: Mapping[str, Json]
     sections: tuple[Section, ...] = ()
-    decisions: tuple[Mapping[str, Any], ...] = ()
+    decisions: tuple[Mapping[str, Json], ...] = ()
     citations: tuple[Citation, ...] = ()
     stage_ms: Mapping[str, float] = field(default_factory=dict)
     cache: Mapping[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})

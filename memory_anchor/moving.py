@@ -23,6 +23,7 @@ from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.care import transfer
 from memory_anchor.errors import MemoryAnchorError, Refused
 from memory_anchor.hashing import stable_hash
+from memory_anchor.json_values import items
 from memory_anchor.knowledge.index import COLLECTION as KNOWLEDGE
 from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
@@ -223,5 +224,5 @@ def _named_in_trail(path: Path, size: int) -> frozenset[tuple[object, object, ob
     """
     del size
     whats = (record["what"] for record in JsonlAudit(path).records())
-    told = (one for what in whats for one in what.get("memories", [what]) if isinstance(one, dict))
+    told = (one for what in whats for one in items(what.get("memories", [what])) if isinstance(one, dict))
     return frozenset((one.get("id"), one.get("version"), one.get("content_hash")) for one in told)

@@ -12,13 +12,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memory_anchor import inputs
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import sentence, without_titles
+from memory_anchor.json_values import Json
 from memory_anchor.model import LAYER_OF_TYPE, Layer
 
 SUMMARY_MAX = 200
@@ -51,7 +52,7 @@ class Asked:
     """What an observation asks for: the use case, and its arguments by name."""
 
     use_case: Literal["save_memory", "log_event"]
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Json]
 
 
 class Observation(BaseModel):
@@ -102,7 +103,7 @@ class Observation(BaseModel):
         Raises Refused, later and from the use case itself, when the layer is one that only humans change.
         """
         layer = inputs.layer(self.layer)
-        arguments: dict[str, Any] = {"content": self.details or self.summary, "type": self.type}
+        arguments: dict[str, Json] = {"content": self.details or self.summary, "type": self.type}
         if self.details:
             arguments["key"] = self.summary
         if self.tags:
@@ -121,7 +122,7 @@ class Observation(BaseModel):
         return Asked("log_event", arguments)
 
 
-def observation_schema() -> dict[str, Any]:
+def observation_schema() -> dict[str, Json]:
     """Return the JSON Schema of an observation file: plain, closed, without titles and null unions."""
     made = without_titles(Observation.model_json_schema(), defaults=False)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Observation", **made}

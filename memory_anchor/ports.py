@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, runtime_checkable
 
+from memory_anchor.json_values import Json
 from memory_anchor.model import Memory, Usage
 from memory_anchor.where import Where
 
@@ -282,25 +283,38 @@ class Reranker(Protocol):
         ...
 
 
+class AuditRecord(TypedDict):
+    """One line of the audit trail. n: counted from 1; what: no memory's text and no secret; before: hash of the line
+    before, hash: of this one without it."""
+
+    n: int
+    at: str
+    kind: str
+    by: str
+    what: dict[str, Json]
+    before: str
+    hash: str
+
+
 class AuditLog(Protocol):
-    def records(self, kinds: str = "") -> Iterator[dict[str, Any]]:
+    def records(self, kinds: str = "") -> Iterator[AuditRecord]:
         """Yield every readable record whose kind begins with `kinds`, oldest first, without verifying it."""
         ...
 
-    def append(self, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> str:
+    def append(self, kind: str, what: Mapping[str, Json], *, by: str, at: datetime) -> str:
         """Append one record to the hash chain, durable on return; return its hash."""
         ...
 
-    def first(self, kind: str) -> Mapping[str, Any] | None:
+    def first(self, kind: str) -> Mapping[str, Json] | None:
         """Return what the first record of a kind says that was made here (not imported), None without one."""
         ...
 
-    def latest(self, kind: str) -> Mapping[str, Any] | None:
+    def latest(self, kind: str) -> Mapping[str, Json] | None:
         """Return what the last record of a kind says that was made here, None without one; reads the whole trail."""
         ...
 
     def recording(
-        self, kind: str, whats: Sequence[Mapping[str, Any]], *, by: str, at: datetime
+        self, kind: str, whats: Sequence[Mapping[str, Json]], *, by: str, at: datetime
     ) -> AbstractContextManager[None]:
         """Around a write of versions: notes what is about to be stored, and appends it when the block has ended.
 

@@ -23,6 +23,7 @@ from memory_anchor import beneath
 from memory_anchor.bounded_yaml import TooMuchYaml
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json, record
 from memory_anchor.switches import ALLOWED, switched
 
 ENV_PREFIX = "MEMORY_ANCHOR_"
@@ -374,14 +375,14 @@ def load_settings(
     env: Mapping[str, str],
     user_file: Path | None,
     project_dir: Path | None = None,
-    arguments: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Json] | None = None,
 ) -> Loaded:
     """Return the merged settings.
 
     Raises BadInput: an unknown name, a value out of range, a file that is not YAML, or a project file that sets what
     a project may not.
     """
-    merged: dict[str, Any] = {}
+    merged: dict[str, Json] = {}
     origins: dict[str, str] = {}
     if user_file is not None:
         _merge(merged, _read(user_file), f"{user_file}", origins)
@@ -418,7 +419,7 @@ def with_project_file(settings: Settings, project_dir: Path) -> Settings:
     return _validated(merged, origins)
 
 
-def _validated(merged: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
+def _validated(merged: Mapping[str, Json], origins: Mapping[str, str]) -> Settings:
     try:
         settings = Settings.model_validate(merged)
     except ValidationError as error:
@@ -493,7 +494,7 @@ class _EachOnce(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _read(path: Path, *, is_foreign: bool = False) -> dict[str, Any]:
+def _read(path: Path, *, is_foreign: bool = False) -> dict[str, Json]:
     """is_foreign: whoever wrote the repository wrote it, so that no link is followed: errors quote what was read."""
     if not path.is_file() and not (is_foreign and path.is_symlink()):
         return {}
@@ -523,8 +524,8 @@ def _read(path: Path, *, is_foreign: bool = False) -> dict[str, Any]:
     return {str(name): inner for name, inner in value.items()}
 
 
-def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
+def _from_env(env: Mapping[str, str]) -> dict[str, Json]:
+    nested: dict[str, Json] = {}
     for name, text in sorted(env.items()):
         if not name.startswith(ENV_PREFIX) or name[len(ENV_PREFIX) :] in ENV_ONLY:
             continue
@@ -557,12 +558,12 @@ def _variable_shown(name: str) -> str:
 
 
 def _merge(
-    into: dict[str, Any], new: Mapping[str, Any], origin: str, origins: dict[str, str], prefix: str = ""
+    into: dict[str, Json], new: Mapping[str, Json], origin: str, origins: dict[str, str], prefix: str = ""
 ) -> None:
     for name, value in new.items():
         dotted = f"{prefix}{name}"
         if isinstance(value, Mapping) and isinstance(into.get(name, {}), Mapping):
-            inner = dict(into.get(name, {}))
+            inner = dict(record(into.get(name)))
             _merge(inner, value, origin, origins, f"{dotted}.")
             into[name] = inner
             if not value:
@@ -572,7 +573,7 @@ def _merge(
             origins[dotted] = origin
 
 
-def _check_project(own: Mapping[str, Any], below: Mapping[str, Any], path: Path) -> None:
+def _check_project(own: Mapping[str, Json], below: Mapping[str, Json], path: Path) -> None:
     for name in own:
         if name not in PROJECT_MAY_SET:
             raise BadInput(

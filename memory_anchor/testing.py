@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.system import START as START
 from memory_anchor.adapters.system import ManualClock as ManualClock
 from memory_anchor.errors import Unavailable
+from memory_anchor.json_values import Json
 from memory_anchor.language.terms import term_id, terms
 from memory_anchor.ports import EmbedderIdentity, ModelUsage
 
@@ -56,7 +57,7 @@ def human_of(data_dir: Path) -> Signer:
         return keys.unlock(PASSPHRASE) if own else keys.create(name="alice", passphrase=PASSPHRASE)
 
 
-def signed_call(core: Core, caller: Preamble, name: str, given: Mapping[str, Any], human: Signer) -> dict[str, Any]:
+def signed_call(core: Core, caller: Preamble, name: str, given: Mapping[str, Json], human: Signer) -> dict[str, Json]:
     """Return the answer of a call that a human signed, as a terminal's process does it."""
     from memory_anchor.front.calls import run
     from memory_anchor.identity.signed_requests import CHALLENGE_CALL, signed
@@ -134,7 +135,7 @@ class ScriptedLanguageModel:
 
     name = "scripted"
 
-    def __init__(self, *answers: Mapping[str, Any] | Exception) -> None:
+    def __init__(self, *answers: Mapping[str, Json] | Exception) -> None:
         self._answers = list(answers)
         self.asked: list[str] = []
 

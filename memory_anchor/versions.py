@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from memory_anchor.json_values import Json
 from memory_anchor.model import FOUND_STATES, Memory
 from memory_anchor.where import Between, Condition
 
@@ -88,7 +89,7 @@ def revise(
     return Revision(new, replace(current.closed(at), receipts=()))
 
 
-def meaning_of(memory: Memory) -> dict[str, Any]:
+def meaning_of(memory: Memory) -> dict[str, Json]:
     """Return what a memory says, without which version says it: what `revise` may be given as changes."""
     return {name: getattr(memory, name) for name in MEANING}
 

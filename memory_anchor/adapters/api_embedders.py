@@ -23,6 +23,7 @@ from cachetools import LRUCache
 from memory_anchor.adapters.breaker import Breaker
 from memory_anchor.errors import BadInput, Unavailable, WrongEmbedder
 from memory_anchor.hashing import stable_hash
+from memory_anchor.json_values import Json, items
 from memory_anchor.language.safety import redact
 from memory_anchor.ports import EmbedderIdentity
 
@@ -168,7 +169,7 @@ class ApiEmbedder:
         self._breaker.record(ok=True)
         return rows
 
-    def _send(self, texts: list[str], role: Role, timeout_s: float) -> list[Any]:
+    def _send(self, texts: list[str], role: Role, timeout_s: float) -> list[Json]:
         """Return the raw vectors in order; raises _TransientError or Unavailable."""
         import httpx2
 
@@ -199,10 +200,10 @@ class ApiEmbedder:
             raise _TransientError(f"The embedding API {self._provider.name} answered with {len(answer.content)} bytes.")
         return _vectors(answer, self._provider.name)
 
-    def _request(self, texts: list[str], role: Role) -> tuple[str, dict[str, str], dict[str, Any]]:
+    def _request(self, texts: list[str], role: Role) -> tuple[str, dict[str, str], dict[str, Json]]:
         if self._provider.name == "gemini":
             name = f"models/{self._model}"
-            requests = [
+            requests: list[Json] = [
                 {
                     "model": name,
                     "content": {"parts": [{"text": text}]},
@@ -212,7 +213,7 @@ class ApiEmbedder:
                 for text in texts
             ]
             return f"{self._url}/{name}:batchEmbedContents", {"x-goog-api-key": self._key}, {"requests": requests}
-        body: dict[str, Any] = {
+        body: dict[str, Json] = {
             "model": self._role_models.get(role, self._model),
             "input": texts,
             "encoding_format": "float",
@@ -221,7 +222,7 @@ class ApiEmbedder:
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         return f"{self._url}/embeddings", headers, body
 
-    def _checked(self, vectors: list[Any], count: int) -> Matrix:
+    def _checked(self, vectors: list[Json], count: int) -> Matrix:
         """Return normalised rows; raises WrongEmbedder on another width, _TransientError where it is no vector."""
         import numpy as np
 
@@ -230,7 +231,7 @@ class ApiEmbedder:
                 f"The embedding API {self._provider.name} gave {len(vectors)} vectors for {count} texts."
             )
         try:
-            widths = {len(vector) for vector in vectors}
+            widths = {len(items(vector)) for vector in vectors}
             if widths != {self.identity.dimensions}:
                 raise WrongEmbedder(
                     f"The embedding API {self._provider.name} answered with {max(widths)} dimensions instead of "
@@ -284,7 +285,7 @@ def _outgoing(text: str) -> str:
     return redact(valid).text.strip() or " "
 
 
-def _vectors(answer: Any, name: str) -> list[Any]:
+def _vectors(answer: Any, name: str) -> list[Json]:
     """Return the vectors of an answer in either format, in the order asked."""
     try:
         body = answer.json()

@@ -23,13 +23,17 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from io import FileIO
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypeGuard
 
+from memory_anchor import json_values
 from memory_anchor.durability import Durability
 from memory_anchor.errors import BadInput, MemoryAnchorError, Unavailable
 from memory_anchor.files import PRIVATE, exclusive, make_private, ours, sync_file, sync_folder, sync_handle, write_whole
+from memory_anchor.json_values import Json, Record, items, parsed, records, text, whole
+from memory_anchor.ports import AuditRecord
 
 MAX_RECORD_BYTES = 64_000
 START = "0" * 64
@@ -98,7 +102,7 @@ class JsonlAudit:
         self._end: _End | None = None
         self._firsts: dict[str, _First] = {}
 
-    def append(self, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> str:
+    def append(self, kind: str, what: Mapping[str, Json], *, by: str, at: datetime) -> str:
         """Append one record, durable on return; return its hash (64 hex digits).
 
         what: JSON values, never a memory's text or a secret.
@@ -135,7 +139,7 @@ class JsonlAudit:
                     self._write_head(*told)
 
     @contextlib.contextmanager
-    def recording(self, kind: str, whats: Sequence[Mapping[str, Any]], *, by: str, at: datetime) -> Iterator[None]:
+    def recording(self, kind: str, whats: Sequence[Mapping[str, Json]], *, by: str, at: datetime) -> Iterator[None]:
         """Note what is about to be stored, and append it when the block has ended.
 
         A block that fails keeps its note only where what was stored may have been (Unavailable, or a bug).
@@ -158,7 +162,7 @@ class JsonlAudit:
             self._durability.sync()  # or the note could be gone before the record is there
         note.unlink(missing_ok=True)
 
-    def complete(self, stored: Callable[[Mapping[str, Any]], bool], *, now: datetime) -> int:
+    def complete(self, stored: Callable[[Mapping[str, Json]], bool], *, now: datetime) -> int:
         """Record what was noted and stored by a process that was killed before its record; return how many versions.
 
         stored: whether a version (`{id, version, layer, content_hash}`) is there. Called before anything is written.
@@ -169,20 +173,21 @@ class JsonlAudit:
         done = 0
         for path in notes:
             note = _note(path)
-            for what in note.get("whats", ()):
-                memories = what.get("memories", [what])
-                missing = [one for one in memories if (one["id"], one["version"]) not in known and stored(one)]
+            for what in records(note.get("whats")):
+                memories = _memories_in(what)
+                missing = [one for one in memories if _version(one) not in known and stored(one)]
                 if missing:
-                    told = {"memories": missing, "recovered_at": now.isoformat()}
-                    self.append(note["kind"], told, by=note["by"], at=datetime.fromisoformat(note["at"]))
+                    told: Record = {"memories": missing, "recovered_at": now.isoformat()}
+                    by, at = text(note["by"]), datetime.fromisoformat(text(note["at"]))
+                    self.append(text(note["kind"]), told, by=by, at=at)
                     done += len(missing)
             path.unlink()
         return done
 
     def reconcile(
         self,
-        stored: Callable[[Mapping[str, Any]], bool],
-        since: Callable[[datetime | None], Iterable[Mapping[str, Any]]],
+        stored: Callable[[Mapping[str, Json]], bool],
+        since: Callable[[datetime | None], Iterable[Mapping[str, Json]]],
         *,
         now: datetime,
     ) -> tuple[int, int]:
@@ -198,7 +203,7 @@ class JsonlAudit:
         missing = (one for one in since(at) if _version(one) not in known)
         return self._append_each(RECOVERED, missing, now), self._append_each(NOT_STORED, gone, now)
 
-    def _append_each(self, kind: str, ones: Iterable[Mapping[str, Any]], now: datetime) -> int:
+    def _append_each(self, kind: str, ones: Iterable[Mapping[str, Json]], now: datetime) -> int:
         """Append records of these versions, a bounded part each; return how many versions there were."""
         left, done = iter(ones), 0
         while part := [dict(one) for one in islice(left, RECOVERED_EACH)]:
@@ -206,7 +211,7 @@ class JsonlAudit:
             done += len(part)
         return done
 
-    def _tail(self) -> list[dict[str, Any]]:
+    def _tail(self) -> list[AuditRecord]:
         try:
             with self.path.open("rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
@@ -219,7 +224,7 @@ class JsonlAudit:
     def _notes(self) -> Path:
         return self.path.parent / NOTES
 
-    def _noted(self, note: Mapping[str, Any], *, durable: bool) -> Path:
+    def _noted(self, note: Mapping[str, Json], *, durable: bool) -> Path:
         """Write a note and return its file. durable: it outlives the machine too, at the price of two syncs."""
         path = self._notes / f"{uuid.uuid4().hex}.json"
         try:
@@ -268,7 +273,7 @@ class JsonlAudit:
         with self._lock, self._locked():
             yield
 
-    def records(self, kinds: str = "") -> Iterator[dict[str, Any]]:
+    def records(self, kinds: str = "") -> Iterator[AuditRecord]:
         """Yield every readable record whose kind begins with `kinds`, oldest first, without verifying it."""
         mark = b'"kind":"%s' % kinds.encode()
         for _, raw in self._lines():
@@ -276,7 +281,7 @@ class JsonlAudit:
             if record is not None and str(record["kind"]).startswith(kinds) and raw.endswith(b"\n"):
                 yield record
 
-    def first(self, kind: str) -> dict[str, Any] | None:
+    def first(self, kind: str) -> dict[str, Json] | None:
         """Return what the first record of a kind says that was appended here, None without one.
 
         The trail only grows, so it is read once and then from there on; a replaced or changed file is read anew.
@@ -293,10 +298,10 @@ class JsonlAudit:
             record = _record(seen.raw) if seen.raw else None
             return record["what"] if record is not None else None
 
-    def latest(self, kind: str) -> dict[str, Any] | None:
+    def latest(self, kind: str) -> dict[str, Json] | None:
         """Return what the last record of a kind says that was made here, None without one; reads the whole trail."""
         mark, imported = b'"kind":"%s"' % kind.encode(), self._imported()
-        last: dict[str, Any] | None = None
+        last: dict[str, Json] | None = None
         for _, raw in self._lines():
             record = _record(raw) if mark in raw else None
             if record and record["kind"] == kind and not any(a <= record["n"] <= b for a, b in imported):
@@ -335,7 +340,7 @@ class JsonlAudit:
         except (OSError, ValueError):
             return []
 
-    def adopt(self, records: Sequence[Mapping[str, Any]]) -> int:
+    def adopt(self, records: Sequence[Record]) -> int:
         """Continue the chain with records of a longer copy of it, durable on return; return how many were new.
 
         Records that are here already are passed over. Raises BadInput: the copy parts from this chain, and nothing of
@@ -365,9 +370,9 @@ class JsonlAudit:
                 self._end = None
             return len(fresh)
 
-    def _continuing(self, end: _End, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    def _continuing(self, end: _End, records: Sequence[Record]) -> list[AuditRecord]:
         """Return the records that come after this chain's end. Raises BadInput: they are not of this chain."""
-        held = {record.get("n"): record.get("hash") for record in records if record.get("n", 0) <= end.number}
+        held = {record.get("n"): record.get("hash") for record in records if whole(record.get("n"), 0) <= end.number}
         if held:
             held.update(
                 {one["n"]: one["hash"] for one in self.records() if one["n"] in held and one["n"] <= end.number}
@@ -375,14 +380,15 @@ class JsonlAudit:
         number, hashed, head = end.number, end.hashed, self._read_head() or (0, "")
         fresh = []
         for record in records:
-            if record.get("n", 0) <= end.number and held.get(record.get("n")) == record.get("hash"):
+            if whole(record.get("n"), 0) <= end.number and held.get(record.get("n")) == record.get("hash"):
                 continue
             raw = _body(record) + b"\n"
             foreign = record.get("n") == head[0] and record.get("hash") != head[1]
-            if foreign or end.torn or _record(raw) is None or _wrong(record, raw, number=number, before=hashed):
+            own = None if foreign or end.torn else _record(raw)
+            if own is None or _wrong(own, raw, number=number, before=hashed):
                 raise BadInput(f"{self.path} is another trail than the one imported; both are kept apart")
-            number, hashed = record["n"], record["hash"]
-            fresh.append(record)
+            number, hashed = own["n"], own["hash"]
+            fresh.append(own)
         return fresh
 
     def _at_the_end(self, line: int, number: int, head: tuple[int, str] | None) -> BrokenLink | None:
@@ -399,7 +405,7 @@ class JsonlAudit:
         except FileNotFoundError:
             return
 
-    def _chain_end(self, file: Any) -> _End:
+    def _chain_end(self, file: FileIO) -> _End:
         """Return where to append; reads the last lines only when another process wrote since."""
         size = os.fstat(file.fileno()).st_size
         if self._end is not None and self._end.size == size:
@@ -414,9 +420,9 @@ class JsonlAudit:
                 return _End(record["n"], record["hash"], size, torn)
         return _End(0, START, size, torn)
 
-    def _mended(self, file: Any, end: _End, at: datetime) -> _End:
+    def _mended(self, file: FileIO, end: _End, at: datetime) -> _End:
         """Close a torn last line, record what of the chain is gone, and return where it goes on."""
-        told: dict[str, Any] = {}
+        told: dict[str, Json] = {}
         if end.torn:
             file.write(b"\n")
             record = _record(end.torn)
@@ -432,8 +438,8 @@ class JsonlAudit:
             return self._write(file, behind, GAP, told, by="system", at=at)
         return self._write(file, end, TORN, told, by="system", at=at) if told else end
 
-    def _write(self, file: Any, end: _End, kind: str, what: Mapping[str, Any], *, by: str, at: datetime) -> _End:
-        record = {
+    def _write(self, file: FileIO, end: _End, kind: str, what: Mapping[str, Json], *, by: str, at: datetime) -> _End:
+        record: dict[str, Json] = {
             "n": end.number + 1,
             "at": at.isoformat().replace("+00:00", "Z"),
             "kind": kind,
@@ -484,33 +490,36 @@ def _joined(numbers: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _is_version(one: object) -> bool:
+def _is_version(one: Record) -> bool:
     """Return whether a record's words tell of a stored version."""
-    return isinstance(one, dict) and {"id", "version", "layer", "content_hash"} <= set(one)
+    return {"id", "version", "layer", "content_hash"} <= set(one)
 
 
-def _version(one: Mapping[str, Any]) -> tuple[str, int]:
-    return one["id"], one["version"]
+def _version(one: Record) -> tuple[str, int]:
+    return text(one["id"]), whole(one["version"])
 
 
-def _versions_in(records: Iterable[Mapping[str, Any]]) -> frozenset[tuple[str, int]]:
+def _memories_in(what: Record) -> list[Record]:
+    """Return the versions that a record's words tell of: several, or the one they are."""
+    return [one for one in items(what.get("memories", [what])) if isinstance(one, dict)]
+
+
+def _versions_in(records: Iterable[AuditRecord]) -> frozenset[tuple[str, int]]:
     """Return (id, version) of the versions that these records tell of."""
-    versions = (one for record in records for one in record["what"].get("memories", [record["what"]]))
-    return frozenset(_version(one) for one in versions if isinstance(one, dict) and {"id", "version"} <= set(one))
+    versions = (one for record in records for one in _memories_in(record["what"]))
+    return frozenset(_version(one) for one in versions if {"id", "version"} <= set(one))
 
 
-def _not_stored(
-    tail: Sequence[Mapping[str, Any]], stored: Callable[[Mapping[str, Any]], bool]
-) -> tuple[list[Mapping[str, Any]], datetime | None]:
+def _not_stored(tail: Sequence[AuditRecord], stored: Callable[[Record], bool]) -> tuple[list[Record], datetime | None]:
     """Return the versions at the end of a trail that are not stored, newest first, and from when on it was looked at.
 
     Back to `STORED_IN_A_ROW` records that are, or to one that took versions away, before which all was on disk.
     """
-    gone: list[Mapping[str, Any]] = []
+    gone: list[Record] = []
     at, in_a_row = None, 0
     for record in reversed(tail):
         is_end = record["kind"] in ENDS_RECONCILING
-        ones = [] if is_end else [one for one in record["what"].get("memories", [record["what"]]) if _is_version(one)]
+        ones = [] if is_end else [one for one in _memories_in(record["what"]) if _is_version(one)]
         if ones or is_end:
             made = datetime.fromisoformat(record["at"])
             at = made if at is None else min(at, made)
@@ -521,31 +530,32 @@ def _not_stored(
     return gone, at
 
 
-def _note(path: Path) -> dict[str, Any]:
+def _note(path: Path) -> Record:
     """Return a note; one that was cut short was written before anything was stored, and says nothing."""
     try:
-        note: dict[str, Any] = json.loads(path.read_bytes())
+        return json_values.record(parsed(path.read_bytes()))
     except ValueError:
         return {}
-    return note
 
 
-def _body(record: Mapping[str, Any]) -> bytes:
+def _body(record: Mapping[str, object]) -> bytes:
     return json.dumps(record, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _record(raw: bytes) -> dict[str, Any] | None:
+def _record(raw: bytes) -> AuditRecord | None:
     try:
-        record = json.loads(raw)
+        found = parsed(raw)
     except (ValueError, RecursionError):
         return None
+    return found if _is_record(found) else None
+
+
+def _is_record(found: Json) -> TypeGuard[AuditRecord]:
     wanted = {"n": int, "at": str, "kind": str, "by": str, "what": dict, "before": str, "hash": str}
-    if not isinstance(record, dict) or any(not isinstance(record.get(name), kind) for name, kind in wanted.items()):
-        return None
-    return record
+    return isinstance(found, dict) and all(isinstance(found.get(name), kind) for name, kind in wanted.items())
 
 
-def _wrong(record: Mapping[str, Any], raw: bytes, *, number: int, before: str) -> str:
+def _wrong(record: AuditRecord, raw: bytes, *, number: int, before: str) -> str:
     """Return why a record does not continue a chain of `number` records, "" when it does."""
     gone = record["what"].get("expected") if record["kind"] == GAP else None
     due = max(number, gone if isinstance(gone, int) else 0) + 1
@@ -565,7 +575,7 @@ def _is_short(end: _End, head: tuple[int, str]) -> bool:
     return head[0] > end.number or (head[0] == end.number and head[1] != end.hashed)
 
 
-def _gap_told(what: Mapping[str, Any]) -> str:
+def _gap_told(what: Mapping[str, Json]) -> str:
     expected, found = what.get("expected"), what.get("found")
     if expected is None:
         return f"after record {found} the head was missing, so that nothing says how many were"

@@ -27,6 +27,7 @@ from typing import Any
 from memory_anchor.adapters.language_models import AnthropicModel, Declined, TransientFailure
 from memory_anchor.errors import Unavailable
 from memory_anchor.foreground import is_behind
+from memory_anchor.json_values import Json, records
 from memory_anchor.ports import ModelUsage
 
 TYPE_CHECKING = False
@@ -94,7 +95,7 @@ class CommandModel(AnthropicModel):
         return SimpleNamespace(messages=SimpleNamespace(create=create), close=lambda: None)
 
 
-def _run(argv: list[str], request: Mapping[str, Any], *, timeout_s: float, name: str) -> Any:
+def _run(argv: list[str], request: Mapping[str, Json], *, timeout_s: float, name: str) -> Any:
     """Return what the program says, as a message. Raises TransientFailure, Declined."""
     asked = _asked(request)
     env = {one: value for one, value in os.environ.items() if one in KEPT_ENV or one.startswith(OWN_ENV)}
@@ -141,9 +142,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _asked(request: Mapping[str, Any]) -> str:
-    (tool,) = request["tools"]
-    (message,) = request["messages"]
+def _asked(request: Mapping[str, Json]) -> str:
+    (tool,) = records(request["tools"])
+    (message,) = records(request["messages"])
     schema = json.dumps(tool["input_schema"], ensure_ascii=False)
     return (
         f"{request['system']}\n\nAnswer with one JSON object alone, without a word around it, that fits this JSON "

@@ -19,6 +19,7 @@ import numpy as np
 from memory_anchor.adapters import revisions
 from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
+from memory_anchor.json_values import Json
 from memory_anchor.model import COLLECTIONS, Memory
 from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
 from memory_anchor.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
@@ -174,7 +175,10 @@ class DictStore:
     def facet(self, collection: str, field: str, where: Where, *, limit: int = 1000) -> dict[str, int]:
         with self._lock:
             counts = Counter(
-                value for _, record in self._matches(collection, where) for value in set(_values(record.payload, field))
+                value
+                for _, record in self._matches(collection, where)
+                for value in set(_values(record.payload, field))
+                if isinstance(value, str)
             )
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:limit])
 
@@ -228,7 +232,7 @@ def _meets(condition: Condition, record: _Record) -> bool:
                 for value in _values(record.payload, field)
             )
         case StartsWith(field, prefix):
-            return any(value.startswith(prefix) for value in _values(record.payload, field))
+            return any(isinstance(value, str) and value.startswith(prefix) for value in _values(record.payload, field))
         case HasVector(name):
             return name in record.vectors or (name == WORDS and record.words is not None)
         case AnyOf(options):
@@ -237,7 +241,7 @@ def _meets(condition: Condition, record: _Record) -> bool:
             assert_never(condition)
 
 
-def _values(payload: Payload, field: str) -> list[Any]:
+def _values(payload: Payload, field: str) -> list[Json]:
     value = payload.get(field)
     if value is None:
         return []

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memory_anchor.errors import BadInput, Unavailable, extra_missing
+from memory_anchor.json_values import Json
 from memory_anchor.ports import Embedder, EmbedderIdentity
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ class FastEmbedEmbedder:
             )
         from fastembed import TextEmbedding
 
-        options: dict[str, Any] = {"threads": min(os.cpu_count() or 1, _THREADS_CAP)}
+        options: dict[str, Json] = {"threads": min(os.cpu_count() or 1, _THREADS_CAP)}
         if self._path:
             self._register(TextEmbedding)
             options["specific_model_path"] = str(self._path)

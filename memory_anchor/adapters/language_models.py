@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from memory_anchor.adapters.breaker import Breaker
 from memory_anchor.errors import BadInput, Unavailable, extra_missing
 from memory_anchor.files import write_whole
+from memory_anchor.json_values import Json, Record
 from memory_anchor.ports import Clock, LanguageModel, ModelUsage
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class AnthropicModel:
         self._breaker.check()
         self._check_budget()
         ends = self._now() + deadline_s
-        request = {
+        request: Record = {
             "model": self.name,
             "max_tokens": MAX_OUTPUT_TOKENS,
             "system": system,
@@ -169,7 +170,7 @@ class AnthropicModel:
         self._check_budget()
         return f"{self.name} at {self._url}; {self._counter.spent(self._month())} of {self._budget} tokens this month"
 
-    def _with_retries(self, shape: type[Answer], request: Mapping[str, Any], ends: float) -> tuple[Answer, ModelUsage]:
+    def _with_retries(self, shape: type[Answer], request: Mapping[str, Json], ends: float) -> tuple[Answer, ModelUsage]:
         from tenacity import (
             RetryCallState,
             Retrying,
@@ -197,7 +198,7 @@ class AnthropicModel:
         except TransientFailure as failed:
             raise Unavailable(str(failed)) from failed.__cause__
 
-    def _once(self, shape: type[Answer], request: Mapping[str, Any], ends: float) -> tuple[Answer, ModelUsage]:
+    def _once(self, shape: type[Answer], request: Mapping[str, Json], ends: float) -> tuple[Answer, ModelUsage]:
         left = ends - self._now()
         if left < LEAST_TIME_S:
             raise TransientFailure(f"The language model {self.name} did not answer in time.")
@@ -207,10 +208,10 @@ class AnthropicModel:
         self._counter.add(self._month(), usage.input_tokens + usage.output_tokens)
         return _answer(shape, message, self.name), usage
 
-    def _ask(self, request: Mapping[str, Any], left: float) -> Any:
+    def _ask(self, request: Mapping[str, Json], left: float) -> Any:
         """Return the server's message; what takes longer than `left` seconds is left behind on its thread."""
         client = self._opened()
-        done: list[Any] = []
+        done: list[Json] = []
         failed: list[BaseException] = []
 
         def call() -> None:
@@ -267,7 +268,7 @@ class Declined(Exception):
     """A failure that another attempt would meet again."""
 
 
-def _schema(shape: type[BaseModel]) -> dict[str, Any]:
+def _schema(shape: type[BaseModel]) -> dict[str, Json]:
     schema = shape.model_json_schema()
     schema.pop("title", None)
     return schema

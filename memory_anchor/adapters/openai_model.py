@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from memory_anchor.adapters.language_models import AnthropicModel, Declined, TransientFailure
+from memory_anchor.json_values import Json, items, records
 
 OPENAI_URL = "https://api.openai.com/v1"
 ANSWER_BYTES = 4 * 1024 * 1024
@@ -78,13 +79,13 @@ class _Chat:
             raise Declined(f"The server of the language model {self._name} refused the request ({status}).")
 
 
-def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
-    (tool,) = request["tools"]
+def _asked(request: Mapping[str, Json]) -> dict[str, Json]:
+    (tool,) = records(request["tools"])
     function = {"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]}
     return {
         "model": request["model"],
         "max_tokens": request["max_tokens"],
-        "messages": [{"role": "system", "content": request["system"]}, *request["messages"]],
+        "messages": [{"role": "system", "content": request["system"]}, *items(request["messages"])],
         "tools": [{"type": "function", "function": function}],
         "tool_choice": {"type": "function", "function": {"name": tool["name"]}},
     }

@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from memory_anchor.errors import BadInput, Unavailable, extra_missing
+from memory_anchor.json_values import Json
 from memory_anchor.language.tokens import cut_to_tokens
 from memory_anchor.ports import LanguageModel, Reranker
 
@@ -127,7 +128,7 @@ class FastEmbedReranker:
             raise extra_missing("fastembed", "retrieval.reranker fastembed") from None
 
         name = self._model_name
-        options: dict[str, Any] = {"threads": min(os.cpu_count() or 1, _THREADS_CAP)}
+        options: dict[str, Json] = {"threads": min(os.cpu_count() or 1, _THREADS_CAP)}
         if self._path:
             name = self._registered(TextCrossEncoder, self._path)
             options["specific_model_path"] = str(self._path)

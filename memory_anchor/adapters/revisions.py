@@ -10,11 +10,11 @@ own write although somebody went on from it. Counting uses renews nothing: two e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from memory_anchor.adapters.payload import REVISION
 from memory_anchor.adapters.system import new_token
 from memory_anchor.errors import ChangedMeanwhile
+from memory_anchor.json_values import Json, text, texts
 from memory_anchor.model import Memory
 
 REVISED = "revised"
@@ -23,21 +23,21 @@ KEPT = 8
 TOKEN_CHARS = 16
 
 
-def stamped(payload: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+def stamped(payload: dict[str, Json], before: Mapping[str, Json] | None) -> dict[str, Json]:
     """Return the payload with a revision of its own. before: what is stored in its place, None for nothing."""
     earlier = lineage(before)[:KEPT]
     own = {REVISION: f"{payload['version']}.{new_token()[:TOKEN_CHARS]}"}
     return {**payload, **own, **({REVISED: earlier} if earlier else {})}
 
 
-def lineage(payload: Mapping[str, Any] | None) -> list[str]:
+def lineage(payload: Mapping[str, Json] | None) -> list[str]:
     """Return the revision of a stored payload and those before it, newest first."""
     if not payload:
         return []
-    return [one for one in (payload.get(REVISION), *payload.get(REVISED, ())) if one]
+    return [one for one in (text(payload.get(REVISION), ""), *texts(payload.get(REVISED))) if one]
 
 
-def seen(memory: Memory, payload: Mapping[str, Any]) -> str:
+def seen(memory: Memory, payload: Mapping[str, Json]) -> str:
     """Return the revision under which a payload is read; one from before there were revisions has an empty token."""
     return str(payload.get(REVISION) or f"{memory.version}.")
 
@@ -47,7 +47,7 @@ def is_compared(memory: Memory) -> bool:
     return memory.revision is not None
 
 
-def check(memory: Memory, stored: Mapping[str, Any] | None) -> None:
+def check(memory: Memory, stored: Mapping[str, Json] | None) -> None:
     """Raise ChangedMeanwhile when what is stored in a memory's place is not what it was made of."""
     if memory.revision is None:
         return

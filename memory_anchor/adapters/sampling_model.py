@@ -15,6 +15,7 @@ from typing import Any
 from memory_anchor.adapters.command_model import CHARS_A_TOKEN, answer_in
 from memory_anchor.adapters.language_models import AnthropicModel, Declined, TransientFailure
 from memory_anchor.errors import Unavailable
+from memory_anchor.json_values import Json, records, text, whole
 from memory_anchor.sampling import ClientQuestion, client_offered
 
 NAME = "sampling"
@@ -38,25 +39,26 @@ class SamplingModel(AnthropicModel):
             f"the MCP client's own, asked only while it has a conversation read; {spent} of {self._budget} tokens spent"
         )
 
-    def _ask(self, request: Mapping[str, Any], left: float) -> Any:
+    def _ask(self, request: Mapping[str, Json], left: float) -> Any:
         client = client_offered()
         if client is None:
             raise Declined("The language model is the MCP client's own, and this is no call in which one can be asked.")
-        (tool,), (message,) = request["tools"], request["messages"]
+        (tool,), (message,) = records(request["tools"]), records(request["messages"])
+        question = text(message["content"])
         schema = json.dumps(tool["input_schema"], ensure_ascii=False)
         task = f"{request['system']}\n\nAnswer with one JSON object alone that fits this JSON Schema:\n{schema}"
         try:
-            said, cut = client(ClientQuestion(task, message["content"], request["max_tokens"], left))
+            said, cut = client(ClientQuestion(task, question, whole(request["max_tokens"]), left))
         except TimeoutError:
             raise Declined("The MCP client's model did not answer in time.") from None
         except (Declined, TransientFailure, Unavailable):
             raise
         except Exception:
             raise Declined("The MCP client did not let its model be asked.") from None
-        text = said[:ANSWER_CHARS] if cut else answer_in(said[:ANSWER_CHARS])
+        answer = said[:ANSWER_CHARS] if cut else answer_in(said[:ANSWER_CHARS])
         used = SimpleNamespace(
-            input_tokens=(len(task) + len(message["content"])) // CHARS_A_TOKEN,
+            input_tokens=(len(task) + len(question)) // CHARS_A_TOKEN,
             output_tokens=len(said) // CHARS_A_TOKEN,
         )
-        block = SimpleNamespace(type="text", text=text)
+        block = SimpleNamespace(type="text", text=answer)
         return SimpleNamespace(content=[block], stop_reason="max_tokens" if cut else "end_turn", usage=used)

@@ -32,6 +32,7 @@ from memory_anchor.files import remove_durably, write_whole
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.constitution_text import FILE_NAME
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
+from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import conversation_context, searched_words
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
@@ -494,7 +495,7 @@ def _purge(
             # The store's own log is rebuilt only when something is erased from it.
             points[collection] = list(own) or ([_marker(up, collection, at)] if touched else [])
         removed = {name: sorted(m.version_id for m in own.values()) for name, own in doomed.items() if own}
-        told = {"removed": removed, "emptied": sorted(emptied), "files": files}
+        told: dict[str, Json] = {"removed": removed, "emptied": sorted(emptied), "files": files}
         told |= {"failed": failed} if failed else {}
         save_state(up, STATE, {"by": by, "asked": asked, "points": points, "told": told})
         _erase(up, points)

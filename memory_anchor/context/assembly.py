@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from memory_anchor import inputs
 from memory_anchor.context.context import ContextBuilder, Decision, Gathered, estimated
@@ -20,6 +19,7 @@ from memory_anchor.context.pruning import PrunePolicy, Saving, Strategy, prune_r
 from memory_anchor.context.sections import RETRIEVED, Body
 from memory_anchor.context.transcript import Transcript, last_user_text, read
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Citation, ContextCostReport, Section
 from memory_anchor.requests import TASK_MAX
@@ -34,8 +34,8 @@ NAMES_REPORTED = 50
 class AssembledContext:
     """messages, tools: what to send, in the form they came. text: the context to place before the conversation."""
 
-    messages: list[Mapping[str, Any]]
-    tools: list[Mapping[str, Any]]
+    messages: list[Mapping[str, Json]]
+    tools: list[Mapping[str, Json]]
     text: str
     report: ContextCostReport
     citations: tuple[Citation, ...] = ()

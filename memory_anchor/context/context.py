@@ -32,6 +32,7 @@ from memory_anchor.context.sections import (
     with_rules_within,
 )
 from memory_anchor.errors import MemoryAnchorError, report
+from memory_anchor.json_values import Json
 from memory_anchor.language.safety import neutralise
 from memory_anchor.language.tokens import count_tokens, cut_to_tokens
 from memory_anchor.model import (
@@ -62,7 +63,7 @@ QUESTION_LEAST = 32
 """A question's share of 0 keeps none for the caller's text; it is still searched for by its first words."""
 _LEAST_FIRST = (Trust.UNTRUSTED, Trust.AGENT, Trust.SEMI_TRUSTED, Trust.TRUSTED)
 
-Decision = dict[str, Any]
+Decision = dict[str, Json]
 
 
 class Search(Protocol):
@@ -101,7 +102,7 @@ class LoreFound:
 
 
 class Lorebooks(Protocol):
-    def __call__(self, messages: Sequence[Mapping[str, Any]], window_tokens: int, *, is_prompt: bool) -> LoreFound: ...
+    def __call__(self, messages: Sequence[Mapping[str, Json]], window_tokens: int, *, is_prompt: bool) -> LoreFound: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class ContextSources:
     search: Search
     recent_events: Callable[[int], Sequence[RetrievedSnippet]]
     operations: Callable[[str, int], Sequence[OperationPassage]]
-    active_context: Callable[[], Mapping[str, Any]]
+    active_context: Callable[[], Mapping[str, Json]]
     now: Callable[[], datetime]
     cache: Callable[[], tuple[int, int]] = _no_cache
     record: Callable[[ContextCostReport], str] | None = None
@@ -208,7 +209,7 @@ class ContextBuilder:
         return min(shelf_tokens(body, "knowledge"), self.budget.knowledge) if body.shelves.get("knowledge") else 0
 
     def gather(
-        self, task: str, prompt: Sequence[Mapping[str, Any]] | None = None, *, window_tokens: int = WINDOW_TOKENS
+        self, task: str, prompt: Sequence[Mapping[str, Json]] | None = None, *, window_tokens: int = WINDOW_TOKENS
     ) -> Gathered:
         """Return what there is for `task` ("" asks for no search), L0 and L1 whatever fails.
 
@@ -297,7 +298,7 @@ class ContextBuilder:
         return round((self.monotonic() - started) * 1000, 3)
 
     def _lore(
-        self, task: str, prompt: Sequence[Mapping[str, Any]] | None, window: int
+        self, task: str, prompt: Sequence[Mapping[str, Json]] | None, window: int
     ) -> Callable[[], LoreFound] | None:
         """Return what asks the lorebooks about the whole conversation, or about the task alone; None without any."""
         ask = self._sources.lore
@@ -366,7 +367,7 @@ def _question(task: str, budget: int) -> str:
     return cut_to_tokens(task.replace("\x00", " ").strip()[: inputs.QUERY_MAX], max(budget, QUESTION_LEAST)).strip()
 
 
-def estimated(sections: Sequence[Section], **outside: int) -> dict[str, Any]:
+def estimated(sections: Sequence[Section], **outside: int) -> dict[str, Json]:
     """Return `estimated_tokens`: the parts add up to `total`.
 
     outside: tokens that are not of the context's own text (system, history, tools_schema, tool_results).
@@ -490,7 +491,7 @@ def _knowledge(snippet: RetrievedSnippet) -> Recalled:
     )
 
 
-def _active(values: Mapping[str, Any]) -> tuple[Recalled, ...]:
+def _active(values: Mapping[str, Json]) -> tuple[Recalled, ...]:
     """Return L1 as one text, a line a value; written by agents, so trusted as they are."""
     if not values:
         return ()
@@ -499,13 +500,13 @@ def _active(values: Mapping[str, Any]) -> tuple[Recalled, ...]:
     return (Recalled.of(lines, id="active_context", source="active context", trust=Trust.AGENT, more=more),)
 
 
-def _line(value: Any) -> str:
+def _line(value: Json) -> str:
     """Return a JSON value in one line. Its texts are made harmless before they are escaped: an escaped line end is a
     letter, after which a look-alike mark would pass for code."""
     return json.dumps(_harmless(value), ensure_ascii=False, default=str)
 
 
-def _harmless(value: Any) -> Any:
+def _harmless(value: Json) -> Json:
     if isinstance(value, str):
         return neutralise(value)
     if isinstance(value, Mapping):

@@ -15,11 +15,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged
 from memory_anchor.files import make_private, ours, read_bounded, write_whole
-from memory_anchor.model import Citation, ContextCostReport, Locator, Scope, Section, Trust
+from memory_anchor.json_values import Json, Record, number, one_of, optional_text, record, records, text, texts, whole
+from memory_anchor.model import (
+    CITATION_KINDS,
+    FRESHNESS,
+    PROMPT_PARTS,
+    Citation,
+    ContextCostReport,
+    Locator,
+    Scope,
+    Section,
+    Trust,
+)
 
 REPORTS_KEPT = 500
 REPORT_BYTES_MAX = 4 * 1024 * 1024
@@ -126,7 +136,7 @@ def _checked(id: object) -> str:
     return id
 
 
-def to_json(report: ContextCostReport) -> dict[str, Any]:
+def to_json(report: ContextCostReport) -> dict[str, Json]:
     """Return the report as JSON values; citations without what is at its default."""
     return {
         "context_window_tokens": report.context_window_tokens,
@@ -141,23 +151,26 @@ def to_json(report: ContextCostReport) -> dict[str, Any]:
     }
 
 
-def from_json(held: Mapping[str, Any]) -> ContextCostReport:
+def from_json(held: Mapping[str, Json]) -> ContextCostReport:
     """Return the report that `to_json` wrote. Raises KeyError, TypeError, ValueError: it is something else."""
     return ContextCostReport(
-        context_window_tokens=held["context_window_tokens"],
-        reserved_output_tokens=held["reserved_output_tokens"],
-        estimated_tokens=held["estimated_tokens"],
-        sections=tuple(Section(one["name"], one["part"], one["tokens"]) for one in held["sections"]),
-        decisions=tuple(held["decisions"]),
-        citations=tuple(_citation(one) for one in held["citations"]),
-        stage_ms=held["stage_ms"],
-        cache=held["cache"],
-        variant=held["variant"],
+        context_window_tokens=whole(held["context_window_tokens"]),
+        reserved_output_tokens=whole(held["reserved_output_tokens"]),
+        estimated_tokens=record(held["estimated_tokens"]),
+        sections=tuple(
+            Section(text(one["name"]), one_of(one["part"], PROMPT_PARTS), whole(one["tokens"]))
+            for one in records(held["sections"])
+        ),
+        decisions=tuple(records(held["decisions"])),
+        citations=tuple(_citation(one) for one in records(held["citations"])),
+        stage_ms={name: number(spent) for name, spent in record(held["stage_ms"]).items()},
+        cache={name: whole(many) for name, many in record(held["cache"]).items()},
+        variant=text(held["variant"]),
     )
 
 
-def _citation_json(cited: Citation) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": cited.kind, "ref": cited.ref, "trust": cited.trust.value}
+def _citation_json(cited: Citation) -> dict[str, Json]:
+    found: dict[str, Json] = {"kind": cited.kind, "ref": cited.ref, "trust": cited.trust.value}
     for name in ("title", "freshness", "variant", "index_version"):
         if (value := getattr(cited, name)) is not None:
             found[name] = value
@@ -170,16 +183,24 @@ def _citation_json(cited: Citation) -> dict[str, Any]:
     return found
 
 
-def _citation(held: Mapping[str, Any]) -> Citation:
+def _scope(held: Record) -> Scope:
+    account, project, user, agent, conversation, collection = (
+        text(held[name]) for name in ("account", "project", "user", "agent", "conversation", "collection")
+    )
+    return Scope(account, project, user, agent, conversation, collection, tuple(texts(held.get("across"))))
+
+
+def _citation(held: Mapping[str, Json]) -> Citation:
+    freshness = held.get("freshness")
     return Citation(
-        kind=held["kind"],
-        ref=held["ref"],
-        title=held.get("title"),
-        locator=Locator(**{**(place := held.get("locator", {})), "heading": tuple(place.get("heading", ()))}),
-        scope=Scope(**held["scope"]) if "scope" in held else None,
-        observed_at=datetime.fromisoformat(held["observed_at"]) if "observed_at" in held else None,
-        trust=Trust(held["trust"]),
-        freshness=held.get("freshness"),
-        variant=held.get("variant"),
-        index_version=held.get("index_version"),
+        kind=one_of(held["kind"], CITATION_KINDS),
+        ref=text(held["ref"]),
+        title=optional_text(held.get("title")),
+        locator=Locator.of(record(held.get("locator"))),
+        scope=_scope(record(held["scope"])) if "scope" in held else None,
+        observed_at=datetime.fromisoformat(text(held["observed_at"])) if "observed_at" in held else None,
+        trust=Trust(text(held["trust"])),
+        freshness=None if freshness is None else one_of(freshness, FRESHNESS),
+        variant=optional_text(held.get("variant")),
+        index_version=optional_text(held.get("index_version")),
     )

@@ -13,10 +13,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from memory_anchor.context.schemas import strict_schema
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json
 from memory_anchor.language.tokens import count_tokens
 
 ToolProfile = Literal["minimal", "coding", "web", "full"]
@@ -69,7 +70,7 @@ class Tool:
     name: str
     group: str
     prunable: bool
-    shown: Mapping[str, Any]
+    shown: Mapping[str, Json]
     tokens: int
 
 
@@ -150,7 +151,7 @@ def _read(tool: object, where: str, *, strict: bool) -> Tool:
     return Tool(name, group or group_of(name), prunable is not False, shown, count_tokens(text))
 
 
-def _strict(tool: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _strict(tool: Mapping[str, Json], where: str) -> Mapping[str, Json]:
     """Return the tool with its argument schema strict, wherever its form keeps it; the very same without a schema."""
     function = tool.get("function")
     if isinstance(function, Mapping):
@@ -165,14 +166,14 @@ def _strict(tool: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     return tool
 
 
-def _mark(tool: Mapping[str, Any], name: str) -> Any:
+def _mark(tool: Mapping[str, Json], name: str) -> Json:
     meta = tool.get("_meta")
     if name in tool:
         return tool[name]
     return meta.get(META + name) if isinstance(meta, Mapping) else None
 
 
-def _unmarked(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unmarked(tool: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return the tool without our marks; the very same mapping when it has none."""
     meta = tool.get("_meta")
     ours = {META + name for name in MARKS}

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from memory_anchor.context.transcript import Message, Result, Transcript, content_text, cost_of
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json, Record, records
 from memory_anchor.language.tokens import count_tokens, cut_to_tokens
 
 Strategy = Literal["soft_trim", "hard_clear"]
@@ -109,7 +110,7 @@ def _smaller(message: Message, result: Result, strategy: Strategy, policy: Prune
     if result.block is None:
         content = _content(message.get("content"), result, strategy, policy)
         return None if content is None else {**message, "content": content}
-    blocks = list(message["content"])
+    blocks = records(message["content"])
     content = _content(blocks[result.block].get("content"), result, strategy, policy)
     if content is None:
         return None
@@ -117,7 +118,7 @@ def _smaller(message: Message, result: Result, strategy: Strategy, policy: Prune
     return {**message, "content": blocks}
 
 
-def _content(content: Any, result: Result, strategy: Strategy, policy: PrunePolicy) -> Any:
+def _content(content: Json, result: Result, strategy: Strategy, policy: PrunePolicy) -> Json:
     """Return the smaller content in the form it had (text or blocks), None when it cannot be made smaller.
 
     A trim keeps images and other blocks where they are; a clear takes everything.
@@ -129,12 +130,12 @@ def _content(content: Any, result: Result, strategy: Strategy, policy: PrunePoli
     trimmed = soft_trim(text, tool=result.tool, policy=policy)
     if trimmed == text:
         return None
-    return trimmed if isinstance(content, str) else _retexted(content, trimmed)
+    return trimmed if isinstance(content, str) else _retexted(records(content), trimmed)
 
 
-def _retexted(blocks: Sequence[Any], text: str) -> list[Any]:
+def _retexted(blocks: Sequence[Record], text: str) -> list[Record]:
     """Return the blocks with `text` in the first text block and without the others."""
-    found: list[Any] = []
+    found: list[Record] = []
     placed = False
     for block in blocks:
         if not isinstance(block.get("text"), str):

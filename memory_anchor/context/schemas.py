@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeGuard
 from urllib.parse import unquote
 
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json, Record, items, record
 
 REF_LEVELS = 3
 """How often a definition is written out inside itself before its inner copy accepts anything of its kind."""
@@ -45,10 +46,10 @@ _CHILD_MAPS = ("properties", "patternProperties")
 _NOTES = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"})
 _DEPENDENT = ("dependentSchemas", "dependencies")
 _GONE = frozenset({"$defs", "definitions", "$schema", "$id", "discriminator"})
-_ANYTHING_OF: Mapping[str, dict[str, Any]] = {"object": {"type": "object", "additionalProperties": True}}
+_ANYTHING_OF: Mapping[str, dict[str, Json]] = {"object": {"type": "object", "additionalProperties": True}}
 
 
-def strict_schema(schema: Mapping[str, Any], *, require_all: bool = False) -> dict[str, Any]:
+def strict_schema(schema: Mapping[str, Json], *, require_all: bool = False) -> dict[str, Json]:
     """Return the strict form of a tool's JSON Schema (draft 7 to 2020-12); the given one is not changed.
 
     require_all: every declared property becomes required, and those that were optional may be null instead.
@@ -83,12 +84,12 @@ class _SchemaPath:
 
 
 class _Normaliser:
-    def __init__(self, root: Mapping[str, Any], *, require_all: bool) -> None:
+    def __init__(self, root: Mapping[str, Json], *, require_all: bool) -> None:
         self._root = root
         self._require_all = require_all
         self._nodes = 0
 
-    def node(self, schema: Any, place: _SchemaPath) -> Any:
+    def node(self, schema: Json, place: _SchemaPath) -> Json:
         """Return one schema normalised; booleans and what is no schema stay as they are."""
         if not isinstance(schema, Mapping):
             return schema
@@ -110,7 +111,7 @@ class _Normaliser:
         if self._nodes > NODES_MAX or depth > DEPTH_MAX:
             raise BadInput(f"schema has over {NODES_MAX} parts or {DEPTH_MAX} levels written out; make it smaller")
 
-    def _inlined(self, schema: Mapping[str, Any], place: _SchemaPath) -> Any:
+    def _inlined(self, schema: Record, place: _SchemaPath) -> Json:
         ref = schema["$ref"]
         if not isinstance(ref, str):
             raise BadInput(f"schema has a $ref that is a {type(ref).__name__}; allowed is text such as #/$defs/Name")
@@ -123,9 +124,9 @@ class _Normaliser:
             return target
         if set(beside) <= _NOTES | _GONE:
             return self.node({**target, **beside}, inner)
-        return self.node({**beside, "allOf": [*beside.get("allOf", ()), target]}, inner)
+        return self.node({**beside, "allOf": [*items(beside.get("allOf")), target]}, inner)
 
-    def _object(self, plain: dict[str, Any], place: _SchemaPath) -> dict[str, Any]:
+    def _object(self, plain: dict[str, Json], place: _SchemaPath) -> dict[str, Json]:
         named = list(dict.fromkeys(self._names(plain, place.refs)))
         branch_names = frozenset(
             name for branch in _branches(plain) for name in self._names(branch, place.refs, asked=False)
@@ -135,20 +136,19 @@ class _Normaliser:
         is_map = isinstance(extra, dict) or (extra is True and not any(self._names(plain, place.refs, asked=False)))
         if not place.closed or is_map:
             return made
-        properties = made.setdefault("properties", {})
-        for name in named:
-            properties.setdefault(name, {})
+        properties = record(made.get("properties"))
+        made["properties"] = {**properties, **{name: {} for name in named if name not in properties}}
         made["additionalProperties"] = False
         if self._require_all:
             _require_all(made)
         return made
 
     def _parts(
-        self, plain: Mapping[str, Any], place: _SchemaPath, *, branches_closed: bool, contested: frozenset[str]
-    ) -> dict[str, Any]:
+        self, plain: Mapping[str, Json], place: _SchemaPath, *, branches_closed: bool, contested: frozenset[str]
+    ) -> dict[str, Json]:
         """Return the schema with every schema inside it normalised. contested: properties that a branch describes too,
         which therefore may not be closed on one side only."""
-        made: dict[str, Any] = {}
+        made: dict[str, Json] = {}
         for name, value in plain.items():
             if name in _IN_PLACE_LISTS and _is_list(value):
                 made[name] = [self.node(one, place.inside(closed=branches_closed)) for one in value]
@@ -169,7 +169,7 @@ class _Normaliser:
                 made[name] = value
         return made
 
-    def _names(self, schema: Any, refs: tuple[str, ...], *, asked: bool = True) -> Iterable[str]:
+    def _names(self, schema: Json, refs: tuple[str, ...], *, asked: bool = True) -> Iterable[str]:
         """Yield the property names that a schema or one of its branches mentions for the same object.
 
         asked: also those that it only asks for.
@@ -187,13 +187,13 @@ class _Normaliser:
             yield from self._names(branch, refs, asked=asked)
 
 
-def _check(schema: Mapping[str, Any]) -> None:
+def _check(schema: Mapping[str, Json]) -> None:
     for name in _CHILD_MAPS:
         if name in schema and not isinstance(schema[name], Mapping):
             raise BadInput(f"schema has {name} that are a {type(schema[name]).__name__}; allowed is a mapping")
 
 
-def _asked_for(schema: Mapping[str, Any]) -> Iterable[str]:
+def _asked_for(schema: Mapping[str, Json]) -> Iterable[str]:
     """Yield the names that a schema asks for: always, or when another name is there, with that other name."""
     lists = [schema.get("required")]
     for word in ("dependentRequired", *_DEPENDENT):
@@ -202,12 +202,12 @@ def _asked_for(schema: Mapping[str, Any]) -> Iterable[str]:
             yield from dependent
             lists.extend(dependent.values())
     for names in lists:
-        yield from (name for name in names if isinstance(name, str)) if _is_list(names) and names else ()
+        yield from (name for name in names if isinstance(name, str)) if _is_list(names) else ()
 
 
-def _branches(schema: Mapping[str, Any]) -> list[Any]:
+def _branches(schema: Mapping[str, Json]) -> list[Json]:
     """Return the schemas that apply to the same value as this one."""
-    found = [one for name in _IN_PLACE_LISTS if _is_list(schema.get(name)) for one in schema[name]]
+    found = [one for name in _IN_PLACE_LISTS if _is_list(several := schema.get(name)) for one in several]
     found.extend(schema[name] for name in _IN_PLACE if name in schema)
     for name in _DEPENDENT:
         dependent = schema.get(name)
@@ -215,14 +215,14 @@ def _branches(schema: Mapping[str, Any]) -> list[Any]:
     return found
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: Json) -> TypeGuard[Sequence[Json]]:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
-def _is_object(schema: Mapping[str, Any]) -> bool:
+def _is_object(schema: Mapping[str, Json]) -> bool:
     """Return whether the schema itself speaks of one object, rather than choosing among whole alternatives."""
     kind = schema.get("type")
-    if kind == "object" or (_is_list(kind) and kind is not None and "object" in kind):
+    if kind == "object" or (_is_list(kind) and "object" in kind):
         return True
     if not _OBJECT_WORDS.isdisjoint(schema):
         return True
@@ -231,34 +231,34 @@ def _is_object(schema: Mapping[str, Any]) -> bool:
     return ("allOf" in schema or "if" in schema or len(unions) > 1) and any(_speaks(b) for b in _branches(schema))
 
 
-def _speaks(schema: Any) -> bool:
+def _speaks(schema: Json) -> bool:
     return isinstance(schema, Mapping) and (
         "$ref" in schema or _is_object(schema) or any(map(_speaks, _branches(schema)))
     )
 
 
-def _one_union(schema: dict[str, Any]) -> dict[str, Any]:
+def _one_union(schema: dict[str, Json]) -> dict[str, Json]:
     """Return the schema with `oneOf` as `anyOf`, in its place; beside another `anyOf` both must hold."""
     if not _is_list(schema.get("oneOf")):
         return schema
     if "anyOf" not in schema:
         return {("anyOf" if name == "oneOf" else name): value for name, value in schema.items()}
     rest = {name: value for name, value in schema.items() if name != "oneOf"}
-    return {**rest, "allOf": [*rest.get("allOf", ()), {"anyOf": schema["oneOf"]}]}
+    return {**rest, "allOf": [*items(rest.get("allOf")), {"anyOf": schema["oneOf"]}]}
 
 
-def _lone_all_of(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+def _lone_all_of(schema: Mapping[str, Json]) -> dict[str, Json] | None:
     """Return the one schema of an `allOf` that has only notes beside it, with these notes; None where there is more."""
     every = schema.get("allOf")
-    if not _is_list(every) or every is None or len(every) != 1 or not isinstance(every[0], Mapping):
+    if not _is_list(every) or len(every) != 1 or not isinstance(lone := every[0], Mapping):
         return None
     beside = {name: value for name, value in schema.items() if name != "allOf"}
-    return {**every[0], **beside} if set(beside) <= _NOTES else None
+    return {**lone, **beside} if set(beside) <= _NOTES else None
 
 
-def _found(root: Mapping[str, Any], ref: str) -> Any:
+def _found(root: Record, ref: str) -> Json:
     """Return what a local JSON pointer leads to (RFC 6901, in a URI fragment)."""
-    at: Any = root
+    at: Json = root
     if ref != "#":
         for part in unquote(ref[2:]).split("/") if ref.startswith("#/") else [ref]:
             key = part.replace("~1", "/").replace("~0", "~")
@@ -271,26 +271,27 @@ def _found(root: Mapping[str, Any], ref: str) -> Any:
     return at
 
 
-def _anything_like(target: Any) -> dict[str, Any]:
+def _anything_like(target: Json) -> dict[str, Json]:
     """Return what stands for one more copy of a definition that contains itself: any object, or anything."""
     kind = target.get("type") if isinstance(target, Mapping) else None
     return dict(_ANYTHING_OF.get(kind, {})) if isinstance(kind, str) else {}
 
 
-def _require_all(made: dict[str, Any]) -> None:
+def _require_all(made: dict[str, Json]) -> None:
     """Make every property required; one that was optional may be null instead of missing."""
-    required = set(made.get("required", ()))
-    for name, schema in made["properties"].items():
-        if name not in required and not _takes_null(schema):
-            made["properties"][name] = {"anyOf": [schema, {"type": "null"}]}
-    made["required"] = list(made["properties"])
+    required, properties = items(made.get("required")), record(made["properties"])
+    made["properties"] = {
+        name: schema if name in required or _takes_null(schema) else {"anyOf": [schema, {"type": "null"}]}
+        for name, schema in properties.items()
+    }
+    made["required"] = list(properties)
 
 
-def _takes_null(schema: Any) -> bool:
+def _takes_null(schema: Json) -> bool:
     if not isinstance(schema, Mapping):
         return schema is not False
     kind = schema.get("type")
-    if kind == "null" or (_is_list(kind) and kind is not None and "null" in kind) or not schema:
+    if kind == "null" or (_is_list(kind) and "null" in kind) or not schema:
         return True
     options = schema.get("anyOf")
-    return _is_list(options) and any(_takes_null(one) for one in options or ())
+    return _is_list(options) and any(map(_takes_null, options))

@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json, Record, items, record, records, text
 from memory_anchor.language.tokens import count_tokens
 
 MESSAGES_MAX = 20_000
@@ -30,7 +30,7 @@ _MEDIA = frozenset(
     {"image", "image_url", "input_image", "document", "file", "input_file", "input_audio", "audio", "video"}
 )
 
-Message = Mapping[str, Any]
+Message = Mapping[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +142,12 @@ def cost_of(message: Message) -> Cost:
     own, results = MESSAGE_TOKENS, 0
     if isinstance(content, str):
         own += count_tokens(content)
-    for block in content if isinstance(content, Sequence) and not isinstance(content, str) else ():
+    for block in _blocks(message):
         if block["type"] == "tool_result":
             results += _content_tokens(block.get("content")) + MESSAGE_TOKENS
         else:
             own += _block_tokens(block)
-    for call in message.get("tool_calls") or ():
+    for call in items(message.get("tool_calls")):
         own += count_tokens(_json(call))
     return Cost(own, results)
 
@@ -160,33 +160,33 @@ def last_user_text(messages: Sequence[Message]) -> str:
     return ""
 
 
-def content_text(content: object) -> str:
+def content_text(content: Json) -> str:
     """Return the text of a content: itself, or that of its text blocks."""
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence):
         return ""
-    return "\n".join(block["text"] for block in content if isinstance(block.get("text"), str))
+    return "\n".join(said for block in content if isinstance(said := record(block).get("text"), str))
 
 
-def _content_tokens(content: object) -> int:
+def _content_tokens(content: Json) -> int:
     if isinstance(content, str):
         return count_tokens(content)
-    return sum(_block_tokens(block) for block in content) if isinstance(content, Sequence) else 0
+    return sum(_block_tokens(record(block)) for block in content) if isinstance(content, Sequence) else 0
 
 
-def _block_tokens(block: Mapping[str, Any]) -> int:
+def _block_tokens(block: Mapping[str, Json]) -> int:
     kind = block["type"]
     if kind in _MEDIA:
         return MEDIA_TOKENS
-    if isinstance(block.get("text"), str):
-        return count_tokens(block["text"])
+    if isinstance(said := block.get("text"), str):
+        return count_tokens(said)
     if kind == "thinking":
         return count_tokens(str(block.get("thinking", "")))
     return count_tokens(_json(block))
 
 
-def _json(value: object) -> str:
+def _json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -250,13 +250,13 @@ def _allowed_in(what: str, role: str, allowed: str, where: str) -> None:
         raise BadInput(f"{where} is a {what} in a {role} message; allowed is a {what} in messages of role {allowed}")
 
 
-def _id(holder: Mapping[str, Any], name: str, where: str) -> None:
+def _id(holder: Mapping[str, Json], name: str, where: str) -> None:
     value = holder.get(name)
     if not isinstance(value, str) or not value:
         raise BadInput(f"{where}.{name} is {str(value)[:40]!r}; allowed is text that is not empty")
 
 
-def _list(message: Message, name: str, where: str) -> Sequence[Any]:
+def _list(message: Message, name: str, where: str) -> Sequence[Json]:
     value = message.get(name)
     if value is None:
         return ()
@@ -265,9 +265,9 @@ def _list(message: Message, name: str, where: str) -> Sequence[Any]:
     return value
 
 
-def _blocks(message: Message) -> Sequence[Mapping[str, Any]]:
+def _blocks(message: Message) -> Sequence[Record]:
     content = message.get("content")
-    return content if isinstance(content, Sequence) and not isinstance(content, str) else ()
+    return records(content) if not isinstance(content, str) else []
 
 
 def _pairs(messages: Sequence[Message]) -> tuple[list[Result], dict[int, tuple[str, ...]], list[tuple[int, int]]]:
@@ -280,18 +280,20 @@ def _pairs(messages: Sequence[Message]) -> tuple[list[Result], dict[int, tuple[s
     calls: dict[int, tuple[str, ...]] = {}
     joined: list[tuple[int, int]] = []
     for index, message in enumerate(messages):
-        made = [(block["id"], block["name"]) for block in _blocks(message) if block["type"] == "tool_use"]
+        blocks = _blocks(message)
+        made = [(text(block["id"]), text(block["name"])) for block in blocks if block["type"] == "tool_use"]
         made.extend(
-            (call["id"], (call.get("function") or call["custom"])["name"]) for call in message.get("tool_calls") or ()
+            (text(call["id"]), text(record(call.get("function") or call["custom"])["name"]))
+            for call in records(message.get("tool_calls"))
         )
         called.update((call_id, (index, tool)) for call_id, tool in made)
         if made:
             calls[index] = tuple(tool for _, tool in made)
         found: list[tuple[int | None, str]] = [
-            (at, block["tool_use_id"]) for at, block in enumerate(_blocks(message)) if block["type"] == "tool_result"
+            (at, text(block["tool_use_id"])) for at, block in enumerate(blocks) if block["type"] == "tool_result"
         ]
         if message["role"] == "tool":
-            found.append((None, message["tool_call_id"]))
+            found.append((None, text(message["tool_call_id"])))
         for at, call_id in found:
             if call_id not in called:
                 raise BadInput(

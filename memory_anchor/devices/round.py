@@ -15,6 +15,8 @@ from memory_anchor.devices.ledger import KnownVersion, Ledger
 from memory_anchor.devices.membership import Device, Members
 from memory_anchor.devices.segments import LAYERS, Segment, TravellingVersion, name_of, said_in, travelling
 from memory_anchor.errors import Refused
+from memory_anchor.json_values import items
+from memory_anchor.json_values import record as record_of
 from memory_anchor.model import Memory, Visibility
 from memory_anchor.ports import AuditLog
 
@@ -188,8 +190,8 @@ def note_purged(ledger: Ledger, audit: AuditLog) -> None:
     gone = ledger.gone()
     fresh: set[str] = set()
     for record in audit.records(PURGE):
-        removed = record["what"].get("removed", {}) if record["kind"] == PURGE else {}
-        fresh |= {str(one).rpartition("@")[0] for ones in removed.values() for one in ones} - gone.keys()
+        removed = record_of(record["what"].get("removed")) if record["kind"] == PURGE else {}
+        fresh |= {str(one).rpartition("@")[0] for ones in removed.values() for one in items(ones)} - gone.keys()
     forget(ledger, fresh - {""})
 
 

@@ -45,6 +45,7 @@ from memory_anchor.front.doctor_machine import (
     settings_found,
 )
 from memory_anchor.identity.constitution_text import FILE_NAME
+from memory_anchor.json_values import record, texts
 from memory_anchor.runtime import engine, wire
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ def _tried(name: str, act: Callable[[], str], fix: str) -> Check:
 
 def _counted(core: Core) -> str:
     store = core.services.store
-    counts = ", ".join(f"{name} {many}" for name, many in core.stats()["layers"].items())
+    counts = ", ".join(f"{name} {many}" for name, many in record(core.stats()["layers"]).items())
     return f"{store.kind}: {counts}; {store.size_bytes() >> 20} MiB on disk"
 
 
@@ -413,10 +414,10 @@ def _purge_to_repeat(core: Core) -> Iterator[Check]:
     from memory_anchor.care.purge import PURGE_CUT
     from memory_anchor.model import point_id
 
-    cut = core.audit.latest(PURGE_CUT) or {"asked": {}}
+    cut = core.audit.latest(PURGE_CUT) or {}
     left: dict[str, None] = {}
-    for collection, versions in cut["asked"].items():
-        parts = [version.rpartition("@") for version in versions]
+    for collection, versions in record(cut.get("asked")).items():
+        parts = [version.rpartition("@") for version in texts(versions)]
         points = [point_id(name, int(number)) for name, _, number in parts]
         left |= dict.fromkeys(entry.memory.id for entry in core.services.store.get(collection, points))
     if left:

@@ -26,6 +26,7 @@ from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import OWN_WAY, VariantChoice
 from memory_anchor.hashing import stable_hash
 from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
+from memory_anchor.json_values import record
 from memory_anchor.model import Actor
 from memory_anchor.rights import Deed, Who
 from memory_anchor.runtime.wire import PREAMBLE
@@ -267,8 +268,8 @@ def plain_schema(model: type[BaseRequest]) -> Json:
     """Return the schema of a request without what only tools and options read of it."""
     whole = schema_of(model)
     shown = {
-        name: {key: value for key, value in field.items() if key not in ("tool", "option")}
-        for name, field in whole["properties"].items()
+        name: {key: value for key, value in record(field).items() if key not in ("tool", "option")}
+        for name, field in record(whole["properties"]).items()
     }
     return {**whole, "properties": shown}
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import BaseRequest, Schema, tool_schema
 from memory_anchor.front.table import ROWS
+from memory_anchor.json_values import record, texts
 from memory_anchor.settings import Profile
 
 STANDARD_TOKENS_MAX = 1_500
@@ -257,10 +258,10 @@ def _as_tool(alias: Alias, spec: ToolSpec) -> ToolSpec:
 
 def _under_older_names(schema: Schema, alias: Alias) -> Schema:
     back = {ours: theirs for theirs, ours in alias.renamed.items() if theirs != "citation"}
-    required = schema.get("required", [])
-    arguments: Schema = {back.get(name, name): inner for name, inner in schema["properties"].items()}
+    required = texts(schema.get("required"))
+    arguments: Schema = {back.get(name, name): inner for name, inner in record(schema["properties"]).items()}
     if alias.spread:
-        own = schema["properties"]
+        own = record(schema["properties"])
         arguments = {name: arguments[name] for name in arguments if name in ("text", "query", "limit")}
         inner = FILTER_FIELDS if alias.spread == "filter" else [name for name in own if name not in required]
         arguments[alias.spread] = {"type": "object", "description": ", ".join(inner)}

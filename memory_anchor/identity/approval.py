@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -32,6 +32,7 @@ from memory_anchor.files import make_private, read_bounded, write_whole
 from memory_anchor.identity.first_key import FirstKey, fingerprint_of
 from memory_anchor.identity.tries import Tries
 from memory_anchor.inputs import text as checked_text
+from memory_anchor.json_values import Json, parsed, whole
 from memory_anchor.model import Confirmation, Proposal
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Rules:
     number: int = 0
 
     @classmethod
-    def of(cls, value: object) -> Rules | None:
+    def of(cls, value: Json) -> Rules | None:
         """Return the rules that a key file claims, none of an older file's as the mildest, None when unreadable."""
         if value is None:
             return cls()
@@ -98,6 +99,17 @@ class Rules:
         return cls(interval, distinct, number)
 
 
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """A key file whose parts are of their kinds; sealed: the private half, rules: as the file claims them."""
+
+    name: str
+    public: str
+    sealed: str
+    cost: int
+    rules: Json
+
+
 class Signs(Protocol):
     """What puts an approver's signature under a statement: an opened key, or what was signed on another machine."""
 
@@ -107,7 +119,7 @@ class Signs(Protocol):
     @property
     def rules(self) -> Rules: ...
 
-    def sign(self, said: Mapping[str, Any]) -> str: ...
+    def sign(self, said: Mapping[str, Json]) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +130,21 @@ class Signer:
     _key: Ed25519PrivateKey
     rules: Rules = Rules()
 
-    def sign(self, said: Mapping[str, Any]) -> str:
+    def sign(self, said: Mapping[str, Json]) -> str:
         """Return the base64 signature of a statement."""
         return base64.b64encode(self._key.sign(canonical(said))).decode()
 
 
-def canonical(said: Mapping[str, Any]) -> bytes:
+def canonical(said: Mapping[str, Json]) -> bytes:
     """Return the one byte form of a statement."""
     return json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
-def digest_of(said: Mapping[str, Any]) -> str:
+def digest_of(said: Mapping[str, Json]) -> str:
     return hashlib.sha256(canonical(said)).hexdigest()
 
 
-def signed_by(public: str, said: Mapping[str, Any], signature: str) -> bool:
+def signed_by(public: str, said: Mapping[str, Json], signature: str) -> bool:
     """Return whether `signature` is this key's over this statement; any malformed input is a no."""
     try:
         key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public, validate=True))
@@ -151,7 +163,7 @@ def is_public(public: str) -> bool:
     return True
 
 
-def signer_of(known: Sequence[Approver], said: Mapping[str, Any], signature: str) -> Approver | None:
+def signer_of(known: Sequence[Approver], said: Mapping[str, Json], signature: str) -> Approver | None:
     """Return the known approver who signed this statement."""
     return next((one for one in known if signed_by(one.public, said, signature)), None)
 
@@ -220,7 +232,7 @@ class KeyRing:
 
     def _held(self) -> Approver | None:
         sealed = self._sealed()
-        return Approver(sealed["name"], sealed["public"]) if sealed else None
+        return Approver(sealed.name, sealed.public) if sealed else None
 
     def _root(self, held: Approver) -> str:
         """Return the first key's public half: what is noted; of an older installation the key that is here."""
@@ -272,16 +284,16 @@ class KeyRing:
             raise Refused(self.warning() or "no approver on this machine yet; run `memory-anchor init` on a terminal")
         if self.own() is None:
             raise Refused(self.warning())
-        rules = Rules.of(sealed.get("rules")) or Rules()
-        key = _derived(passphrase, sealed["public"], cost=sealed["cost"], rules=rules)
+        rules = Rules.of(sealed.rules) or Rules()
+        key = _derived(passphrase, sealed.public, cost=sealed.cost, rules=rules)
         try:
-            raw = ChaCha20Poly1305(key).decrypt(_NONCE, base64.b64decode(sealed["sealed"]), sealed["name"].encode())
+            raw = ChaCha20Poly1305(key).decrypt(_NONCE, base64.b64decode(sealed.sealed), sealed.name.encode())
             private = Ed25519PrivateKey.from_private_bytes(raw)
         except (InvalidTag, ValueError, binascii.Error):
             raise Refused("the passphrase is not the approver's; nothing was changed") from None
-        if base64.b64encode(private.public_key().public_bytes_raw()).decode() != sealed["public"]:
+        if base64.b64encode(private.public_key().public_bytes_raw()).decode() != sealed.public:
             raise Refused(f"{self._path} does not belong together; restore it from a backup")
-        signer = Signer(Approver(sealed["name"], sealed["public"]), private, rules)
+        signer = Signer(Approver(sealed.name, sealed.public), private, rules)
         self._first.remember(self._root(signer.approver))
         self._bring_home(signer, passphrase, sealed)
         return signer
@@ -293,7 +305,7 @@ class KeyRing:
     def rules(self) -> Rules:
         """Return the rules that the key file claims; what `unlock` gives is sure."""
         sealed = self._sealed()
-        return (Rules.of(sealed.get("rules")) if sealed else None) or Rules()
+        return (Rules.of(sealed.rules) if sealed else None) or Rules()
 
     def set_rules(self, passphrase: str, *, min_interval_s: int, distinct_approvers: bool) -> Rules:
         """Seal the key with other rules. Raises Refused: see `unlock`. BadInput: no such interval."""
@@ -333,9 +345,9 @@ class KeyRing:
     def _path(self) -> Path:
         return self._folder / KEY_FILE
 
-    def _bring_home(self, signer: Signer, passphrase: str, sealed: Mapping[str, Any]) -> None:
+    def _bring_home(self, signer: Signer, passphrase: str, sealed: KeyFile) -> None:
         """Seal a key of an older layout or cost as one is sealed now, in the one place a key has."""
-        if sealed["cost"] < SCRYPT_COST or not self._path.exists():
+        if sealed.cost < SCRYPT_COST or not self._path.exists():
             self._seal(signer, passphrase)
 
     def _found(self) -> Path:
@@ -364,12 +376,12 @@ class KeyRing:
             },
         )
 
-    def _sealed(self) -> dict[str, Any] | None:
+    def _sealed(self) -> KeyFile | None:
         found = self._read(self._found())
-        texts = ("name", "public", "sealed")
-        if not all(isinstance(found.get(one), str) for one in texts) or found.get("cost") not in _COSTS_READ:
+        name, public, sealed, cost = (found.get(one) for one in ("name", "public", "sealed", "cost"))
+        if not (isinstance(name, str) and isinstance(public, str) and isinstance(sealed, str) and cost in _COSTS_READ):
             return None
-        return found
+        return KeyFile(name, public, sealed, whole(cost), found.get("rules"))
 
     def _vouched(self) -> list[dict[str, str]]:
         listed = self._read(self._folder / KNOWN_FILE).get("approvers")
@@ -381,14 +393,14 @@ class KeyRing:
             if isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("name", "public", "signature"))
         ]
 
-    def _read(self, path: Path) -> dict[str, Any]:
+    def _read(self, path: Path) -> dict[str, Json]:
         try:
-            found = json.loads(read_bounded(path, most_bytes=MAX_KEY_FILE_BYTES) or b"{}")
+            found = parsed(read_bounded(path, most_bytes=MAX_KEY_FILE_BYTES) or b"{}")
         except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+    def _write(self, name: str, content: Mapping[str, Json]) -> None:
         make_private(self._folder)
         write_whole(self._folder / name, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
@@ -407,7 +419,7 @@ def _derived(passphrase: str, public: str, *, cost: int, rules: Rules) -> bytes:
     return kdf.derive(passphrase[:MAX_PASSPHRASE].encode("utf-8", "surrogatepass"))
 
 
-def _vouching(name: str, public: str) -> dict[str, Any]:
+def _vouching(name: str, public: str) -> dict[str, Json]:
     return {"what": "memory-anchor approver 1", "name": name, "public": public}
 
 
@@ -482,7 +494,7 @@ class KeyPlace:
 
 def confirmation_statement(
     *, proposal: Proposal, hashed: str, number: int, by: str, at: datetime, place: KeyPlace
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     """Return what the `number`-th confirmation (1 to 3) of a proposal says: where, which, its whole text, what, when.
 
     hashed: `proposal_hash`, over every word of it and what it replaces.
@@ -501,11 +513,11 @@ def confirmation_statement(
     }
 
 
-def rejection_statement(*, hashed: str, by: str, at: datetime, reason: str) -> dict[str, Any]:
+def rejection_statement(*, hashed: str, by: str, at: datetime, reason: str) -> dict[str, Json]:
     return {"what": "memory-anchor rejection 1", "proposal": hashed, "by": by, "at": stamp(at), "reason": reason}
 
 
-def rejected_statement(*, project: str, proposal_id: str, at: str) -> dict[str, Any]:
+def rejected_statement(*, project: str, proposal_id: str, at: str) -> dict[str, Json]:
     """Return what this machine keeps of a rejection, out of an agent's editor: this id is closed in this project."""
     return {"what": "memory-anchor/rejected/1", "project": project, "id": proposal_id, "at": at}
 

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -32,6 +31,8 @@ from memory_anchor.errors import Refused
 from memory_anchor.files import exclusive, make_private, read_bounded, set_aside, write_whole
 from memory_anchor.identity.approval import Approver, Signs, digest_of, signed_by, signer_of
 from memory_anchor.identity.constitution_text import MAX_BYTES
+from memory_anchor.json_values import Json
+from memory_anchor.ports import AuditRecord
 
 TRAIL_FILE = "approved.yaml"
 INDEX_FILE = "initialised.json"
@@ -70,7 +71,7 @@ class Link:
     signature: str
 
     @property
-    def said(self) -> dict[str, Any]:
+    def said(self) -> dict[str, Json]:
         parts = {name: value for name, value in asdict(self).items() if name != "signature"}
         return {"what": "memory-anchor approved 1", **parts}
 
@@ -105,7 +106,7 @@ class SealedRevision:
     def id(self) -> str:
         return hashlib.sha256(self.seal.encode()).hexdigest()
 
-    def said(self, project: str) -> dict[str, Any]:
+    def said(self, project: str) -> dict[str, Json]:
         chained = {"what": "memory-anchor sealed text 2", "previous": self.previous}
         return {
             **(chained if self.previous else {"what": "memory-anchor sealed text 1"}),
@@ -336,11 +337,11 @@ def _never_there(revisions: Mapping[int, SealedRevision]) -> set[int]:
     return {number for one, two in joined for number in range(one + 1, two)}
 
 
-def numbers_of(records: Iterable[Mapping[str, Any]], archive: str) -> list[int]:
+def numbers_of(records: Iterable[AuditRecord], archive: str) -> list[int]:
     """Return the numbers of approved texts that audit records tell of one archive."""
     found = []
-    for record in records:
-        what = record["what"] if str(record["kind"]).startswith("constitution.") else {}
+    for told in records:
+        what = told["what"] if str(told["kind"]).startswith("constitution.") else {}
         number = what.get("approved")
         if what.get("archive", what.get("project")) == archive and type(number) is int and 0 < number <= MAX_NUMBER:
             found.append(number)
@@ -356,7 +357,7 @@ def last_of(numbers: Iterable[int], *, after: int) -> int:
     return last
 
 
-def made_elsewhere(records: Iterable[Mapping[str, Any]], *, proposal: str, archive: str) -> bool:
+def made_elsewhere(records: Iterable[AuditRecord], *, proposal: str, archive: str) -> bool:
     """Return whether the audit trail has a proposal take effect in other projects of this machine, and not in this."""
     taken = [one["what"] for one in records if one["kind"] in ("constitution.effective", "constitution.accepted")]
     places = {one.get("archive", one.get("project")) for one in taken if one.get("proposal") == proposal}
@@ -425,7 +426,7 @@ class SealedIndex:
         return {at: (str(one.get("project") or ""), str(one.get("signature") or "")) for at, one in listed.items()}
 
 
-def _bound(path: str, name: str) -> dict[str, Any]:
+def _bound(path: str, name: str) -> dict[str, Json]:
     return {"what": "memory-anchor/folder of a project/1", "path": path, "project": name}
 
 
@@ -459,7 +460,7 @@ def write_trail(folder: Path, *, head: Link | None, new: Link) -> None:
         kept = trail[: ids.index(head.id) + 1]
     else:
         kept = [head]
-    said: Mapping[str, Any] = {"links": [asdict(one) for one in [*kept, new][-MAX_LINKS:]]}
+    said: Mapping[str, Json] = {"links": [asdict(one) for one in [*kept, new][-MAX_LINKS:]]}
     text = "# 每次生效的批准，由批准者签名；随 constitution.yaml 一起提交。\n"
     text += "# Every approval that took effect, signed by its approver; commit it with constitution.yaml.\n"
     text += yaml.safe_dump(said, allow_unicode=True, sort_keys=False)

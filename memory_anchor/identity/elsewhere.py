@@ -18,7 +18,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.identity.approval import (
@@ -38,6 +37,7 @@ from memory_anchor.identity.approved import MAX_APPLIED, SealedRevision, linked
 from memory_anchor.identity.changes import after, before_of
 from memory_anchor.identity.constitution_text import parse
 from memory_anchor.identity.proposals import Filed, filed_of, record_of
+from memory_anchor.json_values import Json, items, text, whole
 from memory_anchor.model import Proposal
 
 KEY_RECORD = "memory-anchor/key/1"
@@ -65,11 +65,11 @@ class Ground:
     applied: tuple[str, ...]
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Ground:
+    def of(cls, told: Mapping[str, Json]) -> Ground:
         """Return what a server told. Raises BadInput: it told none."""
         try:
             texts = {name: str(told[name]) for name in ("installation", "project", "origin", "text", "link", "follows")}
-            return cls(**texts, number=int(told["number"]), applied=tuple(str(one) for one in told["applied"]))
+            return cls(**texts, number=whole(told["number"]), applied=tuple(str(one) for one in items(told["applied"])))
         except (KeyError, TypeError, ValueError):
             raise BadInput("the server's answer tells no ground for an approval; is it of another version?") from None
 
@@ -122,7 +122,7 @@ class Received:
     signatures: tuple[str, ...]
     rules: Rules = field(default_factory=Rules)
 
-    def sign(self, said: Mapping[str, Any]) -> str:
+    def sign(self, said: Mapping[str, Json]) -> str:
         """Return the signature over this very statement. Raises Refused: there is none."""
         found = (one for one in self.signatures if signed_by(self.approver.public, said, one))
         if (signature := next(found, None)) is not None:
@@ -152,9 +152,9 @@ def approval_of(
     return hashed, (said.signature, link.signature, signer.sign(bare.said(ground.project)))
 
 
-def credential_of(said: Mapping[str, Any], signature: str, maker: tuple[Mapping[str, Any], str] | None) -> str:
+def credential_of(said: Mapping[str, Json], signature: str, maker: tuple[Mapping[str, Json], str] | None) -> str:
     """Return the signed record of an access key as a confirmation keeps it. maker: the record of who made it."""
-    made: dict[str, Any] = {"said": dict(said), "signature": signature}
+    made: dict[str, Json] = {"said": dict(said), "signature": signature}
     if maker is not None:
         made["maker"] = {"said": dict(maker[0]), "signature": maker[1]}
     return json.dumps(made, sort_keys=True)
@@ -213,7 +213,7 @@ def kept_approval(judged: Proposal, before: str) -> str:
     return json.dumps(record_of(Filed(judged, before)), ensure_ascii=False)
 
 
-def told_of(ground: Ground) -> dict[str, Any]:
+def told_of(ground: Ground) -> dict[str, Json]:
     return {**asdict(ground), "applied": list(ground.applied)}
 
 
@@ -238,14 +238,14 @@ def _voter(credential: str, sealing: Sequence[Approver], at: datetime) -> Approv
         return None
 
 
-def _is_of(said: Mapping[str, Any], roles: Sequence[str], at: datetime) -> bool:
+def _is_of(said: Mapping[str, Json], roles: Sequence[str], at: datetime) -> bool:
     ends = said["expires_at"]
     return (
         said["what"] == KEY_RECORD
         and said["role"] in roles
         and bool(said["public"])
-        and datetime.fromisoformat(said["created_at"]) <= at
-        and not (ends and at >= datetime.fromisoformat(ends))
+        and datetime.fromisoformat(text(said["created_at"])) <= at
+        and not (ends and at >= datetime.fromisoformat(text(ends)))
     )
 
 

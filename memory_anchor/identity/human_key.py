@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 
 from memory_anchor.errors import Refused
 from memory_anchor.identity.approval import KeyRing, Rules, Signer
+from memory_anchor.json_values import Record, whole
 from memory_anchor.ports import AuditLog, Clock
 
 RULES = "constitution.rules"
@@ -34,7 +34,7 @@ class HumanKey:
             self._record("constitution.refused", {"why": "passphrase"}, by="unknown")
             raise
         last = self._audit.latest(RULES)
-        if last is not None and last.get("number", 0) > signer.rules.number:
+        if last is not None and whole(last.get("number"), 0) > signer.rules.number:
             raise Refused(
                 f"the key file is older than the approval rules that were set last (number {last.get('number')}): "
                 "somebody put an old copy there; restore identity/approver.json from a newer backup"
@@ -77,5 +77,5 @@ class HumanKey:
         self._record(RULES, asdict(rules), by=signer.approver.name)
         return rules
 
-    def _record(self, kind: str, what: Mapping[str, object], *, by: str) -> None:
+    def _record(self, kind: str, what: Record, *, by: str) -> None:
         self._audit.append(kind, {"project": self._project_id, **what}, by=by, at=self._clock.now())

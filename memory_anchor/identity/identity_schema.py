@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -57,6 +57,7 @@ from memory_anchor.identity.served import TextInForce
 from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored, telling
 from memory_anchor.inputs import project_id as project_folder
 from memory_anchor.inputs import text as checked_text
+from memory_anchor.json_values import Record
 from memory_anchor.language.tokens import count_tokens, estimate_tokens
 from memory_anchor.model import Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.ports import AuditLog, Clock
@@ -395,7 +396,7 @@ class IdentitySchema:
                 seal(keep=False)  # raises before anything is written
             if earlier < REQUIRED_CONFIRMATIONS:
                 self._book.write(Filed(judged, before))
-                said = {"proposal": judged.id, "number": earlier + 1, "hash": proposal_hash(judged, before)}
+                said: Record = {"proposal": judged.id, "number": earlier + 1, "hash": proposal_hash(judged, before)}
                 self._record("constitution.confirmed", said, by=by)
             return self._finish(judged, before, seal(keep=True), was=revision, by=by) if is_last else judged
 
@@ -523,7 +524,7 @@ class IdentitySchema:
         sealed = self._in_force.seal(signer, text=document.text, link=link, applied=self._judge.applied())
         if joined is None:
             write_trail(self._book.folder, head=None, new=link)
-        joins = {"project": archive.home.name, "joined": joined is not None}
+        joins: Record = {"project": archive.home.name, "joined": joined is not None}
         self._record_text("initialised", sealed, joins, by=by)
 
     # --- small parts ---------------------------------------------------------------------------------------------
@@ -561,11 +562,11 @@ class IdentitySchema:
         if tokens > self._budget_tokens:
             raise error(f"the entries would cost {tokens} tokens; allowed are {self._budget_tokens} (budget.identity)")
 
-    def _record_text(self, kind: str, sealed: SealedRevision, what: Mapping[str, object], *, by: str) -> None:
-        numbered = {"approved": sealed.number, "archive": self._in_force.archive().home.name}
+    def _record_text(self, kind: str, sealed: SealedRevision, what: Record, *, by: str) -> None:
+        numbered: Record = {"approved": sealed.number, "archive": self._in_force.archive().home.name}
         self._record(f"constitution.{kind}", {**what, **numbered}, by=by)
 
-    def _record(self, kind: str, what: Mapping[str, object], *, by: str) -> None:
+    def _record(self, kind: str, what: Record, *, by: str) -> None:
         self._audit.append(kind, {"project": self.project_id, **what}, by=by, at=self._clock.now())
 
     @contextlib.contextmanager

@@ -15,11 +15,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
-from typing import Any
 
 import yaml
 
-from memory_anchor import beneath
+from memory_anchor import beneath, json_values
 from memory_anchor.bounded_yaml import LOADER
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import BadInput, NotFound
@@ -35,7 +34,9 @@ from memory_anchor.identity.approval import (
     stamp,
 )
 from memory_anchor.identity.constitution_text import MAX_BYTES
+from memory_anchor.json_values import Json
 from memory_anchor.model import Confirmation, Proposal, ProposalAction, ProposalStatus
+from memory_anchor.ports import AuditRecord
 
 FOLDER = Path(".ai") / "proposals"
 PROPOSAL_ID = re.compile(r"p-[0-9a-f]{10}")
@@ -86,7 +87,7 @@ def new_id(proposal: Proposal, *, again: int = 0) -> str:
     return f"p-{hashlib.sha256(said).hexdigest()[:10]}"
 
 
-def answer(proposal: Proposal) -> dict[str, Any]:
+def answer(proposal: Proposal) -> dict[str, Json]:
     """Return the proposal as tools and `--json` show it."""
     return {
         "proposal_id": proposal.id,
@@ -117,7 +118,7 @@ class Rejected:
     what only says that it was rejected closes none. records: the audit trail, read where a proposal looks open.
     """
 
-    def __init__(self, home: Path, project: str, records: Callable[[str], Iterable[Mapping[str, Any]]]) -> None:
+    def __init__(self, home: Path, project: str, records: Callable[[str], Iterable[AuditRecord]]) -> None:
         self._path = home / REJECTED_FILE
         self._project = project
         self._records = records
@@ -151,12 +152,12 @@ class Rejected:
                 "closed by the audit trail, and the next `memory-anchor constitution reject` writes them again"
             )
 
-    def _said(self, one: Mapping[str, str]) -> dict[str, Any]:
+    def _said(self, one: Mapping[str, str]) -> dict[str, Json]:
         return rejected_statement(project=self._project, proposal_id=one["id"], at=one["at"])
 
     def _told(self) -> list[dict[str, str]]:
         told = (
-            one["what"] for one in self._records(REJECTED) if one["kind"] == REJECTED and "signature" in one["what"]
+            what for one in self._records(REJECTED) if one["kind"] == REJECTED and "signature" in (what := one["what"])
         )
         return _entries({**one, "id": one.get("proposal")} for one in told if one.get("archive") == self._project)
 
@@ -167,9 +168,14 @@ class Rejected:
             return []
 
 
-def _entries(listed: Iterable[Any]) -> list[dict[str, str]]:
-    whole = (one for one in listed if isinstance(one, dict) and all(isinstance(one.get(name), str) for name in PARTS))
-    return [{name: one[name] for name in PARTS} for one in whole]
+def _entries(listed: Iterable[Json]) -> list[dict[str, str]]:
+    entries = []
+    for one in listed:
+        given = one if isinstance(one, dict) else {}
+        parts = {name: part for name in PARTS if isinstance(part := given.get(name), str)}
+        if len(parts) == len(PARTS):
+            entries.append(parts)
+    return entries
 
 
 class ProposalBook:
@@ -252,10 +258,10 @@ def _represent(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent)
 
 
-def record_of(filed: Filed) -> dict[str, Any]:
+def record_of(filed: Filed) -> dict[str, Json]:
     """Return what a file says of a proposal."""
     proposal = filed.proposal
-    record: dict[str, Any] = {
+    record: dict[str, Json] = {
         "id": proposal.id,
         "action": proposal.action.value,
         "entry_id": proposal.entry_id or "",
@@ -286,7 +292,7 @@ def record_of(filed: Filed) -> dict[str, Any]:
     return record
 
 
-def filed_of(record: Mapping[str, Any]) -> Filed:
+def filed_of(record: Mapping[str, Json]) -> Filed:
     """Return what a record claims. Raises ValueError, KeyError, TypeError: it is none."""
     listed = record.get("confirmations") or []
     if not isinstance(listed, list):
@@ -303,7 +309,7 @@ def filed_of(record: Mapping[str, Any]) -> Filed:
         )
         for one in listed[:MAX_CONFIRMATIONS_READ]
     )
-    no = record.get("rejection")
+    no = json_values.record(record.get("rejection"))
     rejection = Rejection(_text(no, "by"), _at(no, "at"), _text(no, "reason"), _text(no, "signature")) if no else None
     proposal = Proposal(
         id=_text(record, "id"),
@@ -320,14 +326,14 @@ def filed_of(record: Mapping[str, Any]) -> Filed:
     return Filed(proposal, _text(record, "before"), rejection)
 
 
-def _text(record: Mapping[str, Any], name: str) -> str:
+def _text(record: Mapping[str, Json], name: str) -> str:
     value = record[name]
     if not isinstance(value, str):
         raise ValueError(f"{name} is not text")
     return value
 
 
-def _at(record: Mapping[str, Any], name: str) -> datetime:
+def _at(record: Mapping[str, Json], name: str) -> datetime:
     at = datetime.fromisoformat(_text(record, name))
     if at.tzinfo is None:
         raise ValueError(f"{name} has no zone")

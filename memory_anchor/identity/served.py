@@ -10,10 +10,9 @@ are small, and an edit within one tick of the file system's clock must not go un
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError
@@ -44,6 +43,7 @@ from memory_anchor.identity.constitution_text import (
 )
 from memory_anchor.identity.elsewhere import joint
 from memory_anchor.model import Proposal, ProposalAction
+from memory_anchor.ports import AuditRecord
 
 MISSING = "it is missing"
 EMPTY = "it is empty"
@@ -101,7 +101,7 @@ class TextInForce:
         home: Path,
         keys: KeyRing,
         trail: Path,
-        records: Callable[[str], Iterable[Mapping[str, Any]]],
+        records: Callable[[str], Iterable[AuditRecord]],
     ) -> None:
         """trail: the folder of the approvals' trail. records: the audit trail, by how a kind begins."""
         self.path = path

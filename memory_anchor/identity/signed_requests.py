@@ -19,10 +19,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from memory_anchor.errors import Refused
 from memory_anchor.identity.approval import Approver, Signer, digest_of, signed_by
+from memory_anchor.json_values import Json
 
 CHALLENGE_CALL = "human_challenge"
 """The call that hands out a challenge; the proof comes back as the argument `human`."""
@@ -64,11 +64,11 @@ class SignedCall:
     """
 
     call: str
-    arguments: Mapping[str, Any]
-    caller: Mapping[str, Any]
+    arguments: Mapping[str, Json]
+    caller: Mapping[str, Json]
     proof: Proof
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, Json]:
         """Return what a human signs for this call."""
         return {
             "what": "memory-anchor/request/1",
@@ -83,7 +83,7 @@ class SignedCall:
 
 
 def signed(
-    signer: Signer, call: str, arguments: Mapping[str, Any], caller: Mapping[str, Any], told: Mapping[str, Any]
+    signer: Signer, call: str, arguments: Mapping[str, Json], caller: Mapping[str, Json], told: Mapping[str, Json]
 ) -> dict[str, str]:
     """Return the argument `human` for a call. told: the engine's answer to `CHALLENGE_CALL`."""
     proof = Proof.of({**told, "signature": ""})

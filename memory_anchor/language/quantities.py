@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from memory_anchor.json_values import record, text, whole
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.words import listed, placed, table
 
@@ -17,11 +18,13 @@ READ_CHARS = 4_000
 """Only so much of a text is read: what a statement counts it says early."""
 
 
-_WORD_NUMBERS = placed("numbers", "english") | table("numbers")["others"]
+_WORD_NUMBERS = placed("numbers", "english") | {
+    word: whole(value) for word, value in record(table("numbers")["others"]).items()
+}
 _ORDINALS = placed("numbers", "ordinals", first=1)
-_HAN_DIGITS = {digit: value for value, digit in enumerate(table("numbers")["chinese"])} | {"两": 2, "〇": 0}
+_HAN_DIGITS = {digit: value for value, digit in enumerate(text(table("numbers")["chinese"]))} | {"两": 2, "〇": 0}
 _HAN_SCALES = {"十": 10, "百": 100, "千": 1000, "万": 10000}
-_UNITS = table("units")
+_UNITS = {unit: text(names) for unit, names in table("units").items()}
 _SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 _MONTHS_IN = {"month": 1, "year": 12}
 _BYTES = {"k": 10, "m": 20, "g": 30, "t": 40}

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from memory_anchor.json_values import Json
 from memory_anchor.language.disguise import readings
 from memory_anchor.language.secret_context import Span, contextual
 from memory_anchor.language.secret_rules import RULES, is_reference
@@ -183,7 +184,7 @@ def cleaned_value(value: Any, key: str = "") -> Any:
     """
     match value:
         case dict():
-            made: dict[str, Any] = {}
+            made: dict[str, Json] = {}
             for name, inner in value.items():
                 clean = cleaned(name).text
                 made[_free(clean, made)] = cleaned_value(inner, clean)
@@ -207,7 +208,7 @@ def _cleaned_under(key: str, text: str) -> str:
     return f"[redacted:{read.kinds[0]}]" if read.kinds else own.text
 
 
-def _free(name: str, taken: dict[str, Any]) -> str:
+def _free(name: str, taken: dict[str, Json]) -> str:
     """Return the name, numbered where two names became one."""
     return next(one for n in range(1, len(taken) + 2) if (one := name if n == 1 else f"{name} {n}") not in taken)
 

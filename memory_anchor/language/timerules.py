@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from math import ceil, floor
 
+from memory_anchor.json_values import text
 from memory_anchor.language import timespans as spans
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.timespans import Span
@@ -48,7 +49,7 @@ _NUMBERS = {
     "半": 1,
     "两": 2,
 }
-_HAN_DIGITS = {digit: value for value, digit in enumerate(table("numbers")["chinese"])} | {"两": 2, "〇": 0}
+_HAN_DIGITS = {digit: value for value, digit in enumerate(text(table("numbers")["chinese"]))} | {"两": 2, "〇": 0}
 _MONTH_NAMES = [name[:3] for name in placed("calendar", "months")]
 WEEKDAYS = [name[:3] for name in placed("calendar", "weekdays")]
 HAN_WEEKDAYS = {day: number for number, day in enumerate("一二三四五六")} | {"日": 6, "天": 6}

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from memory_anchor.json_values import text
 from memory_anchor.language import timespans as spans
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import terms
@@ -230,7 +231,7 @@ _TRAILS = bounded(
 """What only leads to a time word, and what only follows it and begins no other word: 昨天内存, 昨天晚上线, 昨天的士."""
 _LOOSE = bounded(r"\s+([?!,.;:？！，。；：])")
 _EDGES = " ,;:，、；：。"
-_GENERIC = frozenset((*listed("left_out", "asked"), *table("left_out")["asked_han"]))
+_GENERIC = frozenset((*listed("left_out", "asked"), *text(table("left_out")["asked_han"])))
 """Terms that ask what happened, and for nothing in particular."""
 _HAN_GENERIC = bounded(
     r"工作|总结|小结|概括|概述|情况|内容|一下|列出|列举|列表|回顾|汇报|告诉|给我|看看|帮我|请|咱们?|大家|所有|全部|一切|搞定|忙|是"

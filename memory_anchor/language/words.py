@@ -10,11 +10,12 @@ import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+
+from memory_anchor.json_values import Json, text, texts
 
 
 @lru_cache(maxsize=1)
-def _tables() -> Mapping[str, Mapping[str, Any]]:
+def _tables() -> Mapping[str, Mapping[str, Json]]:
     return tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 
 
@@ -24,10 +25,10 @@ def listed(group: str, name: str) -> tuple[str, ...]:
     >>> listed("calendar", "months")[:2]
     ('January', 'February')
     """
-    return tuple(_tables()[group][name].split())
+    return tuple(text(_tables()[group][name]).split())
 
 
-def table(group: str) -> Mapping[str, Any]:
+def table(group: str) -> Mapping[str, Json]:
     """Return a group of lists as it stands."""
     return _tables()[group]
 
@@ -39,7 +40,7 @@ def placed(group: str, name: str, *, first: int = 0) -> dict[str, int]:
 
 def sides(name: str, *, between: str, within: str) -> tuple[tuple[frozenset[str], ...], ...]:
     """Return a list of the slots: for each line its sides, and of each side the words."""
-    lines = _tables()["slots"][name]
+    lines = texts(_tables()["slots"][name])
     return tuple(
         tuple(frozenset(side.replace("+", " ").split(within)) for side in line.split(between)) for line in lines
     )
@@ -51,6 +52,6 @@ def base_forms() -> dict[str, str]:
 
     A form that is also a word of its own ("saw", "left") meets both its meanings, in queries alike.
     """
-    said = "|".join(_tables()["irregular"][name] for name in ("verbs", "nouns"))
+    said = "|".join(text(_tables()["irregular"][name]) for name in ("verbs", "nouns"))
     families = (family.split() for family in said.replace("\n", "|").split("|"))
     return {form: base for base, *forms in filter(None, families) for form in forms}

@@ -19,6 +19,7 @@ from typing import Any
 from cachetools import TTLCache
 
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json
 from memory_anchor.model import Scope
 from memory_anchor.ports import Clock
 from memory_anchor.requests import L1_TTL_S_MAX
@@ -37,7 +38,7 @@ class _Value:
 
 
 class ActiveContext:
-    def __init__(self, clock: Clock, on_evict: Callable[[Scope, dict[str, Any]], None]) -> None:
+    def __init__(self, clock: Clock, on_evict: Callable[[Scope, dict[str, Json]], None]) -> None:
         """on_evict: takes the values of a conversation that had to make room (never called under the lock)."""
         self._clock = clock
         self._on_evict = on_evict
@@ -72,7 +73,7 @@ class ActiveContext:
             return {key: (_decoded(v.encoded), v.expires_at) for key, v in held[1].items()}
 
     @contextmanager
-    def taking(self, scope: Scope) -> Iterator[dict[str, Any]]:
+    def taking(self, scope: Scope) -> Iterator[dict[str, Json]]:
         """Yield and forget everything alive in this conversation: whoever takes it owns it.
 
         Where the body fails, what was taken is in mind again, but for what was set meanwhile.

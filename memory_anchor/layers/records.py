@@ -20,6 +20,7 @@ from typing import Any
 
 from memory_anchor.errors import BadInput, NotFound, Unavailable
 from memory_anchor.hashing import stable_hash
+from memory_anchor.json_values import Json, number, optional_text, records, text, texts
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.model import (
     FOREVER,
@@ -64,7 +65,7 @@ class Request:
     explicit: bool
 
 
-def request_of(actor: Actor, request_id: str, tool: str, asked: Mapping[str, Any]) -> Request | None:
+def request_of(actor: Actor, request_id: str, tool: str, asked: Mapping[str, Json]) -> Request | None:
     """Return how this call is recognised again: by `request_id`, else by the transport's nonce, else not at all."""
     fingerprint = stable_hash(tool, json.dumps(asked, ensure_ascii=False, sort_keys=True, default=str))
     if request_id:
@@ -234,13 +235,13 @@ class Records:
         self._on_write([entry])
 
 
-def audit_of(written: Sequence[Memory]) -> dict[str, Any]:
+def audit_of(written: Sequence[Memory]) -> dict[str, Json]:
     """Return the one audit record of versions written together: each record is a disk sync, and this is one deed."""
     records = [audit_record(memory) for memory in written]
     return records[0] if len(records) == 1 else {"memories": records}
 
 
-def audit_record(memory: Memory) -> dict[str, Any]:
+def audit_record(memory: Memory) -> dict[str, Json]:
     """Return what the audit keeps of one written version: never its text."""
     return {
         "id": memory.id,
@@ -266,7 +267,7 @@ def with_receipt(memory: Memory, request: Request | None, outcome: WriteOutcome)
     return replace(memory, receipts=(*memory.receipts, receipt)[-RECEIPTS_KEPT:])
 
 
-def outcome_to(outcome: WriteOutcome) -> dict[str, Any]:
+def outcome_to(outcome: WriteOutcome) -> dict[str, Json]:
     """Return an outcome as JSON; texts of similar memories are not kept (they may be purged)."""
     return {
         "outcome": outcome.outcome.value,
@@ -280,16 +281,16 @@ def outcome_to(outcome: WriteOutcome) -> dict[str, Any]:
     }
 
 
-def outcome_from(stored: Mapping[str, Any]) -> WriteOutcome:
+def outcome_from(stored: Mapping[str, Json]) -> WriteOutcome:
     return WriteOutcome(
-        outcome=Outcome(stored["outcome"]),
-        id=stored["id"],
-        layer=Layer(stored["layer"]),
-        status=Status(stored["status"]) if stored["status"] else None,
-        reason=stored["reason"],
-        target_id=stored.get("target_id"),
-        redactions=tuple(stored.get("redactions", ())),
-        similar=tuple(Similar(s["id"], "", s["score"]) for s in stored.get("similar", ())),
+        outcome=Outcome(text(stored["outcome"])),
+        id=optional_text(stored["id"]),
+        layer=Layer(text(stored["layer"])),
+        status=Status(text(stored["status"])) if stored["status"] else None,
+        reason=text(stored["reason"]),
+        target_id=optional_text(stored.get("target_id")),
+        redactions=tuple(texts(stored.get("redactions"))),
+        similar=tuple(Similar(text(near["id"]), "", number(near["score"])) for near in records(stored.get("similar"))),
     )
 
 

@@ -33,6 +33,7 @@ from memory_anchor.care.purge import PURGE, PURGE_BEGUN
 from memory_anchor.errors import BadInput, MemoryAnchorError, StoreDamaged
 from memory_anchor.files import ours, write_whole
 from memory_anchor.hashing import content_hash
+from memory_anchor.json_values import Record
 from memory_anchor.language.indexing import is_of, searched_words
 from memory_anchor.model import COLLECTIONS, Layer, Memory, Status, point_id
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
@@ -447,7 +448,7 @@ def _note(data_dir: Path, account: Account, now: datetime) -> None:
     for one in account.lost[:AUDIT_IDS_MAX]:
         if one.version:
             lost.setdefault(one.layer, []).append(f"{one.id}@{one.version}")
-    told = {"kept": account.kept, "read": account.read, "lost": lost, "lost_count": len(account.lost)}
+    told: Record = {"kept": account.kept, "read": account.read, "lost": lost, "lost_count": len(account.lost)}
     try:
         JsonlAudit(data_dir / "audit" / "audit.jsonl").append(SALVAGE, told, by="human:doctor", at=now)
     except MemoryAnchorError as error:  # the store stands; the trail is looked at by itself

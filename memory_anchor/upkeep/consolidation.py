@@ -16,13 +16,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from pydantic import BaseModel, Field
 
 from memory_anchor.errors import Unavailable
 from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
+from memory_anchor.json_values import Json, number
 from memory_anchor.language.safety import fence, redact
 from memory_anchor.language.slots import contrast, read
 from memory_anchor.language.tokens import count_tokens
@@ -365,9 +365,9 @@ def fuller(one: Memory, other: Memory) -> tuple[Memory, Memory]:
     return ordered[0], ordered[1]
 
 
-def _size(gap: Mapping[str, Any] | None) -> float:
+def _size(gap: Mapping[str, Json] | None) -> float:
     """Return how much was not predicted, 0 for nothing."""
-    return float(gap.get("importance", 0.0)) if gap else 0.0
+    return number(gap.get("importance", 0.0)) if gap else 0.0
 
 
 def _merge(kept: Memory, gone: Memory, at: datetime) -> list[Change]:

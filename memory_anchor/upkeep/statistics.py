@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
-from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of, strength_word
+from memory_anchor.json_values import Json
 from memory_anchor.model import FOUND_STATES, Scope, audiences
 from memory_anchor.ports import MemoryStore
 from memory_anchor.upkeep.upkeep import every_current
@@ -48,7 +48,7 @@ class Statistics:
     unembedded: int
     size_bytes: int
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return the JSON form, sparklines included."""
         return {
             "total": self.total,

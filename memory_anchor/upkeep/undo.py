@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from memory_anchor.errors import NotFound
+from memory_anchor.json_values import Json, items, text, texts
 from memory_anchor.model import Memory, Origin, Scope, Status, audiences
 from memory_anchor.rights import HUMAN_AUTHOR, pinned_by_a_human
 from memory_anchor.upkeep.history import UNDO_REASON, parse_version_id, took_back, versions_of, words_of
@@ -132,23 +132,24 @@ def plan_agent(up: Upkeep, name: str, since: datetime, reader: Scope, *, human: 
     )
 
 
-def noted(plan: UndoPlan) -> list[Any]:
+def noted(plan: UndoPlan) -> list[Json]:
     """Return a plan as JSON: names of versions, no texts."""
     steps = [[one.current.version_id, one.target.version_id if one.target else "", one.deed] for one in plan.steps]
     return [plan.what, steps, [[one.id, one.changed_by, one.reason] for one in plan.left], plan.cut]
 
 
-def as_noted(up: Upkeep, note: Sequence[Any], plan: UndoPlan) -> UndoPlan:
+def as_noted(up: Upkeep, note: Sequence[Json], plan: UndoPlan) -> UndoPlan:
     """Return the plan that was noted; `plan` itself when that is the one. What was erased since is left out."""
     if list(note) == noted(plan):
         return plan
     what, steps, left, cut = note
     found: list[UndoStep] = []
-    for current, target, deed in steps:
+    for step in items(steps):
+        current, target, deed = texts(step)
         with suppress(NotFound):
             back = version_named(up.store, target, None) if target else None
             found.append(UndoStep(version_named(up.store, current, None), back, deed))
-    return UndoPlan(what, tuple(found), tuple(LeftAlone(*one) for one in left), cut)
+    return UndoPlan(text(what), tuple(found), tuple(LeftAlone(*texts(one)) for one in items(left)), cut is True)
 
 
 def apply(up: Upkeep, plan: UndoPlan, *, at: datetime, author: str, written_in: str = "") -> list[Memory]:

@@ -255,12 +255,12 @@ def _entries(
         if old is None or not old.memory.is_current:
             continue
         # Uses counted since the job looked belong to the memory and move on with it.
-        seen: dict[str, Any] = {"usage": old.memory.usage, "revision": old.memory.revision}
-        new = replace(change.revision.new, receipts=old.memory.receipts, **seen)
+        usage, revision = old.memory.usage, old.memory.revision
+        new = replace(change.revision.new, receipts=old.memory.receipts, usage=usage, revision=revision)
         source = stored.get(change.source.point_id, old) if change.source is not None else old
         entries += [
             entry_like(new, source),
-            replace(old, memory=replace(change.revision.closed, **seen)),
+            replace(old, memory=replace(change.revision.closed, usage=usage, revision=revision)),
         ]
         written.append(new)
     for memory in added:

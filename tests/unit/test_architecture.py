@@ -27,6 +27,7 @@ BASE = frozenset(
             "quarantine",
             "pausing",
             "sampling",
+            "json_values",
         ),
     }
 )
@@ -136,6 +137,7 @@ BUDGETS: dict[str, int] = {
     "hashing": 50,
     "__main__": 62,
     "sampling": 39,
+    "json_values": 130,
     "switches": 40,
     "__init__": 10,
 }

@@ -1,0 +1,103 @@
+"""JSON as a type: what was parsed is `Json` until one of these readers says what it is.
+
+Text from outside (a file, a line, an answer of a service) becomes values in `parsed`; from there on mypy asks what each
+value is before it is used. The readers raise ValueError where a value is of another kind, which whoever opened the file
+turns into the error of that file; a reader with a default takes the default for `null` and for what is missing alone.
+Standard library only, and nothing that the bridge would not load anyway. Rejected: `object`, which every value is, so
+nothing is said when a memory is put where JSON is expected.
+
+>>> notes = record(parsed('{"name": "api", "port": 8080}'))
+>>> text(notes["name"]), whole(notes["port"]), text(notes.get("zone"), "UTC")
+('api', 8080, 'UTC')
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias, TypeVar
+
+    Word = TypeVar("Word", bound=str)
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+Record: TypeAlias = "Mapping[str, Json]"
+"""A JSON object."""
+
+
+def parsed(encoded: str | bytes | bytearray) -> Json:
+    """Return the value that JSON text holds. Raises ValueError: it is none; RecursionError: it is nested too deep."""
+    value: Json = json.loads(encoded)
+    return value
+
+
+def text(value: Json, default: str | None = None) -> str:
+    """Return a text."""
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str):
+        raise _unexpected(value, "a text")
+    return value
+
+
+def optional_text(value: Json) -> str | None:
+    """Return a text, or None for `null`."""
+    return None if value is None else text(value)
+
+
+def one_of(value: Json, allowed: Sequence[Word]) -> Word:
+    """Return which of the allowed words the value is."""
+    for word in allowed:
+        if word == value:
+            return word
+    raise _unexpected(value, f"one of {', '.join(allowed)}")
+
+
+def whole(value: Json, default: int | None = None) -> int:
+    """Return a whole number; true and false are none."""
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _unexpected(value, "a whole number")
+    return value
+
+
+def number(value: Json) -> float:
+    """Return a number, as it is: 3 stays 3."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _unexpected(value, "a number")
+    return value
+
+
+def items(value: Json) -> Sequence[Json]:
+    """Return the values of a list; `null` is an empty one."""
+    if value is None:
+        return ()
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise _unexpected(value, "a list")
+    return value
+
+
+def texts(value: Json) -> list[str]:
+    """Return the texts of a list; `null` is an empty one."""
+    return [text(one) for one in items(value)]
+
+
+def record(value: Json) -> Record:
+    """Return an object's names and values; `null` is an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _unexpected(value, "an object")
+    return value
+
+
+def records(value: Json) -> list[Record]:
+    """Return the objects of a list; `null` is an empty one."""
+    return [record(one) for one in items(value)]
+
+
+def _unexpected(value: Json, wanted: str) -> ValueError:
+    return ValueError(f"a {type(value).__name__} where {wanted} belongs")
