@@ -25,7 +25,7 @@ from datetime import datetime
 from statistics import NormalDist
 from typing import Literal
 
-from memory_anchor.model import USAGE_KEPT, Layer, Memory, MemoryType, Strength
+from memory_anchor.model import PLAIN_IMPORTANCE, USAGE_KEPT, Layer, Memory, MemoryType, Strength
 
 DAY_S = 86_400.0
 LN2 = math.log(2)
@@ -198,7 +198,7 @@ def half_life_of_rate(rate: float) -> float:
 def decay_rate(
     kind: MemoryType,
     *,
-    importance: float = 0.5,
+    importance: float = PLAIN_IMPORTANCE,
     half_life_days: float | None = None,
     rates: Mapping[MemoryType, float] = DECAY_RATES,
 ) -> float:

@@ -165,6 +165,10 @@ TRUST_OF_ORIGIN: Mapping[Origin, Trust] = {
 }
 
 
+PLAIN_IMPORTANCE = 0.5
+"""What a memory has of which nobody said how important it is, from 0 to 1."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Whose memory this is. `project` is an assigned id, never a path. collection: the name under which this agent's
@@ -346,7 +350,7 @@ class Memory:
     key: str = ""
     tags: tuple[Tag, ...] = ()
     priority: float = 50.0
-    importance: float = 0.5
+    importance: float = PLAIN_IMPORTANCE
     confidence: float = 0.9
     sentiment: float | None = None
     origin: Origin = Origin.AGENT

@@ -1,38 +1,29 @@
 """Settings: defaults < user file < project file < environment < arguments, with the origin of every value.
 
-Each source is read into a plain nested mapping, merged while its origin is noted, and validated once by a frozen model
-that knows every name. An unknown name is an error wherever it stands, also in the environment (settings libraries
-ignore a mistyped variable silently, so the merging is ours). A project's own file comes from whoever wrote the
-repository: it may only choose the profile, budgets, a stricter gate and the usage of collections, never where memories
-or model calls go.
+Each source is read into a plain nested mapping (`setting_sources`), merged while its origin is noted, and validated
+once by a frozen model that knows every name. An unknown name is an error wherever it stands, also in the environment
+(settings libraries ignore a mistyped variable silently, so the merging is ours). A project's own file comes from
+whoever wrote the repository: it may only choose the profile, budgets, a stricter gate and the usage of collections,
+never where memories or model calls go.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_serializer
 from pydantic_core import PydanticCustomError
 
-from memory_anchor import beneath
-from memory_anchor.bounded_yaml import TooMuchYaml
-from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, record
+from memory_anchor.json_values import Json
+from memory_anchor.setting_sources import TOKENS, from_env, merge, read_file
 from memory_anchor.switches import ALLOWED, switched
 
-ENV_PREFIX = "MEMORY_ANCHOR_"
-ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE"})
-"""Environment names that are not settings: test clock, another user file."""
 PROJECT_FILE = "memory-anchor.yaml"
 PROJECT_MAY_SET = frozenset({"profile", "budget", "gate", "collections"})
-MAX_SETTINGS_BYTES = 256 * 1024
-TOKENS = "http.tokens"
 SECRETS = ("store.api_key", "embedder.api_key", "llm.api_key", TOKENS)
 """Settings that no message and no list shows; of `TOKENS` the names are the secrets."""
 TOKEN_SHOWN, TOKEN_LONG = 4, 12
@@ -385,13 +376,13 @@ def load_settings(
     merged: dict[str, Json] = {}
     origins: dict[str, str] = {}
     if user_file is not None:
-        _merge(merged, _read(user_file), f"{user_file}", origins)
+        merge(merged, read_file(user_file), f"{user_file}", origins)
     if project_dir is not None:
-        own = _read(project_dir / PROJECT_FILE, is_foreign=True)
+        own = read_file(project_dir / PROJECT_FILE, is_foreign=True)
         _check_project(own, merged, project_dir / PROJECT_FILE)
-        _merge(merged, own, f"{project_dir / PROJECT_FILE}", origins)
-    _merge(merged, _from_env(env), "environment", origins)
-    _merge(merged, dict(arguments or {}), "argument", origins)
+        merge(merged, own, f"{project_dir / PROJECT_FILE}", origins)
+    merge(merged, from_env(env), "environment", origins)
+    merge(merged, dict(arguments or {}), "argument", origins)
     settings = _validated(merged, origins)
     names = {f"{TOKENS}.{token}": f"{TOKENS}.{shown}" for token, shown in masked_tokens(settings.http.tokens).items()}
     return Loaded(settings, {names.get(name, name): origin for name, origin in origins.items()})
@@ -409,13 +400,13 @@ def masked_tokens(tokens: Iterable[str]) -> dict[str, str]:
 
 def with_project_file(settings: Settings, project_dir: Path) -> Settings:
     """Return the settings as they hold for one project: its own file applied to what a project may choose."""
-    own = _read(project_dir / PROJECT_FILE, is_foreign=True)
+    own = read_file(project_dir / PROJECT_FILE, is_foreign=True)
     if not own:
         return settings
     _check_project(own, settings.model_dump(), project_dir / PROJECT_FILE)
     merged = settings.model_dump()
     origins: dict[str, str] = {}
-    _merge(merged, own, str(project_dir / PROJECT_FILE), origins)
+    merge(merged, own, str(project_dir / PROJECT_FILE), origins)
     return _validated(merged, origins)
 
 
@@ -475,102 +466,6 @@ def _names_beside(location: tuple[int | str, ...]) -> list[str]:
         for option in getattr(model, "__args__", ()):  # Mapping[str, Group]: step into the group
             model = option
     return list(getattr(model, "model_fields", Settings.model_fields))
-
-
-class _Doubled(Exception):
-    def __init__(self, line: int) -> None:
-        super().__init__()
-        self.line = line
-
-
-class _EachOnce(yaml.SafeLoader):
-    """Takes no name twice in one mapping; YAML itself would keep the last one silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for at, (key, _) in enumerate(node.value):
-            if isinstance(key, yaml.ScalarNode) and key.value in names[:at]:
-                raise _Doubled(key.start_mark.line + 1)
-        return super().construct_mapping(node, deep)
-
-
-def _read(path: Path, *, is_foreign: bool = False) -> dict[str, Json]:
-    """is_foreign: whoever wrote the repository wrote it, so that no link is followed: errors quote what was read."""
-    if not path.is_file() and not (is_foreign and path.is_symlink()):
-        return {}
-    if path.is_file() and path.stat().st_size > MAX_SETTINGS_BYTES:
-        raise BadInput(f"settings file {path} is {path.stat().st_size} bytes; allowed are {MAX_SETTINGS_BYTES}")
-    try:
-        told = beneath.read(path.parent, path.name, most_bytes=MAX_SETTINGS_BYTES) if is_foreign else path.read_bytes()
-        text = (told or b"").decode("utf-8")
-        check_yaml(text)
-        value = yaml.load(text, _EachOnce)  # noqa: S506 - a safe loader
-    except OSError as error:
-        raise BadInput(f"settings file {path} cannot be read ({error.strerror}); mend it or move it away") from None
-    except TooMuchYaml as error:
-        raise BadInput(f"settings file {path}: {error}; mend it or move it away") from None
-    except RecursionError:
-        raise BadInput(f"settings file {path} is nested too deeply; mend it or move it away") from None
-    except _Doubled as error:
-        raise BadInput(f"settings file {path} says at line {error.line} what it said before; keep one") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        line = getattr(getattr(error, "problem_mark", None), "line", None)
-        at = f" at line {line + 1}" if line is not None else ""
-        raise BadInput(f"settings file {path} is not readable YAML{at}; mend it or move it away") from None
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise BadInput(f"settings file {path} holds a {type(value).__name__}; allowed is a mapping of settings")
-    return {str(name): inner for name, inner in value.items()}
-
-
-def _from_env(env: Mapping[str, str]) -> dict[str, Json]:
-    nested: dict[str, Json] = {}
-    for name, text in sorted(env.items()):
-        if not name.startswith(ENV_PREFIX) or name[len(ENV_PREFIX) :] in ENV_ONLY:
-            continue
-        *parents, last = name[len(ENV_PREFIX) :].lower().split("__")
-        at = nested
-        for parent in parents:
-            inner = at.setdefault(parent, {})
-            if not isinstance(inner, dict):
-                shown = _variable_shown(name)
-                raise BadInput(f"environment variable {shown} goes below another variable, which sets the whole")
-            at = inner
-        at[last] = _value(name, text)
-    return nested
-
-
-def _value(name: str, text: str) -> Any:
-    if not text.startswith(("[", "{")):
-        return text
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise BadInput(
-            f"environment variable {_variable_shown(name)} starts like JSON and is not; allowed is JSON or plain text"
-        ) from None
-
-
-def _variable_shown(name: str) -> str:
-    head = f"{ENV_PREFIX}{TOKENS.upper().replace('.', '__')}__"
-    return f"{head}…" if name.upper().startswith(head) else name
-
-
-def _merge(
-    into: dict[str, Json], new: Mapping[str, Json], origin: str, origins: dict[str, str], prefix: str = ""
-) -> None:
-    for name, value in new.items():
-        dotted = f"{prefix}{name}"
-        if isinstance(value, Mapping) and isinstance(into.get(name, {}), Mapping):
-            inner = dict(record(into.get(name)))
-            _merge(inner, value, origin, origins, f"{dotted}.")
-            into[name] = inner
-            if not value:
-                origins[dotted] = origin
-        else:
-            into[name] = value
-            origins[dotted] = origin
 
 
 def _check_project(own: Mapping[str, Json], below: Mapping[str, Json], path: Path) -> None:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.payload import Payload
 from memory_anchor.adapters.sparse_files import TreeImage, copy_tree, image_of, write_tree
@@ -34,6 +34,14 @@ from memory_anchor.errors import (
 from memory_anchor.files import sync_folder, sync_tree
 from memory_anchor.ports import WORDS, EmbedderIdentity
 from memory_anchor.where import INDEXED_FIELDS
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from qdrant_edge import EdgeShard, KeywordIndexParams, PayloadSchemaType, Point, PointId, Record, SparseVector
+
+    Row: TypeAlias = list[float] | list[list[float]]
+    Stored: TypeAlias = dict[str, list[float] | SparseVector | list[list[float]]]
 
 HALF = "half-"
 """Before the name of a shard that is being made."""
@@ -55,7 +63,7 @@ Migration = Callable[[Payload], Payload]
 """Turns a payload of one schema version into the next one's."""
 
 
-def create_shard(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> Any:
+def create_shard(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> EdgeShard:
     """Return a new, empty shard with every payload index, at `path`, which must not exist.
 
     Creating 26 indexes costs some 290 fsyncs, 0.2 to 6 s on a busy disk, for a shard without a memory: where there is
@@ -93,7 +101,7 @@ def _memory_folder() -> Path | None:
     return _SHARED_MEMORY if writable and free >= _SCRATCH_BYTES else None
 
 
-def _create_in_place(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> Any:
+def _create_in_place(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> EdgeShard:
     import qdrant_edge as edge
 
     config = edge.EdgeConfig(
@@ -114,7 +122,7 @@ def _create_in_place(path: Path, embedders: Mapping[str, EmbedderIdentity]) -> A
     return shard
 
 
-def load_shard(path: Path) -> Any:
+def load_shard(path: Path) -> EdgeShard:
     import qdrant_edge as edge
 
     return edge.EdgeShard.load(str(path))
@@ -151,11 +159,11 @@ def release_mapped(directory: Path) -> None:
             madvise(start, end - start, _MADV_DONTNEED)
 
 
-def index_fields(shard: Any) -> bool:
+def index_fields(shard: EdgeShard) -> bool:
     """Create the payload indexes that are missing; return whether any was. `prefix` serves `StartsWith`."""
     import qdrant_edge as edge
 
-    schemas: dict[str, Any] = {
+    schemas: dict[str, PayloadSchemaType | KeywordIndexParams] = {
         "keyword": edge.KeywordIndexParams(prefix=True),
         "datetime": edge.PayloadSchemaType.Datetime,
         "integer": edge.PayloadSchemaType.Integer,
@@ -168,7 +176,7 @@ def index_fields(shard: Any) -> bool:
     return bool(missing)
 
 
-def odd_indexes(shard: Any) -> list[str]:
+def odd_indexes(shard: EdgeShard) -> list[str]:
     """Return the fields of which an index and the payloads themselves say different things."""
     import qdrant_edge as edge
 
@@ -189,7 +197,7 @@ def odd_indexes(shard: Any) -> list[str]:
     return [name for name in fields if not _agrees(shard, name, tally[name], points)]
 
 
-def _agrees(shard: Any, field: str, tally: Counter[str], points: int) -> bool:
+def _agrees(shard: EdgeShard, field: str, tally: Counter[str], points: int) -> bool:
     import qdrant_edge as edge
 
     if INDEXED_FIELDS[field] == "keyword":
@@ -206,12 +214,12 @@ def _agrees(shard: Any, field: str, tally: Counter[str], points: int) -> bool:
     records, _ = shard.scroll(
         edge.ScrollRequest(limit=points, with_payload=edge.PayloadSelector.Include([field]), order_by=order)
     )
-    told = [record.payload[field] for record in records]
+    told = [(record.payload or {})[field] for record in records]
     values = [datetime.fromisoformat(one) if is_time else one for one in told]
     return len(values) == tally.total() and values == sorted(values)
 
 
-def add_vector(shard: Any, name: str, identity: EmbedderIdentity) -> None:
+def add_vector(shard: EdgeShard, name: str, identity: EmbedderIdentity) -> None:
     import qdrant_edge as edge
 
     # Deleting first makes it repeatable: a crash may have left the vector made and not recorded.
@@ -224,19 +232,19 @@ def add_vector(shard: Any, name: str, identity: EmbedderIdentity) -> None:
     )
 
 
-def upsert(shard: Any, points: list[Any]) -> None:
+def upsert(shard: EdgeShard, points: list[Point]) -> None:
     import qdrant_edge as edge
 
     shard.update(edge.UpdateOperation.upsert_points(points))
 
 
 def copied_points(
-    shard: Any, *, vectors: Collection[str] | None, skip: frozenset[str], change: Migration | None
-) -> Iterator[list[Any]]:
+    shard: EdgeShard, *, vectors: Collection[str] | None, skip: frozenset[str], change: Migration | None
+) -> Iterator[list[Point]]:
     """Yield pages of new points; vectors: the dense ones to carry over, None for all."""
     import qdrant_edge as edge
 
-    after: Any = None
+    after: PointId | None = None
     while True:
         request = edge.ScrollRequest(offset=after, limit=_COPY_PAGE, with_payload=True, with_vector=True)
         records, after = shard.scroll(request)
@@ -244,14 +252,26 @@ def copied_points(
         for record in records:
             if str(record.id) in skip:
                 continue
-            rows = record.vector or {}
-            kept = {name: row for name, row in rows.items() if vectors is None or name == WORDS or name in vectors}
-            payload = change(record.payload) if change else record.payload
+            rows, words = vectors_of(record)
+            kept: Stored = {name: row for name, row in rows.items() if vectors is None or name in vectors}
+            if words is not None:
+                kept[WORDS] = words
+            payload = change(record.payload or {}) if change else record.payload
             points.append(edge.Point(str(record.id), kept, payload))
         if points:
             yield points
         if after is None:
             return
+
+
+def vectors_of(record: Record) -> tuple[dict[str, Row], SparseVector | None]:
+    """Return what a record that was read with its vectors has: a row by each name, and its words."""
+    import qdrant_edge as edge
+
+    stored = dict(record.vector) if isinstance(record.vector, dict) else {}
+    words = stored.pop(WORDS, None)
+    rows = {name: row for name, row in stored.items() if not isinstance(row, edge.SparseVector)}
+    return rows, words if isinstance(words, edge.SparseVector) else None
 
 
 def readable_points(path: Path) -> int:

@@ -17,15 +17,17 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.adapters.edge_engine import odd_indexes
+from memory_anchor.adapters.edge_engine import odd_indexes, vectors_of
 from memory_anchor.adapters.sparse_files import copy_tree
-from memory_anchor.ports import WORDS
+from memory_anchor.json_values import Json
 
 if TYPE_CHECKING:
+    from qdrant_edge import EdgeShard, PointId
+
     from memory_anchor.ports import Matrix
 
 CHILDREN_MAX = 200
@@ -48,7 +50,7 @@ class ShardContent:
     is_complete: every id was listed. without_vectors: how many points gave their payload and not their vectors.
     """
 
-    points: dict[str, tuple[dict[str, Any], dict[str, Matrix]]] = field(default_factory=dict)
+    points: dict[str, tuple[dict[str, Json], dict[str, Matrix]]] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
     is_complete: bool = False
     without_vectors: int = 0
@@ -154,7 +156,7 @@ def tell(shard: str) -> None:
         opened = edge.EdgeShard.load(shard)
     except BaseException:  # the engine's panics are BaseExceptions
         return
-    for batch in _batches(edge, opened, asked["one_by_one"], done):
+    for batch in _batches(opened, asked["one_by_one"], done):
         _tell_batch(opened, batch)
     _say(end=True)
     if asked["indexes"]:
@@ -164,12 +166,14 @@ def tell(shard: str) -> None:
             return
 
 
-def _batches(edge: Any, shard: Any, one_by_one: list[str], done: set[str]) -> Iterator[list[str]]:
+def _batches(shard: EdgeShard, one_by_one: list[str], done: set[str]) -> Iterator[list[str]]:
     for point in one_by_one:
         if point not in done:
             yield [point]
     done.update(one_by_one)
-    after: Any = None
+    import qdrant_edge as edge
+
+    after: PointId | None = None
     while True:
         request = edge.ScrollRequest(offset=after, limit=PAGE, with_payload=False, with_vector=False)
         records, after = shard.scroll(request)
@@ -179,32 +183,31 @@ def _batches(edge: Any, shard: Any, one_by_one: list[str], done: set[str]) -> It
             return
 
 
-def _tell_batch(shard: Any, batch: list[str]) -> None:
+def _tell_batch(shard: EdgeShard, batch: list[str]) -> None:
     _say(at=batch)
     without = False
     try:
-        records = shard.retrieve(batch, True, True)
+        records = shard.retrieve([*batch], True, True)
     except BaseException:
         if len(batch) > 1:
             _tell_batch(shard, batch[: len(batch) // 2])
             _tell_batch(shard, batch[len(batch) // 2 :])
             return
         try:
-            records, without = shard.retrieve(batch, True, False), True  # vectors can be made anew
+            records, without = shard.retrieve([*batch], True, False), True  # vectors can be made anew
         except BaseException:
             _say(bad=batch[0])
             return
     for record in records:
-        stored = dict(record.vector or {})
-        words = stored.pop(WORDS, None)
+        stored, words = vectors_of(record)
         told = sorted(zip(words.indices, words.values, strict=True)) if words is not None else []
-        rows = {name: list(row) for name, row in stored.items()}
+        rows: dict[str, Json] = {name: list(row) for name, row in stored.items()}
         if record.payload:
             _say(id=str(record.id), payload=record.payload, vectors=rows, words=told, without_vectors=without)
         else:
             _say(bad=str(record.id))
 
 
-def _say(**line: Any) -> None:
+def _say(**line: Json) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()

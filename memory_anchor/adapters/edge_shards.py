@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from memory_anchor.adapters.edge_engine import (
     HALF,
@@ -49,6 +49,11 @@ from memory_anchor.durability import Durability
 from memory_anchor.errors import StoreDamaged
 from memory_anchor.files import make_folder, sync_file, sync_folder, sync_tree, write_whole
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity
+
+if TYPE_CHECKING:
+    from qdrant_edge import EdgeShard, UpdateOperation
+
+Answered = TypeVar("Answered")
 
 RECORD_FILE = "collection.json"
 _MARK_FILE = "points.mark"
@@ -177,7 +182,7 @@ class EdgeCollection:
         self._durability = durability
         self._unflushed = 0
         self._log: LogFiles | None = None
-        self._shard: Any = None
+        self._shard: EdgeShard
         self._mark: ShardMark | None = None
         require_room()
         with translated(home), private_files():
@@ -201,12 +206,12 @@ class EdgeCollection:
         same = all(self.record.embedders.get(name) == identity for name, identity in wanted)
         return same and self.record.schema_version == spec.schema_version
 
-    def read(self, ask: Callable[[Any], Any]) -> Any:
+    def read(self, ask: Callable[[EdgeShard], Answered]) -> Answered:
         """Return what `ask` makes of the shard."""
         with self._gate.shared(), translated(self.home):
             return ask(self._shard)
 
-    def write(self, operation: Any, *, points: int) -> None:
+    def write(self, operation: UpdateOperation, *, points: int) -> None:
         """Apply one operation, all of it or nothing, durable on return (see `Durability`)."""
         self._durability.ordered(_GROUP, str(self.home))
         # The writers' lock comes before the gate, here and in `_copy_into_next`, or the two would wait for each other.

@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
 import numpy as np
 
-from memory_anchor.adapters.edge_engine import Migration, odd_indexes, translated
+from memory_anchor.adapters.edge_engine import Migration, odd_indexes, translated, vectors_of
 from memory_anchor.adapters.edge_shards import MIGRATIONS, EdgeCollection, private_files
 from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import (
@@ -46,6 +46,9 @@ from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, 
 from memory_anchor.where import Where
 
 if TYPE_CHECKING:
+    from qdrant_edge import ConditionType, Record, ScoringQueryType, WithPayloadType
+    from qdrant_edge import Filter as EdgeFilter
+
     from memory_anchor.ports import Matrix
 
 RESERVE_BYTES = 64 * 1024 * 1024
@@ -85,7 +88,7 @@ class EdgeStore:
         self._migrations = migrations
         self._collections: dict[str, EdgeCollection] = {}
         self._opening = threading.Lock()
-        self._dialect: Dialect | None = None
+        self._dialect: Dialect[ConditionType, EdgeFilter] | None = None
         with translated(directory), private_files():
             self._require_lock()
             make_folder(directory, mode=0o700)
@@ -162,7 +165,7 @@ class EdgeStore:
         target = self._writable(collection)
         points = []
         for entry in entries:
-            vectors: dict[str, Any] = {
+            vectors: dict[str, list[float] | edge.SparseVector | list[list[float]]] = {
                 name: row.tolist() for name, row in checked_rows(entry.vectors, target.record.embedders).items()
             }
             if entry.words and entry.words.indices:
@@ -242,11 +245,18 @@ class EdgeStore:
 
         moving = edge.PayloadSelector.Include(list(MOVING))
         records, following = self._page(collection, where, page, after, with_payload=moving, with_vectors=False)
-        return [mark_of(str(one.id), one.payload) for one in records], following
+        return [mark_of(str(one.id), one.payload or {}) for one in records], following
 
     def _page(
-        self, collection: str, where: Where, page: int, after: str | None, *, with_payload: Any, with_vectors: bool
-    ) -> tuple[list[Any], str | None]:
+        self,
+        collection: str,
+        where: Where,
+        page: int,
+        after: str | None,
+        *,
+        with_payload: WithPayloadType,
+        with_vectors: bool,
+    ) -> tuple[list[Record], str | None]:
         import qdrant_edge as edge
 
         request = edge.ScrollRequest(
@@ -320,23 +330,23 @@ class EdgeStore:
 
     # --- helpers -----------------------------------------------------------------------------------------------------
 
-    def _memory(self, record: Any) -> Memory:
+    def _memory(self, record: Record) -> Memory:
         """Return a record's memory. Raises StoreDamaged: its payload is none, or not the one that was written.
 
         The engine has no checksums: a flipped bit in a text would be told to a model as what was written, one in an
         audience told to whom it was kept from. The text's own hash also covers payloads from before there was a sum.
         """
         try:
-            memory = from_payload(record.payload)
+            memory = from_payload(record.payload or {})
         except (BadInput, KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._damaged(record) from error
-        if not is_as_written(record.payload):
+        if not is_as_written(record.payload or {}):
             raise self._damaged(record)
         if memory.content_hash and content_hash(memory.content) != memory.content_hash:
             raise self._damaged(record)
         return memory
 
-    def _damaged(self, record: Any) -> StoreDamaged:
+    def _damaged(self, record: Record) -> StoreDamaged:
         named = (record.payload or {}).get("id")
         return StoreDamaged(
             f"{self.directory}: version {record.id}{f' of memory {named}' if isinstance(named, str) else ''} is not as "
@@ -365,10 +375,10 @@ class EdgeStore:
             )
 
     def _present(self, collection: str, point_ids: list[str]) -> set[str]:
-        records = self._collections[collection].read(lambda shard: shard.retrieve(point_ids, False, False))
+        records = self._collections[collection].read(lambda shard: shard.retrieve([*point_ids], False, False))
         return {str(record.id) for record in records}
 
-    def _hits(self, target: EdgeCollection, query: Any, where: Where, limit: int) -> list[Hit]:
+    def _hits(self, target: EdgeCollection, query: ScoringQueryType, where: Where, limit: int) -> list[Hit]:
         import qdrant_edge as edge
 
         request = edge.QueryRequest(
@@ -380,9 +390,9 @@ class EdgeStore:
             params=edge.SearchParams(exact=True),
         )
         found = target.read(lambda shard: shard.query(request))
-        return [Hit(_written(point.id.int), point.score) for point in found]
+        return [Hit(_written(point.id.int), point.score) for point in found if isinstance(point.id, UUID)]
 
-    def _filter(self, where: Where) -> Any | None:
+    def _filter(self, where: Where) -> EdgeFilter | None:
         if self._dialect is None:
             self._dialect = _edge_dialect()
         return translate(where, self._dialect)
@@ -394,11 +404,10 @@ def _written(number: int) -> str:
     return str(UUID(int=number))
 
 
-def _entry(record: Any, memory: Memory, with_vectors: bool) -> Entry:
+def _entry(record: Record, memory: Memory, with_vectors: bool) -> Entry:
     if not with_vectors:
         return Entry(memory)
-    stored = dict(record.vector or {})
-    words = stored.pop(WORDS, None)
+    stored, words = vectors_of(record)
     return Entry(
         memory,
         {name: np.asarray(row, dtype=np.float32) for name, row in stored.items()},
@@ -413,17 +422,15 @@ def _still_to_take(home: Path) -> int:
     return max(0, min(NEW_SHARD_BYTES, sum(one.st_size for one in files) or NEW_SHARD_BYTES) - taken)
 
 
-def _edge_dialect() -> Dialect:
+def _edge_dialect() -> Dialect[ConditionType, EdgeFilter]:
     import qdrant_edge as edge
 
-    def field(key: str, **condition: Any) -> Any:
-        return edge.FieldCondition(key=key, **condition)
-
+    field = edge.FieldCondition
     return Dialect(
-        one_of=lambda key, values: field(key, match=edge.MatchAny(cast(Any, list(values)))),
-        time_range=lambda key, low, high: field(key, range=edge.RangeDateTime(gte=low, lt=high)),
-        number_range=lambda key, low, high: field(key, range=edge.RangeFloat(gte=low, lt=high)),
-        starts_with=lambda key, prefix: field(key, match=edge.MatchPrefix(prefix)),
+        one_of=lambda key, values: field(key=key, match=edge.MatchAny(cast("list[str] | list[int]", list(values)))),
+        time_range=lambda key, low, high: field(key=key, range=edge.RangeDateTime(gte=low, lt=high)),
+        number_range=lambda key, low, high: field(key=key, range=edge.RangeFloat(gte=low, lt=high)),
+        starts_with=lambda key, prefix: field(key=key, match=edge.MatchPrefix(prefix)),
         has_vector=edge.HasVectorCondition,
         nothing=lambda: edge.HasIdCondition(set()),
         group=lambda must, should, must_not: edge.Filter(

@@ -9,38 +9,42 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Generic, TypeVar, assert_never
 
 from memory_anchor.adapters.payload import time_text
 from memory_anchor.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
 
+Leaf = TypeVar("Leaf")
+Group = TypeVar("Group")
+"""A condition, and a group of them, in an engine's own classes."""
+
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Generic[Leaf, Group]):
     """How one engine spells a leaf and a group; every function returns that engine's own condition object.
 
     time_range takes ISO texts, number_range numbers: at_least (inclusive) and below (exclusive), None is open.
     nothing matches no point at all.
     """
 
-    one_of: Callable[[str, Sequence[str | int]], Any]
-    time_range: Callable[[str, str | None, str | None], Any]
-    number_range: Callable[[str, float | None, float | None], Any]
-    starts_with: Callable[[str, str], Any]
-    has_vector: Callable[[str], Any]
-    nothing: Callable[[], Any]
-    group: Callable[[list[Any], list[Any], list[Any]], Any]
+    one_of: Callable[[str, Sequence[str | int]], Leaf]
+    time_range: Callable[[str, str | None, str | None], Leaf]
+    number_range: Callable[[str, float | None, float | None], Leaf]
+    starts_with: Callable[[str, str], Leaf]
+    has_vector: Callable[[str], Leaf]
+    nothing: Callable[[], Leaf]
+    group: Callable[[list[Leaf | Group], list[Leaf | Group], list[Leaf | Group]], Group]
     """(must, should, must_not) -> filter"""
 
 
-def translate(where: Where, dialect: Dialect) -> Any | None:
+def translate(where: Where, dialect: Dialect[Leaf, Group]) -> Group | None:
     """Return the engine's filter, or None when `where` matches everything."""
     if not where.all_of and not where.none_of:
         return None
     return _group(where, dialect)
 
 
-def _group(where: Where, dialect: Dialect) -> Any:
+def _group(where: Where, dialect: Dialect[Leaf, Group]) -> Group:
     return dialect.group(
         [_leaf(condition, dialect) for condition in where.all_of],
         [],
@@ -48,7 +52,7 @@ def _group(where: Where, dialect: Dialect) -> Any:
     )
 
 
-def _leaf(condition: Condition, dialect: Dialect) -> Any:
+def _leaf(condition: Condition, dialect: Dialect[Leaf, Group]) -> Leaf | Group:
     match condition:
         case OneOf(field, values):
             return dialect.one_of(field, values) if values else dialect.nothing()

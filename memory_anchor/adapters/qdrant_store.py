@@ -530,7 +530,7 @@ def _vacuum(path: Path) -> None:
         database.execute("VACUUM")
 
 
-def _client_dialect() -> Dialect:
+def _client_dialect() -> Dialect[Any, Any]:
     from qdrant_client import models
 
     def field(key: str, **condition: Any) -> Any:

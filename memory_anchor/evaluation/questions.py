@@ -16,7 +16,7 @@ from typing import Any
 
 from memory_anchor.errors import BadInput
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType
+from memory_anchor.model import LAYER_OF_TYPE, PLAIN_IMPORTANCE, Layer, MemoryType
 
 BUNDLED = "bundled"
 LANGUAGES = ("en", "zh")
@@ -42,7 +42,7 @@ class Material:
     where: str = ""
     conversation: str = ""
     tags: tuple[str, ...] = ()
-    importance: float = 0.5
+    importance: float = PLAIN_IMPORTANCE
 
     @property
     def layer(self) -> Layer:
@@ -224,7 +224,7 @@ def _material(entry: Mapping[str, Any]) -> Material:
         where=entry.get("where", ""),
         conversation=entry.get("in", ""),
         tags=tuple(entry.get("tags", ())),
-        importance=float(entry.get("importance", 0.5)),
+        importance=float(entry.get("importance", PLAIN_IMPORTANCE)),
     )
 
 

@@ -19,6 +19,7 @@ from memory_anchor.ingest.reconcile import Decision, Relation
 from memory_anchor.layers.gate import Gate, Verdict
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
 from memory_anchor.model import (
+    PLAIN_IMPORTANCE,
     Actor,
     Citation,
     Layer,
@@ -52,7 +53,7 @@ class FactDraft:
     type: MemoryType = MemoryType.FACT
     key: str = ""
     tags: tuple[Tag, ...] = ()
-    importance: float = 0.5
+    importance: float = PLAIN_IMPORTANCE
     confidence: float = 0.9
     doubt: str = ""
     """The word for which the gate assessed it lower; "" where the confidence was claimed."""

@@ -19,6 +19,7 @@ from memory_anchor.language.indexing import conversation_context
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
 from memory_anchor.model import (
     FOUND_STATES,
+    PLAIN_IMPORTANCE,
     Actor,
     Citation,
     Layer,
@@ -57,7 +58,7 @@ class EventDraft:
     ttl_days: int | None = None
     tags: tuple[Tag, ...] = ()
     citations: tuple[Citation, ...] = ()
-    importance: float = 0.5
+    importance: float = PLAIN_IMPORTANCE
     confidence: float = 0.9
     sentiment: float | None = None
     half_life_days: float | None = None

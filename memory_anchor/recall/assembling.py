@@ -14,6 +14,7 @@ from memory_anchor.language.persons import worded
 from memory_anchor.language.terms import normal, terms
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import (
+    PLAIN_IMPORTANCE,
     TRUST_OF_ORIGIN,
     Citation,
     Epistemic,
@@ -87,7 +88,7 @@ def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST
     checked = {Epistemic.VERIFIED: 1.0, Epistemic.REFUTED: -1.0}.get(memory.epistemic, 0.0) if memory.epistemic else 0.0
     if memory.origin is Origin.DOCUMENT:
         checked -= 0.5
-    told = _IMPORTANCE * 2 * (memory.importance - 0.5) + _USE * used + _PINNED * float(memory.pinned)
+    told = _IMPORTANCE * 2 * (memory.importance - PLAIN_IMPORTANCE) + _USE * used + _PINNED * float(memory.pinned)
     return told + _CHECKED * checked - _FADED * (1 - strength / GREATEST)
 
 

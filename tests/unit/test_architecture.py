@@ -28,6 +28,7 @@ BASE = frozenset(
             "pausing",
             "sampling",
             "json_values",
+            "setting_sources",
         ),
     }
 )
@@ -137,6 +138,7 @@ BUDGETS: dict[str, int] = {
     "hashing": 50,
     "__main__": 62,
     "sampling": 39,
+    "setting_sources": 160,
     "json_values": 130,
     "switches": 40,
     "__init__": 10,
