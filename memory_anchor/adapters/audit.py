@@ -28,7 +28,6 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TypeGuard
 
-from memory_anchor import json_values
 from memory_anchor.durability import Durability
 from memory_anchor.errors import BadInput, MemoryAnchorError, Unavailable
 from memory_anchor.files import PRIVATE, exclusive, make_private, ours, sync_file, sync_folder, sync_handle, write_whole
@@ -45,6 +44,8 @@ RECOVERED = "recovered"
 """A record of versions that were stored before a power cut and whose own record was not on disk yet."""
 NOT_STORED = "not_stored"
 """A record of versions that the trail tells of and the store lost with a power cut, before anybody was answered."""
+_STORED = {"id", "version", "layer", "content_hash"}
+"""What tells of a stored version."""
 STORED_IN_A_ROW = 64
 """Stored records in a row at which `reconcile` stops looking back: a power cut takes the end of a log, and one
 collection's is on disk before the next is written to. The row is room for writers that were at work together."""
@@ -175,8 +176,7 @@ class JsonlAudit:
             note = _note(path)
             for what in records(note.get("whats")):
                 memories = _memories_in(what)
-                missing = [one for one in memories if _version(one) not in known and stored(one)]
-                if missing:
+                if missing := [one for one in memories if _version(one) not in known and stored(one)]:
                     told: Record = {"memories": missing, "recovered_at": now.isoformat()}
                     by, at = text(note["by"]), datetime.fromisoformat(text(note["at"]))
                     self.append(text(note["kind"]), told, by=by, at=at)
@@ -355,8 +355,7 @@ class JsonlAudit:
                     fresh = self._continuing(end, records)
                     if fresh:
                         numbers = [*self._imported(), (fresh[0]["n"], fresh[-1]["n"])]
-                        told = b"".join(b"%d %d\n" % one for one in _joined(numbers))
-                        write_whole(self._imports, told)
+                        write_whole(self._imports, b"".join(b"%d %d\n" % one for one in _joined(numbers)))
                         lines = b"".join(_body(record) + b"\n" for record in fresh)
                         if file.write(lines) != len(lines):
                             raise OSError(28, "short write", str(self.path))
@@ -374,9 +373,7 @@ class JsonlAudit:
         """Return the records that come after this chain's end. Raises BadInput: they are not of this chain."""
         held = {record.get("n"): record.get("hash") for record in records if whole(record.get("n"), 0) <= end.number}
         if held:
-            held.update(
-                {one["n"]: one["hash"] for one in self.records() if one["n"] in held and one["n"] <= end.number}
-            )
+            held |= {one["n"]: one["hash"] for one in self.records() if one["n"] in held and one["n"] <= end.number}
         number, hashed, head = end.number, end.hashed, self._read_head() or (0, "")
         fresh = []
         for record in records:
@@ -432,7 +429,8 @@ class JsonlAudit:
                 told = {"bytes": len(end.torn), "sha256": hashlib.sha256(end.torn).hexdigest()}
                 end = _End(end.number, end.hashed, end.size + 1)
         head = self._read_head()
-        if (head is None and end.number >= NEEDS_HEAD) or (head is not None and _is_short(end, head)):
+        same = head is not None and head[0] == end.number and head[1] == end.hashed
+        if end.number >= NEEDS_HEAD if head is None else head[0] >= end.number and not same:
             told |= {"expected": None if head is None else head[0], "found": end.number}
             behind = _End(max(end.number, head[0] if head else 0), end.hashed, end.size)
             return self._write(file, behind, GAP, told, by="system", at=at)
@@ -490,11 +488,6 @@ def _joined(numbers: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _is_version(one: Record) -> bool:
-    """Return whether a record's words tell of a stored version."""
-    return {"id", "version", "layer", "content_hash"} <= set(one)
-
-
 def _version(one: Record) -> tuple[str, int]:
     return text(one["id"]), whole(one["version"])
 
@@ -519,7 +512,7 @@ def _not_stored(tail: Sequence[AuditRecord], stored: Callable[[Record], bool]) -
     at, in_a_row = None, 0
     for record in reversed(tail):
         is_end = record["kind"] in ENDS_RECONCILING
-        ones = [] if is_end else [one for one in _memories_in(record["what"]) if _is_version(one)]
+        ones = [] if is_end else [one for one in _memories_in(record["what"]) if one.keys() >= _STORED]
         if ones or is_end:
             made = datetime.fromisoformat(record["at"])
             at = made if at is None else min(at, made)
@@ -533,9 +526,10 @@ def _not_stored(tail: Sequence[AuditRecord], stored: Callable[[Record], bool]) -
 def _note(path: Path) -> Record:
     """Return a note; one that was cut short was written before anything was stored, and says nothing."""
     try:
-        return json_values.record(parsed(path.read_bytes()))
+        note = parsed(path.read_bytes())
     except ValueError:
         return {}
+    return note if isinstance(note, dict) else {}
 
 
 def _body(record: Mapping[str, object]) -> bytes:
@@ -569,10 +563,6 @@ def _wrong(record: AuditRecord, raw: bytes, *, number: int, before: str) -> str:
     if raw != _body(record) + b"\n":
         return "its bytes are not those that were written"
     return ""
-
-
-def _is_short(end: _End, head: tuple[int, str]) -> bool:
-    return head[0] > end.number or (head[0] == end.number and head[1] != end.hashed)
 
 
 def _gap_told(what: Mapping[str, Json]) -> str:

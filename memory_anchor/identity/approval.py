@@ -100,7 +100,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyFile:
+class SealedKey:
     """A key file whose parts are of their kinds; sealed: the private half, rules: as the file claims them."""
 
     name: str
@@ -345,7 +345,7 @@ class KeyRing:
     def _path(self) -> Path:
         return self._folder / KEY_FILE
 
-    def _bring_home(self, signer: Signer, passphrase: str, sealed: KeyFile) -> None:
+    def _bring_home(self, signer: Signer, passphrase: str, sealed: SealedKey) -> None:
         """Seal a key of an older layout or cost as one is sealed now, in the one place a key has."""
         if sealed.cost < SCRYPT_COST or not self._path.exists():
             self._seal(signer, passphrase)
@@ -376,12 +376,12 @@ class KeyRing:
             },
         )
 
-    def _sealed(self) -> KeyFile | None:
+    def _sealed(self) -> SealedKey | None:
         found = self._read(self._found())
         name, public, sealed, cost = (found.get(one) for one in ("name", "public", "sealed", "cost"))
         if not (isinstance(name, str) and isinstance(public, str) and isinstance(sealed, str) and cost in _COSTS_READ):
             return None
-        return KeyFile(name, public, sealed, whole(cost), found.get("rules"))
+        return SealedKey(name, public, sealed, whole(cost), found.get("rules"))
 
     def _vouched(self) -> list[dict[str, str]]:
         listed = self._read(self._folder / KNOWN_FILE).get("approvers")

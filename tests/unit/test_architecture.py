@@ -312,7 +312,7 @@ BESIDE_THE_DOOR = {
     *(f"front/cli/{name}.py" for name in ("memories", "keys", "devices", "constitution_elsewhere")),
 }
 """Front ends that work on files or processes where no door is open yet; none may join them unseen."""
-SMALL_THINGS = {"activation", "inputs", "hashing", "terminal", "sampling"}
+SMALL_THINGS = {"json_values", "activation", "inputs", "hashing", "terminal", "sampling"}
 
 
 def test_a_front_end_imports_only_the_door_requests_errors_and_views() -> None:
