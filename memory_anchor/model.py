@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Literal, get_args
 
-from memory_anchor.json_values import Json, Record, optional_text, texts, whole
+from memory_anchor.json_values import Json
 
 FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 """Stored where an open end is meant, so that ranges can be pushed down to every engine."""
@@ -260,16 +260,6 @@ class Locator:
     chunk_index: int | None = None
     page: int | None = None
     heading: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, stored: Record) -> Locator:
-        """Return the place that a JSON object names. Raises TypeError, ValueError: it names something else."""
-        numbers = {name: value for name, value in stored.items() if name not in ("sha", "heading")}
-        return cls(
-            **{name: None if value is None else whole(value) for name, value in numbers.items()},
-            sha=optional_text(stored.get("sha")),
-            heading=tuple(texts(stored.get("heading"))),
-        )
 
 
 @dataclass(frozen=True, slots=True)

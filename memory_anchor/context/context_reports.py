@@ -183,6 +183,15 @@ def _citation_json(cited: Citation) -> dict[str, Json]:
     return found
 
 
+def _locator(held: Record) -> Locator:
+    numbers = {name: value for name, value in held.items() if name not in ("sha", "heading")}
+    return Locator(
+        **{name: None if value is None else whole(value) for name, value in numbers.items()},
+        sha=optional_text(held.get("sha")),
+        heading=tuple(texts(held.get("heading"))),
+    )
+
+
 def _scope(held: Record) -> Scope:
     account, project, user, agent, conversation, collection = (
         text(held[name]) for name in ("account", "project", "user", "agent", "conversation", "collection")
@@ -196,7 +205,7 @@ def _citation(held: Mapping[str, Json]) -> Citation:
         kind=one_of(held["kind"], CITATION_KINDS),
         ref=text(held["ref"]),
         title=optional_text(held.get("title")),
-        locator=Locator.of(record(held.get("locator"))),
+        locator=_locator(record(held.get("locator"))),
         scope=_scope(record(held["scope"])) if "scope" in held else None,
         observed_at=datetime.fromisoformat(text(held["observed_at"])) if "observed_at" in held else None,
         trust=Trust(text(held["trust"])),
