@@ -3,7 +3,8 @@
 A conversation is ended when it was ended by name or has been silent for half an hour. A story stands for its events, in
 order and within one audience, and cites each of them: the summary that the session ended with, else with a language
 model a narrative that keeps causes and order, else an ordered digest. It is written only where it costs a reader less
-than its events, or says a goal that they do not: a list of the same again would make every answer longer. Story ids
+than its events, or says a goal that they do not: a list of the same again would make every answer longer. What nobody
+would have predicted (`LARGE_GAP`) is no part of it and goes on being told by itself. Story ids
 follow from what they tell, so a job killed anywhere tells nothing twice; how far it came may be lost, then what was
 read is read again and adds nothing. Events stay and fade by themselves.
 
@@ -70,6 +71,8 @@ WORTH = 0.8
 """A story costs at most this share of the tokens of its events."""
 WORTH_WITH_A_GOAL = 1.2
 """What one that names their goal may cost."""
+LARGE_GAP = 0.6
+"""An event that was so unexpected stands for itself: no story takes its place in an answer."""
 READ_KEPT = 2_000
 """Conversations whose last read turn is remembered."""
 _FACTS, _EVENTS = Layer.VERIFIED_FACT.value, Layer.EVENT_LOG.value
@@ -227,7 +230,10 @@ def _parts(up: Upkeep, events: Sequence[Memory], read_until: str) -> list[list[M
     untold = [
         m
         for m in events
-        if m.id not in told and m.type is not MemoryType.SUMMARY and m.recorded_at.isoformat() > read_until
+        if m.id not in told
+        and m.type is not MemoryType.SUMMARY
+        and m.recorded_at.isoformat() > read_until
+        and _size(m.gap) < LARGE_GAP
     ]
     if _own_summary(events) is not None:
         return [untold] if untold else []

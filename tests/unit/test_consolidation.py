@@ -213,6 +213,20 @@ def test_topics_are_told_apart_and_facts_are_extracted_before_their_story_marks_
     assert (first.counts["extracted"], again.counts["extracted"]) == (4, 0)
 
 
+def test_a_large_prediction_gap_stands_for_itself_and_a_small_one_is_folded():
+    """Rule gap.consolidation: what nobody would have predicted is in no story; the rest is told as ever."""
+    up = upkeep()
+    sizes = [0.0, 0.4, 0.8, 0.0]
+    put(up, *(replace(m, gap={"importance": size}) for m, size in zip(said(*PHOTO), sizes, strict=True)))
+
+    consolidate(up, day(1))
+
+    (story,) = stories(up)
+    assert [c.ref for c in story.citations] == ["t0@1", "t1@1", "t3@1"]
+    assert PHOTO[2] not in story.content
+    assert current(up)["t2"].status is Status.ACTIVE
+
+
 def test_a_topic_too_short_for_a_story_joins_its_neighbour():
     """Rule: every event of an ended conversation of some length is told."""
     for cut in (1, 2, 5, 6):
