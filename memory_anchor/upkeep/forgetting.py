@@ -11,9 +11,10 @@ policies (the six-strategy survey "Forgetful but Faithful" without FIFO, which L
 
 Who is safe, whatever the policy: pinned, written by a human, instructions, used within the last days, and every L3
 fact that was not extracted unless the user opted its type in. One night archives at most `max_archived_share` of the
-active memories (three in a small store, so that it can fold too); a peer's consolidation without such a cap ate 26 % of
-a store in four days. What a killed run archived that night counts against the cap of the next, since the versions
-themselves say who wrote them.
+active memories (three in a small store, so that it can fold too) and as many as were written a day of late: a
+store in balance loses what it gains. The share alone kept events alive long after their strength was gone; a peer's
+consolidation without a cap ate 26 % of a store in four days. What a killed run archived that night counts against the
+cap of the next, since the versions themselves say who wrote them.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ FORGET_AUTHOR = "job:forget"
 EXPIRE_AUTHOR = "job:expire_events"
 NIGHT = timedelta(hours=20)
 """Runs closer together than this share one cap."""
+WEEK_DAYS = 7
 FOLD_LEAST = 3
 """Fewer memories than this are archived as they are; a digest of two saves nothing."""
 FOLD_MOST = 20
@@ -128,7 +130,7 @@ def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
         raise ValueError(f"policy {up.rules.policy!r}; allowed are {', '.join(POLICIES)}")
     active = sum(up.store.count(name, live()) for name in COLLECTIONS_KEPT)
     before = _archived_this_night(up, at)
-    cap = max(FOLD_LEAST, int(up.rules.max_archived_share * (active + before)))
+    cap = max(FOLD_LEAST, int(up.rules.max_archived_share * (active + before)) + _written_a_day(up, at))
     room = max(0, min(cap - before, limits.max_changes))
     choice = choose(list(candidates(up, at, limits)), up, at, active=active, room=room)
     left = choice.victims > len(choice.chosen)
@@ -248,6 +250,20 @@ def _archived_this_night(up: Upkeep, at: datetime) -> int:
         states=(Status.ARCHIVED,),
     )
     return sum(up.store.count(name, where) for name in COLLECTIONS_KEPT)
+
+
+def _written_a_day(up: Upkeep, at: datetime) -> int:
+    """Return how many of the active memories were written in the last day, or a day in the last week if that is more.
+
+    The week, since a weekend writes nothing; the day, since what fades within days is active no more.
+    """
+
+    def since(days: int) -> int:
+        fresh = live(Between("recorded_at", at_least=at - timedelta(days=days), below=at))
+        digests = live(OneOf("author", (FORGET_AUTHOR,)), *fresh.all_of[1:])
+        return sum(up.store.count(name, fresh) - up.store.count(name, digests) for name in COLLECTIONS_KEPT)
+
+    return max(since(1), since(WEEK_DAYS) // WEEK_DAYS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -398,3 +398,23 @@ def test_rates_noise_intervals_and_grace_are_settings(tmp_path: Path):
     assert activation.rates[MemoryType.EPISODE] == 0.10
     assert core.scheduler.jobs["forget"].every == timedelta(hours=6)
     assert core.upkeep.rules.recent_days == 1
+
+
+def test_a_store_of_events_alone_loses_what_it_gains_and_no_more():
+    """Rule forgetting.balance: the cap leaves room for what is written a day, so that shown strength decides there too;
+    where nothing is written any more it is the share alone."""
+    up = upkeep(policy="priority_decay")
+    up = replace(up, activation=replace(up.activation, noise=0.0))
+    told = next(night for night in range(60) if strength_of(a_memory("e"), day(night), up.activation) < 20)
+    lives: dict[str, int] = {}
+    for night in range(1, 3 * told):
+        if night <= 2 * told:
+            put(up, *(a_memory(f"e{night}n{i}", recorded_at=day(night - 1)) for i in range(7)), embed=False)
+        forget(up, day(night))
+        lives |= dict.fromkeys(archived(up) - set(lives), night)
+
+    spans = [night - int(key[1:].partition("n")[0]) + 1 for key, night in lives.items() if night <= 2 * told]
+    assert statistics.median(spans) == told
+    quiet = upkeep()
+    put(quiet, *(a_memory(f"q{i}") for i in range(500)), embed=False)
+    assert forget(quiet, day(90)).counts["cap"] == 10
