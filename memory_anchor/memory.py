@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from memory_anchor import knowledge_requests as wanted
@@ -50,7 +50,7 @@ from memory_anchor.moving import Moving
 from memory_anchor.recall.order import standing
 from memory_anchor.recall.relevance import STRONG, weak_shown
 from memory_anchor.recall.request import SearchRequest
-from memory_anchor.recall.routing import asks_how, with_identity, with_operations
+from memory_anchor.recall.routing import asks_how, wants, with_identity, with_operations
 from memory_anchor.recall.unasked import brought_up, naming
 from memory_anchor.services import Process, Project, Services
 from memory_anchor.settings import AgentSettings
@@ -207,8 +207,11 @@ class MemoryAnchor:
     def _found_here(self, asked: asks.SearchMemory) -> SearchAnswer:
         request = self._search_request(asked)
         now = self.services.clock.now()
-        searcher = self.services.searcher
-        answer = searcher.search(self.actor, request) if request.searched() else SearchAnswer(())
+        searcher, constitution = self.services.searcher, cache(self.constitution)
+        ready: Callable[[], object] = (
+            constitution if wants(request, Layer.IDENTITY_SCHEMA, signal=True) else lambda: None
+        )
+        answer = searcher.search(self.actor, request, meanwhile=ready) if request.searched() else SearchAnswer(())
         self.services.recalled.note(answer.snippets)
         answer = standing(answer, self.room.sources)
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
@@ -218,7 +221,7 @@ class MemoryAnchor:
             answer = replace(answer, snippets=(*joined, *answer.snippets)[: request.limit])
         if self.actor.project_dir and (note := self.services.project_note(self.actor.scope.project)):
             answer = replace(answer, notes=(*answer.notes, note))
-        return with_identity(answer, request, self.constitution, self.services.nearness.of, now=now)
+        return with_identity(answer, request, constitution, self.services.nearness.of, now=now)
 
     def brought_up(self, prompt: str, *, limit: int) -> list[RetrievedSnippet]:
         """Return what decides a prompt that asked memory nothing, of L2, L3 and L4; nothing where nothing does.

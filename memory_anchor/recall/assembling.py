@@ -10,8 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from memory_anchor.activation import GREATEST, ActivationSettings, strength_of, strength_word
+from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.persons import worded
-from memory_anchor.language.terms import normal, terms
+from memory_anchor.language.terms import holds, normal, terms
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import (
     PLAIN_IMPORTANCE,
@@ -41,6 +42,8 @@ _IMPORTANCE, _USE, _PINNED, _CHECKED = 0.4, 0.25, 0.2, 0.15
 _FADED = 0.25
 """What a memory faded to nothing loses of the prior, where age counts: as much as use can give."""
 _FULL_USE = 20
+ASKS_ABOUT_PHRASE = 2
+"""Terms beside a quoted phrase from which a query asks about it rather than for it."""
 
 
 JOINING = 2
@@ -220,3 +223,23 @@ def _own_citation(memory: Memory) -> Citation:
         observed_at=memory.happened_at,
         trust=TRUST_OF_ORIGIN[memory.origin],
     )
+
+
+def quoting(ranked: list[Ranked], query: str, wanted: Sequence[str]) -> list[Ranked]:
+    """Return those that hold every quoted phrase.
+
+    When the query asks something about the phrase ("what did Anna learn from "Dune"?"), those whose context holds it
+    follow: the answer seldom repeats the title it is about.
+    """
+    own_words = (one for one in ranked if all(holds(phrase_text(one.memory), phrase) for phrase in wanted))
+    own = [replace(one, relevance=max(one.relevance, STRONG)) for one in own_words]
+    if not asks_about(query, wanted):
+        return own
+    shown = {one.memory.id for one in own}
+    around = (one for one in ranked if all(holds(normal(one.memory.context), phrase) for phrase in wanted))
+    return own + [one for one in around if one.memory.id not in shown]
+
+
+def asks_about(query: str, wanted: Sequence[str]) -> bool:
+    """Return whether a query says enough besides its quoted phrases to be about them rather than for them."""
+    return len(set(terms(query)) - set(terms(" ".join(wanted)))) >= ASKS_ABOUT_PHRASE

@@ -8,7 +8,7 @@ layer that fails there is left out and said in a note; the others answer. Either
 before they are shown.
 
 Rejected: asking the engine for words while the query is embedded, and for the layers side by side: on two cores it took
-as long, since embedding and a single engine query keep both of them busy.
+as long, since embedding and a single engine query keep both of them busy. What the mirror does of it is (`beside`).
 """
 
 from __future__ import annotations

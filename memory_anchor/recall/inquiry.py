@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from memory_anchor.language.glossary import abroad
 from memory_anchor.language.terms import DATE_TERM, term_id, terms
 from memory_anchor.language.timewords import TimeWords, time_range
+from memory_anchor.recall.beside import WordsAhead, beside
 from memory_anchor.recall.centring import as_said, script_of
 from memory_anchor.recall.relevance import says
 from memory_anchor.recall.request import SearchRequest, refusal
@@ -18,6 +20,7 @@ from memory_anchor.recall.scoring import PreparedQuery
 if TYPE_CHECKING:
     from memory_anchor.model import Actor, Memory
     from memory_anchor.recall.meaning import QueryEmbedder
+    from memory_anchor.recall.mirror import Mirror, WordScores
 
 Notes = MutableMapping[str, bool]
 """What an answer says about itself -> whether something is missing in it that may be there a moment later."""
@@ -26,7 +29,10 @@ FOLLOWS = "Nothing matches the question alone; some of this was found by what wa
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """period: the time named in the query, None where there is none or one is given beside it. notes: takes more."""
+    """period: the time named in the query, None where there is none or one is given beside it. notes: takes more.
+
+    ahead: the question's words, scored while it was embedded.
+    """
 
     actor: Actor
     request: SearchRequest
@@ -34,6 +40,7 @@ class Inquiry:
     now: datetime
     period: TimeWords | None
     notes: Notes
+    ahead: WordsAhead | None = field(default=None, compare=False)
 
     @property
     def lists(self) -> bool:
@@ -46,20 +53,46 @@ class Inquiry:
 
 
 def questioned(
-    meaning: QueryEmbedder, text: str, *, project: str, topic: str = "", share: float = 0.0
+    meaning: QueryEmbedder,
+    text: str,
+    *,
+    project: str,
+    topic: str = "",
+    share: float = 0.0,
+    meanwhile: Callable[[PreparedQuery], object] = lambda _: None,
 ) -> tuple[PreparedQuery, str]:
     """Return what is looked for, with its row and its words in the other language, and what was gone without or "".
 
     project: whose document frequencies count. topic, share: as `QueryEmbedder.asked` has them.
+    meanwhile: called with the question before it has its row, on another thread where there is an embedder.
     """
-    question = PreparedQuery.of(text, script=script_of(text), project=project)
-    meant = meaning.asked(text, topic=topic, share=share)
-    row, tells = meant.row, says(text)
+    made: list[PreparedQuery] = []
+    tells = says(text)
+
+    def prepare() -> None:
+        said = () if tells else abroad(text)  # a statement names more than it asks for
+        ids = tuple(tuple(tuple(map(term_id, phrase)) for phrase in phrases) for phrases in said)
+        made.append(replace(PreparedQuery.of(text, script=script_of(text), project=project), abroad=ids))
+        meanwhile(made[0])
+
+    embed = partial(meaning.asked, text, topic=topic, share=share)
+    if meaning.embedders:
+        meant = beside(embed, prepare)
+    else:
+        prepare()
+        meant = embed()
+    [question] = made
+    row = meant.row
     if row is not None and tells:
         row = as_said(row, question.script, meaning.identities[meant.using])
-    said = () if tells else abroad(text)  # a statement names more than it asks for
-    ids = tuple(tuple(tuple(map(term_id, phrase)) for phrase in phrases) for phrases in said)
-    return replace(question, abroad=ids, row=row, using=meant.using), meant.note
+    return replace(question, row=row, using=meant.using), meant.note
+
+
+def words_of_mirror(mirror: Mirror, asked: Inquiry) -> WordScores:
+    """Return the question's words scored over the mirror, which is locked: those scored ahead while nothing moved."""
+    if asked.ahead is not None and asked.ahead.still(mirror):
+        return asked.ahead.words
+    return mirror.words(asked.question.term_ids, asked.question.project, asked.question.abroad)
 
 
 def period_of(actor: Actor, request: SearchRequest, now: datetime) -> TimeWords | None:

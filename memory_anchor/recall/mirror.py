@@ -111,17 +111,19 @@ def _number(*parts: str) -> int:
 class Mirror:
     """Rows of one searcher's memories. Not thread-safe: the searcher holds its lock around every call.
 
-    identities: named vector -> who makes it. `using` names the vector that a method compares.
+    identities: named vector -> who makes it. `using` names the vector that a method compares. `changes` counts what
+    moved words, rows or who may read them; vectors are no part of it.
     """
 
     def __init__(self, identities: Mapping[str, EmbedderIdentity]) -> None:
         self._identities = identities
-        self.era = 0
+        self.era = self.changes = 0
         self.clear()
 
     def clear(self) -> None:
         """Forget every row; they come back as they are met. `era` counts how often; `is_whole` is for the filler."""
         self.era += 1
+        self.changes += 1
         self.is_whole = False
         self._rows_of = {name: VectorRows(identity, FIRST_ROWS) for name, identity in self._identities.items()}
         self.row_of: dict[str, int] = {}
@@ -201,6 +203,7 @@ class Mirror:
             held.sign(self._script[: len(self)])
 
     def _moved(self) -> None:
+        self.changes += 1
         self._counts.clear()
         self._readable.clear()
 

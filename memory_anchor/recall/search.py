@@ -25,14 +25,25 @@ import numpy as np
 from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.recency import end_asked
-from memory_anchor.language.terms import holds, normal, phrases, terms
+from memory_anchor.language.terms import holds, phrases
 from memory_anchor.language.timewords import TimeWords
 from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status, point_id
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall import candidates, linked, ranking, scoring
-from memory_anchor.recall.assembling import Ranked, behind_best, folded, newer_first, prior, snippet, told_once
+from memory_anchor.recall.assembling import (
+    Ranked,
+    asks_about,
+    behind_best,
+    folded,
+    newer_first,
+    prior,
+    quoting,
+    snippet,
+    told_once,
+)
+from memory_anchor.recall.beside import Meanwhile, nothing
 from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.index import Index
@@ -48,6 +59,7 @@ from memory_anchor.recall.inquiry import (
     tells_of,
     within,
     words_of,
+    words_of_mirror,
 )
 from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.mirror import ROWS_OF_A_TEXT
@@ -57,7 +69,7 @@ from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.request import SearchRequest, admits, refusal, where_of
 from memory_anchor.recall.routing import leans_to
-from memory_anchor.recall.scoring import Scored
+from memory_anchor.recall.scoring import PreparedQuery, Scored
 from memory_anchor.where import OneOf
 
 if TYPE_CHECKING:
@@ -73,8 +85,6 @@ ABOVE_ALL = 100.0
 """More than any score: what is strong comes before what is weak."""
 SPARE = 4
 """Memories read beyond the limit, for priors, folding and the last check."""
-ASKS_ABOUT_PHRASE = 2
-"""Terms beside a quoted phrase from which a query asks about it rather than for it."""
 PHRASE_PAGE = 200
 """Memories read at once when a quoted phrase must match."""
 CACHED_ANSWERS = 256
@@ -167,8 +177,11 @@ class Searcher(Index):
 
     # --- searching -------------------------------------------------------------------------------------------------
 
-    def search(self, actor: Actor, request: SearchRequest) -> SearchAnswer:
-        """Return the best snippets for an already validated request, strong ones first, best first."""
+    def search(self, actor: Actor, request: SearchRequest, *, meanwhile: Meanwhile = nothing) -> SearchAnswer:
+        """Return the best snippets for an already validated request, strong ones first, best first.
+
+        meanwhile: called once on another thread while the query is embedded; not where the answer is kept.
+        """
         now = self.clock.now()
         key = (actor.scope, actor.zone, request, self._ways)
         with self._lock:
@@ -179,7 +192,7 @@ class Searcher(Index):
             self._misses += 1
             generation = self._generation
         notes: Notes = {}
-        answer = self._answer(actor, request, now, notes)
+        answer = self._answer(actor, request, now, notes, meanwhile)
         with self._lock:
             if self._ttl:
                 kept = min(self._ttl, DEGRADED_TTL) if any(notes.values()) else self._ttl
@@ -202,9 +215,11 @@ class Searcher(Index):
         with self._lock:
             return self._hits, self._misses
 
-    def _answer(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> SearchAnswer:
+    def _answer(
+        self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, meanwhile: Meanwhile = nothing
+    ) -> SearchAnswer:
         self.drain()
-        asked = self.inquiry(actor, request, now, notes)
+        asked = self.inquiry(actor, request, now, notes, meanwhile=meanwhile)
         period, using = asked.period, asked.question.using
         if period is not None and period.is_hard:
             found = self._inside(asked, period)
@@ -289,7 +304,7 @@ class Searcher(Index):
         """Return what is found, joined by what is strong where the query is read after what was said before it."""
         read = f"{asked.request.before}\n{asked.request.query}"
         whole = self._inquired(
-            asked.actor, replace(asked.request, query=read, weak=0), asked.now, asked.notes, asked.period
+            asked.actor, replace(asked.request, query=read, weak=0), asked.now, asked.notes, asked.period, nothing
         )
         joined = behind_best(found, [one for one in self._ranked(whole) if one.relevance >= STRONG])
         if joined != found:
@@ -298,27 +313,36 @@ class Searcher(Index):
 
     def _elsewhere(self, asked: Inquiry) -> list[Ranked]:
         """Return what is found whatever the time; a text may use the very words that name it ("last summer")."""
-        whole = self._inquired(asked.actor, asked.request, asked.now, asked.notes, None)
+        whole = self._inquired(asked.actor, asked.request, asked.now, asked.notes, None, nothing)
         return self._ranked(whole) or self._ranked(replace(asked, period=None))
 
-    def inquiry(self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes) -> Inquiry:
-        """Return what is asked, made ready."""
-        return self._inquired(actor, request, now, notes, period_of(actor, request, now))
+    def inquiry(
+        self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, *, meanwhile: Meanwhile = nothing
+    ) -> Inquiry:
+        """Return what is asked, made ready; meanwhile: as of `search`."""
+        return self._inquired(actor, request, now, notes, period_of(actor, request, now), meanwhile)
 
     def _inquired(
-        self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, period: TimeWords | None
+        self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, period: TimeWords | None, by: Meanwhile
     ) -> Inquiry:
-        """Return what is asked about this period; what is looked for is embedded here."""
+        """Return what is asked about this period; what is looked for is embedded here, and `by` is done beside."""
         end = None if period is not None and period.is_hard else end_asked(request.query).end
-        text = words_of(request, period)
-        text = end_asked(text).rest if end else text
+        text = end_asked(words_of(request, period)).rest if end else words_of(request, period)
         project = f"{actor.scope.account}|{actor.scope.project}"
-        question, note = questioned(self.meaning, text, project=project, topic=request.topic, share=self._ways.lens)
+        known: list[Any] = []
+
+        def ahead(question: PreparedQuery) -> None:
+            known.append(self._tags.wanted(question.terms, audiences_of(actor.scope)))
+            known.append(None if request.layers else leans_to(text))
+            known.append(self.words_ahead(question))
+            by()
+
+        topic, lens = request.topic, self._ways.lens
+        question, note = questioned(self.meaning, text, project=project, topic=topic, share=lens, meanwhile=ahead)
         if note:
             notes[note] = bool(self.meaning.embedders)  # without any, words alone are all there is
-        wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
-        leans = None if request.layers else leans_to(text)
-        return Inquiry(actor, request, replace(question, tags=wanted, leans=leans, end=end), now, period, notes)
+        wanted, leans, words = known
+        return Inquiry(actor, request, replace(question, tags=wanted, leans=leans, end=end), now, period, notes, words)
 
     def _ranked(self, asked: Inquiry) -> list[Ranked]:
         """Return what is found, in order and ready to be shown."""
@@ -363,12 +387,12 @@ class Searcher(Index):
         if asked.request.is_open and self._store.kind in candidates.WRITTEN_HERE:
             with self._lock:
                 if mirror.is_whole:
-                    words = mirror.words(asked.question.term_ids, asked.question.project, asked.question.abroad)
+                    words = words_of_mirror(mirror, asked)
                     return self._score(asked, mirror, candidates.held(mirror, asked, words), words, also)
         points = candidates.asked(self._store, asked, None if asked.question.row is None else self._aimed(asked))
         self._filled(points, mirror)
         with self._lock:
-            words = mirror.words(asked.question.term_ids, asked.question.project, asked.question.abroad)
+            words = words_of_mirror(mirror, asked)
             return self._score(asked, mirror, np.sort(mirror.rows(list(points))), words, also)
 
     def _score(
@@ -438,12 +462,11 @@ class Searcher(Index):
         read: list[Ranked] = []
         for start in range(0, len(order), PHRASE_PAGE):
             read += self._read(asked, scored, order[start : start + PHRASE_PAGE])
-            quoting = _quoting(read, query, wanted)
-            if quoting:
-                return quoting
+            if found := quoting(read, query, wanted):
+                return found
         among = "No memory" if len(order) < candidates.QUOTED else f"None of the {len(order)} likeliest memories"
         asked.notes[f"{among} holds the quoted words."] = False
-        return read[:PHRASE_PAGE] if _asks_about(query, wanted) else []
+        return read[:PHRASE_PAGE] if asks_about(query, wanted) else []
 
     def _prior(self, request: SearchRequest, memory: Memory, now: datetime) -> float:
         if not self._ways.priors:
@@ -573,23 +596,3 @@ class Searcher(Index):
         using = DENSE_LOCAL if DENSE_LOCAL in self.meaning.embedders else DENSE
         with self._lock:
             return mirror.alike(mirror.rows([memory.point_id for memory in memories]), using=using)
-
-
-def _quoting(ranked: list[Ranked], query: str, wanted: Sequence[str]) -> list[Ranked]:
-    """Return those that hold every quoted phrase.
-
-    When the query asks something about the phrase ("what did Anna learn from "Dune"?"), those whose context holds it
-    follow: the answer seldom repeats the title it is about.
-    """
-    quoting = (one for one in ranked if all(holds(phrase_text(one.memory), phrase) for phrase in wanted))
-    own = [replace(one, relevance=max(one.relevance, STRONG)) for one in quoting]
-    if not _asks_about(query, wanted):
-        return own
-    shown = {one.memory.id for one in own}
-    around = (one for one in ranked if all(holds(normal(one.memory.context), phrase) for phrase in wanted))
-    return own + [one for one in around if one.memory.id not in shown]
-
-
-def _asks_about(query: str, wanted: Sequence[str]) -> bool:
-    """Return whether a query says enough besides its quoted phrases to be about them rather than for them."""
-    return len(set(terms(query)) - set(terms(" ".join(wanted)))) >= ASKS_ABOUT_PHRASE

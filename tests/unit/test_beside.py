@@ -1,0 +1,101 @@
+"""What is done while a query is embedded: never another answer, never a lost error."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+from searching import ACTOR, Bench
+
+from memory_anchor.adapters.embedders import QUERY_TOKENS, _e5_cut
+from memory_anchor.recall import beside as room
+from memory_anchor.recall.beside import beside
+from memory_anchor.recall.request import SearchRequest
+
+NAMED: ContextVar[str] = ContextVar("named", default="")
+
+
+def test_what_is_written_while_a_query_is_embedded_is_found_and_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule beside.fresh: words scored before a write are scored anew, so rows and words are of one moment."""
+    bench = Bench()
+    for number in range(5):
+        bench.fact(f"The billing service keeps {number} replicas")
+    bench.searcher.warm()
+    scored, late, embed = threading.Event(), list[str](), bench.embedder.queries
+
+    def queries(texts: Sequence[str]) -> Any:
+        assert scored.wait(10)
+        if not late:
+            late.append(bench.fact("The ledger exporter runs every Tuesday").id)
+        return embed(texts)
+
+    monkeypatch.setattr(bench.embedder, "queries", queries)
+    asked = SearchRequest("when does the ledger exporter run")
+    found = bench.searcher.search(ACTOR, asked, meanwhile=scored.set).snippets
+    assert [one.id for one in found][:1] == late
+    assert not found[0].weak
+
+
+def test_what_is_due_meanwhile_is_done_once_and_not_for_a_kept_answer() -> None:
+    """Rule beside.once: while the query is embedded, in the caller's context, on another thread."""
+    bench = Bench()
+    bench.fact("The billing service keeps two replicas")
+    bench.searcher.warm()
+    seen: list[tuple[str, bool]] = []
+
+    def note() -> None:
+        seen.append((NAMED.get(), threading.current_thread() is threading.main_thread()))
+
+    NAMED.set("this search")
+    for _ in range(2):
+        bench.searcher.search(ACTOR, SearchRequest("how many replicas"), meanwhile=note)
+    assert seen == [("this search", False)]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_an_error_of_either_side_reaches_the_caller(busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule beside.errors: nothing is swallowed, and with every thread taken all is done by the caller itself."""
+    done: list[str] = []
+    with room.ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(room, "_POOL", pool)
+        let_go = threading.Event()
+        if busy:
+            pool.submit(let_go.wait)
+
+        def other() -> None:
+            done.append("other")
+
+        def fails() -> None:
+            raise LookupError
+
+        assert beside(lambda: 7, other) == 7
+        with pytest.raises(ZeroDivisionError):
+            beside(lambda: 1 // 0, other)
+        with pytest.raises(LookupError):
+            beside(lambda: 7, fails)
+        let_go.set()
+    assert done == ["other", "other"]
+
+
+class Counting:
+    """A tokenizer that sees two tokens in each character beyond ASCII."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def token_count(self, text: str) -> int:
+        self.calls += 1
+        return 4 + sum(1 if char.isascii() else 2 for char in text)
+
+
+def test_a_text_too_short_to_be_cut_is_not_counted() -> None:
+    """Rule embedder.cut: what cannot exceed the limit is taken as it is; what a sign may stand for counts."""
+    model = Counting()
+    assert _e5_cut(model, "where is staging", QUERY_TOKENS) == "where is staging"
+    assert model.calls == 0
+    assert _e5_cut(model, "\ufdfa" * 10, QUERY_TOKENS) == "\ufdfa" * 10  # one sign, eighteen letters
+    assert model.calls == 1
+    assert len(_e5_cut(model, "x" * 200, QUERY_TOKENS)) == QUERY_TOKENS
