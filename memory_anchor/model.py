@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Literal, get_args
 
 from memory_anchor.json_values import Json
@@ -208,8 +209,9 @@ def account_of(key: str) -> str:
     return key.split("|", 2)[1]
 
 
+@lru_cache(maxsize=256)
 def audiences(scope: Scope) -> frozenset[str]:
-    """Return every audience key that a caller with this scope may read."""
+    """Return every audience key that a caller with this scope may read; asked anew for each memory that is shown."""
     elsewhere = (audience(replace(scope, project=other), Visibility.AGENT) for other in scope.across)
     return frozenset([*(audience(scope, visibility) for visibility in Visibility), *elsewhere])
 

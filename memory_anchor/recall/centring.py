@@ -56,9 +56,11 @@ class Centring:
         self._sums = np.zeros(shape, dtype=np.float64)
         self._counts = np.zeros(len(SCRIPTS))
         self._constant = _constant(identity, shape)
+        self._known: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
 
     def learn(self, rows: Matrix, scripts: NDArray[np.int8], *, sign: int = 1) -> None:
         """Add the raw rows of memories to the store's own sums; with sign -1 take them off again."""
+        self._known = None
         for script in range(len(SCRIPTS)):
             chosen = scripts == script
             self._sums[script] += sign * rows[chosen].sum(axis=0, dtype=np.float64)
@@ -71,6 +73,7 @@ class Centring:
     def relearn(self, sums: NDArray[np.float64], counts: NDArray[np.float64]) -> None:
         """Take what `learned` gave for the same embedder. Raises ValueError: another shape."""
         self._sums, self._counts = sums.reshape(self._sums.shape), counts.reshape(self._counts.shape)
+        self._known = None
 
     def documents(self, rows: Matrix, scripts: NDArray[np.int8]) -> Matrix:
         """Return raw document rows centred and normalised."""
@@ -84,11 +87,11 @@ class Centring:
         rows: (n, dimensions) steps of `scale` (n,). By the law of cosines, so that a thousand rows need no copy but
         the one that widens them: |v - m|^2 = 1 - 2 v.m + m.m.
         """
-        means, wide = self.means(), rows.astype(np.float32)
+        (means, squares), wide = self._means(), rows.astype(np.float32)
         # A product a column: BLAS takes twice as long for the three of them at once.
         along = scale * (wide @ centred)
         aside = np.choose(scripts, [scale * (wide @ mean) for mean in means])
-        lengths = 1 - 2 * aside + (means * means).sum(axis=1)[scripts]
+        lengths = 1 - 2 * aside + squares[scripts]
         found = along - (means @ centred)[scripts]
         return np.asarray(found / np.sqrt(np.maximum(lengths, np.float32(1e-6))), dtype=np.float32)
 
@@ -100,9 +103,17 @@ class Centring:
         return np.asarray(_unit((row - self.means()[script])[None, :])[0])
 
     def means(self) -> NDArray[np.float32]:
-        """Return (scripts, dimensions): what is taken off a raw row of each script."""
-        weights = (self._counts + CONSTANT_COUNTS_FOR)[:, None]
-        return np.asarray((self._sums + CONSTANT_COUNTS_FOR * self._constant) / weights, dtype=np.float32)
+        """Return (scripts, dimensions): what is taken off a raw row of each script. Not to be written to."""
+        return self._means()[0]
+
+    def _means(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the means and their squared lengths, kept until more is learned."""
+        if self._known is None:
+            weights = (self._counts + CONSTANT_COUNTS_FOR)[:, None]
+            means = np.asarray((self._sums + CONSTANT_COUNTS_FOR * self._constant) / weights, dtype=np.float32)
+            means.flags.writeable = False
+            self._known = means, (means * means).sum(axis=1)
+        return self._known
 
 
 def _constant(identity: EmbedderIdentity, shape: tuple[int, int]) -> NDArray[np.float32]:

@@ -304,12 +304,13 @@ class Index:
             rows = mirror.rows(points)
             known = np.asarray([mirror.points[row] for row in rows.tolist()], dtype=object)
             inside = {layer.value: known[mirror.within(rows, layer.value)].tolist() for layer in SEARCHED}
-        return {
-            entry.memory.point_id: entry.memory
-            for collection, wanted in inside.items()
-            if wanted
-            for entry in self._store.get(collection, wanted)
-        }
+        found: dict[str, Memory] = {}
+        for collection, wanted in inside.items():
+            memories = [entry.memory for entry in self._store.get(collection, wanted)] if wanted else []
+            # In the order asked for: each says which it is, at 8 µs, only where some are gone.
+            all_there = len(memories) == len(wanted)
+            found |= zip(wanted if all_there else [one.point_id for one in memories], memories, strict=True)
+        return found
 
     def said_with(
         self, memory: Memory, readers: Iterable[str], within: timedelta, *, layers: Sequence[Layer], limit: int

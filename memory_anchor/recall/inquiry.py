@@ -66,14 +66,15 @@ def questioned(
     project: whose document frequencies count. topic, share: as `QueryEmbedder.asked` has them.
     meanwhile: called with the question before it has its row, on another thread where there is an embedder.
     """
-    made: list[PreparedQuery] = []
-    tells = says(text)
+    made: list[tuple[PreparedQuery, bool]] = []
 
     def prepare() -> None:
+        tells = says(text)
         said = () if tells else abroad(text)  # a statement names more than it asks for
         ids = tuple(tuple(tuple(map(term_id, phrase)) for phrase in phrases) for phrases in said)
-        made.append(replace(PreparedQuery.of(text, script=script_of(text), project=project), abroad=ids))
-        meanwhile(made[0])
+        question = replace(PreparedQuery.of(text, script=script_of(text), project=project), abroad=ids)
+        made.append((question, tells))
+        meanwhile(question)
 
     embed = partial(meaning.asked, text, topic=topic, share=share)
     if meaning.embedders:
@@ -81,8 +82,7 @@ def questioned(
     else:
         prepare()
         meant = embed()
-    [question] = made
-    row = meant.row
+    (question, tells), row = made[0], meant.row
     if row is not None and tells:
         row = as_said(row, question.script, meaning.identities[meant.using])
     return replace(question, row=row, using=meant.using), meant.note

@@ -113,7 +113,8 @@ def score(
     mass = float(words.idf[counts].sum())
     covered = ranking.coverage(float(words.idf[counts & words.known].sum()), mass)
     dense = _dense(mirror, question, rows)
-    if readers is not None:
+    talks = readers is not None and bool((mirror.conversations(rows) >= 0).any())
+    if readers is not None and talks:  # what is beside a memory is of its talk
         near = words.scores[rows] / max(float(words.scores.max(initial=0)), ranking.SPAN_EPSILON)
         best = rows[np.argsort(-(covered * near + np.nan_to_num(dense)), kind="stable")[:BESIDE]]
         added = np.setdiff1d(mirror.beside(best), np.append(rows, -1))
@@ -138,12 +139,13 @@ def score(
         parts["abroad"] = np.where(foreign, np.float32(weights.abroad) * words.abroad[rows], parts["abroad"])
     base = np.asarray(sum(parts.values()), dtype=np.float32)
     shapes = mirror.shapes(rows)
+    if talks:
+        parts |= _conversation_parts(mirror, rows, base, _links(mirror, rows), shapes, weights)
     if readers is not None:
-        links = _links(mirror, rows)
-        parts |= _conversation_parts(mirror, rows, base, links, shapes, weights)
         parts["name"] = np.float32(weights.name) * _named(mirror, question.text, rows)
-        talks = np.append(ranking.scaled(words.conversations, low=0.0), np.float32(0))
-        parts["conversation"] = np.float32(weights.conversation * covered) * talks[mirror.conversations(rows)]
+    if talks:
+        whole = np.append(ranking.scaled(words.conversations, low=0.0), np.float32(0))
+        parts["conversation"] = np.float32(weights.conversation * covered) * whole[mirror.conversations(rows)]
         parts["alone"] = _alone(base, mirror.conversations(rows), weights, covered)
     parts["asks"] = np.float32(-weights.asks) * shapes[:, 0]
     parts["when"] = np.float32(weights.when * wants_time(question.text)) * shapes[:, 1]
@@ -178,6 +180,8 @@ def _told_in_talks(judged: Scores, total: Scores, talks: NDArray[np.int32]) -> S
 
     Its own words may say little ("Yes, last week!"); its talk brought it up, and was more often right than they.
     """
+    if not (talks >= 0).any():
+        return judged
     order = np.argsort(-total, kind="stable")
     below = np.empty_like(judged)
     below[order] = np.maximum.accumulate(judged[order][::-1])[::-1]
