@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-from memory_anchor.adapters.remembering import RememberingEmbedder
+from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, RememberingEmbedder, make_embedder
 from memory_anchor.adapters.restoring import finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from memory_anchor.adapters.system import MovableClock, SystemClock
@@ -142,7 +142,6 @@ def embedder_of(settings: Settings, data_dir: Path) -> Embedder | None:
 
     data_dir: where a model that was fetched is kept.
     """
-    from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, make_embedder
     from memory_anchor.adapters.fetched_models import folder_of
 
     chosen = settings.embedder
@@ -159,7 +158,6 @@ def embedder_of(settings: Settings, data_dir: Path) -> Embedder | None:
 
 def local_of(settings: Settings, data_dir: Path) -> Embedder | None:
     """Return the model that keeps a second vector beside an API's; None without an API, or with no model here."""
-    from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, make_embedder
     from memory_anchor.adapters.fetched_models import folder_of
 
     if settings.embedder.kind not in API_EMBEDDERS:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo
 
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json
 from memory_anchor.model import LAYER_ALIASES, TYPE_ALIASES, Citation, Layer, Locator, MemoryType
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def file_bytes(what: str, value: str) -> bytes:
         raise BadInput(f"{what} is not Base64; allowed is the bytes of one file in Base64") from None
 
 
-def text(what: str, value: object, *, most: int, required: bool = True) -> str:
+def text(what: str, value: Json, *, most: int, required: bool = True) -> str:
     """Return `value` stripped at both ends, 1 to `most` characters (or "" when not required)."""
     if value is None and not required:
         return ""
@@ -69,7 +70,7 @@ def text(what: str, value: object, *, most: int, required: bool = True) -> str:
     return stripped
 
 
-def project_id(value: object) -> str:
+def project_id(value: Json) -> str:
     """Return a project's id: the one check before an id names a folder, its key ring and what it approved.
 
     Letters (of any script), digits, `-` and `_`; a dot or a blank inside, which older stores hold. Raises BadInput.
@@ -111,14 +112,14 @@ def only_kinds(kinds: Iterable[str]) -> str:
     return f"says nothing besides what is never stored ({', '.join(kinds)})"
 
 
-def stored(what: str, value: object, *, most: int) -> str:
+def stored(what: str, value: Json, *, most: int) -> str:
     """Return an optional text as it may be stored, "" when nothing is left of it."""
     from memory_anchor.language.safety import cleaned
 
     return cleaned(text(what, value, most=most, required=False)).text
 
 
-def integer(what: str, value: object, *, least: int, most: int) -> int:
+def integer(what: str, value: Json, *, least: int, most: int) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -126,13 +127,13 @@ def integer(what: str, value: object, *, least: int, most: int) -> int:
     return value
 
 
-def flag(what: str, value: object) -> bool:
+def flag(what: str, value: Json) -> bool:
     if not isinstance(value, bool):
         raise BadInput(f"{what} is {_short(value)}; allowed are true and false")
     return value
 
 
-def choice(what: str, value: object, kind: type[_Choice], aliases: Mapping[str, _Choice] | None = None) -> _Choice:
+def choice(what: str, value: Json, kind: type[_Choice], aliases: Mapping[str, _Choice] | None = None) -> _Choice:
     if isinstance(value, str):
         name = value.strip().lower()
         if aliases and name in aliases:
@@ -142,15 +143,15 @@ def choice(what: str, value: object, kind: type[_Choice], aliases: Mapping[str, 
     raise BadInput(f"{what} is {_short(value)}; allowed are {', '.join(member.value for member in kind)}")
 
 
-def layer(value: object, what: str = "layer") -> Layer:
+def layer(value: Json, what: str = "layer") -> Layer:
     return choice(what, value, Layer, LAYER_ALIASES)
 
 
-def memory_type(value: object, what: str = "type") -> MemoryType:
+def memory_type(value: Json, what: str = "type") -> MemoryType:
     return choice(what, value, MemoryType, TYPE_ALIASES)
 
 
-def strings(what: str, value: object, *, most: int, each: int) -> tuple[str, ...]:
+def strings(what: str, value: Json, *, most: int, each: int) -> tuple[str, ...]:
     """Return a list of texts without repeats, in order; one text counts as a list of one."""
     if value is None:
         return ()
@@ -164,7 +165,7 @@ def strings(what: str, value: object, *, most: int, each: int) -> tuple[str, ...
     return found
 
 
-def instant(what: str, value: object, *, zone: str, now: datetime) -> datetime:
+def instant(what: str, value: Json | datetime, *, zone: str, now: datetime) -> datetime:
     """Return an aware UTC instant from ISO 8601 text; without a zone it is local to the caller.
 
     A date alone means its first moment. Years 1900 to 9000.
@@ -187,7 +188,7 @@ def instant(what: str, value: object, *, zone: str, now: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
-def json_value(what: str, value: object, *, most_bytes: int) -> str:
+def json_value(what: str, value: Json, *, most_bytes: int) -> str:
     """Return `value` as compact JSON text of at most `most_bytes` bytes and `JSON_DEPTH_MAX` levels."""
     try:
         encoded = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -203,7 +204,7 @@ def json_value(what: str, value: object, *, most_bytes: int) -> str:
     return encoded
 
 
-def _deeper(value: object, levels: int) -> bool:
+def _deeper(value: Json, levels: int) -> bool:
     """Return whether a JSON value has lists or objects inside each other more than `levels` times."""
     here = [value]
     for _ in range(levels + 1):
@@ -231,7 +232,7 @@ def files(named: Iterable[str], *, observed_at: datetime) -> tuple[Citation, ...
     return tuple(cited)
 
 
-def _short(value: object) -> str:
+def _short(value: Json | datetime) -> str:
     """A value small enough to show: never more than 40 characters of somebody's text."""
     shown = repr(value)
     return shown if len(shown) <= 42 else f"{shown[:40]}…"

@@ -86,7 +86,7 @@ class QdrantLink:
         self.access = access
         self.is_server = bool(access.urls)
         self.place = ", ".join(map(shown, access.urls)) if access.urls else str(access.path)
-        self._guard: contextlib.AbstractContextManager[Any] = (
+        self._guard: contextlib.AbstractContextManager[bool | None] = (
             contextlib.nullcontext() if self.is_server else threading.RLock()
         )
         self._at = 0

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from memory_anchor.errors import BadInput, NotFound, StoreDamaged, decided_anew
 from memory_anchor.files import make_private, write_whole
@@ -63,7 +63,7 @@ class Merges:
         self,
         data_dir: Path,
         store: MemoryStore,
-        lock: AbstractContextManager[Any],
+        lock: AbstractContextManager[bool | None],
         beside: Mapping[str, Belonging] | None = None,
     ) -> None:
         self._folder = data_dir / FOLDER

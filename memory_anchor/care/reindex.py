@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from memory_anchor.errors import decided_anew
 from memory_anchor.files import make_private, write_whole
@@ -64,7 +64,7 @@ class Reindex:
         store: MemoryStore,
         embedder: Embedder | None,
         *,
-        lock: AbstractContextManager[Any],
+        lock: AbstractContextManager[bool | None],
         state_dir: Path,
         vectors: bool = False,
         local: Embedder | None = None,

@@ -179,7 +179,7 @@ CLOCKS_DIFFER = timedelta(days=1)
 
 def merge(
     store: MemoryStore,
-    lock: AbstractContextManager[Any],
+    lock: AbstractContextManager[bool | None],
     versions: Sequence[tuple[int, Memory]],
     *,
     recording: Callable[[Sequence[Memory]], AbstractContextManager[None]],

@@ -20,6 +20,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.evaluation.questions import Question
 from memory_anchor.evaluation.runner import ASKED_DEPTH, SHOWN, Answered, ranked_names
 from memory_anchor.files import exclusive, make_private, read_bounded, write_whole
+from memory_anchor.json_values import Json
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor
@@ -54,7 +55,7 @@ def load(folder: Path) -> list[Golden]:
     return [_read(folder / FILE, number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def save(folder: Path, query: object, expects: object) -> Golden:
+def save(folder: Path, query: Json, expects: Json) -> Golden:
     """Save one question; the same query again gets the new ids. Raises BadInput: too many, or not a question."""
     asked = checked(query, expects)
     make_private(folder)
@@ -77,7 +78,7 @@ def remove(folder: Path, query: str) -> bool:
     return len(kept) < len(before)
 
 
-def checked(query: object, expects: object) -> Golden:
+def checked(query: Json, expects: Json) -> Golden:
     """Return a question of checked parts. Raises BadInput."""
     return Golden(
         inputs.text("query", query, most=inputs.QUERY_MAX),
@@ -85,7 +86,7 @@ def checked(query: object, expects: object) -> Golden:
     )
 
 
-def ask(anchor: MemoryAnchor, questions: object) -> dict[str, Any]:
+def ask(anchor: MemoryAnchor, questions: Json) -> dict[str, Any]:
     """Ask the caller's own store; return for each question ids best first, milliseconds, and tokens of the answer.
 
     questions: a list of texts. A time is that of the first search for a text in a process that has searched before: one

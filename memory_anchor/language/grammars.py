@@ -12,7 +12,10 @@ import importlib
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
 
 PARSED_BYTES_MAX = 1024 * 1024
 NODES_MAX = 100_000
@@ -60,17 +63,20 @@ def definitions(text: str, suffix: str) -> list[Definition]:
 
 
 @cache
-def _parser(suffix: str) -> Any:
+def _parser(suffix: str) -> Parser | None:
     module, name = _GRAMMARS.get(suffix, ("", ""))
     try:
-        engine = importlib.import_module("tree_sitter") if module else None
-        return engine and engine.Parser(engine.Language(getattr(importlib.import_module(module), name)()))
+        if not module:
+            return None
+        from tree_sitter import Language, Parser
+
+        return Parser(Language(getattr(importlib.import_module(module), name)()))
     except (ImportError, AttributeError, ValueError):  # not installed; or of a version that does not fit
         return None
 
 
-def _walked(root: Any) -> Iterator[Definition]:
-    left: list[tuple[Any, tuple[str, ...], int]] = [(root, (), 0)]
+def _walked(root: Node) -> Iterator[Definition]:
+    left: list[tuple[Node, tuple[str, ...], int]] = [(root, (), 0)]
     for _ in range(NODES_MAX):
         if not left:
             return
@@ -85,7 +91,7 @@ def _walked(root: Any) -> Iterator[Definition]:
             left += [(child, inner, depth + 1) for child in reversed(node.children)]
 
 
-def _name(node: Any) -> str:
+def _name(node: Node) -> str:
     """Return the name of what a node defines, "" where it defines nothing of its own."""
     kind = node.type
     if kind == "variable_declarator":
@@ -99,11 +105,11 @@ def _name(node: Any) -> str:
     found = next((one for field in _NAMED if (one := node.child_by_field_name(field)) is not None), None)
     while found is not None and (inner := found.child_by_field_name("declarator")) is not None:
         found = inner  # C: the name stands inside of what it is declared as
-    said = found.text.decode("utf-8", "replace") if found is not None else ""
+    said = found.text.decode("utf-8", "replace") if found is not None and found.text is not None else ""
     return " ".join(said.split())[:NAME_CHARS]
 
 
-def _first_line(node: Any) -> int:
+def _first_line(node: Node) -> int:
     """Return the line on which a definition begins, with what is around it on the line and the comments above it."""
     while (
         (outer := node.parent) is not None and outer.parent is not None and outer.start_point[0] == node.start_point[0]

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Protocol
 
 from memory_anchor.language.words import base_forms, listed, placed
 from memory_anchor.ports import SparseVector
@@ -69,13 +69,20 @@ def normal(text: str) -> str:
     return unicodedata.normalize("NFKC", text).lower()
 
 
-def _stemmer() -> Any:
+class Stemmer(Protocol):
+    """What a Snowball stemmer does."""
+
+    def stemWord(self, word: str) -> str: ...  # noqa: N802 - its own name
+
+
+def _stemmer() -> Stemmer:
     # A Snowball stemmer is not re-entrant, so each thread has its own.
     if not hasattr(_local, "stemmer"):
-        import Stemmer
+        from Stemmer import Stemmer as Snowball
 
-        _local.stemmer = Stemmer.Stemmer("english")
-    return _local.stemmer
+        _local.stemmer = Snowball("english")
+    stemmer: Stemmer = _local.stemmer
+    return stemmer
 
 
 @lru_cache(maxsize=_STEM_CACHE)

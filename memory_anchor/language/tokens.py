@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
-from typing import Any
+from typing import Protocol
 
 ENCODING = "o200k_base"
 _PIECE = re.compile(
@@ -49,15 +49,20 @@ _SECOND_LEVEL = 0xD8
 """First byte of a character of GB 2312's second level, in its EUC form."""
 
 
+class Tokenizer(Protocol):
+    def count(self, text: str) -> int: ...
+
+
 @lru_cache(maxsize=1)
-def _tokenizer() -> Any | None:
+def _tokenizer() -> Tokenizer | None:
     package = find_spec("bpe_openai")  # found and not run
     binding = PathFinder.find_spec("_bindings", package.submodule_search_locations) if package else None
     if binding is None or binding.loader is None:
         return None
     bindings = module_from_spec(binding)
     binding.loader.exec_module(bindings)
-    return bindings.tokenizer_for_encoding(ENCODING)
+    tokenizer: Tokenizer = bindings.tokenizer_for_encoding(ENCODING)
+    return tokenizer
 
 
 def count_tokens(text: str) -> int:

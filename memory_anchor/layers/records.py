@@ -88,7 +88,7 @@ class Records:
         new_id: Callable[[], str],
         entry_of: Callable[..., Entry],
         on_write: Callable[[Sequence[Entry]], None],
-        lock: AbstractContextManager[Any] | None = None,
+        lock: AbstractContextManager[bool | None] | None = None,
     ) -> None:
         """entry_of(memory, embed=bool): a version with its derived words and, when `embed`, its vector.
 
@@ -97,7 +97,7 @@ class Records:
         self.store = store
         self.clock = clock
         self.new_id = new_id
-        self.lock: AbstractContextManager[Any] = lock or threading.RLock()
+        self.lock: AbstractContextManager[bool | None] = lock or threading.RLock()
         self._entry_of = entry_of
         self._audit = audit
         self._on_write = on_write

@@ -118,7 +118,7 @@ class Upkeep:
 
     store: MemoryStore
     audit: AuditLog
-    lock: AbstractContextManager[Any]
+    lock: AbstractContextManager[bool | None]
     on_write: Callable[[Sequence[Entry]], None] = _nobody_listens
     model: LanguageModel | None = None
     rules: LifecycleRules = field(default_factory=LifecycleRules)
@@ -129,7 +129,7 @@ class Upkeep:
     tags: TagNeighbours | None = None
     recalled: RecalledTogether | None = None
     stand_aside: Callable[[], None] = _nobody_waits
-    batch_item: AbstractContextManager[Any] = field(default_factory=InTurn)
+    batch_item: AbstractContextManager[bool | None] = field(default_factory=InTurn)
 
 
 @dataclass(frozen=True, slots=True)

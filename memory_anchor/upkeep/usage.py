@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.files import write_whole
 from memory_anchor.model import HISTORY, USAGE_KEPT, Layer, Memory, Usage
@@ -41,7 +40,12 @@ class UsageBuffer:
     """Thread-safe. lock: the writers' lock, held while counts are read, added and written back."""
 
     def __init__(
-        self, store: MemoryStore, clock: Clock, lock: AbstractContextManager[Any], *, tally_file: Path | None = None
+        self,
+        store: MemoryStore,
+        clock: Clock,
+        lock: AbstractContextManager[bool | None],
+        *,
+        tally_file: Path | None = None,
     ) -> None:
         self._store = store
         self._clock = clock

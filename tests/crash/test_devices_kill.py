@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path[:0] = sys.argv[3].split(os.pathsep)
 from devicekit import Laptop
 from memory_anchor.adapters.edge_store import EdgeStore
-from memory_anchor.devices import ledger, placing
+from memory_anchor.devices import incoming, ledger
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.testing import ManualClock
 
@@ -44,7 +44,7 @@ device = Laptop(home, ManualClock(), store=EdgeStore(home / "store", lock=lock))
 ledger.Ledger.keep = counted(ledger.Ledger.keep)
 ledger.Ledger.reach = counted(ledger.Ledger.reach)
 ledger.Ledger.sent = counted(ledger.Ledger.sent)
-placing.Placing._write = counted(placing.Placing._write)
+incoming.Placing._write = counted(incoming.Placing._write)
 device.sync()
 print("done", calls)
 """

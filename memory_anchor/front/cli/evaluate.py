@@ -258,8 +258,7 @@ def _golden_variants(texts: Sequence[str]) -> list[dict[str, Any]]:
     Raises BadInput: no question is saved, or a variant has another embedder.
     """
     from memory_anchor.evaluation import golden, runner, runs
-    from memory_anchor.evaluation.golden_copy import copied
-    from memory_anchor.evaluation.variants import as_set, variant
+    from memory_anchor.evaluation.variants import as_set, copied, variant
     from memory_anchor.front.calls import run
     from memory_anchor.settings import Settings
 
