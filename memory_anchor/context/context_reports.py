@@ -183,7 +183,8 @@ def _citation_json(cited: Citation) -> dict[str, Json]:
     return found
 
 
-def _locator(held: Record) -> Locator:
+def located(held: Record) -> Locator:
+    """Return the place in a source that a JSON object names. Raises TypeError, ValueError: it names something else."""
     numbers = {name: value for name, value in held.items() if name not in ("sha", "heading")}
     return Locator(
         **{name: None if value is None else whole(value) for name, value in numbers.items()},
@@ -205,7 +206,7 @@ def _citation(held: Mapping[str, Json]) -> Citation:
         kind=one_of(held["kind"], CITATION_KINDS),
         ref=text(held["ref"]),
         title=optional_text(held.get("title")),
-        locator=_locator(record(held.get("locator"))),
+        locator=located(record(held.get("locator"))),
         scope=_scope(record(held["scope"])) if "scope" in held else None,
         observed_at=datetime.fromisoformat(text(held["observed_at"])) if "observed_at" in held else None,
         trust=Trust(text(held["trust"])),

@@ -15,12 +15,12 @@ import queue
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
+from memory_anchor.json_values import Json, Record, parsed
 
 FAILURES_TO_OPEN = 3
 OPEN_FOR_S = 15.0
@@ -31,7 +31,6 @@ PIECE_BYTES = 1 << 16
 SAID_MAX = 300
 STATUS_KEY, STATUS_FORBIDDEN, STATUS_NOT_FOUND, STATUS_BUSY, STATUS_BROKEN = 401, 403, 404, 429, 500
 BAD = frozenset({400, 409, 413, 422})
-Json = dict[str, Any]
 
 
 class Away(MemoryAnchorError):
@@ -86,7 +85,7 @@ class KmLink:
         self._until = 0.0
         self._probing = False
 
-    def ask(self, path: str, body: Mapping[str, Any], *, limit_s: float) -> Json:
+    def ask(self, path: str, body: Record, *, limit_s: float) -> Record:
         """Return the answer of `/v1/PATH` within `limit_s`: connecting, sending, reading and parsing together.
 
         Raises Away: silence, a failure, an answer that is none, or the circuit is open. WrongKey. Refused, NotFound,
@@ -125,8 +124,8 @@ class KmLink:
             if self._failures >= FAILURES_TO_OPEN:
                 self._until = self._monotonic() + self._open_for_s
 
-    def _within(self, path: str, body: bytes, limit_s: float) -> tuple[int, Any]:
-        done: queue.SimpleQueue[tuple[int, Any] | Exception] = queue.SimpleQueue()
+    def _within(self, path: str, body: bytes, limit_s: float) -> tuple[int, Json]:
+        done: queue.SimpleQueue[tuple[int, Json] | Exception] = queue.SimpleQueue()
         call = _Call()
 
         def run() -> None:
@@ -174,7 +173,7 @@ class KmLink:
                 pieces.append(piece)
             return response.status, b"".join(pieces)
 
-    def _read(self, status: int, answer: Any) -> Json:
+    def _read(self, status: int, answer: Json) -> Record:
         said = str(answer.get("message", ""))[:SAID_MAX] if isinstance(answer, dict) else ""
         if status == STATUS_KEY:
             raise WrongKey(
@@ -194,9 +193,9 @@ class KmLink:
         return answer
 
 
-def _parsed(raw: bytes) -> Any:
+def _parsed(raw: bytes) -> Json:
     """Return what an answer says in JSON, None where it is none."""
     try:
-        return json.loads(raw)
+        return parsed(raw)
     except (ValueError, RecursionError):
         return None

@@ -11,21 +11,25 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from memory_anchor.context.context_reports import located
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound
 from memory_anchor.fields import BaseRequest
 from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.json_values import Json, Record, items, number, one_of, optional_text, record, records, text
 from memory_anchor.model import (
+    CITATION_KINDS,
+    FRESHNESS,
     Actor,
     Citation,
     Layer,
-    Locator,
     Origin,
+    Outcome,
     RetrievedSnippet,
     SearchAnswer,
     Status,
@@ -43,7 +47,6 @@ KEY_PAUSE_S = 60.0
 SNIPPETS_MAX = 200
 RETRY_S = 5.0
 """From a try to send that stopped to the next one."""
-Json = dict[str, Any]
 Asked = TypeVar("Asked", bound=BaseRequest)
 
 
@@ -117,7 +120,10 @@ class RemoteMemory:
             try:
                 answer = self._ask("memory/forget", {**_body(asked), **self._whose(actor)}, self._write_s)
                 return WriteOutcome(
-                    outcome=_outcome(answer), id=str(answer["id"]), layer=Layer(answer["layer"]), status=Status.ARCHIVED
+                    outcome=_outcome(answer),
+                    id=str(answer["id"]),
+                    layer=Layer(text(answer["layer"])),
+                    status=Status.ARCHIVED,
                 )
             except (Away, WrongKey, ValueError, KeyError) as error:
                 raise NotFound(f"{unknown}; and {self._link.name} could not be asked: {error}") from None
@@ -146,7 +152,7 @@ class RemoteMemory:
         """Send what waits; return how many went and why it stopped, "" when all went."""
         return self.outbox.send(lambda path, body: self._ask(path, body, self._write_s), self._arrived)
 
-    def status(self) -> Json:
+    def status(self) -> dict[str, Json]:
         return {
             "url": self._link.name,
             "waiting": self.outbox.waiting(),
@@ -155,7 +161,7 @@ class RemoteMemory:
             "key": self._key_refused,
         }
 
-    def _ask(self, path: str, body: Json, limit_s: float) -> Json:
+    def _ask(self, path: str, body: Record, limit_s: float) -> Record:
         if self._key_refused and self._monotonic() < self._key_until:
             raise WrongKey(self._key_refused)
         try:
@@ -172,12 +178,12 @@ class RemoteMemory:
         told = {"action": decision, "reason": str(error), "what": "remote"}
         return replace(answer, notes=(*answer.notes, note), decisions=(*answer.decisions, told))
 
-    def _whose(self, actor: Actor) -> Json:
+    def _whose(self, actor: Actor) -> dict[str, Json]:
         scope = actor.scope
         told = {"conversation_id": scope.conversation, "agent_id": scope.agent, "zone": actor.zone}
         return {name: value for name, value in {**told, "project_id": self._project}.items() if value}
 
-    def _arrived(self, kept: WaitingWrite, answer: Mapping[str, Any]) -> None:
+    def _arrived(self, kept: WaitingWrite, answer: Record) -> None:
         there = answer.get("id")
         if kept.local and isinstance(there, str) and there != kept.local:
             self._ids[kept.local] = there
@@ -194,28 +200,28 @@ class RemoteMemory:
             return OrderedDict()
 
 
-def _body(asked: BaseRequest) -> Json:
+def _body(asked: BaseRequest) -> dict[str, Json]:
     """Return what was said of a request, as the server reads it."""
     said = asked.asked() | ({"request_id": name} if (name := getattr(asked, "request_id", "")) else {})
     return {name: value for name, value in said.items() if name in asked.model_fields_set and value is not None}
 
 
-def _outcome(answer: Mapping[str, Any]) -> Any:
-    from memory_anchor.model import Outcome
-
-    return Outcome(answer["outcome"])
+def _outcome(answer: Record) -> Outcome:
+    return Outcome(text(answer["outcome"]))
 
 
-def _search_answer(answer: Mapping[str, Any]) -> SearchAnswer:
+def _search_answer(answer: Record) -> SearchAnswer:
     """Return a served search's answer. Raises ValueError, KeyError, TypeError, AttributeError: it is none."""
     shown = answer["snippets"]
     if not isinstance(shown, list) or len(shown) > SNIPPETS_MAX:
         raise ValueError("snippets")
-    pairs = tuple((str(one), str(other)) for one, other in answer.get("conflicts", ()))
-    return SearchAnswer(tuple(map(_snippet, shown)), pairs, tuple(map(str, answer.get("notes", ()))))
+    pairs = tuple((str(one), str(other)) for one, other in map(items, items(answer.get("conflicts"))))
+    return SearchAnswer(
+        tuple(_snippet(record(one)) for one in shown), pairs, tuple(map(str, items(answer.get("notes"))))
+    )
 
 
-def _snippet(one: Mapping[str, Any]) -> RetrievedSnippet:
+def _snippet(one: Record) -> RetrievedSnippet:
     if not (isinstance(one["id"], str) and isinstance(one["text"], str)):
         raise TypeError("id or text")
     strength = one.get("strength", "vivid")
@@ -224,37 +230,34 @@ def _snippet(one: Mapping[str, Any]) -> RetrievedSnippet:
     return RetrievedSnippet(
         id=one["id"],
         text=one["text"],
-        score=float(one["score"]),
-        layer=Layer(one["layer"]),
+        score=number(one["score"]),
+        layer=Layer(text(one["layer"])),
         type=str(one["type"]),
-        when=datetime.fromisoformat(one["when"]) if one.get("when") else None,
-        tags=tuple(Tag(str(tag["name"]), float(tag.get("weight", 1.0))) for tag in one.get("tags", ())),
-        status=Status(one.get("status", "active")),
+        when=datetime.fromisoformat(text(one["when"])) if one.get("when") else None,
+        tags=tuple(Tag(str(tag["name"]), number(tag.get("weight", 1.0))) for tag in records(one.get("tags"))),
+        status=Status(text(one.get("status"), "active")),
         strength=strength,
-        citations=tuple(_citation(cited) for cited in one.get("citations", ())),
-        relevance=float(one["relevance"]) if one.get("relevance") is not None else None,
+        citations=tuple(_citation(cited) for cited in records(one.get("citations"))),
+        relevance=number(one["relevance"]) if one.get("relevance") is not None else None,
         weak=bool(one.get("weak", False)),
-        origin=Origin(one.get("origin", "agent")),
+        origin=Origin(text(one.get("origin"), "agent")),
         before=str(one.get("before", "")),
         linked=str(one.get("linked", "")),
     )
 
 
-def _citation(cited: Mapping[str, Any]) -> Citation:
-    place = dict(cited.get("locator", {}))
-    kind = cited["kind"]
-    if kind not in ("file", "url", "conversation", "memory_entry", "knowledge_chunk", "event"):
-        raise ValueError("kind")
+def _citation(cited: Record) -> Citation:
+    freshness = cited.get("freshness")
     return Citation(
-        kind=kind,
+        kind=one_of(cited["kind"], CITATION_KINDS),
         ref=str(cited["ref"]),
-        title=cited.get("title"),
-        locator=Locator(**{**place, "heading": tuple(place.get("heading", ()))}),
-        observed_at=datetime.fromisoformat(cited["observed_at"]) if cited.get("observed_at") else None,
-        trust=Trust(cited.get("trust", "agent")),
-        freshness=cited.get("freshness"),
-        variant=cited.get("variant"),
-        index_version=cited.get("index_version"),
+        title=optional_text(cited.get("title")),
+        locator=located(record(cited.get("locator"))),
+        observed_at=datetime.fromisoformat(text(cited["observed_at"])) if cited.get("observed_at") else None,
+        trust=Trust(text(cited.get("trust"), "agent")),
+        freshness=None if freshness is None else one_of(freshness, FRESHNESS),
+        variant=optional_text(cited.get("variant")),
+        index_version=optional_text(cited.get("index_version")),
     )
 
 

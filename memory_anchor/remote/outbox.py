@@ -12,16 +12,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.errors import BadInput, NotFound, Refused, Unavailable
 from memory_anchor.files import make_private, read_bounded, remove_durably, write_whole
+from memory_anchor.json_values import Record, parsed, record, text
 from memory_anchor.remote.link import Away, WrongKey
 
 FOLDER, REFUSED = "remote/outbox", "remote/refused"
 WAITING_MAX = 100_000
 FILE_BYTES = 1 << 20
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class WaitingWrite:
     """path: below /v1. local: the id that this memory has here."""
 
     path: str
-    body: Json
+    body: Record
     local: str = ""
 
 
@@ -46,7 +45,7 @@ class Outbox:
         self._last = max((int(path.stem) for path in there), default=0)
         self._waiting = len(there)
 
-    def put(self, path: str, body: Json, *, local: str = "") -> None:
+    def put(self, path: str, body: Record, *, local: str = "") -> None:
         """Keep a write, durable on return. Raises Unavailable: too many wait."""
         make_private(self._folder)
         with self._lock:
@@ -63,7 +62,9 @@ class Outbox:
         """Return how many writes wait; every search asks."""
         return self._waiting
 
-    def send(self, ask: Callable[[str, Json], Json], arrived: Callable[[WaitingWrite, Json], None]) -> tuple[int, str]:
+    def send(
+        self, ask: Callable[[str, Record], Record], arrived: Callable[[WaitingWrite, Record], None]
+    ) -> tuple[int, str]:
         """Send what waits, in order, until the server is away; return how many went and why it stopped, "" at the end.
 
         arrived: told each answer before its file goes.
@@ -72,8 +73,8 @@ class Outbox:
         with self._sending:
             for path in sorted(self._files()):
                 try:
-                    kept = WaitingWrite(**json.loads(read_bounded(path, most_bytes=FILE_BYTES) or b""))
-                except (OSError, ValueError, TypeError) as error:
+                    kept = _waiting_write(record(parsed(read_bounded(path, most_bytes=FILE_BYTES) or b"")))
+                except (OSError, ValueError, KeyError) as error:
                     self._set_aside(path, f"it cannot be read ({type(error).__name__})")
                     continue
                 try:
@@ -106,3 +107,7 @@ class Outbox:
     def _files(self) -> list[Path]:
         found = self._folder.glob("*.json") if self._folder.is_dir() else ()
         return [path for path in found if path.stem.isdigit()]
+
+
+def _waiting_write(kept: Record) -> WaitingWrite:
+    return WaitingWrite(text(kept["path"]), record(kept["body"]), text(kept.get("local"), ""))
