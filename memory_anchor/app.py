@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, RememberingEmbedder, make_embedder
 from memory_anchor.adapters.restoring import finish_restore
@@ -17,7 +18,7 @@ from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from memory_anchor.adapters.system import MovableClock, SystemClock
 from memory_anchor.core import Core
 from memory_anchor.durability import Durability
-from memory_anchor.errors import Refused
+from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import make_private
 from memory_anchor.json_values import Json
 from memory_anchor.model import COLLECTIONS
@@ -31,9 +32,15 @@ from memory_anchor.ports import (
     LanguageModel,
     MemoryStore,
     Reranker,
+    SharedRecords,
 )
 from memory_anchor.runtime.wire import user_config_file
 from memory_anchor.settings import API_EMBEDDERS, Loaded, Settings, StoreSettings, load_settings
+
+if TYPE_CHECKING:
+    from memory_anchor.adapters.qdrant_layout import Layout
+    from memory_anchor.adapters.qdrant_link import Access
+    from memory_anchor.adapters.working_copy import WorkingCopy
 
 
 def build_core(
@@ -69,6 +76,9 @@ def build_core(
     models = _models(settings, data_dir, shown) if model is None else None
     thinking = models("") if models is not None else model
     ranking = reranker or _reranker(settings, data_dir, thinking)
+    shared = shared_of(settings.store, data_dir)
+    if shared is not None:
+        shared[1].fresh()
     opened = store if store is not None else open_store(settings, data_dir, lock)
     if beside is not None:
         beside = RememberingEmbedder(beside)
@@ -94,6 +104,7 @@ def build_core(
         clock=shown,
         test_clock=marker.exists(),
         snapshot=SnapshotFile(data_dir / SNAPSHOT_FILE) if opened.kind == "edge" else None,
+        shared=shared,
     )
 
 
@@ -115,25 +126,49 @@ def open_store(settings: Settings, data_dir: Path, lock: HeldLock | None) -> Mem
 
 def server_store(chosen: StoreSettings) -> MemoryStore:
     """Return the store on the Qdrant server, or in the folder of local mode, that these settings name."""
-    from memory_anchor.adapters.qdrant_layout import Layout
-    from memory_anchor.adapters.qdrant_link import Access, addresses
     from memory_anchor.adapters.qdrant_store import QdrantStore
 
-    return QdrantStore(
-        access=Access(
-            urls=addresses(chosen.url),
-            path=chosen.path or None,
-            api_key=chosen.api_key.get_secret_value() or None,
-            ca_file=chosen.ca_file,
-            timeout_s=chosen.timeout_s,
-        ),
-        layout=Layout(
-            shard_number=chosen.shard_number,
-            replication_factor=chosen.replication_factor,
-            write_consistency_factor=chosen.write_consistency_factor,
-            quantization=chosen.quantization,
-            exact=chosen.exact,
-        ),
+    return QdrantStore(access=_access(chosen), layout=_layout(chosen))
+
+
+def shared_of(chosen: StoreSettings, data_dir: Path) -> tuple[SharedRecords, WorkingCopy] | None:
+    """Return what replicas of one service have alike, None where everything is files of one data directory.
+
+    Raises BadInput: `store.records` is `store` without a server's address.
+    """
+    if chosen.records == "files":
+        return None
+    if chosen.kind != "qdrant" or not chosen.url:
+        raise BadInput("store.records is 'store', and there is no server: allowed with store.kind qdrant and store.url")
+    from memory_anchor.adapters.qdrant_link import QdrantLink
+    from memory_anchor.adapters.qdrant_records import QdrantRecords
+    from memory_anchor.adapters.working_copy import WorkingCopy
+
+    records = QdrantRecords(QdrantLink(_access(chosen)), _layout(chosen))
+    return records, WorkingCopy(data_dir, records, records.claim)
+
+
+def _access(chosen: StoreSettings) -> Access:
+    from memory_anchor.adapters.qdrant_link import Access, addresses
+
+    return Access(
+        urls=addresses(chosen.url),
+        path=chosen.path or None,
+        api_key=chosen.api_key.get_secret_value() or None,
+        ca_file=chosen.ca_file,
+        timeout_s=chosen.timeout_s,
+    )
+
+
+def _layout(chosen: StoreSettings) -> Layout:
+    from memory_anchor.adapters.qdrant_layout import Layout
+
+    return Layout(
+        shard_number=chosen.shard_number,
+        replication_factor=chosen.replication_factor,
+        write_consistency_factor=chosen.write_consistency_factor,
+        quantization=chosen.quantization,
+        exact=chosen.exact,
     )
 
 

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from cachetools import LRUCache
 
 from memory_anchor import inputs, options
 from memory_anchor.adapters.audit import JsonlAudit
+from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.adapters.working_tree import WorkingTree
@@ -64,7 +66,17 @@ from memory_anchor.model import (
     audiences,
 )
 from memory_anchor.pausing import pause_of
-from memory_anchor.ports import Clock, Embedder, Entry, LanguageModel, MemoryStore, Reranker, Snapshot
+from memory_anchor.ports import (
+    Clock,
+    Embedder,
+    Entry,
+    LanguageModel,
+    MemoryStore,
+    Reranker,
+    SharedRecords,
+    Sharing,
+    Snapshot,
+)
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.assembling import Ranked, snippet
 from memory_anchor.recall.cooccurrence import TagNeighbours
@@ -124,13 +136,17 @@ class Core:
         model_named: Callable[[str], LanguageModel | None] | None = None,
         test_clock: bool = False,
         snapshot: Snapshot | None = None,
+        shared: tuple[SharedRecords, Sharing] | None = None,
     ) -> None:
         """local, prompt: beside an embedder behind an API, see `retrieval.meaning`. snapshot: see `retrieval.index`.
         model_named: a model by its name (default: always `model`).
 
-        test_clock: this store was made for checks, which may move its time.
+        test_clock: this store was made for checks, which may move its time. shared: with other replicas, None alone.
         """
         self.settings = settings
+        self.shared = shared
+        self.records: SharedRecords = shared[0] if shared else FileRecords(data_dir)
+        self.sharing = shared[1] if shared else None
         self.test_clock = test_clock
         self.data_dir = data_dir
         self.clock = clock
@@ -144,7 +160,7 @@ class Core:
         self._closed = False
         self._embedding = EmbeddingThread(self._embed_some, preloads, before=self._finish_merges)
         self.reports = ContextReports(data_dir / "contexts", now=clock.now, new_id=ids.new)
-        self._challenges = Challenges(new_token)
+        self._challenges = Challenges(new_token, self.records if shared else None)
         self._circuit = Circuit(time.monotonic)
         self.foreground = RequestGate(time.monotonic)
         self.quarantine = Quarantine(data_dir, release=_release(), run=ids.new())
@@ -244,7 +260,7 @@ class Core:
             recalled=recalled,
             knowledge=self.knowledge,
             meaning=meaning,
-            answers=FirstAnswers(data_dir / FOLDER),
+            answers=FirstAnswers(data_dir / FOLDER, self.records if shared else None),
             remote=options.remote(settings, data_dir, new_token, time.monotonic),
             project_note=self.projects.note,
         )
@@ -268,6 +284,9 @@ class Core:
 
     def anchor(self, actor: Actor) -> MemoryAnchor:
         """Return the door for one caller: its project is found from its folder, its names filled in from settings."""
+        if self.sharing is not None:
+            with suppress(Unavailable):  # what is here is read on; a key is let in by none but the newest
+                self.sharing.fresh()
         project_id, root = self.projects.of(actor.project_dir)
         project_id = inputs.project_id(actor.project or self.settings.scope.project or project_id)
         name = actor.scope.agent or self.settings.scope.agent or "agent"
@@ -318,6 +337,7 @@ class Core:
                     budget_tokens=settings.budget.identity,
                     min_interval_s=settings.constitution.min_interval_s,
                     distinct_approvers=settings.constitution.distinct_approvers,
+                    sharing=self.sharing,
                 ),
                 operations=OperationalKnowledge(Path(root) if root else None, self.nearness.of, self.quarantine),
                 sources=FreshnessChecker(WorkingTree(Path(root))) if root else None,

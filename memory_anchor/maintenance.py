@@ -290,7 +290,7 @@ def _holders(services: Services, process: Process) -> tuple[purging.Holder, ...]
     data_dir = services.data_dir
     return (
         purging.InMind(services.active),
-        *purging.beside_store(data_dir),
+        *purging.beside_store(data_dir, process.records),
         *knowledge_holders(services.knowledge, data_dir),
         backup.KnownBackups(data_dir),
         purging.Cache("what searches remember", services.read_anew),

@@ -223,6 +223,77 @@ class MemoryStore(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class SharedRecord:
+    """A named record as it was read. revision: of this very content; every write makes another one."""
+
+    name: str
+    content: bytes
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRecord:
+    """What a list tells of a record. at: when it was written, seconds since 1970."""
+
+    name: str
+    revision: str
+    at: float
+
+
+class SharedRecords(Protocol):
+    """Small named texts that outlive a process: files of one data directory, or points on a server for several.
+
+    name: a path below the data directory, such as `team/keys.json`. A revision "" stands for "there is none".
+    All raise Unavailable (the server does not answer) or what a disk's errors become.
+    """
+
+    is_shared: bool
+    """Whether processes with other data directories read and write them too."""
+
+    def read(self, name: str) -> SharedRecord | None: ...
+
+    def revisions(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the revision of each of these that is there; cheap, no content is read."""
+        ...
+
+    def write(self, name: str, content: bytes, *, before: str, durable: bool = True) -> str:
+        """Write a record where it still has the revision `before`, and return its new one.
+
+        durable: on disk on return; else what a kill of this process alone leaves.
+        Raises ChangedMeanwhile: it has another revision; nothing was written. TooLarge.
+        """
+        ...
+
+    def delete(self, name: str, *, before: str) -> None:
+        """Remove a record that still has this revision; one that is gone is gone. Raises ChangedMeanwhile."""
+        ...
+
+    def listed(self, folder: str) -> list[ListedRecord]:
+        """Return what lies anywhere below a folder, by name."""
+        ...
+
+
+class Sharing(Protocol):
+    """Files of a data directory that several replicas of one service have alike."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """Return whether `fresh` would ask nobody."""
+        ...
+
+    def fresh(self) -> None:
+        """Bring what others changed, unless that was looked at a moment ago. Raises Unavailable."""
+        ...
+
+    def changing(self) -> AbstractContextManager[None]:
+        """Around a change: what is newest is here before, and everybody has it after; a failure undoes it here.
+
+        Raises Unavailable, ChangedMeanwhile: nothing was changed.
+        """
+        ...
+
+
 class Embedder(Protocol):
     """Turns text into L2-normalised rows. Deterministic, thread-safe; the first call may load the model."""
 

@@ -13,14 +13,16 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from cachetools import LRUCache
 
-from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.errors import ChangedMeanwhile, MemoryAnchorError, decided_anew
 from memory_anchor.files import read_bounded, write_whole
 from memory_anchor.hashing import stable_hash
+from memory_anchor.ports import SharedRecords
 
 A = TypeVar("A")
 FOLDER = "requests"
@@ -31,13 +33,17 @@ FILES_KEPT = 256
 FILES_BEYOND = 64
 """How many files more there may be before the oldest are removed together."""
 FILE_BYTES_MAX = 1_000_000
+RECORDS_KEPT = 2_000
+"""Of several replicas, which all their clients share."""
 
 
 class FirstAnswers:
     """Thread-safe; other requests never wait for one another. folder: where it lasts, None for memory alone."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path | None = None, records: SharedRecords | None = None) -> None:
+        """records: of several replicas, where it lasts instead."""
+        self._folder, self._records = folder, records
+        self._written = 0
         self._lock = threading.Lock()
         self._kept: LRUCache[str, tuple[str, object]] = LRUCache(ANSWERS_KEPT)
         self._turns: dict[str, tuple[threading.RLock, int]] = {}
@@ -97,20 +103,36 @@ class FirstAnswers:
         return made
 
     def _read(self, name: str) -> Any:
-        if self._folder is None:
-            return None
         try:
+            if self._records is not None:
+                held = self._records.read(f"{FOLDER}/{name}")
+                return None if held is None else json.loads(held.content)
+            if self._folder is None:
+                return None
             found = read_bounded(self._folder / name, most_bytes=FILE_BYTES_MAX)
             return None if found is None else json.loads(found)
         except (OSError, ValueError, RecursionError):
             return None
 
     def _write(self, name: str, value: object) -> None:
+        content = json.dumps(value, ensure_ascii=False).encode()
+        if self._records is not None:
+            decided_anew(partial(self._write_record, self._records, f"{FOLDER}/{name}", content))
+            return
         if self._folder is None:
             return
-        write_whole(self._folder / name, json.dumps(value, ensure_ascii=False).encode(), durable=False)
+        write_whole(self._folder / name, content, durable=False)
         with contextlib.suppress(OSError):
             files = list(self._folder.iterdir())
             if len(files) > FILES_KEPT + FILES_BEYOND:
                 for file in sorted(files, key=lambda one: one.stat().st_mtime_ns)[:-FILES_KEPT]:
                     file.unlink(missing_ok=True)
+
+    def _write_record(self, records: SharedRecords, name: str, content: bytes) -> None:
+        records.write(name, content, before=records.revisions([name]).get(name, ""), durable=False)
+        self._written += 1
+        if self._written % FILES_BEYOND:
+            return
+        for one in sorted(records.listed(FOLDER), key=lambda one: one.at)[:-RECORDS_KEPT]:
+            with contextlib.suppress(ChangedMeanwhile):
+                records.delete(one.name, before=one.revision)

@@ -25,7 +25,7 @@ from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.layers.records import Records
 from memory_anchor.model import MemoryType, Scope
 from memory_anchor.pausing import SaveHealth
-from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore
+from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, MemoryStore, SharedRecords
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.nearness import Nearness
@@ -98,6 +98,7 @@ class Process(Protocol):
     scheduler: Scheduler
     projects: Projects
     reports: ContextReports
+    records: SharedRecords
 
     def let_jobs_run(self, on: bool) -> None:
         """Run due jobs by itself, or only when one is started by name; remembered over restarts."""

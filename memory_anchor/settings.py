@@ -80,12 +80,12 @@ class ScopeSettings(_Group):
 
 class StoreSettings(_Group):
     """url: of a Qdrant server, or several nodes of one cluster with commas. What follows `timeout_s` is the server's
-    alone (docs/qdrant.md); 0 leaves a number to it.
-    """
+    alone (docs/qdrant.md); 0 leaves a number to it."""
 
     kind: Literal["edge", "qdrant"] = "edge"
     url: str = ""
     path: str = ""
+    records: Literal["files", "store"] = "files"
     api_key: SecretStr = SecretStr("")
     ca_file: str = ""
     timeout_s: float = Field(10.0, ge=1, le=120)

@@ -14,7 +14,6 @@ local mode is rewritten at once.
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -28,6 +27,7 @@ from memory_anchor.adapters import qdrant_layout, revisions
 from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import MOVING, REVISION, from_payload, mark_of, to_payload, usage_payload
 from memory_anchor.adapters.qdrant_layout import METADATA, Layout
+from memory_anchor.adapters.qdrant_leases import claimed
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink, already_there
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.errors import BadInput, StoreDamaged
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 VALUES_MAX = 100_000
 """Values of one keyword field among which a prefix is looked up."""
-_LEASES = "memory_anchor_leases"
-"""A collection without vectors, of one point a lease."""
 
 
 class QdrantStore:
@@ -383,27 +381,7 @@ class QdrantStore:
     # --- the whole store ---------------------------------------------------------------------------------------------
 
     def claim(self, name: str, holder: str, *, now: datetime, until: datetime) -> bool:
-        from qdrant_client import models
-
-        point = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{METADATA}/{name}"))
-        free = models.Filter(
-            should=[
-                models.FieldCondition(key="holder", match=models.MatchValue(value=holder)),
-                models.FieldCondition(key="until", range=models.Range(lte=now.timestamp())),
-            ]
-        )
-        wanted = models.PointStruct(id=point, vector={}, payload={"holder": holder, "until": until.timestamp()})
-
-        def taken(client: Any) -> Any:
-            if not client.collection_exists(_LEASES):
-                with contextlib.suppress(Exception):  # another engine may be making it; then it is there
-                    client.create_collection(_LEASES, vectors_config={}, **qdrant_layout.spread(self._layout))
-            # Inserted where there is none, replaced only where it is free: the server decides between two who ask.
-            client.upsert(_LEASES, [wanted], wait=True, update_filter=free, ordering=models.WriteOrdering.MEDIUM)
-            (found,) = client.retrieve(_LEASES, [point], with_payload=True)
-            return found
-
-        return (self._ask(taken).payload or {}).get("holder") == holder
+        return claimed(self._link, self._layout, name, holder, now=now.timestamp(), until=until.timestamp())
 
     def flush(self) -> None:
         """Nothing waits here: a server flushes by itself, local mode with each write."""

@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
-from memory_anchor.care.purge import readings, texts_in
+from memory_anchor.care.purge import readings
+from memory_anchor.care.waiting import texts_in
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, StoreDamaged
 from memory_anchor.files import make_folder, make_private, ours, replace_durably, write_whole
 from memory_anchor.identity.approval import KeyRing
@@ -52,7 +53,20 @@ MANIFEST = "manifest.json"
 KNOWN_FILE = "backups.json"
 REPLACED, STAGING = "replaced-", "restore-"
 STAYS = frozenset(
-    {"store.lock", "run", "logs", "handshakes", "backups", "sync", REQUESTS, RUNNER_FILE, KNOWN_FILE, JOURNAL}
+    {
+        "store.lock",
+        "records.lock",
+        "service.lock",
+        "run",
+        "logs",
+        "handshakes",
+        "backups",
+        "sync",
+        REQUESTS,
+        RUNNER_FILE,
+        KNOWN_FILE,
+        JOURNAL,
+    }
 )
 """Entries of a data directory that are the machine's and no part of a backup; the store comes as its memories."""
 CHUNK = 1_000

@@ -21,12 +21,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import yaml
 
 from memory_anchor import beneath
 from memory_anchor.bounded_yaml import check as check_yaml
+from memory_anchor.care.waiting import BATCHES, WaitingBatch, WholeRecord, texts_in, unescaped
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
 from memory_anchor.files import remove_durably, write_whole
 from memory_anchor.hashing import stable_hash
@@ -36,7 +37,7 @@ from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import conversation_context, searched_words
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, Scope, Status
-from memory_anchor.ports import Entry
+from memory_anchor.ports import Entry, SharedRecords
 from memory_anchor.repeats import FOLDER as REQUESTS
 from memory_anchor.rights import Deed, check, stamp
 from memory_anchor.upkeep.digest import opening
@@ -50,10 +51,6 @@ PURGE_CUT = "purge_cut"
 PURGE = "purge"
 PURGE_BEGUN = "purge_begun"
 """Recorded first: a purge that was killed half-way left memories out that nothing else tells of."""
-BATCHES = "team/ingest"
-"""Where a served memory keeps batches that wait."""
-PURGED_ITEM = {"kind": "purged"}
-"""What stands in a batch in the place of an item that was purged."""
 LEAST_TEXT = 4
 """A shorter text would match half the store."""
 LEAST_QUOTE = 16
@@ -128,32 +125,6 @@ class WholeFile:
             return 0
         remove_durably(self.path)
         return 1
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingBatch:
-    """A batch that was accepted and waits: the items that hold the text leave it, the others are done as promised."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    def erase(self, matches: Callable[[str], bool]) -> int:
-        try:
-            batch = json.loads(self.path.read_text(encoding="utf-8"))
-            items = batch["items"]
-            if isinstance(items, int):  # worked off: what is left is its report, without texts
-                return 0
-            items = list(items)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # no batch of ours
-            return WholeFile(self.path).erase(matches)
-        held = [matches("\n".join([json.dumps(one, ensure_ascii=False), *texts_in(one)])) for one in items]
-        if any(held):
-            left = [dict(PURGED_ITEM) if gone else one for one, gone in zip(items, held, strict=True)]
-            write_whole(self.path, json.dumps({**batch, "items": left}, ensure_ascii=False).encode())
-        return sum(held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +214,11 @@ class Certificate:
         return sum(len(ids) for ids in self.removed.values())
 
 
-def beside_store(data_dir: Path) -> tuple[Holder, ...]:
-    """Return what else in a data directory may hold a memory's text: waiting hooks, reports, counts, copies."""
+def beside_store(data_dir: Path, records: SharedRecords) -> tuple[Holder, ...]:
+    """Return what else in a data directory may hold a memory's text: waiting hooks, reports, counts, copies.
+
+    records: where accepted batches wait, and of several replicas what requests noted.
+    """
     found: list[Holder] = []
     for folder, files in (
         ("spool", "*"),
@@ -262,19 +236,10 @@ def beside_store(data_dir: Path) -> tuple[Holder, ...]:
     for folder in ("backups", "evaluations"):
         if (data_dir / folder).is_dir():
             found += [LinesFile(path) for path in sorted((data_dir / folder).rglob("*.jsonl"))]
-    waiting = data_dir / BATCHES
-    if waiting.is_dir():
-        found += [WaitingBatch(path) for path in sorted(waiting.glob("*.json"))]
+    if records.is_shared:
+        found += [WholeRecord(records, one.name) for one in records.listed(REQUESTS)]
+    found += [WaitingBatch(records, one.name) for one in records.listed(BATCHES)]
     return tuple(found)
-
-
-def unescaped(line: str) -> str:
-    """Return a line together with its JSON reading and the texts in it, so that an escaped text is recognised too."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return line
-    return "\n".join([line, json.dumps(value, ensure_ascii=False), *texts_in(value)])
 
 
 def readings(path: Path) -> str:
@@ -287,21 +252,6 @@ def readings(path: Path) -> str:
         return "\n".join([text, *texts_in(yaml.load(text, Loader=_Yaml))])  # noqa: S506 - strings only, no objects
     except (yaml.YAMLError, RecursionError, ValueError):
         return text
-
-
-def texts_in(value: Any) -> list[str]:
-    """Return every text inside a value once, names included; an alias is followed once."""
-    found: list[str] = []
-    seen: set[int] = set()
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, str):
-            found.append(one)
-        elif isinstance(one, (dict, list)) and id(one) not in seen:
-            seen.add(id(one))
-            left += [*one, *one.values()] if isinstance(one, dict) else one
-    return found
 
 
 def all_text(memory: Memory) -> str:

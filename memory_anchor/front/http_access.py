@@ -179,7 +179,7 @@ class Guard:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and not is_open(scope["path"]):
             ask = partial(self._admission.of_bearer, token.strip(), (scope.get("client") or ("",))[0])
-            # An issuer may have to be asked for its keys; everything else is decided from memory and one stat.
+            # An issuer, or the store that replicas share, may have to be asked; else it is memory and one stat.
             return await anyio.to_thread.run_sync(ask) if self._admission.may_wait(token.strip()) else ask()
         if self._secret and scope["path"].startswith(SECRET_PREFIX):
             first = scope["path"].removeprefix(SECRET_PREFIX).partition("/")[0]

@@ -50,7 +50,7 @@ from memory_anchor.team.admission import Admission
 from memory_anchor.team.batches import Batches
 from memory_anchor.team.credential import Role
 from memory_anchor.team.issuer import FETCH_TIMEOUT_S, KEYS_BYTES_MAX, METADATA, JwtIssuer
-from memory_anchor.team.keys import FOLDER, KeyFile
+from memory_anchor.team.keys import KeyFile
 from memory_anchor.team.limits import Places
 from memory_anchor.team.telemetry import CONTENT_TYPE, Telemetry
 from memory_anchor.team.tracing import Traces
@@ -112,7 +112,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     """
     # The framework gives each body its parameter's name as an alias, which says nothing of a model built late.
     warnings.filterwarnings("ignore", "The 'alias' attribute with value 'asked'", UnsupportedFieldAttributeWarning)
-    keys = KeyFile.of(core.data_dir, core.audit)
+    keys = KeyFile.of(core.data_dir, core.audit, core.shared)
     if not (
         is_loopback(settings.http.host)
         or settings.http.tokens
@@ -131,7 +131,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     server = build_server(core, profile=settings.profile, read_only=settings.read_only, variants=variants)
     manager = StreamableHTTPSessionManager(app=server)
     events = SseServerTransport(MESSAGES_PATH)
-    intake = Intake(core, Batches(core.data_dir / FOLDER), variants)
+    intake = Intake(core, Batches(core.records, time.monotonic), variants)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

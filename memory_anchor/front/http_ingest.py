@@ -1,12 +1,14 @@
 """`/v1/ingest`: a batch of memories, events, documents, conversations; accepted once on disk, worked off behind.
 
 Every item is checked before the batch is accepted, so a batch is taken whole or not at all; secrets leave a text before
-it waits on disk. One thread works batches off in order. What cannot be done now (the store is away, the disk is full)
+it waits on disk. One thread works batches off in order; of several replicas that of the one which holds the lease, and
+another one goes on where it was killed. What cannot be done now (the store is away, the disk is full)
 is tried again; what can never be done has its error as its outcome.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from dataclasses import replace
@@ -42,6 +44,7 @@ from memory_anchor.rights import Deed
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.shapes import Json
 from memory_anchor.team.batches import ITEMS_MAX, Batches
+from memory_anchor.team.shift import RENEW_S, shift_of
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
@@ -54,6 +57,8 @@ KINDS = {
     "conversation": ("remember", Deed.LEARN),
 }
 RETRY_S = 5.0
+SHARED_PAUSE_S = 1.0
+"""Of replicas: how often the one that works batches off looks for what others accepted, and others for its end."""
 STOP_WAIT_S = 10.0
 AS_BYTES = "base64"
 """A field whose text is no text; what it holds is cleaned when it was read."""
@@ -64,15 +69,19 @@ class Intake:
 
     def __init__(self, core: Core, batches: Batches, variants: VariantChoice) -> None:
         self._core = core
+        self._lease = shift_of(core.services.store, core.data_dir, is_shared=core.records.is_shared)
         self._variants = variants
         self.batches = batches
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._is_working = False
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._work, name="ingest", daemon=True)
         self._thread.start()
+        if self._core.records.is_shared:
+            threading.Thread(target=self._renew, name="ingest lease", daemon=True).start()
 
     def stop(self) -> None:
         self._stopping.set()
@@ -91,14 +100,25 @@ class Intake:
         self._wake.set()
         return report
 
+    def _renew(self) -> None:
+        """Keep the lease while an item takes long; it is lost where this process slept, or the store is away."""
+        while not self._stopping.wait(RENEW_S):
+            with contextlib.suppress(MemoryAnchorError):
+                if self._is_working:
+                    self._lease.held()
+
     def _work(self) -> None:
+        pause = SHARED_PAUSE_S if self._core.records.is_shared else RETRY_S
+        adopted = not self._core.records.is_shared
         while not self._stopping.is_set():
             self._wake.clear()
             try:
-                for batch in self.batches.waiting():
-                    if self._stopping.is_set():
-                        return
-                    self.batches.done(batch["id"], self._outcomes(batch))
+                if not adopted:
+                    self.batches.take_over(self._core.data_dir)
+                    adopted = True
+                if self._lease.held():
+                    self._is_working = True
+                    self._work_off()
             except (Unavailable, StoreBusy, DiskFull) as error:
                 log.warning("batches wait: %s", error)
                 self._stopping.wait(RETRY_S)
@@ -106,7 +126,17 @@ class Intake:
             except Exception as bug:
                 log_bug("ingest", bug)
                 self._stopping.wait(RETRY_S)
-            self._wake.wait(RETRY_S)
+            finally:
+                self._is_working = False
+            self._wake.wait(pause)
+        with contextlib.suppress(MemoryAnchorError):
+            self._lease.release()
+
+    def _work_off(self) -> None:
+        for batch in self.batches.waiting():
+            if self._stopping.is_set():
+                return
+            self.batches.done(batch, [] if self.batches.is_told(batch) else self._outcomes(batch))
 
     def _outcomes(self, batch: Json) -> list[Json]:
         own = batch["owner"]
@@ -123,6 +153,8 @@ class Intake:
         for place in range(len(batch["items"])):
             if self._stopping.is_set():
                 raise Unavailable("the server ends")
+            if not self._lease.held():
+                raise Unavailable("another replica works batches off")
             with self._core.upkeep.batch_item:
                 told.append(self._outcome(batch, place, actor))
         return told

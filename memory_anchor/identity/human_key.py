@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 
 from memory_anchor.errors import Refused
 from memory_anchor.identity.approval import KeyRing, Rules, Signer
 from memory_anchor.json_values import Record, whole
-from memory_anchor.ports import AuditLog, Clock
+from memory_anchor.ports import AuditLog, AuditRecord, Clock
 
 RULES = "constitution.rules"
 """The kind of the audit record that tells of changed approval rules, with their number."""
 
 
-class HumanKey:
-    """One installation's human as one project meets them. stricter: what the settings add to the key's own rules."""
+class OwnTrail:
+    """The audit trail of one replica of a service: it is written, and no witness of what others did.
 
-    def __init__(self, keys: KeyRing, audit: AuditLog, clock: Clock, *, stricter: Rules, project_id: str) -> None:
+    What replicas have alike is compared with the store before every use; that stands in the trail's place.
+    """
+
+    def __init__(self, audit: AuditLog) -> None:
+        self.append = audit.append
+        self.recording = audit.recording
+
+    def records(self, kinds: str = "") -> Iterator[AuditRecord]:
+        del kinds
+        return iter(())
+
+    def first(self, kind: str) -> Record | None:
+        del kind
+        return None
+
+    latest = first
+
+
+class HumanKey:
+    """One installation's human as one project meets them. stricter: what the settings add to the key's own rules.
+
+    changing: around a change of the key's file."""
+
+    def __init__(
+        self,
+        keys: KeyRing,
+        audit: AuditLog,
+        clock: Clock,
+        *,
+        stricter: Rules,
+        project_id: str,
+        changing: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._changing = changing
         self._keys = keys
         self._audit = audit
         self._clock = clock
@@ -68,12 +103,14 @@ class HumanKey:
 
         Raises Refused: the passphrase. BadInput: no such interval.
         """
-        signer = self.unlock(passphrase)
-        rules = self._keys.set_rules(
-            passphrase,
-            min_interval_s=signer.rules.min_interval_s if min_interval_s is None else min_interval_s,
-            distinct_approvers=signer.rules.distinct_approvers if distinct_approvers is None else distinct_approvers,
-        )
+        with self._changing():
+            signer = self.unlock(passphrase)
+            held = signer.rules
+            rules = self._keys.set_rules(
+                passphrase,
+                min_interval_s=held.min_interval_s if min_interval_s is None else min_interval_s,
+                distinct_approvers=held.distinct_approvers if distinct_approvers is None else distinct_approvers,
+            )
         self._record(RULES, asdict(rules), by=signer.approver.name)
         return rules
 

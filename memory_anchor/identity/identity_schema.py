@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -50,7 +51,7 @@ from memory_anchor.identity.approved import (
 from memory_anchor.identity.changes import after, shown_diff, target
 from memory_anchor.identity.constitution_text import FILE_NAME, MAX_ENTRIES, Document, in_order
 from memory_anchor.identity.elsewhere import Ground, Vote, kept_approval
-from memory_anchor.identity.human_key import HumanKey
+from memory_anchor.identity.human_key import HumanKey, OwnTrail
 from memory_anchor.identity.judging import Judge
 from memory_anchor.identity.proposals import MAX_OPEN, REJECTED, Filed, ProposalBook, Rejected, Rejection, new_id
 from memory_anchor.identity.served import TextInForce
@@ -60,7 +61,7 @@ from memory_anchor.inputs import text as checked_text
 from memory_anchor.json_values import Record
 from memory_anchor.language.tokens import count_tokens, estimate_tokens
 from memory_anchor.model import Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
-from memory_anchor.ports import AuditLog, Clock
+from memory_anchor.ports import AuditLog, Clock, Sharing
 
 SHOW = "run `memory-anchor constitution show` for what to do"
 
@@ -70,7 +71,7 @@ class IdentitySchema:
 
     home: a folder of this project's own outside it, `<data_dir>/identity/<project_id>`; keys lie in its parent.
     budget_tokens: what all entries together may cost. min_interval_s: least time between two confirmations.
-    distinct_approvers: whether the three must come from three keys.
+    distinct_approvers: whether the three must come from three keys. sharing: of the replicas of one service.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class IdentitySchema:
         budget_tokens: int = 500,
         min_interval_s: int = 0,
         distinct_approvers: bool = False,
+        sharing: Sharing | None = None,
     ) -> None:
         project_folder(home.name)  # the key ring is the folder above: no id may lead anywhere else
         root = project_dir or home
@@ -93,9 +95,11 @@ class IdentitySchema:
         self._clock = clock
         self._audit = audit
         self._budget_tokens = budget_tokens
-        self._keys = KeyRing(home.parent, audit)
+        self._sharing = sharing
+        heard = audit if sharing is None else OwnTrail(audit)
+        self._keys = KeyRing(home.parent, heard)
         stricter = Rules(min_interval_s, distinct_approvers)
-        self.human = HumanKey(self._keys, audit, clock, stricter=stricter, project_id=project_id)
+        self.human = HumanKey(self._keys, heard, clock, stricter=stricter, project_id=project_id, changing=self._shared)
         self._book = ProposalBook(root)
         self._in_force = TextInForce(
             path=self.path,
@@ -103,9 +107,9 @@ class IdentitySchema:
             home=home,
             keys=self._keys,
             trail=self._book.folder,
-            records=self._audit.records,
+            records=heard.records,
         )
-        self._rejected = Rejected(home, home.name, self._audit.records)
+        self._rejected = Rejected(home, home.name, heard.records)
         self._lock = threading.RLock()
         self._judge = Judge(self._keys, self.human, self._in_force, self._rejected, self._book.folder, self._lock)
         self._counted: tuple[tuple[ConstitutionEntry, ...], int] = ((), 0)
@@ -253,7 +257,7 @@ class IdentitySchema:
             entry_id=target(action, wanted, said),
             from_id=stored("from_id", from_id, most=NAME_MAX) or None,
         )
-        with self._lock:
+        with self._lock, self._shared():
             same = splice.parse(self._in_force.ground())
             if any(one.content == said for one in same.entries):
                 there = next(one.id for one in same.entries if one.content == said)
@@ -572,11 +576,14 @@ class IdentitySchema:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """Hold this data directory's approvals for one change."""
-        with self._lock, exclusive(self._home.parent / "approval.lock"):
+        with self._lock, exclusive(self._home.parent / "approval.lock"), self._shared():
             try:
                 yield
             except OSError as error:
                 raise ours(error, self.path) from error
+
+    def _shared(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._sharing is None else self._sharing.changing()
 
 
 def _told(what: str, value: str, *, most: int) -> str:

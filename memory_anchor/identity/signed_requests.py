@@ -14,21 +14,26 @@ them (made from the text on the screen, not taken from the engine) is signed too
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from memory_anchor.errors import Refused
+from memory_anchor.errors import ChangedMeanwhile, Refused
 from memory_anchor.identity.approval import Approver, Signer, digest_of, signed_by
 from memory_anchor.json_values import Json
+from memory_anchor.ports import SharedRecords
 
 CHALLENGE_CALL = "human_challenge"
 """The call that hands out a challenge; the proof comes back as the argument `human`."""
 GOOD_FOR = timedelta(seconds=60)
 """From challenge to signed request: both follow the passphrase, so a human's time to type does not count."""
 OUTSTANDING_MAX = 256
+FOLDER = "challenges"
+CHALLENGE_MAX = 100
+SWEPT_EVERY = 64
 MAX_PART = 400
 """Characters of one part of a proof."""
 SAID_OF_CALLER = ("account", "project", "user", "agent", "client", "conversation", "project_dir", "zone", "read_only")
@@ -98,19 +103,24 @@ def signed(
 
 
 class Challenges:
-    """The challenges of one process: each is good once and for a minute. Thread-safe.
+    """The challenges of one process, or of replicas of one service: each is good once, for a minute. Thread-safe.
 
-    new_token: a fresh text nobody can guess.
+    new_token: a fresh text nobody can guess. records: of replicas, any of which may be asked for the signed request.
     """
 
-    def __init__(self, new_token: Callable[[], str]) -> None:
+    def __init__(self, new_token: Callable[[], str], records: SharedRecords | None = None) -> None:
         self._new_token = new_token
+        self._records = records
+        self._issued = 0
         self._open: OrderedDict[str, datetime] = OrderedDict()
         self._lock = threading.Lock()
 
     def issue(self, now: datetime) -> tuple[str, str]:
         """Return a challenge and when it ends."""
         challenge, until = self._new_token(), now + GOOD_FOR
+        if self._records is not None:
+            self._keep(self._records, challenge, until)
+            return challenge, until.isoformat()
         with self._lock:
             self._open[challenge] = until
             while len(self._open) > OUTSTANDING_MAX:
@@ -122,8 +132,11 @@ class Challenges:
     ) -> None:
         """Use up the challenge and return when the request is this approver's. Raises Refused: it is not."""
         proof = signed.proof
-        with self._lock:
-            until = self._open.pop(proof.challenge, None)
+        if self._records is not None:
+            until = self._taken(self._records, proof.challenge)
+        else:
+            with self._lock:
+                until = self._open.pop(proof.challenge, None)
         if until is None or now > until or proof.expires_at != until.isoformat():
             raise Refused("the signed request is too old, was used before, or is another engine's; run it again")
         if (proof.account, proof.project) != (account, project):
@@ -133,3 +146,30 @@ class Challenges:
                 "the request is not signed by this installation's key (or none was made: `memory-anchor init`); "
                 "nothing was changed"
             )
+
+    def _keep(self, records: SharedRecords, challenge: str, until: datetime) -> None:
+        records.write(f"{FOLDER}/{challenge}", until.isoformat().encode(), before="", durable=False)
+        self._issued += 1
+        if self._issued % SWEPT_EVERY == 1:
+            old = until.timestamp() - 2 * GOOD_FOR.total_seconds()
+            for one in records.listed(FOLDER):
+                if one.at < old:
+                    with contextlib.suppress(ChangedMeanwhile):
+                        records.delete(one.name, before=one.revision)
+
+    @staticmethod
+    def _taken(records: SharedRecords, challenge: str) -> datetime | None:
+        """Use up a challenge that any replica issued; of two who ask, one is told when it ends."""
+        if not challenge.isalnum() or len(challenge) > CHALLENGE_MAX:
+            return None
+        name = f"{FOLDER}/{challenge}"
+        held = records.read(name)
+        if held is None or not held.content:
+            return None
+        try:
+            used = records.write(name, b"", before=held.revision, durable=False)
+        except ChangedMeanwhile:
+            return None
+        with contextlib.suppress(ChangedMeanwhile):
+            records.delete(name, before=used)
+        return datetime.fromisoformat(held.content.decode())

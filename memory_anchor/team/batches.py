@@ -1,44 +1,56 @@
-"""What was pushed in a batch: on disk before it is accepted, worked off behind, told by its id.
+"""What was pushed in a batch: kept before it is accepted, worked off behind, told by its id.
 
-One file a batch below `team/ingest/`, synced before the answer. A batch is known again by its request id, or by what it
-holds, so sending it twice is one. Its items are worked off in order, each under a name of its own, by which the store
-knows an item again after a kill; so outcomes are written once, at the end, and then the texts leave the disk. Bounded:
-batches that wait (in all, and of one account), and how long a report is kept.
+One record a batch below `team/ingest/`: a file, synced before the answer, or (of several replicas) on the server, where
+whichever works batches off finds it. A batch is known again by its request id, or by what it holds, so sending it twice
+is one, whoever is asked. Its items are worked off in order, each under a name of its own, by which the store knows an
+item again after a kill; so outcomes are written once, at the end, and then the texts leave. Bounded: batches that wait
+(in all, and of one account), and how long a report is kept.
+
+On a server what waits and what is told of it lie apart, so that a list of names says what waits and whose; where both
+are there, a kill came between the report and the end of its batch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from memory_anchor.care.purge import PURGED_ITEM
-from memory_anchor.errors import BadInput, NotFound, TooMany, Unavailable
-from memory_anchor.files import make_private, read_bounded, remove_durably, write_whole
+from memory_anchor.adapters.file_records import FileRecords
+from memory_anchor.care.waiting import BATCHES, PURGED_ITEM
+from memory_anchor.errors import BadInput, ChangedMeanwhile, NotFound, TooMany, Unavailable, decided_anew
 from memory_anchor.hashing import stable_hash
+from memory_anchor.ports import SharedRecord, SharedRecords
 
-FOLDER = "ingest"
+REPORTS = "team/ingested"
+"""Of several replicas: what became of batches."""
 ITEMS_MAX = 500
 WAITING_MAX = 256
 WAITING_OF_ONE = 32
 REPORTS_MAX = 5_000
 REPORT_KEPT = timedelta(days=7)
-FILE_BYTES_MAX = 64 << 20
 ID_CHARS = 26
+ACCOUNT_CHARS = 12
 BUSY_S = 5
+LISTED_S = 1.0
+"""How old a list of what waits on a server may be when it is counted."""
+PRUNED_S = 600.0
+_FIELDS = {"id", "owner", "what", "at", "state", "items", "outcomes"}
 Json = dict[str, Any]
 
 
 class Batches:
-    """The batches of one data directory. Thread-safe; one process works them off. folder: `<data_dir>/team`."""
+    """The batches of a service. Thread-safe; one process at a time works them off. monotonic: seconds."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / FOLDER
+    def __init__(self, records: SharedRecords, monotonic: Callable[[], float]) -> None:
+        self._records, self._monotonic = records, monotonic
         self._lock = threading.Lock()
         self._waiting: dict[str, str] | None = None
+        self._listed_at = self._pruned_at = float("-inf")
 
     def accept(self, owner: Mapping[str, Any], request_id: str, items: Sequence[Json], now: datetime) -> Json:
         """Keep a batch and return its report; of one that came before, how far it is.
@@ -49,29 +61,32 @@ class Batches:
         whose = json.dumps(owner, sort_keys=True)
         what = stable_hash("items", held)
         id_ = stable_hash("batch", whose, request_id or what)[:ID_CHARS]
-        with self._lock:
-            known = self._read(id_)
+        account = str(owner["account"])
+        batch = {"id": id_, "owner": dict(owner), "what": what, "at": now.isoformat(), "state": "accepted"}
+
+        def kept() -> Json:
+            known = self._known(id_, account)
             if known is not None:
                 if known["what"] != what:
                     raise BadInput(f"request_id {request_id!r} came before with other items; take another one")
                 return _report(known)
-            waiting = self._known()
+            waiting, key = self._names(), self._key(account)
             if len(waiting) >= WAITING_MAX:
                 raise Unavailable(f"{len(waiting)} batches wait already; send it again in {BUSY_S} s")
-            account = str(owner["account"])
-            if sum(one == account for one in waiting.values()) >= WAITING_OF_ONE:
+            if sum(one == key for one in waiting.values()) >= WAITING_OF_ONE:
                 raise TooMany(f"{WAITING_OF_ONE} batches of this account wait already; wait {BUSY_S} s", BUSY_S)
-            batch = {"id": id_, "owner": dict(owner), "what": what, "at": now.isoformat(), "state": "accepted"}
-            make_private(self._folder.parent)
-            make_private(self._folder)
             self._prune(now)
-            self._write({**batch, "items": list(items), "outcomes": []})
-            waiting[id_] = account
+            content = json.dumps({**batch, "items": list(items), "outcomes": []}, ensure_ascii=False).encode()
+            self._records.write(self._name(id_, account), content, before="")
+            waiting[id_] = key
             return _report({**batch, "items": items, "outcomes": []})
+
+        with self._lock:
+            return decided_anew(kept)
 
     def report(self, id_: str, *, account: str, user: str) -> Json:
         """Return how far a batch is. Raises NotFound: none of this account and user."""
-        known = self._read(id_) if len(id_) == ID_CHARS and id_.isalnum() else None
+        known = self._known(id_, account) if len(id_) == ID_CHARS and id_.isalnum() else None
         if known is None or known["owner"]["account"] != account or (user and known["owner"]["user"] != user):
             raise NotFound(f"no batch {id_[:40]!r}; reports are kept {REPORT_KEPT.days} days")
         return _report(known)
@@ -79,72 +94,127 @@ class Batches:
     def count(self) -> int:
         """Return how many wait."""
         with self._lock:
-            return len(self._known())
+            return len(self._names())
 
     def waiting(self) -> Iterator[Json]:
-        """Yield the batches that wait, oldest first."""
+        """Yield the batches that wait, oldest first; one that another replica ended meanwhile is left out."""
         with self._lock:
-            ids = list(self._known())
-        held = [one for id_ in ids if (one := self._read(id_)) is not None and one["state"] == "accepted"]
-        yield from sorted(held, key=lambda one: str(one["at"]))
+            self._listed_at = float("-inf")
+            keys = dict(self._names())
+        if self._records.is_shared:
+            names = [one.name for one in sorted(self._records.listed(BATCHES), key=lambda one: (one.at, one.name))]
+            yield from (one for name in names if (one := self._read(name)[0]) is not None)
+            return
+        held = [self._read(self._name(id_, keys[id_]))[0] for id_ in keys]
+        yield from sorted((one for one in held if one and one["state"] == "accepted"), key=lambda one: str(one["at"]))
 
     def now(self, batch: Json, place: int) -> Json:
-        """Return an item as it stands on disk at this moment: a purge may have taken it meanwhile."""
-        path = self._folder / f"{batch['id']}.json"
+        """Return an item as it stands at this moment: a purge may have taken it meanwhile."""
+        name = self._name(batch["id"], batch["owner"]["account"])
         with self._lock:
-            stamp = _stamp(path)
-            if stamp != batch.get("stamp"):
-                known = self._read(batch["id"])
+            revision = self._records.revisions([name]).get(name, "")
+            if revision != batch.get("revision"):
+                known = self._read(name)[0]
                 batch["items"] = known["items"] if known is not None else [PURGED_ITEM] * len(batch["items"])
-                batch["stamp"] = stamp
+                batch["revision"] = revision
         item: Json = batch["items"][place]
         return item
 
-    def done(self, id_: str, outcomes: Sequence[Json]) -> None:
-        """Write what became of each item; its texts leave the disk."""
-        with self._lock:
-            batch = self._read(id_)
-            if batch is not None:
-                self._write({**batch, "state": "done", "items": len(batch["items"]), "outcomes": list(outcomes)})
-            self._known().pop(id_, None)
+    def done(self, batch: Json, outcomes: Sequence[Json]) -> None:
+        """Write what became of each item; its texts leave."""
+        id_, account = batch["id"], batch["owner"]["account"]
+        name = self._name(id_, account)
 
-    def _known(self) -> dict[str, str]:
-        """Return id -> account of what waits; the disk is read the first time."""
-        if self._waiting is None:
-            held = [one for path in self._folder.glob("*.json") if (one := self._read(path.stem)) is not None]
-            self._waiting = {one["id"]: one["owner"]["account"] for one in held if one["state"] == "accepted"}
+        def end() -> None:
+            known, revision = self._read(name)
+            if known is None:
+                return
+            told = {**known, "state": "done", "items": len(known["items"]), "outcomes": list(outcomes)}
+            content = json.dumps({key: told[key] for key in told if key != "revision"}, ensure_ascii=False).encode()
+            if not self._records.is_shared:
+                self._records.write(name, content, before=revision)
+                return
+            with contextlib.suppress(ChangedMeanwhile):  # the report of a replica that was killed before its end
+                self._records.write(f"{REPORTS}/{id_}.json", content, before="")
+            self._records.delete(name, before=revision)
+
+        with self._lock:
+            decided_anew(end)
+            self._names().pop(id_, None)
+
+    def take_over(self, data_dir: Path) -> None:
+        """Take what waits in files to the server: of before it was shared, or of a backup."""
+        files = FileRecords(data_dir)
+        for one in files.listed(BATCHES):
+            held = files.read(one.name)
+            try:
+                known = json.loads(held.content) if held is not None else {}
+                name = self._name(str(known["id"]), str(known["owner"]["account"]))
+                waits = known["state"] == "accepted"
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+            if held is not None and waits:
+                with contextlib.suppress(ChangedMeanwhile):  # it is there
+                    self._records.write(name, held.content, before="")
+                files.delete(one.name, before=held.revision)
+
+    # --- records -------------------------------------------------------------------------------------------------
+
+    def is_told(self, batch: Json) -> bool:
+        """Return whether a replica that was killed had ended a batch but for taking it off."""
+        name = f"{REPORTS}/{batch['id']}.json"
+        return self._records.is_shared and bool(self._records.revisions([name]))
+
+    def _names(self) -> dict[str, str]:
+        """Return id -> whose, of what waits: files are read the first time, a server's list is a second old at most."""
+        if self._records.is_shared:
+            if self._waiting is None or self._monotonic() - self._listed_at > LISTED_S:
+                parts = [PurePosixPath(one.name) for one in self._records.listed(BATCHES)]
+                self._waiting = {path.stem: path.parent.name for path in parts}
+                self._listed_at = self._monotonic()
+        elif self._waiting is None:
+            held = [self._read(one.name)[0] for one in self._records.listed(BATCHES)]
+            self._waiting = {one["id"]: one["owner"]["account"] for one in held if one and one["state"] == "accepted"}
         return self._waiting
 
-    def _read(self, id_: str) -> Json | None:
-        try:
-            raw = read_bounded(self._folder / f"{id_}.json", most_bytes=FILE_BYTES_MAX)
-            known = json.loads(raw) if raw is not None else None
-        except (OSError, ValueError, RecursionError):
-            return None
-        whole = isinstance(known, dict) and {"id", "owner", "what", "at", "state", "items", "outcomes"} <= known.keys()
-        return known if whole else None
+    def _key(self, account: str) -> str:
+        """Return how an account is named in a list: on a server by a hash, since names of records are bounded."""
+        return stable_hash("account", account)[:ACCOUNT_CHARS] if self._records.is_shared else account
 
-    def _write(self, batch: Json) -> None:
-        write_whole(self._folder / f"{batch['id']}.json", json.dumps(batch, ensure_ascii=False).encode())
+    def _name(self, id_: str, account: str) -> str:
+        return f"{BATCHES}/{self._key(account)}/{id_}.json" if self._records.is_shared else f"{BATCHES}/{id_}.json"
+
+    def _known(self, id_: str, account: str) -> Json | None:
+        told = self._read(f"{REPORTS}/{id_}.json")[0] if self._records.is_shared else None
+        return told or self._read(self._name(id_, account))[0]
+
+    def _read(self, name: str) -> tuple[Json | None, str]:
+        """Return a batch and its revision, None for what is none of ours."""
+        held: SharedRecord | None = None
+        try:
+            held = self._records.read(name)
+            known = json.loads(held.content) if held is not None else None
+        except (ValueError, RecursionError):
+            known = None
+        revision = held.revision if held is not None else ""
+        if not isinstance(known, dict) or not known.keys() >= _FIELDS:
+            return None, revision
+        return {**known, "revision": revision}, revision
 
     def _prune(self, now: datetime) -> None:
         """Remove old reports; what waits stays."""
-        files = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        beyond = len(files) - REPORTS_MAX
-        for place, path in enumerate(files):
-            if path.stem in self._known():
+        if self._records.is_shared and self._monotonic() - self._pruned_at < PRUNED_S:
+            return
+        self._pruned_at = self._monotonic()
+        reports = sorted(self._records.listed(REPORTS if self._records.is_shared else BATCHES), key=lambda one: one.at)
+        beyond, waiting = len(reports) - REPORTS_MAX, self._names()
+        for place, one in enumerate(reports):
+            if PurePosixPath(one.name).stem in waiting:
                 continue
-            if place >= beyond and now.timestamp() - path.stat().st_mtime < REPORT_KEPT.total_seconds():
+            if place >= beyond and now.timestamp() - one.at < REPORT_KEPT.total_seconds():
                 break
-            remove_durably(path)
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+            with contextlib.suppress(ChangedMeanwhile):
+                self._records.delete(one.name, before=one.revision)
 
 
 def _report(batch: Mapping[str, Any]) -> Json:

@@ -18,22 +18,31 @@ import hmac
 import json
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from memory_anchor.errors import BadInput, MemoryAnchorError, NoCredential, NotFound, Refused, StoreDamaged
+from memory_anchor.adapters.file_records import FileRecords
+from memory_anchor.errors import (
+    BadInput,
+    MemoryAnchorError,
+    NoCredential,
+    NotFound,
+    Refused,
+    StoreDamaged,
+    decided_anew,
+)
 from memory_anchor.files import exclusive, read_bounded, write_whole
 from memory_anchor.identity.approval import Approver, KeyRing, Signer, is_public, signed_by, signer_of
 from memory_anchor.identity.elsewhere import KEY_RECORD, credential_of
-from memory_anchor.ports import AuditLog
+from memory_anchor.ports import AuditLog, SharedRecords, Sharing
 from memory_anchor.team.credential import Credential, Role
 
 FOLDER = "team"
 KEYS_FILE = "keys.json"
-USED_FILE = "keys_used.json"
+USED = f"{FOLDER}/keys_used.json"
 LOCK_FILE = "keys.lock"
 PREFIX = "ma"
 ID_CHARS, SECRET_CHARS = 8, 52
@@ -101,10 +110,17 @@ class AccessKey:
 class KeyFile:
     """The keys of one data directory. Thread-safe, and safe across processes.
 
-    sealing: whose signature makes a record count (`KeyRing.sealing`).
+    sealing: whose signature makes a record count (`KeyRing.sealing`). shared: with other replicas, None alone.
     """
 
-    def __init__(self, data_dir: Path, sealing: Callable[[], Sequence[Approver]]) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        sealing: Callable[[], Sequence[Approver]],
+        shared: tuple[SharedRecords, Sharing] | None = None,
+    ) -> None:
+        self._records: SharedRecords = shared[0] if shared else FileRecords(data_dir)
+        self._sharing = shared[1] if shared else None
         self._folder = data_dir / FOLDER
         self._sealing = sealing
         self._lock = threading.Lock()
@@ -114,9 +130,14 @@ class KeyFile:
         self._written_at: datetime | None = None
 
     @classmethod
-    def of(cls, data_dir: Path, audit: AuditLog | None) -> KeyFile:
+    def of(cls, data_dir: Path, audit: AuditLog | None, shared: tuple[SharedRecords, Sharing] | None = None) -> KeyFile:
         """Return the keys of a data directory, signed by its human."""
-        return cls(data_dir, KeyRing(data_dir / "identity", audit).sealing)
+        return cls(data_dir, KeyRing(data_dir / "identity", None if shared else audit).sealing, shared)
+
+    @property
+    def may_wait(self) -> bool:
+        """Return whether the next look may ask a server."""
+        return self._sharing is not None and not self._sharing.is_fresh
 
     # --- coming in ---------------------------------------------------------------------------------------------
 
@@ -137,7 +158,12 @@ class KeyFile:
         return any(not one.ended(now) for one in self.all().values())
 
     def all(self) -> Mapping[str, AccessKey]:
-        """Return the keys that the human made, by id; read anew when the file changed. Raises StoreDamaged."""
+        """Return the keys that the human made, by id; read anew when the file changed.
+
+        Raises StoreDamaged; Unavailable: what others changed cannot be known, so nobody is let in.
+        """
+        if self._sharing is not None:
+            self._sharing.fresh()
         stamp = _stamp(self._path)
         with self._lock:
             if stamp != self._stamp:
@@ -162,7 +188,7 @@ class KeyFile:
 
     def add(self, made: AccessKey, now: datetime) -> AccessKey:
         """Keep a key that this installation's human made (`new_key`). Raises BadInput: `KEYS_MAX` keys."""
-        with exclusive(self._folder / LOCK_FILE):
+        with self._changing():
             self._add(made, now)
         return made
 
@@ -172,7 +198,7 @@ class KeyFile:
         Raises Refused: not signed by this admin's signing key, for another account, of a role they may not give, too
         old, or another key has its id. BadInput: `KEYS_MAX` keys.
         """
-        with exclusive(self._folder / LOCK_FILE):
+        with self._changing():
             held = self._read()
             if (own := held.get(made.id)) is not None:
                 if own.digest != made.digest:
@@ -198,7 +224,7 @@ class KeyFile:
 
     def revoke(self, id_: str, now: datetime) -> AccessKey:
         """End a key for good; one that has ended stays as it is. Raises NotFound."""
-        with exclusive(self._folder / LOCK_FILE):
+        with self._changing():
             held = dict(self._read())
             if id_ not in held:
                 raise NotFound(f"no key {id_[:20]!r}; `memory-anchor keys list` shows them")
@@ -209,7 +235,7 @@ class KeyFile:
 
     def last_used(self) -> Mapping[str, str]:
         """Return id -> when a server last let a request in with it, to half a minute."""
-        return {**_read_used(self._folder / USED_FILE), **self._used}
+        return {**self._read_used()[0], **self._used}
 
     def keep_use(self) -> None:
         """Write when keys were last used."""
@@ -255,9 +281,30 @@ class KeyFile:
     def _write_used(self) -> None:
         if not self._used:
             return
-        path = self._folder / USED_FILE
-        told = {**_read_used(path), **self._used}
-        write_whole(path, json.dumps(told).encode(), durable=False)
+
+        def write() -> None:
+            there, revision = self._read_used()
+            told = {id_: max(there.get(id_, ""), self._used.get(id_, "")) for id_ in (*there, *self._used)}
+            self._records.write(USED, json.dumps(told).encode(), before=revision, durable=False)
+
+        decided_anew(write)
+
+    def _read_used(self) -> tuple[dict[str, str], str]:
+        held = self._records.read(USED)
+        if held is None:
+            return {}, ""
+        try:
+            told = json.loads(held.content or b"{}")
+        except (ValueError, RecursionError):
+            told = {}
+        return {str(id_): str(at) for id_, at in told.items()} if isinstance(told, dict) else {}, held.revision
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the keys for one change: of this machine, and of every replica where there are several."""
+        alone: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        with alone if self._sharing is None else self._sharing.changing(), exclusive(self._folder / LOCK_FILE):
+            yield
 
 
 def new_key(
@@ -362,11 +409,3 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _read_used(path: Path) -> dict[str, str]:
-    try:
-        told = json.loads(read_bounded(path, most_bytes=FILE_BYTES_MAX) or b"{}")
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return {str(id_): str(at) for id_, at in told.items()} if isinstance(told, dict) else {}

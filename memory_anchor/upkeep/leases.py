@@ -52,10 +52,22 @@ class NoLease:
 
 
 class StoreLease:
-    """holder: this process's name, the same after a restart, so that it need not wait for itself. Thread-safe."""
+    """holder: this process's name, the same after a restart, so that it need not wait for itself. Thread-safe.
 
-    def __init__(self, store: MemoryStore, clock: Clock, holder: str) -> None:
+    name: of the right; lasts_s: for so long after it was renewed, every renew_s."""
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        clock: Clock,
+        holder: str,
+        *,
+        name: str = JOBS,
+        lasts_s: float = LEASE_S,
+        renew_s: float = RENEW_S,
+    ) -> None:
         self._store, self._clock, self._holder = store, clock, holder
+        self._name, self._lasts, self._renew = name, timedelta(seconds=lasts_s), timedelta(seconds=renew_s)
         self._lock = threading.Lock()
         self._renew_at = clock.now()
         self._ours = False
@@ -64,15 +76,14 @@ class StoreLease:
         with self._lock:
             now = self._clock.now()
             if not self._ours or now >= self._renew_at:
-                until = now + timedelta(seconds=LEASE_S)
-                self._ours = self._store.claim(JOBS, self._holder, now=now, until=until)
-                self._renew_at = now + timedelta(seconds=RENEW_S)
+                self._ours = self._store.claim(self._name, self._holder, now=now, until=now + self._lasts)
+                self._renew_at = now + self._renew
             return self._ours
 
     def release(self) -> None:
         with self._lock:
             if self._ours:
-                self._store.claim(JOBS, self._holder, now=self._clock.now(), until=self._clock.now())
+                self._store.claim(self._name, self._holder, now=self._clock.now(), until=self._clock.now())
                 self._ours = False
 
 

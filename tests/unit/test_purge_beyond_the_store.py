@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from memory_anchor.care import backup
-from memory_anchor.care.purge import readings, unescaped
+from memory_anchor.care.purge import readings
+from memory_anchor.care.waiting import unescaped
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused
 from memory_anchor.front.http_ingest import Intake
@@ -197,7 +198,7 @@ def test_a_waiting_batch_loses_what_was_purged_and_keeps_the_rest(
     core: Core, agent: Actor, anchor: MemoryAnchor, purge: Purge
 ) -> None:
     """Rule purge.everywhere: accepted over /v1 and not worked off yet; the other items are done as promised."""
-    intake = Intake(core, Batches(core.data_dir / FOLDER), VariantChoice(core))
+    intake = Intake(core, Batches(core.records, time.monotonic), VariantChoice(core))
     texts = ("The vault of Ostrava opens at nine", "Deploys need two reviews")
     items = [{"kind": "event", "content": text} for text in texts]
     whose = replace(anchor.actor, project=anchor.actor.scope.project)
@@ -254,9 +255,9 @@ def test_a_purge_does_not_miss_the_item_of_a_batch_that_is_being_written(tmp_pat
     core = ephemeral_core(tmp_path / "core", embedder=embedder)
     caller, human = Preamble(project_dir=str(project), cwd=str(project)), human_of(core.data_dir)
     anchor = core.anchor(Actor(scope=Scope(), project_dir=str(project)))
-    intake = Intake(core, Batches(core.data_dir / FOLDER), VariantChoice(core))
+    intake = Intake(core, Batches(core.records, time.monotonic), VariantChoice(core))
     items = [{"kind": "memory", "content": "The vault of Ostrava opens at nine"}]
-    batch = intake.accepted(replace(anchor.actor, project=anchor.actor.scope.project), "b1", items)["id"]
+    intake.accepted(replace(anchor.actor, project=anchor.actor.scope.project), "b1", items)
     told: list[dict[str, Any]] = []
     either = threading.Event()
     core.upkeep = replace(core.upkeep, batch_item=Watched(core.upkeep.batch_item, either))
@@ -279,7 +280,7 @@ def test_a_purge_does_not_miss_the_item_of_a_batch_that_is_being_written(tmp_pat
     embedder.begin = begin
     (waiting,) = intake.batches.waiting()
     outcomes = intake._outcomes(waiting)
-    intake.batches.done(batch, outcomes)
+    intake.batches.done(waiting, outcomes)
     at_work.join(30)
     assert embedder.begin is None and outcomes[0]["outcome"] == "added"
     assert "changed since it was shown" in told[0].get("refused", "")

@@ -1,7 +1,8 @@
 """Commands about access keys of a served memory: keys create, list, revoke.
 
-They work on the key file of this data directory, which a running server looks at with every request; no engine is
-asked. Making one needs the human's passphrase, since the record is signed; ending one does not: it only takes away.
+They work on the key file of this data directory, which a running server looks at with every request (where there are
+several replicas, on what they share); no engine is asked. Making one needs the human's passphrase, since the record is
+signed; ending one does not: it only takes away.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from memory_anchor.front.cli.output import (
     show_json,
     shown,
 )
-from memory_anchor.front.cli.passphrase import ask_human
+from memory_anchor.front.cli.passphrase import ask_human, shared_here
 from memory_anchor.requests import AddAccessKey
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def keys_here() -> KeyFile:
     from memory_anchor.team.keys import KeyFile
 
     os.umask(0o077)
-    return KeyFile.of(data_dir(), JsonlAudit(data_dir() / "audit" / "audit.jsonl"))
+    return KeyFile.of(data_dir(), JsonlAudit(data_dir() / "audit" / "audit.jsonl"), shared_here())
 
 
 def _until(said: str, now: datetime) -> datetime | None:

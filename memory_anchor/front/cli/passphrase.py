@@ -6,6 +6,7 @@ It opens the human's key in this very process and goes no further: what leaves i
 from __future__ import annotations
 
 import getpass
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +20,10 @@ from memory_anchor.front.cli.spinner import Spinner
 
 if TYPE_CHECKING:
     from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.adapters.working_copy import WorkingCopy
     from memory_anchor.identity.approval import KeyRing, Signer
+    from memory_anchor.ports import SharedRecords
+    from memory_anchor.settings import StoreSettings
 
 _TERMINAL = "/dev/tty"
 PROMPT = "Passphrase: "
@@ -29,7 +33,25 @@ def key_ring(home: Path) -> KeyRing:
     """Return the human's key of a data directory, and of whom it knows."""
     from memory_anchor.identity.approval import KeyRing
 
-    return KeyRing(home / "identity", trail_of(home))
+    shared = shared_here() if home == data_dir() else None
+    return KeyRing(home / "identity", trail_of(home) if shared is None else None)
+
+
+def shared_here() -> tuple[SharedRecords, WorkingCopy] | None:
+    """Return what this data directory and other replicas have alike, the newest of it here; None where it is alone."""
+    from memory_anchor.app import settings_of
+
+    shared = _shared(settings_of(os.environ).store, data_dir())
+    if shared is not None:
+        shared[1].fresh()
+    return shared
+
+
+@lru_cache(maxsize=8)
+def _shared(store: StoreSettings, home: Path) -> tuple[SharedRecords, WorkingCopy] | None:
+    from memory_anchor.app import shared_of
+
+    return shared_of(store, home)
 
 
 @lru_cache(maxsize=8)

@@ -45,13 +45,13 @@ def identity() -> IdentitySchema:
     from memory_anchor.adapters.system import Ids, SystemClock
     from memory_anchor.app import settings_of
     from memory_anchor.core import project_settings
-    from memory_anchor.front.cli.passphrase import trail_of
+    from memory_anchor.front.cli.passphrase import shared_here, trail_of
     from memory_anchor.identity.identity_schema import IdentitySchema
 
     clock = SystemClock()
     home = data_dir()
     make_private(home)
-    settings = settings_of(os.environ)
+    settings, shared = settings_of(os.environ), shared_here()
     project_id, root = Projects(home / "projects.json", Ids(clock).new).of(preamble().project_dir)
     own = project_settings(settings, root)
     project_id = checked_project_id(preamble().project or settings.scope.project or project_id)
@@ -64,6 +64,7 @@ def identity() -> IdentitySchema:
         budget_tokens=own.budget.identity,
         min_interval_s=own.constitution.min_interval_s,
         distinct_approvers=own.constitution.distinct_approvers,
+        sharing=shared[1] if shared is not None else None,
     )
 
 

@@ -1,0 +1,185 @@
+"""The SharedRecords port: one suite over files and the Qdrant collection (local mode; a server where one is set)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from memory_anchor.adapters import qdrant_records
+from memory_anchor.adapters.file_records import FileRecords
+from memory_anchor.adapters.qdrant_link import Access, QdrantLink, addresses
+from memory_anchor.adapters.qdrant_records import QdrantRecords
+from memory_anchor.errors import BadInput, ChangedMeanwhile
+
+Records = FileRecords | QdrantRecords
+
+
+def _files(folder: Path) -> Iterator[Records]:
+    yield FileRecords(folder)
+
+
+def _local(folder: Path) -> Iterator[Records]:
+    with closing(QdrantRecords(QdrantLink(Access(path=str(folder / "local"))))) as records:
+        yield records
+
+
+def _server(_folder: Path) -> Iterator[Records]:
+    link = QdrantLink(Access(addresses(os.environ["QDRANT_TEST_URL"])))
+    link.ask(lambda client: client.delete_collection(qdrant_records.COLLECTION))
+    with closing(QdrantRecords(link)) as records:
+        yield records
+
+
+MAKERS: dict[str, Callable[[Path], Iterator[Records]]] = {"files": _files, "local": _local}
+if os.environ.get("QDRANT_TEST_URL"):
+    MAKERS["server"] = _server
+
+
+@pytest.fixture(params=list(MAKERS))
+def records(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Records]:
+    yield from MAKERS[request.param](tmp_path)
+
+
+def test_what_is_written_is_read_back_whole(records: Records) -> None:
+    """Rule name: a record is what was written last."""
+    assert records.read("team/keys.json") is None
+    first = records.write("team/keys.json", b"\x00one\xff", before="")
+    second = records.write("team/keys.json", b"", before=first)
+
+    held = records.read("team/keys.json")
+
+    assert held is not None and (held.name, held.content, held.revision) == ("team/keys.json", b"", second)
+    assert first != second
+    assert records.revisions(["team/keys.json", "team/none"]) == {"team/keys.json": second}
+
+
+def test_a_write_over_what_was_not_read_is_refused_and_changes_nothing(records: Records) -> None:
+    """Rule name: compare and set."""
+    first = records.write("a", b"one", before="")
+    second = records.write("a", b"two", before=first)
+
+    for stale in ("", first, "made-up"):
+        with pytest.raises(ChangedMeanwhile):
+            records.write("a", b"lost", before=stale)
+        with pytest.raises(ChangedMeanwhile):
+            records.delete("a", before=stale)
+
+    held = records.read("a")
+    assert held is not None and (held.content, held.revision) == (b"two", second)
+
+
+def test_a_write_to_what_was_deleted_meanwhile_does_not_bring_it_back(records: Records) -> None:
+    """Rule name: what is deleted stays deleted."""
+    first = records.write("a", b"one", before="")
+    records.delete("a", before=first)
+
+    with pytest.raises(ChangedMeanwhile):
+        records.write("a", b"two", before=first)
+
+    assert records.read("a") is None
+    records.delete("a", before=first)  # gone is gone
+    assert records.write("a", b"three", before="")
+
+
+def test_of_writers_at_once_each_acknowledged_write_counts_once(records: Records) -> None:
+    """Rule name: no write that was acknowledged is lost: a counter that eight threads raise."""
+    records.write("counter", b"0", before="")
+    lost = []
+
+    def raise_it() -> None:
+        for _ in range(10):
+            while True:
+                held = records.read("counter")
+                assert held is not None
+                try:
+                    records.write("counter", str(int(held.content) + 1).encode(), before=held.revision)
+                    break
+                except ChangedMeanwhile:
+                    lost.append(1)
+
+    threads = [threading.Thread(target=raise_it) for _ in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+
+    held = records.read("counter")
+    assert held is not None and held.content == b"80"
+
+
+def test_of_two_who_make_the_same_record_one_does(records: Records) -> None:
+    """Rule name: one maker of a record."""
+    made, refused = [], []
+
+    def make(content: bytes) -> None:
+        try:
+            made.append((content, records.write("team/ingest/x.json", content, before="")))
+        except ChangedMeanwhile:
+            refused.append(content)
+
+    threads = [threading.Thread(target=make, args=(str(number).encode(),)) for number in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+
+    assert len(made) == 1 and len(refused) == 7
+    held = records.read("team/ingest/x.json")
+    assert held is not None and (held.content, held.revision) == made[0]
+
+
+def test_a_list_names_what_lies_below_a_folder_and_nothing_else(records: Records) -> None:
+    """Rule name: list by prefix."""
+    for name in ("team/ingest/b.json", "team/ingest/a.json", "team/keys.json", "teams/c.json"):
+        records.write(name, b"{}", before="")
+
+    assert [one.name for one in records.listed("team/ingest")] == ["team/ingest/a.json", "team/ingest/b.json"]
+    assert [one.name for one in records.listed("team")] == [
+        "team/ingest/a.json",
+        "team/ingest/b.json",
+        "team/keys.json",
+    ]
+    assert records.listed("nothing") == []
+    for one in records.listed("team"):
+        assert records.revisions([one.name]) == {one.name: one.revision}
+        assert one.at > 1_600_000_000
+
+
+@pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/", "x" * 201])
+def test_a_name_that_leads_elsewhere_is_refused(records: Records, name: str) -> None:
+    """Rule name: records stay below the data directory."""
+    with pytest.raises(BadInput):
+        records.write(name, b"", before="")
+    with pytest.raises(BadInput):
+        records.revisions([name])
+
+
+def test_what_is_larger_than_a_request_comes_back_whole_and_leaves_nothing(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule name: large records lie in pieces: replaced, deleted, or of a writer that was killed, none is left."""
+    monkeypatch.setattr(qdrant_records, "PIECE_BYTES", 1_000)
+    large = os.urandom(10_000)
+    first = records.write("blob", large, before="")
+    held = records.read("blob")
+    assert held is not None and held.content == large
+    second = records.write("blob", large[::-1], before=first)
+    with pytest.raises(ChangedMeanwhile):
+        records.write("blob", large, before=first)
+    held = records.read("blob")
+    assert held is not None and held.content == large[::-1]
+    if isinstance(records, QdrantRecords):
+        records._write_pieces("blob", "killed", [b"x", b"y"])
+        assert records.sweep() == 0
+        monkeypatch.setattr(qdrant_records, "LEFT_S", -10.0)
+        assert records.sweep() == 2
+        held = records.read("blob")
+        assert held is not None and held.content == large[::-1]
+    records.delete("blob", before=second)
+    if isinstance(records, QdrantRecords):
+        assert records._ask(lambda client: client.count(qdrant_records.COLLECTION)).count == 0

@@ -1,0 +1,185 @@
+"""Issue 17, replicas: two real `serve` processes with folders of their own on one Qdrant are one service.
+
+The store is the client's local mode behind a server's paths, or the server that `QDRANT_TEST_URL` names.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from figures import figure
+from qdrant_client import QdrantClient
+from qdrantserver import Place, qdrant
+from replicas import Owner, Replica
+
+from memory_anchor.adapters.working_copy import FRESH_S
+from memory_anchor.team.credential import Role
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+KEYS = 5
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    with qdrant() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def owner(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Owner:
+    return Owner(tmp_path_factory.mktemp("owner"), place)
+
+
+@pytest.fixture(scope="module")
+def pair(place: Place, owner: Owner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Replica, Replica]]:
+    del owner
+    one, two = (Replica(tmp_path_factory.mktemp(name), place).start(wait=False) for name in ("one", "two"))
+    try:
+        one.wait()
+        two.wait()
+        yield one, two
+    finally:
+        one.close()
+        two.close()
+
+
+def test_a_key_opens_every_replica_at_once_and_none_a_second_after_it_ended(
+    pair: tuple[Replica, Replica], owner: Owner
+) -> None:
+    """Rule name: a revoked key fails on every replica within 1 s."""
+    for _ in range(KEYS):
+        key, made = owner.key()
+        time.sleep(FRESH_S)
+        assert [one.ask("GET", "/v1/ingest/none", key).status_code for one in pair] == [404, 404]
+        owner.revoke(made.id)
+        ended, left = time.monotonic(), list(pair)
+        while left and time.monotonic() - ended < 1.0:  # asked all the time, so that looks are of every age
+            left = [one for one in left if one.ask("GET", "/v1/ingest/none", key).status_code != 401]
+        assert not left
+
+
+def test_what_a_key_wrote_on_one_replica_is_found_on_the_other(pair: tuple[Replica, Replica], owner: Owner) -> None:
+    """Rule name: one memory behind every replica."""
+    key, _ = owner.key()
+    time.sleep(FRESH_S)
+    saved = pair[0].ask("POST", "/v1/memory/store", key, json={"content": "Whales sing at the harbour"})
+    assert saved.status_code == 200, saved.text
+
+    found = pair[1].ask("POST", "/v1/memory/search", key, json={"query": "whales harbour"})
+
+    assert "Whales sing" in found.text
+
+
+def test_an_admin_of_one_replica_lists_and_ends_the_keys_of_all(pair: tuple[Replica, Replica], owner: Owner) -> None:
+    """Rule name: keys are the service's; what was used where is told everywhere."""
+    admin, _ = owner.key(role=Role.ADMIN)
+    key, made = owner.key()
+    time.sleep(FRESH_S)
+    assert pair[0].ask("GET", "/v1/ingest/none", key).status_code == 404
+    assert pair[1].ask("POST", "/v1/keys/revoke", admin, json={"id": made.id}).status_code == 200
+    time.sleep(1.0)
+
+    assert pair[0].ask("GET", "/v1/ingest/none", key).status_code == 401
+    rows = {one["id"]: one for one in pair[0].ask("GET", "/v1/keys", admin).json()["keys"]}
+    assert rows[made.id]["revoked_at"]
+
+
+def test_a_hundred_requests_cost_the_store_a_look_each_half_second(
+    pair: tuple[Replica, Replica], owner: Owner, place: Place
+) -> None:
+    """Rule name: checking keys puts no network call on each request."""
+    if place.local is None:
+        pytest.skip("a real server does not tell how often it was asked")
+    key, _ = owner.key(role=Role.READER)
+    time.sleep(FRESH_S)
+    began, asked = time.monotonic(), place.local.asked
+    for _ in range(100):
+        assert pair[0].ask("GET", "/v1/keys", key).status_code == 403
+    looks = 1 + (time.monotonic() - began) / FRESH_S
+
+    assert place.local.asked - asked <= 2 * looks + 10
+
+
+def _stored(place: Place, mark: str) -> list[str]:
+    """Return the content of every current memory and event that holds a word."""
+    client = QdrantClient(url=place.url.split(",")[0], check_compatibility=False)
+    found: list[str] = []
+    for name in ("event_log", "verified_fact"):
+        records, _ = client.scroll(name, limit=10_000, with_payload=["content", "state"])
+        found += [str(one.payload["content"]) for one in records if one.payload and one.payload["state"] != "history"]
+    client.close()
+    return sorted(one for one in found if mark in one)
+
+
+def _finished(replica: Replica, id_: str, key: str) -> dict[str, Any]:
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        told: dict[str, Any] = replica.ask("GET", f"/v1/ingest/{id_}", key).json()
+        if told.get("state") == "done":
+            return told
+        time.sleep(0.2)
+    raise AssertionError((told, replica.log()))
+
+
+def test_a_batch_is_one_whichever_replica_is_asked(pair: tuple[Replica, Replica], owner: Owner, place: Place) -> None:
+    """Rule name: a request id names one batch of the service, and its report is told by every replica."""
+    key, _ = owner.key()
+    time.sleep(FRESH_S)
+    items = [{"kind": "memory", "content": "Otterfield deploys need two reviews"}]
+    body = {"items": items, "request_id": "one"}
+
+    answers = [one.ask("POST", "/v1/ingest", key, json=body) for one in (*pair, *pair)]
+
+    assert {one.status_code for one in answers} == {202}
+    ids = {one.json()["id"] for one in answers}
+    assert len(ids) == 1
+    told = [_finished(one, *ids, key) for one in pair]
+    assert told[0] == told[1] and "error" not in told[0]["outcomes"][0]
+    assert len(_stored(place, "Otterfield")) == 1
+    other = {"items": [{"kind": "memory", "content": "Something else"}], "request_id": "one"}
+    assert pair[1].ask("POST", "/v1/ingest", key, json=other).status_code == 400
+
+
+@pytest.mark.timeout(figure(900, 7_200))
+def test_a_batch_whose_replica_is_killed_after_the_answer_is_finished_by_another_once(
+    pair: tuple[Replica, Replica], owner: Owner, place: Place, tmp_path: Path
+) -> None:
+    """Rule name: any replica finishes what one accepted: killed at random points after the 202, 0 lost, 0 doubled."""
+    del pair  # they stay and take over
+    key, _ = owner.key()
+    survivor = Replica(tmp_path / "survivor", place).start()
+    doomed = Replica(tmp_path / "doomed", place)
+    chance = random.Random(17)
+    try:
+        for run in range(figure(3, 20)):
+            doomed.start()
+            mark = f"Kestrel{run}x"
+            talk = [{"role": "user", "content": f"I prefer tabs over spaces in {mark} code."}]
+            items: list[dict[str, Any]] = [
+                {"kind": "event", "content": f"{mark} release number {number} went out"} for number in range(10)
+            ]
+            items += [{"kind": "memory", "content": f"{mark} keeps its secrets in the vault of rack {run}"}]
+            items += [{"kind": "conversation", "messages": talk}]
+            body = {"items": items, "request_id": f"kill-{run}"}
+            accepted = doomed.ask("POST", "/v1/ingest", key, json=body)
+            assert accepted.status_code == 202, accepted.text
+            time.sleep(chance.random() * chance.choice((0.0, 0.3, 2.0)))
+            doomed.kill()
+
+            again = survivor.ask("POST", "/v1/ingest", key, json=body)
+
+            assert again.json()["id"] == accepted.json()["id"]
+            told = _finished(survivor, again.json()["id"], key)
+            assert [one for one in told["outcomes"] if "error" in one] == []
+            stored = _stored(place, mark)
+            assert len(stored) == len(set(stored)), stored
+            assert sum("release number" in one for one in stored) == 10, stored
+            assert sum("vault" in one for one in stored) == 1 and any("tabs" in one for one in stored), stored
+    finally:
+        survivor.close()
+        doomed.close()
