@@ -15,9 +15,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from memory_anchor import json_values, rights
 from memory_anchor import moving_requests as moved
 from memory_anchor import requests as asks
-from memory_anchor import rights
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.care import transfer
@@ -205,7 +205,7 @@ def _is_safe(record: Json) -> bool:
     return all(safety.strip_private(text) == text and not safety.redact(text).kinds for text in _texts(record))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: json_values.Json) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

@@ -10,15 +10,16 @@ with their own key. Repeating it finds nothing; a kill leaves the marker unwritt
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.care.purge import finish_purge
 from memory_anchor.errors import decided_anew
 from memory_anchor.files import write_whole
+from memory_anchor.json_values import Record, whole
 from memory_anchor.layers.records import RECORD_COLLECTIONS, audit_record
 from memory_anchor.model import COLLECTIONS, point_id
 from memory_anchor.where import Between, OneOf, Where
@@ -53,13 +54,13 @@ def mend_at_start(upkeep: Upkeep, audit: JsonlAudit, data_dir: Path, now: dateti
         log.warning("a purge that was cut off was ended; `memory-anchor doctor --audit` tells how")
 
 
-def _is_stored(store: MemoryStore, written: Mapping[str, Any]) -> bool:
+def _is_stored(store: MemoryStore, written: Record) -> bool:
     """Return whether the version that an audit record tells of is in the store."""
-    found = store.get(str(written["layer"]), [point_id(str(written["id"]), int(written["version"]))])
+    found = store.get(str(written["layer"]), [point_id(str(written["id"]), whole(written["version"]))])
     return bool(found) and found[0].memory.content_hash == written["content_hash"]
 
 
-def _recorded_since(store: MemoryStore, at: datetime | None) -> Iterator[dict[str, Any]]:
+def _recorded_since(store: MemoryStore, at: datetime | None) -> Iterator[Record]:
     """Yield what the store holds of versions recorded from `at` on, as audit records; read page by page."""
     where = Where((Between("recorded_at", at_least=at),)) if at else Where()
     for collection in RECORD_COLLECTIONS:

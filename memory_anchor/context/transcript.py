@@ -190,7 +190,7 @@ def _json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _check(message: object, where: str) -> None:
+def _check(message: Json, where: str) -> None:
     if not isinstance(message, Mapping):
         raise BadInput(f"{where} is a {type(message).__name__}; allowed is a mapping with role and content")
     role = message.get("role")
@@ -212,7 +212,7 @@ def _check(message: object, where: str) -> None:
         raise BadInput(f"{where} holds what is not JSON or not valid Unicode; allowed is any JSON value") from None
 
 
-def _check_block(block: object, where: str, role: str) -> None:
+def _check_block(block: Json, where: str, role: str) -> None:
     if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
         raise BadInput(f"{where} is a {type(block).__name__} without a type; allowed is a content block with its type")
     kind = block["type"]
@@ -234,7 +234,7 @@ def _check_block(block: object, where: str, role: str) -> None:
         raise BadInput(f"{where}.text is a {type(block.get('text')).__name__}; allowed is text")
 
 
-def _check_call(call: object, where: str, role: str) -> None:
+def _check_call(call: Json, where: str, role: str) -> None:
     _allowed_in("tool_calls", role, "assistant", where)
     if not isinstance(call, Mapping):
         raise BadInput(f"{where} is a {type(call).__name__}; allowed is a mapping with id and function")

@@ -27,7 +27,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from memory_anchor.json_values import Json
 from memory_anchor.language.disguise import readings
@@ -174,7 +173,7 @@ def cleaned(text: str) -> Redacted:
     return redact(strip_private(text).strip())
 
 
-def cleaned_value(value: Any, key: str = "") -> Any:
+def cleaned_value(value: Json, key: str = "") -> Json:
     """Return a JSON value as it may be stored: every key and text cleaned, at any depth, the value's shape kept.
 
     key: the clean name the value stands under; what is a secret after `key: ` is one here too, a number also.

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from cachetools import TTLCache
 
@@ -63,7 +62,7 @@ class ActiveContext:
                 raise BadInput(f"active context would hold over {CONVERSATION_BYTES_MAX} bytes; shorten a value")
             values[key] = _Value(encoded, expires_at)
 
-    def values(self, scope: Scope) -> dict[str, tuple[Any, datetime]]:
+    def values(self, scope: Scope) -> dict[str, tuple[Json, datetime]]:
         """Return key -> (value, expires_at) of everything alive in this conversation."""
         with self._lock:
             held = self._of.get(_name(scope))
@@ -135,7 +134,7 @@ def _name(scope: Scope) -> tuple[str, str, str, str]:
     return (scope.account, scope.project, scope.user, scope.conversation)
 
 
-def _decoded(encoded: str) -> Any:
+def _decoded(encoded: str) -> Json:
     """Return the value; one that cannot be read is given as its text, so that it costs no other value."""
     try:
         return json.loads(encoded)

@@ -11,11 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, StoreBusy, Unavailable, report
 from memory_anchor.files import write_whole
@@ -185,7 +184,7 @@ class Scheduler:
                 self._wake.clear()
 
     @contextlib.contextmanager
-    def _alone(self, *, leased: bool = True) -> Any:
+    def _alone(self, *, leased: bool = True) -> Iterator[None]:
         if not self._running.acquire(blocking=False):
             raise StoreBusy(
                 "jobs of this store are running already; wait for them to end, or `memory-anchor jobs stop`"

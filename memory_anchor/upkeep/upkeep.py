@@ -28,7 +28,7 @@ from memory_anchor.ports import AuditLog, Entry, LanguageModel, MemoryStore
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.versions import Revision
-from memory_anchor.where import OneOf, Where
+from memory_anchor.where import Condition, OneOf, Where
 
 COLLECTIONS_KEPT = ("event_log", "verified_fact")
 """The collections whose memories fade, merge and are undone, in the order jobs visit them."""
@@ -175,7 +175,7 @@ class Change:
     source: Memory | None = None
 
 
-def live(*conditions: Any, states: Iterable[Status] = (Status.ACTIVE,)) -> Where:
+def live(*conditions: Condition, states: Iterable[Status] = (Status.ACTIVE,)) -> Where:
     """Return the filter for current versions in these states."""
     return Where((OneOf("state", tuple(s.value for s in states)), *conditions))
 
