@@ -8,7 +8,6 @@ expected behaviour.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from datetime import datetime, timedelta
 from cachetools import TTLCache
 
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json
+from memory_anchor.json_values import Json, parsed
 from memory_anchor.model import Scope
 from memory_anchor.ports import Clock
 from memory_anchor.requests import L1_TTL_S_MAX
@@ -137,6 +136,6 @@ def _name(scope: Scope) -> tuple[str, str, str, str]:
 def _decoded(encoded: str) -> Json:
     """Return the value; one that cannot be read is given as its text, so that it costs no other value."""
     try:
-        return json.loads(encoded)
+        return parsed(encoded)
     except (ValueError, RecursionError):
         return encoded
