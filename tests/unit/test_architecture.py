@@ -93,7 +93,7 @@ BUDGETS: dict[str, int] = {
     "identity": 3610,
     "upkeep": 2968,
     "ingest": 3425,
-    "care": 3493,
+    "care": 3494,
     "context": 2271,
     "evaluation": 1906,
     "layers": 1243,
