@@ -36,6 +36,7 @@ from memory_anchor.files import remove_durably, write_whole
 from memory_anchor.foreground import RequestGate
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.identity.approval import Approver
+from memory_anchor.identity.elsewhere import KeyOpens, no_key_opens
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.signed_requests import Challenges, SignedCall
 from memory_anchor.ingest.from_events import EventReader
@@ -279,6 +280,7 @@ class Core:
         self.scheduler.add(self.devices.job())
         self._rooms: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(ROOMS_KEPT)
         self._rooms_lock = threading.Lock()
+        self.key_opens: KeyOpens = no_key_opens
 
     # --- requests ------------------------------------------------------------------------------------------------
 
@@ -302,7 +304,7 @@ class Core:
         )
         known = replace(actor, scope=scope, project_dir=root)
         home = rules_home(scope, root, own=self.settings.scope.account)
-        return MemoryAnchor(self.services, self.room(home, root), known, self._context_builder, self)
+        return MemoryAnchor(self.services, self.room(home, root, scope.account), known, self._context_builder, self)
 
     def _joined(self, project_id: str, folder: str, why: str) -> None:
         """Record that a folder was found to be a known project: from now on it reads and writes its memory."""
@@ -315,8 +317,11 @@ class Core:
             return ()
         return tuple(sorted({*self.projects.all(), DEFAULT} - {project_id}))
 
-    def room(self, project_id: str, root: str) -> Project:
-        """Return what this project (by its `rules_home`) adds; read anew when its settings file changes."""
+    def room(self, project_id: str, root: str, account: str) -> Project:
+        """Return what this project (by its `rules_home`) adds; read anew when its settings file changes.
+
+        account: the caller's; a folder of this machine is its own account's.
+        """
         stamp = _stamp(Path(root) / "memory-anchor.yaml") if root else 0
         with self._rooms_lock:
             held = self._rooms.get((project_id, root))
@@ -338,6 +343,8 @@ class Core:
                     min_interval_s=settings.constitution.min_interval_s,
                     distinct_approvers=settings.constitution.distinct_approvers,
                     sharing=self.sharing,
+                    is_open=lambda key: self.key_opens(key),
+                    account=self.settings.scope.account if root else account,
                 ),
                 operations=OperationalKnowledge(Path(root) if root else None, self.nearness.of, self.quarantine),
                 sources=FreshnessChecker(WorkingTree(Path(root))) if root else None,

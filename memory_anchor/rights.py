@@ -129,7 +129,7 @@ _WRITTEN = frozenset(
     }
 )
 """What comes in over HTTP: as an agent's, whoever holds the key."""
-_DECIDED = frozenset({Deed.ACCEPT, Deed.REJECT, Deed.MERGE, Deed.APPROVE})
+_DECIDED = frozenset({Deed.ACCEPT, Deed.REJECT, Deed.MERGE, Deed.APPROVE, Deed.CLOSE})
 NO_PAGE = frozenset(
     {
         *(Deed.SAVE, Deed.SAVE_FOR_ACCOUNT, Deed.LOG, Deed.PROMOTE, Deed.NOTE, Deed.END_SESSION, Deed.LEARN),

@@ -28,6 +28,7 @@ from memory_anchor.runtime.engine import beside, taken_over
 from memory_anchor.runtime.environment import CONFIG_FILE, governed, own_file
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Profile, Settings
+from memory_anchor.team.keys import KeyFile
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -98,6 +99,7 @@ def build(lock: DirectoryLock, settings: Settings | None = None) -> MemoryBacken
     """
     chosen = settings_of(os.environ) if settings is None else settings
     core = build_core(chosen, data_dir=lock.directory, lock=lock)
+    core.key_opens = KeyFile.of(core.data_dir, core.audit, core.shared).opens(core.clock)
     nightly.register(core)
     # What a process loaded lives as long as it does. Looking at it again in every full collection stopped all threads
     # for 50 to 75 ms (100,000 objects); frozen, a collection takes less than one.

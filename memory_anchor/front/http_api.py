@@ -113,6 +113,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
     # The framework gives each body its parameter's name as an alias, which says nothing of a model built late.
     warnings.filterwarnings("ignore", "The 'alias' attribute with value 'asked'", UnsupportedFieldAttributeWarning)
     keys = KeyFile.of(core.data_dir, core.audit, core.shared)
+    core.key_opens = keys.opens(core.clock)
     if not (
         is_loopback(settings.http.host)
         or settings.http.tokens

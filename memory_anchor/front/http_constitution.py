@@ -18,11 +18,11 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.front.callers import REVIEWER, credential_of
 from memory_anchor.front.http_review import HUMAN, PROOF, approver_of
 from memory_anchor.front.http_v1 import ERRORS, WHOSE_FIELDS, Desk, body_schema, plain_schema, taken
-from memory_anchor.identity.elsewhere import Vote, told_of, up_to_ended
+from memory_anchor.identity.elsewhere import Vote, told_of
 from memory_anchor.identity.proposals import answer
 from memory_anchor.identity.signed_requests import Proof, SignedCall
 from memory_anchor.model import Actor, Proposal, ProposalStatus
-from memory_anchor.requests import ApproveProposal
+from memory_anchor.requests import ApproveProposal, DecideProposal, RejectProposal
 from memory_anchor.rights import Deed
 from memory_anchor.shapes import Json
 from memory_anchor.team.keys import KeyFile
@@ -31,45 +31,45 @@ if TYPE_CHECKING:
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.memory import MemoryAnchor
 
-APPROVE = "constitution_approve"
-"""The call's name in what an approver signs."""
+APPROVE, REJECT = "constitution_approve", "constitution_reject"
+"""The calls' names in what an approver signs."""
+DECIDED: Mapping[str, type[DecideProposal]] = {APPROVE: ApproveProposal, REJECT: RejectProposal}
 REFUSED = "constitution.elsewhere_refused"
-"""The kind of the audit record of an approval that was not taken."""
+"""The kind of the audit record of a decision that was not taken."""
 
 
 def add_constitution(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
     """Add the paths of `/v1/constitution`."""
     core = desk.core
 
-    def is_open(key: str) -> bool:
-        return keys.is_open(key, core.clock.now())
-
     def listed(by: str, anchor: MemoryAnchor) -> Json:
         schema = anchor.room.identity
         ground = told_of(schema.ground())
         waiting = [one for one in schema.proposals() if one.status is ProposalStatus.OPEN]
-        rows = [_row(schema, up_to_ended(one, is_open)) for one in waiting]
+        rows = [_row(schema, one) for one in waiting]
         return {"proposals": rows, "ground": ground, "by": by, "notes": schema.unreadable_proposals()}
 
-    def approved(body: Json, proof: Any, actor: Actor, request: Request, _: MemoryAnchor) -> Json:
+    def decided(name: str, body: Json, proof: Any, actor: Actor, request: Request, _: MemoryAnchor) -> Json:
         own, credential = approver_of(request), credential_of(request)
         try:
-            human = core.as_human(actor, SignedCall(APPROVE, body, REVIEWER, Proof.of(proof)), approver=own)
-            wanted = ApproveProposal.read(body, "constitution/approve").asked()
+            human = core.as_human(actor, SignedCall(name, body, REVIEWER, Proof.of(proof)), approver=own)
+            wanted = DECIDED[name].read(body, name.replace("_", "/")).asked()
             schema = core.anchor(human).room.identity
             if wanted["installation"] != schema.key_fingerprint():
-                raise Refused("the approval is for another server; nothing was changed")
-            if not is_open(credential.key):
-                raise Refused(f"the key {credential.key} has ended; nothing was approved")
+                raise Refused("the decision is for another server; nothing was changed")
+            if not core.key_opens(credential.key):
+                raise Refused(f"the key {credential.key} has ended; nothing was changed")
             vote = Vote(
                 by=own.name,
                 public=own.public,
                 at=_instant(wanted["at"]),
                 key=credential.key,
                 credential=keys.record(credential.key),
-                signatures=tuple(one for one in map(wanted.get, ("signature", "link", "seal")) if one),
-                is_open=is_open,
+                signatures=tuple(one for one in map(wanted.get, ("signature", "link", "seal", "closing")) if one),
             )
+            if name == REJECT:
+                closed = schema.reject_elsewhere(wanted["id"], vote, reason=wanted["reason"], seen=wanted["seen"])
+                return dict(answer(closed))
             return dict(answer(schema.confirm_elsewhere(wanted["id"], vote, seen=wanted["seen"])))
         except MemoryAnchorError as error:
             told = {"proposal": str(body.get("id", ""))[:20], "why": str(error)[:200], "key": credential.key}
@@ -83,15 +83,21 @@ def add_constitution(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
         told: Json = await desk.run(actor, partial(listed, credential.user or credential.key))
         return told
 
-    async def approve(request: Request) -> Json:
+    async def decide(request: Request, *, name: str, deed: Deed) -> Json:
         body = await desk.body(request)
         whose, proof = taken(body), body.pop(HUMAN, None)
-        actor = desk.actor(request, whose, deed=Deed.APPROVE)
+        actor = desk.actor(request, whose, deed=deed)
         approver_of(request)
         if core.settings.read_only:
             raise Refused("this memory is read-only; nothing was changed")
-        told: Json = await desk.run(actor, partial(approved, body, proof, actor, request))
+        told: Json = await desk.run(actor, partial(decided, name, body, proof, actor, request))
         return told
+
+    async def approve(request: Request) -> Json:
+        return await decide(request, name=APPROVE, deed=Deed.APPROVE)
+
+    async def reject(request: Request) -> Json:
+        return await decide(request, name=REJECT, deed=Deed.CLOSE)
 
     def add(name: str, work: Any, summary: str, schema: Mapping[str, Any]) -> None:
         fields = {**schema["properties"], **WHOSE_FIELDS}
@@ -107,9 +113,10 @@ def add_constitution(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
 
     nothing = {"type": "object", "properties": {}, "additionalProperties": False}
     add("proposals", proposals, "List the proposals for the constitution that wait, with their differences.", nothing)
-    signed = plain_schema(ApproveProposal)
-    signed = {**signed, "properties": {**signed["properties"], HUMAN: PROOF}}
-    add("approve", approve, (ApproveProposal.__doc__ or "").split("\n")[0], signed)
+    for name, work, request_type in (("approve", approve, ApproveProposal), ("reject", reject, RejectProposal)):
+        signed = plain_schema(request_type)
+        signed = {**signed, "properties": {**signed["properties"], HUMAN: PROOF}}
+        add(name, work, (request_type.__doc__ or "").split("\n")[0], signed)
 
 
 def _row(schema: IdentitySchema, proposal: Proposal) -> Json:

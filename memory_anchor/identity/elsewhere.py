@@ -9,7 +9,8 @@ access key, which that human signed together with the public half (or an admin w
 each confirmation. A text is sealed by the last approver and counts together with the three confirmations alone, which
 lie in the same file: one approver's key, and whoever can write files, put nothing in force. Rejected: a key of the
 server's own that seals for absent humans, which any process of its user could use.
-Whether an access key was revoked is asked when an approval comes in (`is_open`); the signed record tells only its end.
+Whether an access key was revoked is asked whenever approvals of an open proposal are counted (`KeyOpens`), wherever the
+next one comes from; the signed record tells only its end.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from memory_anchor.identity.approval import (
     confirm,
     counted,
     proposal_hash,
+    rejected_statement,
+    rejection_statement,
     signed_by,
     signer_of,
     stamp,
@@ -43,6 +46,8 @@ from memory_anchor.model import Proposal
 KEY_RECORD = "memory-anchor/key/1"
 """How the signed statement of an access key begins."""
 APPROVING = ("approver", "admin")
+KeyOpens = Callable[[str], bool]
+"""Whether the access key of an id opens now: it was neither revoked nor has it ended."""
 SIGNED_WITHIN = timedelta(minutes=5)
 """How far the time in an approval may lie from the server's: two clocks and a slow network."""
 
@@ -78,7 +83,7 @@ class Ground:
 class Vote:
     """An approval as it came in. by: who the credential says it is. at: when it was signed, by the approver's clock.
 
-    key: id of the access key. credential: its signed record. is_open: whether the access key of an id opens now.
+    key: id of the access key. credential: its signed record.
     """
 
     by: str
@@ -87,31 +92,29 @@ class Vote:
     key: str
     credential: str
     signatures: tuple[str, ...]
-    is_open: Callable[[str], bool]
 
     @property
     def signer(self) -> Received:
         return Received(Approver(self.by, self.public, elsewhere=True), self.signatures)
 
-    def check(self, proposal: Proposal, sealing: Sequence[Approver], now: datetime) -> None:
-        """Raise Refused: signed long ago, or this approver confirmed it already. See `counted` for the rest."""
+    def check(self, electorate: Electorate, now: datetime) -> None:
+        """Raise Refused: signed long ago, or by nobody who approves. See `counted` for the rest."""
         if abs(now - self.at) > SIGNED_WITHIN:
             raise Refused(
                 f"the approval was signed at {stamp(self.at)} and it is {stamp(now)} here; allowed are "
                 f"{SIGNED_WITHIN.seconds // 60} minutes: look at the proposal again, or set the clock"
             )
-        if _voter(self.credential, sealing, self.at) is None:
+        if not voter(self.credential, electorate, self.at):
             raise Refused(
                 f"the access key {self.key} let nobody approve at {stamp(self.at)}; set the clock, or ask anew"
             )
+
+    def check_new(self, proposal: Proposal) -> None:
+        """Raise Refused: this approver confirmed it already."""
         # All there and not in force: killed between, and the last approver's signature finishes it.
         is_whole = len(proposal.confirmations) >= REQUIRED_CONFIRMATIONS
         if not is_whole and any(one.by == self.by and one.credential for one in proposal.confirmations):
             raise Refused(f"{self.by} confirmed {proposal.id} already; another approver must")
-
-    def standing(self, proposal: Proposal) -> Proposal:
-        """Return whose access keys still open of those who confirmed so far: `proposal` up to the first that ended."""
-        return up_to_ended(proposal, self.is_open)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,16 @@ def approval_of(
     return hashed, (said.signature, link.signature, signer.sign(bare.said(ground.project)))
 
 
+def rejection_of(
+    signer: Signs, proposal: Proposal, ground: Ground, *, by: str, at: datetime, reason: str
+) -> tuple[str, tuple[str, str]]:
+    """Return what was shown (its hash) and what an approver signs to reject it: why, and that its id is closed."""
+    said = rejection_statement(hashed=proposal_hash(proposal, ""), by=by, at=at, reason=reason)
+    closed = rejected_statement(project=ground.project, proposal_id=proposal.id, at=stamp(at))
+    seen = proposal_hash(proposal, before_of(parse(ground.text), proposal))
+    return seen, (signer.sign(said), signer.sign(closed))
+
+
 def credential_of(said: Mapping[str, Json], signature: str, maker: tuple[Mapping[str, Json], str] | None) -> str:
     """Return the signed record of an access key as a confirmation keeps it. maker: the record of who made it."""
     made: dict[str, Json] = {"said": dict(said), "signature": signature}
@@ -160,13 +173,35 @@ def credential_of(said: Mapping[str, Json], signature: str, maker: tuple[Mapping
     return json.dumps(made, sort_keys=True)
 
 
-def voters(proposal: Proposal, sealing: Sequence[Approver]) -> tuple[Approver, ...]:
+@dataclass(frozen=True, slots=True)
+class Electorate:
+    """Whose decisions count from elsewhere. sealing: the installation's keys. account: whose L0 it is."""
+
+    sealing: Sequence[Approver]
+    account: str
+
+
+def voters(proposal: Proposal, electorate: Electorate) -> tuple[Approver, ...]:
     """Return who confirmed a proposal with an access key that was good then and that this installation signed."""
-    found = (_voter(one.credential, sealing, one.at) for one in proposal.confirmations if one.credential)
-    return tuple(one for one in found if one is not None)
+    return tuple(one for given in proposal.confirmations for one in voter(given.credential, electorate, given.at))
 
 
-def up_to_ended(proposal: Proposal, is_open: Callable[[str], bool]) -> Proposal:
+def voter(credential: str, electorate: Electorate, at: datetime | str) -> tuple[Approver, ...]:
+    """Return whom the signed record of an access key let decide at that time, nobody when it does not count."""
+    try:
+        found = _voter(credential, electorate, datetime.fromisoformat(at) if isinstance(at, str) else at)
+    except ValueError:
+        return ()
+    return (found,) if credential and found is not None else ()
+
+
+def no_key_opens(key: str) -> bool:
+    """Return that no access key opens: where nobody says which do, what came with one does not count."""
+    del key
+    return False
+
+
+def up_to_ended(proposal: Proposal, is_open: KeyOpens) -> Proposal:
     """Return the proposal with its confirmations before the first whose access key opens nothing any more."""
     kept = []
     for one in proposal.confirmations:
@@ -176,7 +211,7 @@ def up_to_ended(proposal: Proposal, is_open: Callable[[str], bool]) -> Proposal:
     return replace(proposal, confirmations=tuple(kept))
 
 
-def joint(revision: SealedRevision, sealing: Sequence[Approver], project: str) -> bool:
+def joint(revision: SealedRevision, sealing: Sequence[Approver], project: str, *, account: str) -> bool:
     """Return whether a text was sealed by the last of enough approvers, whose confirmations it carries."""
     try:
         filed = filed_of(json.loads(revision.approval))
@@ -185,15 +220,16 @@ def joint(revision: SealedRevision, sealing: Sequence[Approver], project: str) -
     proposal = filed.proposal
     if not sealing or not proposal.confirmations or revision.link.proposal != proposal.id:
         return False
-    known = (*sealing, *voters(proposal, sealing))
+    electorate = Electorate(sealing, account)
+    known = (*sealing, *voters(proposal, electorate))
     place = KeyPlace(project, proposal.confirmations[0].origin)
     hashed = proposal_hash(proposal, filed.before)
     good = counted(proposal, hashed=hashed, known=known, own=sealing[0], distinct=False, place=place)
-    last = _voter(good[-1].credential, sealing, good[-1].at) if len(good) == REQUIRED_CONFIRMATIONS else None
-    return (
-        last is not None
-        and signed_by(last.public, revision.said(project), revision.seal)
-        and signed_by(last.public, revision.link.said, revision.link.signature)
+    last = voter(good[-1].credential, electorate, good[-1].at) if len(good) == REQUIRED_CONFIRMATIONS else ()
+    return any(
+        signed_by(one.public, revision.said(project), revision.seal)
+        and signed_by(one.public, revision.link.said, revision.link.signature)
+        for one in last
     )
 
 
@@ -217,11 +253,13 @@ def told_of(ground: Ground) -> dict[str, Json]:
     return {**asdict(ground), "applied": list(ground.applied)}
 
 
-def _voter(credential: str, sealing: Sequence[Approver], at: datetime) -> Approver | None:
+def _voter(credential: str, electorate: Electorate, at: datetime) -> Approver | None:
     """Return whom the signed record of an access key lets approve at that time, None when it does not count."""
     try:
-        record = json.loads(credential)
+        record, sealing = json.loads(credential), electorate.sealing
         said, maker = record["said"], record.get("maker")
+        if said["account"] != electorate.account:
+            return None
         if maker is None:
             made = signer_of(sealing, said, record["signature"]) is not None
         else:

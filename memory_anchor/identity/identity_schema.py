@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import exclusive, ours
 from memory_anchor.identity import constitution_text as splice
@@ -33,8 +34,6 @@ from memory_anchor.identity.approval import (
     Signs,
     checked_name,
     checked_passphrase,
-    confirm,
-    has_signed,
     proposal_hash,
     rejection_statement,
     signed_by,
@@ -49,17 +48,18 @@ from memory_anchor.identity.approved import (
     write_trail,
 )
 from memory_anchor.identity.changes import after, shown_diff, target
-from memory_anchor.identity.constitution_text import FILE_NAME, MAX_ENTRIES, Document, in_order
-from memory_anchor.identity.elsewhere import Ground, Vote, kept_approval
+from memory_anchor.identity.constitution_text import FILE_NAME, Document, in_order
+from memory_anchor.identity.elsewhere import Electorate, Ground, KeyOpens, Vote, kept_approval, no_key_opens, voter
 from memory_anchor.identity.human_key import HumanKey, OwnTrail
 from memory_anchor.identity.judging import Judge
+from memory_anchor.identity.limits import check_first, check_limits, joined, told
 from memory_anchor.identity.proposals import MAX_OPEN, REJECTED, Filed, ProposalBook, Rejected, Rejection, new_id
 from memory_anchor.identity.served import TextInForce
-from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored, telling
+from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored
 from memory_anchor.inputs import project_id as project_folder
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.json_values import Record
-from memory_anchor.language.tokens import count_tokens, estimate_tokens
+from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.model import Constitution, ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.ports import AuditLog, Clock, Sharing
 
@@ -71,7 +71,8 @@ class IdentitySchema:
 
     home: a folder of this project's own outside it, `<data_dir>/identity/<project_id>`; keys lie in its parent.
     budget_tokens: what all entries together may cost. min_interval_s: least time between two confirmations.
-    distinct_approvers: whether the three must come from three keys. sharing: of the replicas of one service.
+    distinct_approvers: whether the three must come from three keys. sharing: of the replicas of one service. is_open:
+    see `KeyOpens`. account: whose L0 it is; approvers elsewhere count for their own account alone, for "" not at all.
     """
 
     def __init__(
@@ -86,6 +87,8 @@ class IdentitySchema:
         min_interval_s: int = 0,
         distinct_approvers: bool = False,
         sharing: Sharing | None = None,
+        is_open: KeyOpens = no_key_opens,
+        account: str = "",
     ) -> None:
         project_folder(home.name)  # the key ring is the folder above: no id may lead anywhere else
         root = project_dir or home
@@ -108,10 +111,14 @@ class IdentitySchema:
             keys=self._keys,
             trail=self._book.folder,
             records=heard.records,
+            account=account,
         )
-        self._rejected = Rejected(home, home.name, heard.records)
+        elsewhere = lambda credential, at: voter(credential, Electorate(self._keys.sealing(), account), at)  # noqa: E731
+        self._rejected = Rejected(home, home.name, heard.records, elsewhere)
         self._lock = threading.RLock()
-        self._judge = Judge(self._keys, self.human, self._in_force, self._rejected, self._book.folder, self._lock)
+        self._judge = Judge(
+            self._keys, self.human, self._in_force, self._rejected, self._book.folder, self._lock, is_open, account
+        )
         self._counted: tuple[tuple[ConstitutionEntry, ...], int] = ((), 0)
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -123,7 +130,7 @@ class IdentitySchema:
             entries = in_order(served.document.entries)
             if self._counted[0] != entries:
                 # The tokenizer takes 67 MB to load, which no first turn waits for; approvals count exactly.
-                self._counted = (entries, estimate_tokens(_joined(entries)))
+                self._counted = (entries, estimate_tokens(joined(entries)))
             about_key = self._keys.warning()
             warnings = (*((about_key,) if about_key else ()), *served.warnings)
             return Constitution(entries, served.document.version, self._counted[1], warnings)
@@ -243,7 +250,7 @@ class IdentitySchema:
         """
         if action is ProposalAction.ADOPT:
             raise BadInput("action is adopt; allowed are add, replace and remove")
-        said = "" if action is ProposalAction.REMOVE else _told("content", content, most=CONTENT_MAX)
+        said = "" if action is ProposalAction.REMOVE else told("content", content, most=CONTENT_MAX)
         if odd := splice.unseen(said):
             raise BadInput(f"content holds {odd}")
         wanted = stored("entry_id", entry_id, most=NAME_MAX) if action is ProposalAction.ADD else entry_id
@@ -251,8 +258,8 @@ class IdentitySchema:
             id="",
             action=action,
             content=said,
-            reason=_told("reason", reason, most=REASON_MAX),
-            proposed_by=_told("by", by, most=NAME_MAX),
+            reason=told("reason", reason, most=REASON_MAX),
+            proposed_by=told("by", by, most=NAME_MAX),
             proposed_at=self._clock.now(),
             entry_id=target(action, wanted, said),
             from_id=stored("from_id", from_id, most=NAME_MAX) or None,
@@ -327,9 +334,7 @@ class IdentitySchema:
             document = None
             if standing.good is None and not without_text:
                 document = self._in_force.first_document()
-                self._check_limits(document, BadInput)
-                if any(splice.PLACEHOLDER in one.content for one in document.entries):
-                    raise BadInput(f"{FILE_NAME} says {splice.PLACEHOLDER!r}: say it first, `init --goal TEXT`")
+                check_first(document, budget_tokens=self._budget_tokens)
             if own is None:
                 signer = self._keys.create(name=approver, passphrase=passphrase)
                 self._record("constitution.approver", {"key": signer.approver.public}, by=approver)
@@ -340,6 +345,22 @@ class IdentitySchema:
                     self._record("constitution.passphrase", {"key": own.public}, by=own.name)
             if document is not None:
                 self._begin(signer, document, by=approver)
+
+    def found(self, text: str, *, passphrase: str) -> None:
+        """Approve a first text where no folder of this machine holds one: another account's (`rules_home`).
+
+        Raises Refused: one was approved there, nobody approves here yet, or the passphrase. BadInput: the text.
+        """
+        document = splice.parse(text)
+        check_first(document, budget_tokens=self._budget_tokens)
+        with self._changing():
+            if self.initialised:
+                raise Refused("a first text was approved there already; it is changed by a proposal and approvals")
+            if self._keys.own() is None:
+                raise Refused("nobody approves on this machine yet; run `memory-anchor init` on a terminal")
+            signer = self.human.unlock(passphrase)
+            beneath.write(self._home, FILE_NAME, text.encode())
+            self._begin(signer, document, by=signer.approver.name)
 
     def ground(self) -> Ground:
         """Return what an approver elsewhere signs over, beside the proposal. Raises Refused: never initialised."""
@@ -388,12 +409,13 @@ class IdentitySchema:
                 self._check_limits(splice.parse(text), Refused)
             before = self._judge.before(judged)
             if vote is not None:
-                judged = vote.standing(judged)
-                vote.check(judged, self._keys.sealing(), self._clock.now())
+                vote.check(self._judge.electorate(), self._clock.now())
+                vote.check_new(judged)
             at, credential = (self._clock.now(), "") if vote is None else (vote.at, vote.credential)
             earlier = len(judged.confirmations)
             if earlier < REQUIRED_CONFIRMATIONS:
-                judged = self._one_more(judged, before, signer, by, at=at, credential=credential)
+                now = self._clock.now()
+                judged = self._judge.confirmed(judged, before, signer, by, at=at, now=now, credential=credential)
             is_last = len(judged.confirmations) >= REQUIRED_CONFIRMATIONS
             seal = self._seal(signer, judged, before, revision, text, by=by, at=at, elsewhere=vote is not None)
             if vote is not None and is_last:
@@ -411,20 +433,42 @@ class IdentitySchema:
 
         Raises Refused: the passphrase, it is closed already, or it changed since. NotFound, BadInput.
         """
-        by, why = checked_name(approver), _told("reason", reason, most=REASON_MAX)
+        by = checked_name(approver)
+        return self._reject(proposal_id, lambda: self.human.unlock(passphrase), by=by, reason=reason, seen=seen)
+
+    def reject_elsewhere(self, proposal_id: str, vote: Vote, *, reason: str, seen: str) -> Proposal:
+        """Return the proposal, closed by an approver on another machine. Raises Refused: as `confirm_elsewhere`."""
+        by = checked_name(vote.by)
+        return self._reject(proposal_id, lambda: vote.signer, by=by, reason=reason, seen=seen, vote=vote)
+
+    def _reject(
+        self,
+        proposal_id: str,
+        opened: Callable[[], Signs],
+        *,
+        by: str,
+        reason: str,
+        seen: str | None,
+        vote: Vote | None = None,
+    ) -> Proposal:
+        why = told("reason", reason, most=REASON_MAX)
         with self._changing():
             filed = self._book.find(proposal_id)
             judged = self._judge.judged(filed, self._keys.known(), self._judge.applied())
             if judged.status is not ProposalStatus.OPEN:
                 raise Refused(f"proposal {proposal_id} is {judged.status.value} already")
             self._check_seen(judged, seen)
-            signer, now = self.human.unlock(passphrase), self._clock.now()
-            said = rejection_statement(hashed=proposal_hash(judged, ""), by=by, at=now, reason=why)
+            if vote is not None:
+                vote.check(self._judge.electorate(), self._clock.now())
+            signer = opened()
+            at, credential = (self._clock.now(), "") if vote is None else (vote.at, vote.credential)
+            said = rejection_statement(hashed=proposal_hash(judged, ""), by=by, at=at, reason=why)
+            rejection = Rejection(by, at, why, signer.sign(said), credential)
             done = replace(judged, status=ProposalStatus.REJECTED)
-            entry = self._rejected.sealed(signer, done.id, now)
+            entry = self._rejected.sealed(signer, done.id, at, credential)
             self._record(REJECTED, {"proposal": done.id, "archive": self._home.name, **entry}, by=by)
             self._rejected.add(entry)
-            self._book.write(Filed(done, filed.before, Rejection(by, now, why, signer.sign(said))))
+            self._book.write(Filed(done, filed.before, rejection))
             return done
 
     def vouch(self, *, name: str, public: str, passphrase: str) -> Approver:
@@ -459,22 +503,6 @@ class IdentitySchema:
         return named
 
     # --- the steps of an approval --------------------------------------------------------------------------------
-
-    def _one_more(
-        self, judged: Proposal, before: str, signer: Signs, by: str, *, at: datetime, credential: str
-    ) -> Proposal:
-        now, earlier = self._clock.now(), judged.confirmations
-        rules = self.human.rules(None if credential else signer.rules)
-        interval = rules.min_interval_s
-        if earlier and interval and (now - earlier[-1].at).total_seconds() < interval:
-            left = interval - (now - earlier[-1].at).total_seconds()
-            raise Refused(f"the last confirmation is too recent; retry in {left:.0f} s (constitution.min_interval_s)")
-        hashed, number = proposal_hash(judged, before), len(earlier) + 1
-        if (rules.distinct_approvers or credential) and has_signed(signer.approver, judged, hashed):
-            raise Refused(f"{signer.approver.name} confirmed it already; another approver must")
-        place = self._judge.place()
-        added = confirm(signer, proposal=judged, hashed=hashed, number=number, by=by, at=at, place=place)
-        return replace(judged, confirmations=(*earlier, replace(added, credential=credential)))
 
     def _seal(
         self,
@@ -519,17 +547,9 @@ class IdentitySchema:
         return done
 
     def _begin(self, signer: Signer, document: Document, *, by: str) -> None:
-        """Seal a first text; a clone whose trail ends in this very text goes on from there."""
-        trail, archive = read_trail(self._book.folder), self._in_force.archive()
-        joined: Link | None = trail[-1] if trail and trail[-1].digest == document.digest else None
-        link = joined or linked(
-            signer, digest=document.digest, previous="", proposal="", by=by, at=stamp(self._clock.now())
-        )
-        sealed = self._in_force.seal(signer, text=document.text, link=link, applied=self._judge.applied())
-        if joined is None:
-            write_trail(self._book.folder, head=None, new=link)
-        joins: Record = {"project": archive.home.name, "joined": joined is not None}
-        self._record_text("initialised", sealed, joins, by=by)
+        at, archive = stamp(self._clock.now()), self._in_force.archive()
+        sealed, joined = self._in_force.begin(signer, document, by=by, at=at, applied=self._judge.applied())
+        self._record_text("initialised", sealed, {"project": archive.home.name, "joined": joined}, by=by)
 
     # --- small parts ---------------------------------------------------------------------------------------------
 
@@ -557,14 +577,7 @@ class IdentitySchema:
         return is_own and self._in_force.is_elsewhere(link)
 
     def _check_limits(self, document: Document, error: type[MemoryAnchorError]) -> None:
-        if document.problems:
-            raise error(f"{FILE_NAME} would not be usable: {document.problems[0]}")
-        entries = document.entries
-        if len(entries) > MAX_ENTRIES:
-            raise error(f"there would be {len(entries)} entries; allowed are {MAX_ENTRIES}")
-        tokens = count_tokens(_joined(entries))
-        if tokens > self._budget_tokens:
-            raise error(f"the entries would cost {tokens} tokens; allowed are {self._budget_tokens} (budget.identity)")
+        check_limits(document, error, budget_tokens=self._budget_tokens)
 
     def _record_text(self, kind: str, sealed: SealedRevision, what: Record, *, by: str) -> None:
         numbered: Record = {"approved": sealed.number, "archive": self._in_force.archive().home.name}
@@ -584,11 +597,3 @@ class IdentitySchema:
 
     def _shared(self) -> AbstractContextManager[None]:
         return nullcontext() if self._sharing is None else self._sharing.changing()
-
-
-def _told(what: str, value: str, *, most: int) -> str:
-    return telling(what, checked_text(what, value, most=most)).text
-
-
-def _joined(entries: Sequence[ConstitutionEntry]) -> str:
-    return "\n".join(one.content for one in entries)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from threading import RLock
 
+from memory_anchor.errors import Refused
 from memory_anchor.identity.approval import (
     Approver,
     KeyPlace,
     KeyRing,
     Rules,
+    Signs,
+    confirm,
     counted,
     done_elsewhere,
+    has_signed,
     proposal_hash,
     rejection_statement,
     signer_of,
 )
 from memory_anchor.identity.approved import origin_of, read_trail
 from memory_anchor.identity.changes import before_of
-from memory_anchor.identity.elsewhere import origin_in, voters
+from memory_anchor.identity.elsewhere import Electorate, KeyOpens, origin_in, up_to_ended, voter, voters
 from memory_anchor.identity.human_key import HumanKey
 from memory_anchor.identity.proposals import Filed, Rejected
 from memory_anchor.identity.served import TextInForce
@@ -28,10 +33,22 @@ from memory_anchor.model import Proposal, ProposalStatus
 
 
 class Judge:
-    """Judges the proposals of one project. trail: the folder of the approvals' trail. lock: the schema's."""
+    """Judges the proposals of one project.
+
+    trail: the folder of the approvals' trail. lock: the schema's. is_open: see `KeyOpens`. account:
+    whose L0 it is.
+    """
 
     def __init__(
-        self, keys: KeyRing, human: HumanKey, in_force: TextInForce, rejected: Rejected, trail: Path, lock: RLock
+        self,
+        keys: KeyRing,
+        human: HumanKey,
+        in_force: TextInForce,
+        rejected: Rejected,
+        trail: Path,
+        lock: RLock,
+        is_open: KeyOpens,
+        account: str,
     ) -> None:
         self._keys = keys
         self._human = human
@@ -39,6 +56,8 @@ class Judge:
         self._rejected = rejected
         self._trail = trail
         self._lock = lock
+        self._is_open = is_open
+        self._account = account
 
     def judged(
         self,
@@ -58,8 +77,9 @@ class Judge:
         hashed = proposal_hash(claimed, filed.before)
         distinct = self._human.rules(rules).distinct_approvers
         own, place = self._keys.own(), self.place()
-        confirming = (*known, *voters(claimed, self._keys.sealing()))
-        good = counted(claimed, hashed=hashed, known=confirming, own=own, distinct=distinct, place=place)
+        confirming = (*known, *voters(claimed, self.electorate()))
+        given = claimed if claimed.id in applied else up_to_ended(claimed, self._is_open)
+        good = counted(given, hashed=hashed, known=confirming, own=own, distinct=distinct, place=place)
         if claimed.id in applied:
             return replace(claimed, status=ProposalStatus.EFFECTIVE, confirmations=good)
         if claimed.id in (self._rejected.ids(known, (claimed.id,)) if rejected is None else rejected):
@@ -67,13 +87,34 @@ class Judge:
         no = filed.rejection
         if no is not None:
             said = rejection_statement(hashed=proposal_hash(claimed, ""), by=no.by, at=no.at, reason=no.reason)
-            if signer_of(known, said, no.signature) is not None:
+            elsewhere = voter(no.credential, self.electorate(), no.at)
+            if signer_of((*known, *elsewhere), said, no.signature) is not None:
                 return replace(claimed, status=ProposalStatus.REJECTED, confirmations=good)
         if claimed.status is ProposalStatus.EFFECTIVE and done_elsewhere(claimed, hashed=hashed, known=confirming):
             return replace(claimed, confirmations=good)
         if filed.before != self.before(claimed):
             good = ()
         return replace(claimed, status=ProposalStatus.OPEN, confirmations=good)
+
+    def electorate(self) -> Electorate:
+        """Return whose decisions from elsewhere count."""
+        return Electorate(self._keys.sealing(), self._account)
+
+    def confirmed(
+        self, judged: Proposal, before: str, signer: Signs, by: str, *, at: datetime, now: datetime, credential: str
+    ) -> Proposal:
+        """Return the proposal with one confirmation more. at: when it was signed. Raises Refused: the rules."""
+        earlier = judged.confirmations
+        rules = self._human.rules(None if credential else signer.rules)
+        interval = rules.min_interval_s
+        if earlier and interval and (now - earlier[-1].at).total_seconds() < interval:
+            left = interval - (now - earlier[-1].at).total_seconds()
+            raise Refused(f"the last confirmation is too recent; retry in {left:.0f} s (constitution.min_interval_s)")
+        hashed, number = proposal_hash(judged, before), len(earlier) + 1
+        if (rules.distinct_approvers or credential) and has_signed(signer.approver, judged, hashed):
+            raise Refused(f"{signer.approver.name} confirmed it already; another approver must")
+        added = confirm(signer, proposal=judged, hashed=hashed, number=number, by=by, at=at, place=self.place())
+        return replace(judged, confirmations=(*earlier, replace(added, credential=credential)))
 
     def before(self, proposal: Proposal) -> str:
         """Return the digest of what the proposal would replace in the text in force."""

@@ -27,7 +27,7 @@ from memory_anchor.identity.approval import (
     MAX_CONFIRMATIONS_READ,
     REQUIRED_CONFIRMATIONS,
     Approver,
-    Signer,
+    Signs,
     canonical,
     rejected_statement,
     signer_of,
@@ -46,9 +46,11 @@ REJECTED = "constitution.rejected"
 """The kind of the audit record of a rejection, with its signature."""
 REJECTED_FILE = "rejected.json"
 PARTS = ("id", "at", "signature")
+CREDENTIAL = "credential"
 LOST_SHOWN = 3
 MAX_REJECTED = 10_000
-MAX_REJECTED_BYTES = 4_000_000
+MAX_REJECTED_BYTES = 20_000_000
+Voters = Callable[[str, str], Sequence[Approver]]
 MAX_READ = 1_000
 MAX_LISTED = 10_000
 """Names in the folder that are looked at."""
@@ -57,10 +59,13 @@ MAX_FILE_BYTES = MAX_BYTES + 100_000
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
+    """credential: the signed record of the access key of who rejected it elsewhere, "" for here."""
+
     by: str
     at: datetime
     reason: str
     signature: str
+    credential: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,29 +121,34 @@ class Rejected:
 
     Once in a list beside the archive and once in the audit trail: neither an editor nor `rm` reopens a proposal, and
     what only says that it was rejected closes none. records: the audit trail, read where a proposal looks open.
+    voters: whom the record of an access key, and a time, let reject elsewhere.
     """
 
-    def __init__(self, home: Path, project: str, records: Callable[[str], Iterable[AuditRecord]]) -> None:
+    def __init__(
+        self, home: Path, project: str, records: Callable[[str], Iterable[AuditRecord]], voters: Voters
+    ) -> None:
         self._path = home / REJECTED_FILE
         self._project = project
         self._records = records
+        self._voters = voters
 
     def ids(self, known: Sequence[Approver], among: Container[str]) -> frozenset[str]:
         """Return those of `among` whose rejection here carries a known approver's signature."""
         return frozenset(
             one["id"]
             for one in (*self._listed(), *self._told())
-            if one["id"] in among and signer_of(known, self._said(one), one["signature"])
+            if one["id"] in among and signer_of(self._knowing(known, one), self._said(one), one["signature"])
         )
 
-    def sealed(self, signer: Signer, proposal_id: str, at: datetime) -> dict[str, str]:
+    def sealed(self, signer: Signs, proposal_id: str, at: datetime, credential: str) -> dict[str, str]:
         """Return a rejection as the audit trail and the list keep it."""
         entry = {"id": proposal_id, "at": stamp(at)}
-        return {**entry, "signature": signer.sign(self._said(entry))}
+        more = {"credential": credential} if credential else {}
+        return {**entry, "signature": signer.sign(self._said(entry)), **more}
 
     def add(self, entry: Mapping[str, str]) -> None:
         """Remember a rejection, and again all that only the audit trail still tells of; durable on return."""
-        listed = {str(one): one for one in (*self._told(), *self._listed(), {name: entry[name] for name in PARTS})}
+        listed = {str(one): one for one in (*self._told(), *self._listed(), *_entries([entry]))}
         make_private(self._path.parent)
         kept = [*listed.values()][-MAX_REJECTED:]
         write_whole(self._path, (json.dumps({"rejected": kept}, indent=1) + "\n").encode())
@@ -151,6 +161,9 @@ class Rejected:
                 f"{self._path} lacks {len(lost)} of {len(told)} rejections ({', '.join(lost[:LOST_SHOWN])}); they stay "
                 "closed by the audit trail, and the next `memory-anchor constitution reject` writes them again"
             )
+
+    def _knowing(self, known: Sequence[Approver], one: Mapping[str, str]) -> Sequence[Approver]:
+        return (*known, *self._voters(one.get(CREDENTIAL, ""), one["at"]))
 
     def _said(self, one: Mapping[str, str]) -> dict[str, Json]:
         return rejected_statement(project=self._project, proposal_id=one["id"], at=one["at"])
@@ -174,7 +187,8 @@ def _entries(listed: Iterable[Json]) -> list[dict[str, str]]:
         given = one if isinstance(one, dict) else {}
         parts = {name: part for name in PARTS if isinstance(part := given.get(name), str)}
         if len(parts) == len(PARTS):
-            entries.append(parts)
+            more = given.get(CREDENTIAL)
+            entries.append({**parts, CREDENTIAL: more} if isinstance(more, str) else parts)
     return entries
 
 
@@ -288,7 +302,8 @@ def record_of(filed: Filed) -> dict[str, Json]:
     }
     if filed.rejection is not None:
         no = filed.rejection
-        record["rejection"] = {"by": no.by, "at": stamp(no.at), "reason": no.reason, "signature": no.signature}
+        said = {"by": no.by, "at": stamp(no.at), "reason": no.reason, "signature": no.signature}
+        record["rejection"] = {**said, CREDENTIAL: no.credential} if no.credential else said
     return record
 
 
@@ -310,7 +325,10 @@ def filed_of(record: Mapping[str, Json]) -> Filed:
         for one in listed[:MAX_CONFIRMATIONS_READ]
     )
     no = json_values.record(record.get("rejection"))
-    rejection = Rejection(_text(no, "by"), _at(no, "at"), _text(no, "reason"), _text(no, "signature")) if no else None
+    rejection = None
+    if no:
+        said = (_text(no, "by"), _at(no, "at"), _text(no, "reason"), _text(no, "signature"))
+        rejection = Rejection(*said, _text({CREDENTIAL: "", **no}, CREDENTIAL))
     proposal = Proposal(
         id=_text(record, "id"),
         action=ProposalAction(_text(record, "action")),

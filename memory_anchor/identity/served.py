@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from memory_anchor import beneath
@@ -25,9 +26,11 @@ from memory_anchor.identity.approved import (
     SealedRevision,
     Standing,
     advanced,
+    linked,
     made_elsewhere,
     numbers_of,
     read_trail,
+    write_trail,
 )
 from memory_anchor.identity.changes import after
 from memory_anchor.identity.constitution_text import (
@@ -102,8 +105,9 @@ class TextInForce:
         keys: KeyRing,
         trail: Path,
         records: Callable[[str], Iterable[AuditRecord]],
+        account: str,
     ) -> None:
-        """trail: the folder of the approvals' trail. records: the audit trail, by how a kind begins."""
+        """trail: the folder of the approvals' trail. records: the audit trail, by how a kind begins. account: whose."""
         self.path = path
         self._trail = trail
         self._records = records
@@ -111,6 +115,7 @@ class TextInForce:
         self._at = str(project_dir.resolve()) if project_dir else ""
         self._home = home
         self._keys = keys
+        self._joint = partial(joint, account=account)
         self._index = SealedIndex(home.parent)
         self._archives: dict[str, Archive] = {}
         self._found: FoundText | None = None
@@ -156,6 +161,18 @@ class TextInForce:
         sealed = self.archive().put(signer, text=text, link=link, applied=applied, keys=keys, approval=approval)
         self.remember(None if approval else signer)  # which folder it is was signed when it was first approved
         return sealed
+
+    def begin(
+        self, signer: Signs, document: Document, *, by: str, at: str, applied: Sequence[str]
+    ) -> tuple[SealedRevision, bool]:
+        """Seal a first text, and return it with whether a clone's trail, which ends in this very text, goes on here."""
+        trail = read_trail(self._trail)
+        joined: Link | None = trail[-1] if trail and trail[-1].digest == document.digest else None
+        link = joined or linked(signer, digest=document.digest, previous="", proposal="", by=by, at=at)
+        sealed = self.seal(signer, text=document.text, link=link, applied=applied)
+        if joined is None:
+            write_trail(self._trail, head=None, new=link)
+        return sealed, joined is not None
 
     def now(self) -> Served:
         """Return the text in force with its warnings."""
@@ -302,7 +319,8 @@ class TextInForce:
         if folder.parent != self._home.parent or name == "..":
             folder = self._home  # a name in the index is a folder's name, and leads nowhere else
         if name not in self._archives:
-            self._archives[name] = Archive(folder, lambda: numbers_of(self._records(TOLD), folder.name), joint=joint)
+            recorded = lambda: numbers_of(self._records(TOLD), folder.name)  # noqa: E731
+            self._archives[name] = Archive(folder, recorded, joint=self._joint)
         return self._archives[name]
 
 

@@ -37,7 +37,7 @@ from memory_anchor.errors import (
 from memory_anchor.files import exclusive, read_bounded, write_whole
 from memory_anchor.identity.approval import Approver, KeyRing, Signer, is_public, signed_by, signer_of
 from memory_anchor.identity.elsewhere import KEY_RECORD, credential_of
-from memory_anchor.ports import AuditLog, SharedRecords, Sharing
+from memory_anchor.ports import AuditLog, Clock, SharedRecords, Sharing
 from memory_anchor.team.credential import Credential, Role
 
 FOLDER = "team"
@@ -179,10 +179,14 @@ class KeyFile:
         by = (maker.statement(), maker.signature) if maker is not None else None
         return credential_of(held.statement(), held.signature, by)
 
-    def is_open(self, id_: str, now: datetime) -> bool:
-        """Return whether the key of an id opens now."""
-        held = self.all().get(id_)
-        return held is not None and not held.ended(now)
+    def opens(self, clock: Clock) -> Callable[[str], bool]:
+        """Return what tells whether the key of an id opens now."""
+
+        def is_open(id_: str) -> bool:
+            held = self.all().get(id_)
+            return held is not None and not held.ended(clock.now())
+
+        return is_open
 
     # --- looking after -----------------------------------------------------------------------------------------
 

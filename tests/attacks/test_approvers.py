@@ -11,34 +11,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, bearer, key_for
+from serving import Served, bearer, core_to_serve, key_for, serving
 from typer.testing import CliRunner
 
 from memory_anchor.core import Core
 from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli import passphrase
 from memory_anchor.front.cli.app import app
-from memory_anchor.front.http_api import build_http
 from memory_anchor.identity.approval import Signer
 from memory_anchor.identity.signed_requests import signed
 from memory_anchor.rights import stamp
-from memory_anchor.settings import Settings
 from memory_anchor.team.credential import Role
-from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, ephemeral_core, human_of
+from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, human_of
 
 
 @pytest.fixture
 def held(tmp_path: Path, project: Path, clock: ManualClock) -> Iterator[Core]:
-    made = ephemeral_core(tmp_path / "core", clock=clock, settings=Settings(project_dir=str(project)))
-    yield made
-    made.close()
+    with core_to_serve(tmp_path / "core", project, clock) as made:
+        yield made
 
 
 @pytest.fixture
 def served(held: Core) -> Iterator[Served]:
-    made = Served(build_http(held, held.settings))
-    yield made
-    made.close()
+    with serving(held) as made:
+        yield made
 
 
 @pytest.fixture

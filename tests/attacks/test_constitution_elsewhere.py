@@ -6,41 +6,39 @@ Issue 17, the team: proposals by anyone, approvals by approvers, each with its o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, bearer, key_for
+from approver_seat import ACCOUNT, Seat
+from serving import Served, bearer, core_to_serve, key_for, serving
 from typer.testing import CliRunner
 
 from memory_anchor.core import Core
-from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli import passphrase
 from memory_anchor.front.cli.app import app
-from memory_anchor.front.cli.constitution_elsewhere import CALL, _read
-from memory_anchor.front.http_api import build_http
-from memory_anchor.identity.approval import Signer, stamp
+from memory_anchor.front.cli.constitution_elsewhere import _read
+from memory_anchor.front.cli.setup import identity
+from memory_anchor.identity.approval import rejected_statement, stamp
 from memory_anchor.identity.approved import SealedRevision, linked
 from memory_anchor.identity.changes import after
 from memory_anchor.identity.constitution_text import parse
-from memory_anchor.identity.elsewhere import approval_of, kept_approval
+from memory_anchor.identity.elsewhere import kept_approval
 from memory_anchor.identity.identity_schema import IdentitySchema
-from memory_anchor.identity.signed_requests import signed
+from memory_anchor.identity.proposals import REJECTED_FILE
 from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.settings import Settings
 from memory_anchor.team.credential import Role
 from memory_anchor.team.keys import KeyFile
 from memory_anchor.terminal import visible
-from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, ephemeral_core, human_of
+from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, human_of
 
 TEXT = 'version: "1"\nentries:\n  - id: goal\n    content: "Keep the greenhouse at 21 degrees"\n    priority: 0\n'
 NEW = "Water at dawn"
 SIGNS = "\x1b[8m\u202e\u200b"
 """A terminal obeys the first, reorders by the second and does not show the third."""
-ACCOUNT = Settings().scope.account
 
 
 @pytest.fixture
@@ -51,54 +49,17 @@ def clock() -> ManualClock:
 @pytest.fixture
 def held(tmp_path: Path, project: Path, clock: ManualClock) -> Iterator[Core]:
     (project / "constitution.yaml").write_text(TEXT, encoding="utf-8")
-    settings = Settings.model_validate(
-        {"http": {"port": 0, "requests_per_minute": 10_000}, "project_dir": str(project)}
-    )
-    made = ephemeral_core(tmp_path / "core", clock=clock, settings=settings)
-    human_of(made.data_dir)
-    with cheap_keys():
-        schema_of(made).init(passphrase=PASSPHRASE, approver="alice", old_passphrase=None)
-    yield made
-    made.close()
+    with core_to_serve(tmp_path / "core", project, clock) as made:
+        human_of(made.data_dir)
+        with cheap_keys():
+            schema_of(made).init(passphrase=PASSPHRASE, approver="alice", old_passphrase=None)
+        yield made
 
 
 @pytest.fixture
 def served(held: Core) -> Iterator[Served]:
-    made = Served(build_http(held, held.settings))
-    yield made
-    made.close()
-
-
-class Seat:
-    """An approver on a machine of their own, with an access key of the server."""
-
-    def __init__(self, held: Core, served: Served, home: Path, user: str, **more: Any) -> None:
-        self.served, self.home, self.signer = served, home, human_of(home)
-        given = {"account": ACCOUNT, "role": Role.APPROVER, "public": self.signer.approver.public, **more}
-        self.key, self.record = key_for(held, given.pop("account"), user=user, **given)
-
-    def post(self, path: str, **body: Any) -> Any:
-        return self.served.ask("POST", f"/v1/{path}", headers=bearer(self.key), json=body)
-
-    def listed(self) -> dict[str, Any]:
-        told = self.post("constitution/proposals")
-        assert told.status_code == 200, told.text
-        answer: dict[str, Any] = told.json()
-        return answer
-
-    def signs(self, at: datetime, *, signer: Signer | None = None, told: Mapping[str, Any] | None = None) -> Any:
-        """Return the body of an approval of the one proposal that waits, without the proof."""
-        told = told or self.listed()
-        proposal, ground, number = _read(told["proposals"][0], told)
-        seen, made = approval_of(signer or self.signer, proposal, ground, number=number, by=told["by"], at=at)
-        given = {"id": proposal.id, "seen": seen, "installation": ground.installation, "at": at.isoformat()}
-        return given | dict(zip(("signature", "link", "seal"), made, strict=False))
-
-    def proof(self, body: Mapping[str, Any], *, signer: Signer | None = None) -> dict[str, str]:
-        return signed(signer or self.signer, CALL, body, REVIEWER, self.post("review/challenge").json())
-
-    def sends(self, body: Mapping[str, Any], *, signer: Signer | None = None) -> Any:
-        return self.post("constitution/approve", **body, human=self.proof(body, signer=signer))
+    with serving(held) as made:
+        yield made
 
 
 def schema_of(held: Core, account: str = "") -> IdentitySchema:
@@ -159,6 +120,7 @@ def test_the_third_approver_and_none_before_puts_a_proposal_in_force(
         home=held.data_dir / "identity" / schema_of(held).project_id,
         clock=clock,
         audit=held.audit,
+        account=ACCOUNT,
     )
     assert [one.content for one in anew.load().entries][-1] == NEW  # another process, from the files alone
     second = schema_of(held)
@@ -351,6 +313,86 @@ def cut_off(*_: Any, **__: Any) -> None:
     raise RuntimeError("the process ends here")
 
 
+def test_a_revoked_approvers_earlier_approval_counts_for_no_local_confirmation(
+    held: Core, seats: list[Seat], wish: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack: a key is revoked after its holder approved, and the server's human gives the third; and with two left."""
+    for seat in seats[:2]:
+        assert seat.sends(seat.signs(clock.now())).status_code == 200
+    KeyFile.of(held.data_dir, held.audit).revoke(seats[1].record.id, clock.now())
+    monkeypatch.setenv("MEMORY_ANCHOR_DATA_DIR", str(held.data_dir))
+    monkeypatch.chdir(held.settings.project_dir)
+    here = identity()
+    assert here.project_id == schema_of(held).project_id
+    assert [len(one.proposal(wish).confirmations) for one in (here, schema_of(held))] == [1, 1]
+    for number in (2, 3):
+        with cheap_keys():
+            done = here.confirm(wish, passphrase=PASSPHRASE, approver="alice")
+        assert (len(done.confirmations), done.status.value) == (number, "open" if number < 3 else "effective")
+        assert (NEW in entries(held)) is (number == 3)
+    KeyFile.of(held.data_dir, held.audit).revoke(seats[0].record.id, clock.now())
+    assert entries(held)[-1] == NEW and not identity().faults()  # what is in force stays
+
+
+def test_an_approver_elsewhere_rejects_a_proposal_for_good(
+    held: Core, seats: list[Seat], wish: str, clock: ManualClock
+) -> None:
+    """Issue 17, the team: signed like an approval; closed at once, also where its file or the list is lost."""
+    bob, carol = seats[0], seats[1]
+    assert carol.sends(carol.signs(clock.now())).status_code == 200
+    done = bob.refuses(bob.signs_no(clock.now()))
+    assert done.status_code == 200 and done.json()["status"] == "rejected", done.text
+    assert not carol.listed()["proposals"] and schema_of(held).proposal(wish).status.value == "rejected"
+    (told,) = (one for one in held.audit.records() if one["kind"] == "constitution.rejected")
+    assert told["by"] == "bob" and told["what"]["proposal"] == wish
+
+    file = Path(held.settings.project_dir, ".ai", "proposals", f"{wish}.yaml")
+    kept = file.read_text(encoding="utf-8")
+    file.write_text(kept.split("rejection:")[0].replace('status: "rejected"', 'status: "open"'), encoding="utf-8")
+    assert schema_of(held).proposal(wish).status.value == "rejected"  # by the list
+    (held.data_dir / "identity" / schema_of(held).project_id / REJECTED_FILE).unlink()
+    assert schema_of(held).proposal(wish).status.value == "rejected"  # by the audit trail
+    KeyFile.of(held.data_dir, held.audit).revoke(bob.record.id, clock.now())
+    assert schema_of(held).proposal(wish).status.value == "rejected"  # what is closed stays
+
+
+def test_nobody_but_an_approver_who_signs_rejects(
+    held: Core, served: Served, seats: list[Seat], wish: str, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Attack: a key alone, another's signature, a replay, another text or server, an ended key, a false file."""
+    bob, carol = seats[0], seats[1]
+    own = human_of(tmp_path / "an agents own key")
+    mallory = Seat(held, served, tmp_path / "mallorys machine", "mallory", account="globex")
+    writer, _ = key_for(held, ACCOUNT, user="eve")
+    body = bob.signs_no(clock.now())
+    refused(bob.post("constitution/reject", **body), "not readable", held)
+    refused(bob.refuses(bob.signs_no(clock.now(), signer=own)), "not signed by this approver's key", held)
+    refused(bob.refuses(body, signer=own), "not signed", held)
+    refused(carol.refuses(body), "not signed by this approver's key", held)
+    refused(bob.refuses({**body, "reason": "another"}), "not signed by this approver's key", held)
+    refused(bob.refuses({**body, "closing": body["signature"]}), "not signed by this approver's key", held)
+    refused(bob.refuses({**body, "seen": "0" * 64}), "changed while it was being shown", held)
+    refused(bob.refuses({**body, "installation": "0000"}), "for another server", held)
+    refused(bob.refuses(bob.signs_no(clock.now() - timedelta(minutes=6))), "allowed are 5 minutes", held)
+    refused(bob.refuses(bob.signs(clock.now())), "lacks the argument 'reason'", held, status=400)
+    answer = served.ask("POST", "/v1/constitution/reject", headers=bearer(writer), json={**body, "human": {}})
+    assert answer.status_code == 403 and "may not" in answer.json()["message"]
+    assert mallory.refuses(body).status_code in (403, 404)
+    KeyFile.of(held.data_dir, held.audit).revoke(carol.record.id, clock.now())
+    assert carol.post("constitution/reject", **body).status_code == 401
+    (one,) = schema_of(held).proposals()
+    assert one.status.value == "open"
+
+    # What a file claims: bob's own words, signed by a key that no access key's record names.
+    home = held.data_dir / "identity" / schema_of(held).project_id
+    entry = {"id": wish, "at": stamp(clock.now())}
+    said = rejected_statement(project=home.name, proposal_id=wish, at=entry["at"])
+    entry |= {"signature": own.sign(said), "credential": KeyFile.of(held.data_dir, held.audit).record(bob.record.id)}
+    (home / REJECTED_FILE).write_text(json.dumps({"rejected": [entry]}))
+    assert schema_of(held).proposal(wish).status.value == "open"
+    assert bob.refuses(bob.signs_no(clock.now())).json()["status"] == "rejected"
+
+
 def test_an_approver_confirms_on_their_own_terminal(
     held: Core, served: Served, seats: list[Seat], wish: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,6 +414,17 @@ def test_an_approver_confirms_on_their_own_terminal(
         shown = listed.output + whole.output + done.output
         assert "asked by" in shown and not [one for one in shown if one != "\n" and visible(one) != one]
     assert NEW in entries(held)
+    again = held.anchor(Actor(Caller.AGENT, Scope(), project_dir=held.settings.project_dir))
+    other = again.propose(content="Prune in March", reason="asked").id
+    mute = CliRunner().invoke(app, ["constitution", "review", "--reject", other, *there])
+    assert mute.exit_code == 2 and "reason" in mute.output
+    with cheap_keys():
+        no = CliRunner().invoke(app, ["constitution", "review", *there], input="r\nnot our way\n")
+    assert no.exit_code == 0 and f"{other}  rejected" in no.output and "Prune in March" in no.output, no.output
+    third = again.propose(content="Prune in April", reason="asked").id
+    with cheap_keys():
+        no = CliRunner().invoke(app, ["constitution", "review", "--reject", third, "--reason", "no", "--json", *there])
+    assert json.loads(no.stdout)["outcomes"][0]["status"] == "rejected", no.output
     nothing = CliRunner().invoke(app, ["constitution", "review", "--approve", wish, *there])
     assert nothing.exit_code == 3 or "no proposal" in nothing.output, nothing.output
     assert CliRunner().invoke(app, ["constitution", "review"]).exit_code == 2

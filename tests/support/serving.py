@@ -6,14 +6,19 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import uvicorn
 
 from memory_anchor.core import Core
+from memory_anchor.front.http_api import build_http
+from memory_anchor.settings import Settings
 from memory_anchor.team.keys import AccessKey, KeyFile, new_key
-from memory_anchor.testing import human_of
+from memory_anchor.testing import ManualClock, ephemeral_core, human_of
 
 START_WAIT_S = 20.0
 DEADLINE_S = 30.0
@@ -43,6 +48,27 @@ class Served:
         self._client.close()
         self._server.should_exit = True
         self._thread.join(START_WAIT_S)
+
+
+@contextmanager
+def serving(core: Core) -> Iterator[Served]:
+    """Serve a memory over HTTP, and end it with the server."""
+    served = Served(build_http(core, core.settings))
+    try:
+        yield served
+    finally:
+        served.close()
+
+
+@contextmanager
+def core_to_serve(folder: Path, project: Path, clock: ManualClock, **http: Any) -> Iterator[Core]:
+    """Make a memory of one project that is served on a port of its own, without a bound on requests a minute."""
+    chosen = {"http": {"port": 0, "requests_per_minute": 10_000, **http}, "project_dir": str(project)}
+    core = ephemeral_core(folder, clock=clock, settings=Settings.model_validate(chosen))
+    try:
+        yield core
+    finally:
+        core.close()
 
 
 def key_for(core: Core, account: str, **more: Any) -> tuple[str, AccessKey]:

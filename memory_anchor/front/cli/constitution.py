@@ -13,11 +13,12 @@ import getpass
 import json
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory_anchor.errors import MemoryAnchorError, Refused, report
+from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, report
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.passphrase import tell, wait
 from memory_anchor.model import Constitution, Proposal, ProposalAction, ProposalStatus
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 Build = Callable[[], "IdentitySchema"]
 """Makes the schema from the settings; called once a command, so `--help` costs nothing."""
+Other = Callable[[str, str], "IdentitySchema"]
+"""Makes that of another account, and of a project of it."""
 
 _OPENED: list[IdentitySchema] = []
 """The schema whose passphrase this command asked for: what was refused before is told at its end."""
@@ -48,11 +51,15 @@ def answer(proposal: Proposal) -> dict[str, Any]:
     return dict(proposals.answer(proposal))
 
 
-def make_app(build: Build, check_writable: Callable[[], None] = lambda: None) -> typer.Typer:
+def make_app(
+    build: Build, check_writable: Callable[[], None] = lambda: None, other: Other | None = None
+) -> typer.Typer:
     """Return the sub-app `constitution`, working on what `build` makes.
 
     check_writable: raises Refused where an agent may write nothing now; what takes the passphrase does not ask it.
+    other: what `--account` makes.
     """
+    chosen = {"account": "", "project": ""}
     app = typer.Typer(
         name="constitution",
         help="Read, propose and approve the constitution (L0).",
@@ -61,8 +68,18 @@ def make_app(build: Build, check_writable: Callable[[], None] = lambda: None) ->
         pretty_exceptions_enable=False,
     )
 
+    @app.callback()
+    def whose(
+        account: Annotated[str, typer.Option(help="Of another account that this server serves.")] = "",
+        project: Annotated[str, typer.Option(help="With --account: the project's id; left out: the default one.")] = "",
+    ) -> None:
+        """Read, propose and approve the constitution (L0)."""
+        chosen.update(account=account, project=project)
+
     def warning_of_keys() -> IdentitySchema:
-        schema = build()
+        if chosen["project"] and not chosen["account"]:
+            raise BadInput("--project is given without --account; here the project is the folder's")
+        schema = other(chosen["account"], chosen["project"]) if other and chosen["account"] else build()
         if about_key := schema.key_warning():
             _say(f"warning: {visible(about_key)}", error=True)
         return schema
@@ -70,6 +87,7 @@ def make_app(build: Build, check_writable: Callable[[], None] = lambda: None) ->
     _add_reading(app, warning_of_keys)
     _add_proposing(app, warning_of_keys, check_writable)
     _add_approving(app, warning_of_keys)
+    _add_founding(app, warning_of_keys, lambda: chosen["account"])
     return app
 
 
@@ -171,6 +189,44 @@ def _add_proposing(app: typer.Typer, build: Build, check_writable: Callable[[], 
             else:
                 _say(schema.diff(made))
                 _say(f"{made.id}: {answer(made)['how_to_approve']}")
+
+
+def _add_founding(app: typer.Typer, build: Build, account: Callable[[], str]) -> None:
+    @app.command()
+    def found(
+        file: Annotated[Path, typer.Argument(help="A constitution.yaml.")],
+        as_json: AsJson = False,
+    ) -> None:
+        """Approve the first text of another account (--account), once; later ones are proposed and approved."""
+        with _reporting(as_json):
+            if not account():
+                raise BadInput("--account is missing; this server's own first text is approved by `memory-anchor init`")
+            schema = build()
+            check_terminal(as_json=as_json)
+            text = _text_of(file)
+            _say(f"This text becomes the constitution of {visible(account())} 这段文字将成为宪法:", error=as_json)
+            _say("\n".join(f"│ {line}" for line in visible_lines(text).splitlines()), error=as_json)
+            schema.found(text, passphrase=_passphrase(schema, as_json=as_json))
+            served = schema.load()
+            if as_json:
+                _print_json({"account": account(), "entries": len(served.entries), "tokens": served.tokens})
+            else:
+                _say(f"{len(served.entries)} entries are in force for {visible(account())}")
+
+
+def _text_of(file: Path) -> str:
+    """Return the text of a file that a human named. Raises BadInput: it is none, too large or not UTF-8."""
+    from memory_anchor.files import read_bounded
+    from memory_anchor.identity.constitution_text import MAX_BYTES, decode
+
+    try:
+        raw = read_bounded(file, most_bytes=MAX_BYTES)
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read ({error.strerror}); name a constitution.yaml") from None
+    text, wrong = decode(raw) if raw is not None else ("", "it is missing")
+    if wrong or not text.strip():
+        raise BadInput(f"{file} cannot be used: {wrong or 'it is empty'}; name a constitution.yaml")
+    return text
 
 
 def _add_approving(app: typer.Typer, build: Build) -> None:

@@ -1,4 +1,4 @@
-"""`memory-anchor constitution review --server URL`: an approver reads and confirms a served L0 on their own machine.
+"""`memory-anchor constitution review --server URL`: an approver reads a served L0's proposals and decides on them here.
 
 The difference that is shown is made here, from the text and the proposal that the server told, and so is all that the
 passphrase signs: a server, or whoever stands between, that shows one thing and applies another gets a signature that
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from memory_anchor.identity.elsewhere import Ground
     from memory_anchor.model import Proposal
 
-CALL = "constitution_approve"
-CHOICES = "(c)onfirm, (s)kip, (q)uit"
+CALL, REJECT = "constitution_approve", "constitution_reject"
+CHOICES = "(c)onfirm, (r)eject, (s)kip, (q)uit"
 
 
 @guarded
@@ -36,18 +36,25 @@ def review(
     key_file: KeyFileOption = "",
     list_only: Annotated[bool, typer.Option("--list", help="Only show what waits.")] = False,
     approve: Annotated[list[str] | None, typer.Option(metavar="ID", help="Confirm this one; repeatable.")] = None,
+    reject: Annotated[list[str] | None, typer.Option(metavar="ID", help="Close this one; repeatable.")] = None,
+    reason: Annotated[str, typer.Option(help="Why it is rejected; asked for when left out.")] = "",
     json_: JsonOption = False,
 ) -> None:
-    """Confirm proposals of a served memory with your own passphrase; three approvers make one effective."""
+    """Confirm or reject proposals of a served memory with your own passphrase; three approvers make one effective."""
     if not server:
         raise BadInput("--server is missing; on this machine it is `memory-anchor review`")
+    if reject and not reason.strip():
+        raise BadInput("reason is missing; --reject needs --reason TEXT, which is kept with the proposal")
+    named = [*(approve or ()), *(reject or ())]
+    if len(set(named)) < len(named):
+        raise BadInput("a proposal is named twice; allowed is one decision for each")
     url, key = server.rstrip("/"), key_of(key_file)
     told = asked_of(url, key, "constitution/proposals", {})
     rows = {str(row.get("proposal_id")): row for row in told.get("proposals", [])}
-    if list_only or (json_ and not approve):
+    if list_only or (json_ and not named):
         _list(told, rows, as_json=json_)
         return
-    if unknown := [one for one in approve or () if one not in rows]:
+    if unknown := [one for one in named if one not in rows]:
         raise NotFound(f"no proposal {unknown[0][:40]!r} waits there; those that wait are {', '.join(rows) or 'none'}")
     if not rows:
         quiet("nothing waits for approval")
@@ -55,24 +62,28 @@ def review(
     check_terminal(as_json=True)  # what is shown goes to stderr
     human: Signer | None = None
     outcomes: list[dict[str, Any]] = []
-    for name in approve or list(rows):
+    for name in named or list(rows):
         told = asked_of(url, key, "constitution/proposals", {}) if outcomes else told
         row = next((one for one in told["proposals"] if one["proposal_id"] == name), None)
         if row is None:
             continue
         proposal, ground, number = _read(row, told)
+        fits = True
         try:
             _show(proposal, ground, row, number, str(told["by"]))
         except MemoryAnchorError as error:
+            fits = False
             err.print(f"{visible(name)} cannot be applied to the text in force: {visible(str(error))}", markup=False)
-            continue
-        choice = "c" if approve else typer.prompt(CHOICES, default="s", err=json_).strip().lower()[:1]
+            err.print(visible_lines(proposal.content), markup=False)
+        choice = "r" if name in (reject or ()) else "c" if approve else ""
+        choice = choice or typer.prompt(CHOICES, default="s", err=json_).strip().lower()[:1]
         if choice == "q":
             break
-        if choice != "c":
+        if choice not in "cr" or (choice == "c" and not fits):
             continue
+        why = "" if choice == "c" else reason.strip() or typer.prompt("Why 理由", err=json_).strip()
         human = human or ask_human()
-        outcomes.append(_approve(url, key, human, proposal, ground, number, str(told["by"])))
+        outcomes.append(_decide(url, key, human, proposal, ground, number, str(told["by"]), why))
         if not json_:
             done = outcomes[-1]
             out.print(visible(f"{name}  {done['status']}  {done['confirmations']}/{done['required']}"), markup=False)
@@ -80,20 +91,26 @@ def review(
         show_json({"outcomes": outcomes})
 
 
-def _approve(
-    url: str, key: str, human: Signer, proposal: Proposal, ground: Ground, number: int, by: str
+def _decide(
+    url: str, key: str, human: Signer, proposal: Proposal, ground: Ground, number: int, by: str, why: str
 ) -> dict[str, Any]:
-    from memory_anchor.identity.elsewhere import approval_of
+    """Send a decision, signed here, and return what became of it. why: of a rejection, "" for an approval."""
+    from memory_anchor.identity.elsewhere import approval_of, rejection_of
     from memory_anchor.identity.signed_requests import signed
 
     at = datetime.now(UTC)
-    seen, signatures = approval_of(human, proposal, ground, number=number, by=by, at=at)
+    signatures: tuple[str, ...]
+    if why:
+        seen, signatures = rejection_of(human, proposal, ground, by=by, at=at, reason=why)
+    else:
+        seen, signatures = approval_of(human, proposal, ground, number=number, by=by, at=at)
     given = {"id": proposal.id, "seen": seen, "installation": ground.installation, "at": at.isoformat()}
-    given |= dict(zip(("signature", "link", "seal"), signatures, strict=False))
-    challenge = asked_of(url, key, "review/challenge", {})
-    return asked_of(
-        url, key, "constitution/approve", {**given, "human": signed(human, CALL, given, REVIEWER, challenge)}
-    )
+    given |= {"reason": why} if why else {}
+    names = ("signature", "closing") if why else ("signature", "link", "seal")
+    given |= dict(zip(names, signatures, strict=False))
+    call = REJECT if why else CALL
+    proof = signed(human, call, given, REVIEWER, asked_of(url, key, "review/challenge", {}))
+    return asked_of(url, key, call.replace("_", "/"), {**given, "human": proof})
 
 
 def _read(row: Mapping[str, Any], told: Mapping[str, Any]) -> tuple[Proposal, Ground, int]:

@@ -38,15 +38,21 @@ def register(app: typer.Typer) -> None:
     app.command()(statusline)
 
 
-def identity() -> IdentitySchema:
-    """Return L0 of the project this command is run in. It lives in files of its own, so no engine is asked."""
+def identity(account: str = "", project: str = "") -> IdentitySchema:
+    """Return L0 of the project this command is run in. It lives in files of its own, so no engine is asked.
+
+    account: another one's that this memory serves, and the project's id there. Raises BadInput.
+    """
     os.umask(0o077)
-    from memory_anchor.adapters.projects import Projects
+    from memory_anchor.adapters.projects import DEFAULT, Projects
     from memory_anchor.adapters.system import Ids, SystemClock
     from memory_anchor.app import settings_of
     from memory_anchor.core import project_settings
     from memory_anchor.front.cli.passphrase import shared_here, trail_of
     from memory_anchor.identity.identity_schema import IdentitySchema
+    from memory_anchor.model import Scope
+    from memory_anchor.services import rules_home
+    from memory_anchor.team.keys import KeyFile, checked_name
 
     clock = SystemClock()
     home = data_dir()
@@ -54,13 +60,22 @@ def identity() -> IdentitySchema:
     settings, shared = settings_of(os.environ), shared_here()
     project_id, root = Projects(home / "projects.json", Ids(clock).new).of(preamble().project_dir)
     own = project_settings(settings, root)
-    project_id = checked_project_id(preamble().project or settings.scope.project or project_id)
+    project_id = checked_project_id(project or preamble().project or settings.scope.project or project_id)
+    whose = account or settings.scope.account
+    if account:
+        if checked_name("account", account) == settings.scope.account:
+            raise BadInput(f"{account} is this server's own account; leave --account out")
+        root, project_id = "", checked_project_id(project or settings.scope.project or DEFAULT)
+        own, project_id = settings, rules_home(Scope(account, project_id), "", own=settings.scope.account)
+    audit = trail_of(home)
     return IdentitySchema(
         project_dir=Path(root) if root else None,
         project_id=project_id,
         home=home / "identity" / project_id,
         clock=clock,
-        audit=trail_of(home),
+        audit=audit,
+        is_open=KeyFile.of(home, audit, shared).opens(clock),
+        account=whose,
         budget_tokens=own.budget.identity,
         min_interval_s=own.constitution.min_interval_s,
         distinct_approvers=own.constitution.distinct_approvers,
