@@ -85,7 +85,7 @@ def questioned(
     (question, tells), row = made[0], meant.row
     if row is not None and tells:
         row = as_said(row, question.script, meaning.identities[meant.using])
-    return replace(question, row=row, using=meant.using), meant.note
+    return replace(question, row=row, using=meant.using, says=tells), meant.note
 
 
 def words_of_mirror(mirror: Mirror, asked: Inquiry) -> WordScores:

@@ -26,6 +26,8 @@ LEAST_COSINE = -0.05
 """Centred cosine that counts 0: what unrelated texts have at the candidate depth used."""
 LEAST_SPAN = 0.15
 """Cosines are never stretched from less than this, or noise would become a full score."""
+RELATED_SPAN = 0.45
+"""The same where something is asked: what is nearest but less than related (0.4) is no full score, and words decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +93,11 @@ def scaled(scores: Scores, *, low: float | None = None, high: float | None = Non
     return np.asarray(np.nan_to_num(np.clip((scores - bottom) / (top - bottom), 0, 1)), dtype=np.float32)
 
 
-def stretched(cosines: Scores) -> Scores:
-    """Return centred cosines mapped from -0.05..best to 0..1; NaN (not embedded) becomes 0."""
+def stretched(cosines: Scores, *, span: float = LEAST_SPAN) -> Scores:
+    """Return centred cosines mapped from -0.05..best to 0..1; NaN (not embedded) becomes 0. span: the least range."""
     if not cosines.size or np.isnan(cosines).all():
         return np.zeros_like(cosines)
-    return scaled(cosines, low=LEAST_COSINE, high=max(float(np.nanmax(cosines)), LEAST_COSINE + LEAST_SPAN))
+    return scaled(cosines, low=LEAST_COSINE, high=max(float(np.nanmax(cosines)), LEAST_COSINE + span))
 
 
 def coverage(known_idf: float, all_idf: float) -> float:

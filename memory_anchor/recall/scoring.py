@@ -55,7 +55,8 @@ class PreparedQuery:
 
     abroad: what it says in the other language, as far as the glossary knows.
     using: the named vector that the row may be compared with. tags: how much it wants each tag, 0 to 1. leans: the
-    layer it points at. end: whether the newest or the oldest of what it names is meant.
+    layer it points at. end: whether the newest or the oldest of what it names is meant. says: it tells something rather
+    than asks.
     """
 
     text: str
@@ -69,6 +70,7 @@ class PreparedQuery:
     tags: Mapping[str, float] = field(default_factory=dict)
     leans: Layer | None = None
     end: End | None = None
+    says: bool = False
 
     @classmethod
     def of(cls, text: str, *, script: int, project: str) -> PreparedQuery:
@@ -124,7 +126,7 @@ def score(
     worded = ranking.scaled(words.scores[rows], low=0.0)
     foreign = mirror.scripts(rows) != question.script
     nearness = np.where(foreign, np.float32(relevance.ACROSS) * dense, dense)
-    meaning = ranking.stretched(nearness)
+    meaning = ranking.stretched(nearness, span=ranking.LEAST_SPAN if question.says else ranking.RELATED_SPAN)
     if question.row is not None:
         # Not embedded yet is not far: until its row is there, a memory's words stand in for its meaning.
         meaning = np.where(np.isnan(dense), worded, meaning)

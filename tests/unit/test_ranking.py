@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.errors import BadInput
 from memory_anchor.recall.ranking import (
+    RELATED_SPAN,
     RankingWeights,
     best_first,
     best_of_group,
@@ -43,6 +44,14 @@ def test_a_memory_not_embedded_yet_scores_nothing_by_meaning() -> None:
 def test_noise_is_not_stretched_into_a_full_score() -> None:
     """Rule fusion.noise: cosines around zero stay small although one of them is the best."""
     assert stretched(floats(0.01, 0.0)).max() < 0.5
+
+
+def test_meaning_counts_as_much_as_the_nearest_is_near() -> None:
+    """Rule fusion.near: asked for, what is nearest without being related is no full score; from 0.4 on it is one."""
+    assert stretched(floats(0.175, 0.1, 0.0), span=RELATED_SPAN).max() == pytest.approx(0.5)
+    assert stretched(floats(0.4, 0.1), span=RELATED_SPAN).max() == pytest.approx(1.0)
+    assert stretched(floats(0.8, 0.1), span=RELATED_SPAN).max() == 1.0
+    assert stretched(floats(0.175, 0.1)).max() == pytest.approx(1.0)
 
 
 def test_coverage_is_the_known_share_of_the_question() -> None:
