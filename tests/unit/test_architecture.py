@@ -89,7 +89,7 @@ BUDGETS: dict[str, int] = {
     "knowledge": 4296,
     "lore": 296,
     "runtime": 3796,
-    "recall": 4896,
+    "recall": 4900,
     "identity": 3769,
     "upkeep": 2968,
     "ingest": 3425,
