@@ -31,7 +31,7 @@ from memory_anchor.testing import START, ManualClock, ephemeral_core
 
 DAYS, FACTS, A_STEP, STEP_H = 90, 60, 6, 6
 TAIL_DAYS = 30
-"""Days at the end in which nothing is written, so that what noise lets live longer has time to go."""
+"""What is written in these days at the end is not counted: what noise lets live longer must have time to go."""
 FINE_H = 1
 RECALLED: dict[int, tuple[float, ...]] = {0: (), 1: (), 2: (), 3: (0.3,), 4: (0.3,), 5: (0.15, 0.3)}
 """When a memory is recalled, in shares of the life first shown, by its number modulo six: so early that noise has
@@ -69,20 +69,17 @@ def lives(own: dict[str, Any], *, days: int, seed: int) -> list[tuple[str, float
         for step in range(days * 24 // STEP_H):
             at = step * STEP_H / 24
             clock.set(START + timedelta(days=at))
-            if at < days - TAIL_DAYS:
-                here = core.anchor(Actor(scope=Scope(conversation=f"talk {step}")))
-                for number in range(A_STEP):
-                    said = (
-                        f"Run {len(written)} ended with code {draw.randrange(10**6)} on host {draw.randrange(10**6)}."
-                    )
-                    name = here.log_event(said, type=("event", "note")[number % 2]).id or ""
-                    first = shown_life(
-                        core.services.records.read(name, here.actor.scope),
-                        core.upkeep.activation,
-                        core.upkeep.rules.forget_below,
-                    )
-                    recalls += [(at + first * share, name) for share in RECALLED[len(written) % len(RECALLED)]]
-                    written.append((name, at))
+            here = core.anchor(Actor(scope=Scope(conversation=f"talk {step}")))
+            for number in range(A_STEP):
+                said = f"Run {len(written)} ended with code {draw.randrange(10**6)} on host {draw.randrange(10**6)}."
+                name = here.log_event(said, type=("event", "note")[number % 2]).id or ""
+                first = shown_life(
+                    core.services.records.read(name, here.actor.scope),
+                    core.upkeep.activation,
+                    core.upkeep.rules.forget_below,
+                )
+                recalls += [(at + first * share, name) for share in RECALLED[len(written) % len(RECALLED)]]
+                written.append((name, at))
             for due, name in [one for one in recalls if one[0] <= at]:
                 recalls.remove((due, name))
                 if anchor.services.records.read(name, anchor.actor.scope).status is Status.ACTIVE:
@@ -91,7 +88,11 @@ def lives(own: dict[str, Any], *, days: int, seed: int) -> list[tuple[str, float
             for job in JOBS:
                 if job in waiting:
                     core.scheduler.run(job, clock.now())
-        return [one for name, began in written if (one := _life(core, name, began, days)) is not None]
+        return [
+            one
+            for name, began in written
+            if began < days - TAIL_DAYS and (one := _life(core, name, began, days)) is not None
+        ]
 
 
 def _life(core: Core, name: str, began: float, days: int) -> tuple[str, float, float | None] | None:
