@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from memory_anchor.json_values import Json
 
@@ -471,6 +471,7 @@ class RetrievedSnippet:
     relevance: 0 to 1, the share of such snippets that were right; None where nothing was asked. weak: it lies below
     `relevance.STRONG`, and stands there because nothing better does. before: what the fact that it superseded said.
     linked: why it stands there where the query did not find it itself ("cause of ID"), else "".
+    beside: of a passage that is cut, {side, text, ref, lines} of its neighbour.
     """
 
     id: str
@@ -489,6 +490,7 @@ class RetrievedSnippet:
     origin: Origin = Origin.AGENT
     before: str = ""
     linked: str = ""
+    beside: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

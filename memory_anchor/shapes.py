@@ -290,6 +290,8 @@ def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
         shaped["before"] = value.before
     if value.linked:
         shaped["linked"] = value.linked
+    if value.beside is not None:
+        shaped["beside"] = dict(value.beside)
     if value.relevance is not None:
         shaped["relevance"] = value.relevance
     if value.weak:
@@ -311,6 +313,8 @@ def lines(answer: Mapping[str, Any], *, now: datetime) -> str:
         stale = {cited.get("freshness") for cited in one.get("citations", ())} - {None, "fresh"}
         before = f" (since {one['when'][:10]}; before: {_short(one['before'])})" if one.get("before") else ""
         told.append(f"[{' '.join(filter(None, (*about, *sorted(stale))))}] {one['text']}{before}")
+        if near := one.get("beside"):
+            told.append(f"[{near['side']} it, {near['ref']}:{near['lines'][0]}-{near['lines'][1]}] {near['text']}")
     told += [f"{first} and {second} contradict each other." for first, second in answer.get("conflicts", ())]
     return "\n".join([*told, *(f"Note: {note}" for note in answer.get("notes", ()))]) or "Nothing is remembered."
 
@@ -400,11 +404,14 @@ def knowledge_sources(values: Sequence[SourceState], *, unembedded: int) -> Json
 
 
 def knowledge_opened(value: Opened, *, reader: Scope) -> Json:
-    """Return {id, standing, text, lines?, around?, diff?, citations}: untrusted text is somebody else's words."""
+    """Return {id, standing, text, lines?, around?, diff?, beside?, citations}: untrusted text is somebody else's
+    words."""
     shaped: Json = {"id": value.id, "standing": value.standing, "text": value.text}
     shaped |= {name: inner for name in ("around", "diff") if (inner := getattr(value, name))}
     if value.lines:
         shaped["lines"] = list(value.lines)
+    if value.beside is not None:
+        shaped["beside"] = dict(value.beside)
     return shaped | {"citations": [citation(one, reader=reader) for one in value.citations]}
 
 

@@ -59,10 +59,13 @@ def main(folder: Path, kind: str) -> None:
 
 
 def read(core: Core) -> dict[str, float]:
-    began, worked = time.perf_counter(), time.process_time()
-    while core.knowledge.step(lambda: True):
-        pass
-    return {"s": round(time.perf_counter() - began, 2), "cpu_s": round(time.process_time() - worked, 2)}
+    began, worked, size = time.perf_counter(), time.process_time(), 0
+    while core.knowledge.step(lambda: False):
+        if (progress := core.knowledge.progress()) is not None:
+            size = progress.bytes
+    cpu = time.process_time() - worked
+    told = {"s": round(time.perf_counter() - began, 2), "cpu_s": round(cpu, 2), "mb": round(size / 1e6, 1)}
+    return told | {"mb_per_cpu_s": round(size / 1e6 / max(cpu, 0.01), 2)}
 
 
 if __name__ == "__main__":

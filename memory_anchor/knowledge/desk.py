@@ -57,6 +57,7 @@ class KnowledgeDesk:
             path=asked.path,
             visibility=asked.scope,
             detail=asked.detail,
+            beside=True,
         )
         return self._found(query)
 

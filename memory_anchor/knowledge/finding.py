@@ -13,11 +13,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from memory_anchor.errors import MemoryAnchorError, NotFound
+from memory_anchor.knowledge.beside import BESIDE_MAX, neighbour
 from memory_anchor.knowledge.catalogue import Place
 from memory_anchor.knowledge.index import COLLECTION, counted_for
 from memory_anchor.knowledge.library import Library
@@ -69,6 +70,7 @@ class KnowledgeQuery:
     path: str = ""
     visibility: Visibility | None = None
     detail: bool = False
+    beside: bool = False
 
 
 Standing = Literal["fresh", "moved", "changed", "gone"]
@@ -86,6 +88,7 @@ class Opened:
     lines: tuple[int, int] | None
     around: str
     diff: str = ""
+    beside: Mapping[str, Any] | None = None
 
 
 def search(
@@ -125,12 +128,14 @@ def search(
     def may_read(memory: Memory) -> bool:
         return memory.audience in held and _source_id(memory) in sources and bool(memory.content)
 
-    snippets = []
+    snippets: list[RetrievedSnippet] = []
     for place, memory, siblings in _distinct(library, scored, order, may_read, asked.limit):
         chance = float(scored.relevance[place])
         found = _snippet(sources, memory, siblings, float(scored.total[place]), chance)
         signals = scoring.signals(scored, [place], weights)[place] if asked.detail else None
-        snippets.append(replace(found, signals=signals))
+        is_shown = asked.beside and not found.weak and len(snippets) < BESIDE_MAX
+        near = neighbour(library, sources[_source_id(memory)], memory, memory.citations[0]) if is_shown else None
+        snippets.append(replace(found, signals=signals, beside=near))
     return [replace(one, citations=tuple(_marked(library, sources, one))) for one in snippets]
 
 
@@ -234,7 +239,8 @@ def opened(library: Library, actor: Actor, name: str, *, around: int = AROUND_LI
         source = sources[_source_id(memory)]
         places = library.catalogue.places(source.id, passages=[name])
         cited = tuple(citation(source, place) for place in places) or memory.citations
-        return _compared(library, source, memory, places, cited, around)
+        near = neighbour(library, source, memory, cited[0]) if cited else None
+        return replace(_compared(library, source, memory, places, cited, around), beside=near)
     last = library.catalogue.retired(name) if library.is_used else None
     if last is None or last[0] not in sources:
         raise NotFound(f"no citation {name!r} that you may read; `memory-anchor knowledge search` gives them")

@@ -179,6 +179,9 @@ def _search(answer: Answer, _: Values) -> None:
         if place.get("heading"):
             out.print(f"  [dim]{shown(' > '.join(place['heading']))}[/]")
         out.print(block(one["text"], "  "))
+        if near := one.get("beside"):
+            out.print(f"  [dim]{near['side']} it, lines {near['lines'][0]}-{near['lines'][1]}[/]")
+            out.print(block(near["text"], "    "))
     if not answer["snippets"]:
         quiet("nothing fits")
 
