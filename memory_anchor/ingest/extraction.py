@@ -266,12 +266,13 @@ def _width(text: str) -> int:
 def _from_sentences(messages: Sequence[Message], rows: Rows | None) -> list[Candidate]:
     every = sentences_of(messages)
     worths = weigh([one.said if one.open else None for one in every], rows)
-    found: list[Candidate] = []
-    for group in _groups(every, worths):
-        candidate = _candidate([every[at] for at in group], [worths[at] for at in group])
-        if candidate is not None:
-            found.append(candidate)
-    return found
+    return memories_of(every, worths)
+
+
+def memories_of(every: Sequence[Sentence], worths: Sequence[Worth]) -> list[Candidate]:
+    """Return the memories that these sentences of a conversation make, each of this worth."""
+    found = [_candidate([every[at] for at in group], [worths[at] for at in group]) for group in _groups(every, worths)]
+    return [candidate for candidate in found if candidate is not None]
 
 
 def weigh(said: Sequence[Said | None], rows: Rows | None) -> list[Worth]:
@@ -302,7 +303,7 @@ def _groups(every: Sequence[Sentence], worths: Sequence[Worth]) -> list[list[int
     groups: list[list[int]] = []
     taken = -1
     for at, worth in enumerate(worths):
-        if at <= taken or not worth.keeps:
+        if at <= taken or not (worth.keeps or (worth.joins and _asked_to_keep(every[at].said))):
             continue
         first = last = at
         while last + 1 < len(every) and _joins(every, worths, last, last + 1):
@@ -312,6 +313,11 @@ def _groups(every: Sequence[Sentence], worths: Sequence[Worth]) -> list[list[int
         groups.append(list(range(first, last + 1)))
         taken = last
     return groups
+
+
+def _asked_to_keep(said: Said) -> bool:
+    """Return whether a user asks in so many words to remember this; a lecturer says "remember" all the time."""
+    return said.role == "user" and said.talk < CHAT and bool(_ASKED_TO_KEEP.match(said.text))
 
 
 def _joins(every: Sequence[Sentence], worths: Sequence[Worth], of: int, other: int) -> bool:

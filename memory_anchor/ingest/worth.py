@@ -198,7 +198,8 @@ class Worth:
 class Numbers:
     """One set of numbers. weights: (kinds + 1, figures + 1), the constant last, the first row the chance.
 
-    keep, join, sure: from which chance on, for a sentence of Latin letters, for a Chinese one, and in a lecture.
+    keep, join, sure: from which chance on, for a sentence of Latin letters, for a Chinese one, and in a lecture;
+    a short answer counts as its question does.
     """
 
     weights: Matrix
@@ -212,7 +213,7 @@ class Numbers:
         totals = self.weights[:, :-1] @ figures + self.weights[:, -1]
         chance = float(1 / (1 + np.exp(-np.clip(totals[0], -40, 40))))
         kind = KINDS[int(np.argmax(totals[1:]))]
-        place = 2 if said.talk >= LECTURE else int(is_chinese(said.text))
+        place = 2 if said.talk >= LECTURE else int(is_chinese(said.read_as))
         keep, join, sure = (limit[place] for limit in (self.keep, self.join, self.sure))
         return Worth(chance, kind, keeps=chance >= keep, joins=chance >= join, sure=chance >= sure)
 
@@ -252,15 +253,17 @@ def figures(said: Said, row: Matrix) -> Matrix:
 
 
 def chat_figures(said: Said, row: Matrix, within: Matrix) -> Matrix:
-    """Return what the numbers of short messages read: form, the mean of both rows, and that again for the assistant.
+    """Return what the numbers of short messages read: form, each of both rows, their sum again for the assistant, and
+    whether nothing was said before: alone, a fact about somebody is worth it more often than in the midst of work.
 
-    Of messages left out, what is right at precision .8 rose from .76 to .82 in English and from .90 to .93 in Chinese.
+    Of sessions left out, apart they rank English .844 and Chinese .909 (average precision), as one mean .837 and .904.
     """
     import numpy as np
 
-    around = ROW_SCALE / 2 * (row + within)
-    own = ASSISTANT_SCALE * float(said.role == "assistant") * around
-    return np.concatenate([np.array(form(said), dtype=np.float32), around, own])
+    own, around = ROW_SCALE / 2 * row, ROW_SCALE / 2 * within
+    is_assistant = ASSISTANT_SCALE * float(said.role == "assistant")
+    seen = np.array([*form(said), float(not said.before)], dtype=np.float32)
+    return np.concatenate([seen, own, around, is_assistant * (own + around)])
 
 
 @cache

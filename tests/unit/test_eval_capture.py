@@ -33,6 +33,18 @@ def test_a_bundled_session_is_scored_by_what_a_careful_reader_keeps() -> None:
     assert 0 < row["recall"] < 1
 
 
+def test_held_back_sessions_are_told_by_their_number() -> None:
+    """Rule eval.capture.held: sessions 2x and 5x train nothing, there are as many items to find in both languages."""
+    held = capture.sessions("held")
+    others = capture.sessions("dev") + capture.sessions("test")
+
+    assert {one.name[0] for one in held} == set(capture.HELD)
+    assert not {one.name[0] for one in others} & set(capture.HELD)
+    assert len(held) + len(others) == len(capture.sessions())
+    last = [sum(len(one.wanted) for one in held if one.name[0] == "5" and one.language == of) for of in ("en", "zh")]
+    assert last[0] == last[1] > 0
+
+
 def test_what_a_session_replaced_counts_as_wrong() -> None:
     """Rule eval.capture: precision is of what holds at the end."""
     wanted = [capture.Keepsake("rule", "the port is 8080", ("8080",), 0, replaced=True)]

@@ -12,7 +12,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.ingest.extraction import Candidate, Rows, extract_by_rules
 from memory_anchor.ingest.messages import MAX_MESSAGES, Message, conversation, plain
-from memory_anchor.ingest.worth import reads_rows_of
+from memory_anchor.ingest.worth import KINDS, Numbers, Said, reads_rows_of
 from memory_anchor.language.perspective import spoken_by
 from memory_anchor.language.safety import fence
 from memory_anchor.model import MemoryType, Trust
@@ -130,6 +130,21 @@ def test_what_is_not_worth_it_is_dropped(rows: Rows) -> None:
     """Rule: questions, errands, suppositions, the moment, encouragement give nothing (of 23 one may slip)."""
     found = read_alone(DROPPED, rows)
     assert sum(map(bool, found)) <= 1
+
+
+def test_a_short_answer_is_judged_in_the_language_of_its_question() -> None:
+    """Rule name: worth.answer_language. "8443" has no script of its own; a long answer counts as it is written."""
+    import numpy as np
+
+    even = Numbers(np.zeros((len(KINDS) + 1, 2)), keep=(0.9, 0.4, 0.9), join=(0.9, 0.4, 0.9), sure=(0.9, 0.4, 0.9))
+
+    def keeps(before: str, text: str) -> bool:
+        return even.judge(np.zeros(1), Said(text, "user", before)).keeps
+
+    assert keeps("网关监听哪个端口？", "8443")
+    assert not keeps("Which port does the gateway listen on?", "8443")
+    assert not keeps("Which package manager do you want for the front end and its tests?", "OK, 用 pnpm")
+    assert not keeps("网关监听哪个端口？", "It listens on 8443, and 8080 is only for health checks.")
 
 
 @pytest.mark.parametrize(
