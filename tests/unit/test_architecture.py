@@ -92,7 +92,7 @@ BUDGETS: dict[str, int] = {
     "recall": 4900,
     "identity": 3769,
     "upkeep": 2968,
-    "ingest": 3425,
+    "ingest": 3434,
     "care": 3494,
     "context": 2271,
     "evaluation": 1906,
