@@ -3,8 +3,8 @@
 Of a series of short passages (turns, minutes, entries of a log, questions and answers) each says little by itself, so
 it carries the one before it, as an event of a conversation does: its words count half, and are never shown. Its vector
 holds its own text and headings alone, so that an edit embeds nothing but the passages that changed. Measured on turns
-of talks as sections of a document, R@5 .722 without and .747 with it, where memories had .744; passages of any length,
-or short ones behind a long one, lost a question of thirty about `docs/` (docs/knowledge.md).
+of talks as sections of a document: R@5 .717 without and .732 with it, where memories had .736. Rejected: for passages
+of any length, and for short ones behind a long one, which lost a question of thirty about `docs/` (docs/knowledge.md).
 """
 
 from __future__ import annotations
