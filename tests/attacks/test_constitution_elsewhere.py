@@ -348,7 +348,8 @@ def test_an_approver_elsewhere_rejects_a_proposal_for_good(
 
     file = Path(held.settings.project_dir, ".ai", "proposals", f"{wish}.yaml")
     kept = file.read_text(encoding="utf-8")
-    file.write_text(kept.split("rejection:")[0].replace('status: "rejected"', 'status: "open"'), encoding="utf-8")
+    assert '"rejection":' in kept
+    file.write_text(kept.split('"rejection":')[0].replace('"status": "rejected"', '"status": "open"'), encoding="utf-8")
     assert schema_of(held).proposal(wish).status.value == "rejected"  # by the list
     (held.data_dir / "identity" / schema_of(held).project_id / REJECTED_FILE).unlink()
     assert schema_of(held).proposal(wish).status.value == "rejected"  # by the audit trail
