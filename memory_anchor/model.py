@@ -16,8 +16,7 @@ from typing import Any, Literal, get_args
 
 from memory_anchor.json_values import Json
 
-FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
-"""Stored where an open end is meant, so that ranges can be pushed down to every engine."""
+FOREVER = datetime(9999, 1, 1, tzinfo=UTC)  # stored where an open end is meant: ranges are pushed down to every engine
 
 
 class Layer(StrEnum):
@@ -209,10 +208,14 @@ def account_of(key: str) -> str:
     return key.split("|", 2)[1]
 
 
-@lru_cache(maxsize=256)
 def audiences(scope: Scope) -> frozenset[str]:
     """Return every audience key that a caller with this scope may read; asked anew for each memory that is shown."""
-    elsewhere = (audience(replace(scope, project=other), Visibility.AGENT) for other in scope.across)
+    return _audiences(scope, scope.across)  # an argument of its own: two scopes that differ in it alone are equal
+
+
+@lru_cache(maxsize=256)
+def _audiences(scope: Scope, across: tuple[str, ...]) -> frozenset[str]:
+    elsewhere = (audience(replace(scope, project=other), Visibility.AGENT) for other in across)
     return frozenset([*(audience(scope, visibility) for visibility in Visibility), *elsewhere])
 
 
@@ -557,8 +560,7 @@ class ProposalStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """project, origin: the place it was given for, see `identity.approval.KeyPlace`. credential: of an approver on
-    another machine, the signed record of their access key (`identity.elsewhere`)."""
+    """project, origin: where it was given, a `KeyPlace`. credential: the record of an approver's key elsewhere."""
 
     by: str
     at: datetime

@@ -56,15 +56,15 @@ class Centring:
         self._sums = np.zeros(shape, dtype=np.float64)
         self._counts = np.zeros(len(SCRIPTS))
         self._constant = _constant(identity, shape)
-        self._known: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+        self._learned, self._known = 0, (-1, np.zeros(0, np.float32), np.zeros(0, np.float32))
 
     def learn(self, rows: Matrix, scripts: NDArray[np.int8], *, sign: int = 1) -> None:
         """Add the raw rows of memories to the store's own sums; with sign -1 take them off again."""
-        self._known = None
         for script in range(len(SCRIPTS)):
             chosen = scripts == script
             self._sums[script] += sign * rows[chosen].sum(axis=0, dtype=np.float64)
             self._counts[script] += sign * int(chosen.sum())
+        self._learned += 1
 
     def learned(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the sums (scripts, dimensions) and how many rows each is of."""
@@ -73,7 +73,7 @@ class Centring:
     def relearn(self, sums: NDArray[np.float64], counts: NDArray[np.float64]) -> None:
         """Take what `learned` gave for the same embedder. Raises ValueError: another shape."""
         self._sums, self._counts = sums.reshape(self._sums.shape), counts.reshape(self._counts.shape)
-        self._known = None
+        self._learned += 1
 
     def documents(self, rows: Matrix, scripts: NDArray[np.int8]) -> Matrix:
         """Return raw document rows centred and normalised."""
@@ -108,12 +108,14 @@ class Centring:
 
     def _means(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the means and their squared lengths, kept until more is learned."""
-        if self._known is None:
+        learned, (of, means, squares) = self._learned, self._known
+        if of != learned:
             weights = (self._counts + CONSTANT_COUNTS_FOR)[:, None]
             means = np.asarray((self._sums + CONSTANT_COUNTS_FOR * self._constant) / weights, dtype=np.float32)
             means.flags.writeable = False
-            self._known = means, (means * means).sum(axis=1)
-        return self._known
+            squares = (means * means).sum(axis=1)
+            self._known = learned, means, squares
+        return means, squares
 
 
 def _constant(identity: EmbedderIdentity, shape: tuple[int, int]) -> NDArray[np.float32]:

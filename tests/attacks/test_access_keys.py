@@ -133,10 +133,10 @@ def test_a_key_that_ends_while_a_search_runs_gets_that_answer_and_no_other(
         running, ended = threading.Event(), threading.Event()
         search = held.services.searcher.search
 
-        def slow(*given: Any, search: Any = search, running: Any = running, ended: Any = ended) -> Any:
+        def slow(*given: Any, search: Any = search, running: Any = running, ended: Any = ended, **named: Any) -> Any:
             running.set()
             assert ended.wait(20)
-            return search(*given)
+            return search(*given, **named)
 
         monkeypatch.setattr(held.services.searcher, "search", slow)
         with ThreadPoolExecutor(1) as pool:

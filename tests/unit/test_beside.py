@@ -39,16 +39,23 @@ def test_what_is_written_while_a_query_is_embedded_is_found_and_ranked(monkeypat
     assert not found[0].weak
 
 
-def test_what_is_due_meanwhile_is_done_once_and_not_for_a_kept_answer() -> None:
+def test_what_is_due_meanwhile_is_done_once_and_not_for_a_kept_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule beside.once: while the query is embedded, in the caller's context, on another thread."""
     bench = Bench()
     bench.fact("The billing service keeps two replicas")
     bench.searcher.warm()
     seen: list[tuple[str, bool]] = []
+    done, embed = threading.Event(), bench.embedder.queries
 
     def note() -> None:
         seen.append((NAMED.get(), threading.current_thread() is threading.main_thread()))
+        done.set()
 
+    def queries(texts: Sequence[str]) -> Any:
+        assert done.wait(10)  # an embedding that ends before the other thread begins would leave all to the caller
+        return embed(texts)
+
+    monkeypatch.setattr(bench.embedder, "queries", queries)
     NAMED.set("this search")
     for _ in range(2):
         bench.searcher.search(ACTOR, SearchRequest("how many replicas"), meanwhile=note)

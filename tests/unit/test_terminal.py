@@ -90,6 +90,7 @@ SHOWS_NONE = {
     *("keys list", "keys create", "keys revoke", "dashboard", "migrate"),
     *("sync setup", "sync now", "sync status", "sync revoke"),
     *("lorebook export",),  # what came in, byte for byte
+    "constitution found",  # shows the text of the file that it is given
     "constitution review",  # of a server, tried in tests/attacks/test_constitution_elsewhere.py
     *("projects list", "projects link", "projects move", "projects merge", "constitution rules"),
 }
