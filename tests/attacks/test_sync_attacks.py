@@ -1,0 +1,179 @@
+"""A device that an agent holds, or a thief: it has the folder and the device's keys, never the human's passphrase.
+
+What it writes is signed and sealed as the format wants; each test is about one word that it has no right to say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devicekit import WORDS, Laptop, settled, texts_of
+
+from memory_anchor.adapters.system import new_token
+from memory_anchor.devices import membership, sealing
+from memory_anchor.devices.folder import Place, segment_name
+from memory_anchor.devices.membership import Device
+from memory_anchor.devices.segments import about_line, purge_said
+from memory_anchor.testing import ManualClock, cheap_keys
+
+
+@pytest.fixture(autouse=True)
+def _no_power_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for no disk: kills and cuts are tried in `tests/crash`."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+@pytest.fixture
+def laptops(tmp_path: Path) -> Iterator[Callable[[str], Laptop]]:
+    made: list[Laptop] = []
+    folder = tmp_path / "shared"
+    folder.mkdir()
+
+    def laptop(name: str) -> Laptop:
+        one = Laptop(tmp_path / name, ManualClock())
+        one.join(folder, name)
+        made.append(one)
+        return one
+
+    yield laptop
+    for one in made:
+        one.close()
+
+
+def device_of(laptop: Laptop) -> Device:
+    device = membership.load(laptop.core.data_dir)
+    assert device is not None
+    return device
+
+
+def last_of(device: Device) -> Place:
+    return max(device.place.listed().segments[device.device])
+
+
+def forged(laptop: Laptop, lines: Sequence[str], *, place: Place | None = None, key: str = "") -> Path:
+    """Write a segment as this device would, behind its last one or in `place`; return its file."""
+    device = device_of(laptop)
+    members = membership.members(device, device.place.listed())
+    generation, number = place or (last_of(device)[0], last_of(device)[1] + 1)
+    before = sealing.digest(device.place.segment(device.device, (generation, number - 1))) if number > 1 else ""
+    named = key or members.key_to_write()
+    head = {
+        **{"kind": "segment", "device": device.device, "generation": generation, "number": number},
+        **{"before": before, "key": named, "salt": new_token()},
+    }
+    content = "\n".join([about_line(laptop.clock.now(), {}), *lines]).encode()
+    file = sealing.sealed_file(head, content, key=members.keys[named], signer=device.keys.signer)
+    device.place.write(segment_name(device.device, (generation, number)), file)
+    return device.place.root / segment_name(device.device, (generation, number))
+
+
+def test_no_device_erases_elsewhere_without_a_humans_word_on_these_very_memories(
+    laptops: Callable[..., Laptop],
+) -> None:
+    """Rule sync.purge: another key, another set, another time or another folder under the signature erases nothing."""
+    one, other = laptops("laptop"), laptops("desktop")
+    wanted = str(one.anchor.save_memory("The vault of Ostrava opens at nine.").id)
+    trifle = str(one.anchor.save_memory("The office plant is called Ferdinand.").id)
+    settled([one, other])
+    device, at = device_of(one), one.clock.now().isoformat()
+    said = purge_said(device.folder_id, [wanted], at)
+    own_signer = sealing.text(device.keys.signer.public_key().public_bytes_raw())
+    by_device = sealing.text(device.keys.signer.sign(sealing.approval.canonical(said)))
+    of_trifle = one.human.sign(purge_said(device.folder_id, [trifle], at))
+    elsewhere = one.human.sign(purge_said("another folder", [wanted], at))
+    tries: list[dict[str, Any]] = [
+        {"human": device.human, "signature": by_device},
+        {"human": own_signer, "signature": by_device},
+        {"human": device.human, "signature": of_trifle},
+        {"human": device.human, "signature": elsewhere},
+        {"human": device.human, "signature": ""},
+    ]
+    for number, word in enumerate(tries):
+        line = json.dumps({"kind": "purge", "ids": [wanted], "at": at, "by": "human:me", **word})
+        file = forged(one, [line])
+
+        done = other.sync()
+
+        assert {wanted, trifle} <= set(texts_of(other.core)), number
+        assert any("is not signed by a human of this folder" in note for note in done.notes), done.notes
+        assert done.purged == 0
+        file.unlink()
+    word = {"human": device.human, "signature": one.human.sign(said)}
+    forged(one, [json.dumps({"kind": "purge", "ids": [wanted], "at": at, "by": "human:me", **word})])
+    assert other.sync().purged == 1  # the human's own word on it does erase
+    assert trifle in texts_of(other.core) and wanted not in texts_of(other.core)
+
+
+def test_what_a_revoked_device_writes_with_the_keys_it_kept_is_not_taken(laptops: Callable[..., Laptop]) -> None:
+    """Rule sync.revoke: it still holds the old folder key; its segments behind the last that counted are left out."""
+    one, thief = laptops("laptop"), laptops("phone")
+    mine = str(thief.anchor.save_memory("Written before the loss.").id)
+    settled([one, thief])
+    lost = device_of(thief)
+    old_key = membership.members(lost, lost.place.listed()).key_to_write()
+    with cheap_keys():
+        membership.revoke(
+            one.core.data_dir,
+            device_of(one),
+            "phone",
+            WORDS,
+            reached=one.core.devices.exchange.reached,
+            now=one.clock.now(),
+            new_token=new_token,
+        )
+    at = thief.clock.now().isoformat()
+    word = thief.human.sign(purge_said(lost.folder_id, [mine], at))
+    line = {"kind": "purge", "ids": [mine], "at": at, "by": "human:me", "human": lost.human, "signature": word}
+    forged(thief, [json.dumps(line)], key=old_key)
+
+    for reader in (one, laptops("tablet")):
+        done = reader.sync()
+
+        assert mine in texts_of(reader.core)
+        assert any("phone is revoked: what it wrote since" in note for note in done.notes), done.notes
+
+
+def test_a_segment_that_was_read_cannot_be_swapped_for_another_of_the_same_device(
+    laptops: Callable[..., Laptop],
+) -> None:
+    """Rule sync.whole: whoever holds a device's keys cannot tell two readers two stories and go on."""
+    one, other = laptops("laptop"), laptops("desktop")
+    one.anchor.save_memory("Deploys go through staging first.")
+    settled([one, other])
+    held = texts_of(other.core)
+    last = last_of(device_of(one))
+    forged(one, [], place=last)
+    forged(one, [])
+
+    done = other.sync()
+
+    assert any("is another one than was read here" in note for note in done.notes), done.notes
+    assert texts_of(other.core) == held
+    assert other.core.devices.exchange.reached(device_of(one).device).segment == last[1]
+
+
+def test_an_edit_waits_for_the_version_that_it_was_written_over(laptops: Callable[..., Laptop]) -> None:
+    """Rule sync.whole: a segment whose parents have not arrived is taken when they have, and not before."""
+    one, other = laptops("laptop"), laptops("desktop")
+    name = str(one.anchor.save_memory("Deploys go through staging first.").id)
+    settled([one, other])
+    other.anchor.edit(name, content="Deploys go through staging first, then one region.")
+    other.sync()
+    first = device_of(one)
+    withheld = {path: path.read_bytes() for path in (first.place.root).rglob("*.seg") if first.device in str(path)}
+    assert withheld
+    for path in withheld:
+        path.unlink()
+
+    third = laptops("tablet")
+    done = third.sync()
+    assert texts_of(third.core) == {}
+    assert any("waits for another device's" in note for note in done.notes), done.notes
+    for path, content in withheld.items():
+        path.write_bytes(content)
+    third.sync()
+    assert texts_of(third.core) == texts_of(other.core)
