@@ -142,6 +142,7 @@ def test_founding_is_refused_in_one_sentence(
         (("--account", ACCOUNT, "found", str(good)), 2, "own account"),
         (("--account", "ac|me", "found", str(good)), 2, "account is"),
         (("--project", "shop", "list"), 2, "without --account"),
+        (("--account", "acme", "review", "--server", "http://127.0.0.1:9"), 2, "the access key says whose"),
         (("--account", "acme", "--project", "../x", "found", str(good)), 2, "project"),
         (("--account", "acme", "found", str(tmp_path / "none.yaml")), 2, "none.yaml"),
         (("--account", "acme", "found", str(torn)), 2, "not UTF-8"),

@@ -32,6 +32,7 @@ CHOICES = "(c)onfirm, (r)eject, (s)kip, (q)uit"
 
 @guarded
 def review(
+    context: typer.Context,
     server: ServerOption = "",
     key_file: KeyFileOption = "",
     list_only: Annotated[bool, typer.Option("--list", help="Only show what waits.")] = False,
@@ -43,6 +44,8 @@ def review(
     """Confirm or reject proposals of a served memory with your own passphrase; three approvers make one effective."""
     if not server:
         raise BadInput("--server is missing; on this machine it is `memory-anchor review`")
+    if context.parent is not None and any(context.parent.params.get(name) for name in ("account", "project")):
+        raise BadInput("--account and --project are not taken beside --server; the access key says whose L0 it is")
     if reject and not reason.strip():
         raise BadInput("reason is missing; --reject needs --reason TEXT, which is kept with the proposal")
     named = [*(approve or ()), *(reject or ())]
