@@ -83,7 +83,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "moving": 228,
     "maintenance": 307,
-    "front": 13281,
+    "front": 13284,
     "adapters": 7734,
     "language": 5480,
     "knowledge": 4390,
