@@ -13,7 +13,6 @@ from memory_anchor.activation import GREATEST, ActivationSettings, strength_of, 
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.persons import worded
 from memory_anchor.language.terms import holds, normal, terms
-from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import (
     PLAIN_IMPORTANCE,
     TRUST_OF_ORIGIN,
@@ -21,7 +20,6 @@ from memory_anchor.model import (
     Epistemic,
     Layer,
     Memory,
-    MemoryType,
     Origin,
     RetrievedSnippet,
     Scope,
@@ -57,6 +55,7 @@ class Ranked:
     """One memory in the order of an answer. score: fused, higher is better. place: position among the candidates.
 
     relevance: how likely it is right, 0 to 1. linked: why it joined behind another, "" for what was found itself.
+    stands_for: of a story, the events in whose places it stands.
     """
 
     memory: Memory
@@ -66,6 +65,7 @@ class Ranked:
     siblings: tuple[Memory, ...] = ()
     relevance: float = 1.0
     linked: str = ""
+    stands_for: tuple[Ranked, ...] = ()
 
 
 def behind_best(found: Sequence[Ranked], joining: Sequence[Ranked]) -> list[Ranked]:
@@ -141,33 +141,6 @@ def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> 
         else:
             kept[same] = replace(kept[same], siblings=(*kept[same].siblings, candidate.memory))
     return kept
-
-
-def told_once(ranked: Sequence[Ranked], limit: int) -> list[Ranked]:
-    """Return the list with a story or the events that it tells, whichever answers better, never both.
-
-    The story stands for its events where it alone is strong, or where it comes first and costs a reader no more than
-    those of them that the answer would hold. Else the events stand, and the best of them cites the story.
-    """
-    kept = list(ranked)
-    for story in [one for one in ranked if one.memory.type is MemoryType.SUMMARY and one.memory.citations]:
-        told = {cited.ref.partition("@")[0] for cited in story.memory.citations}
-        events = [one for one in kept if one.memory.id in told]
-        if story not in kept or not events:
-            continue
-        alone = story.relevance >= STRONG > max(one.relevance for one in events)
-        first = kept.index(story) < kept.index(events[0])
-        held = [one for one in kept[: limit + 1] if one.memory.id in told]
-        if alone or (first and _cost([story]) <= _cost(held)):
-            kept = [one for one in kept if one.memory.id not in told]
-        else:
-            best = replace(events[0], siblings=(*events[0].siblings, story.memory))
-            kept = [best if one is events[0] else one for one in kept if one is not story]
-    return kept
-
-
-def _cost(ranked: Sequence[Ranked]) -> int:
-    return sum(count_tokens(one.memory.content) for one in ranked)
 
 
 def _may_fold(one: Ranked, other: Ranked) -> bool:

@@ -23,6 +23,7 @@ from memory_anchor.model import Epistemic, Layer, Memory, MemoryType, audiences
 from memory_anchor.recall.assembling import Ranked
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.request import admits, where_of
+from memory_anchor.recall.stories import places, told_by
 from memory_anchor.where import OneOf
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ def joined(found: Sequence[Ranked], asked: Inquiry, index: Index, store: MemoryS
     strong = [one for one in found if one.relevance >= STRONG]
     bringers = (strong or (found if beyond is Beyond.ELSE else ()))[: BRINGERS if beyond else 1]
     likely = [one for one in found if one.relevance >= LIKELY]
-    room = min(JOINING, asked.request.limit - len(likely))
-    known = {one.memory.id for one in likely}
+    room = min(JOINING, asked.request.limit - places(likely))
+    known = {one.memory.id for one in likely}.union(*(told_by(one) for one in found))
     linked: list[Ranked] = []
     for bringer in bringers:
         if len(linked) >= room:
@@ -63,7 +64,8 @@ def joined(found: Sequence[Ranked], asked: Inquiry, index: Index, store: MemoryS
                 linked.append(replace(bringer, memory=memory, relevance=LIKELY, siblings=(), signals={}, linked=told))
     if not linked:
         return list(found)
-    behind = [one for one in found if one.memory.id not in known]
+    joining = {one.memory.id for one in (*likely, *linked)}
+    behind = [one for one in found if one.memory.id not in joining]
     score = max((one.score for one in behind), default=0.0)
     linked = [replace(one, score=min(one.score, score)) for one in linked]
     return [*likely, *linked, *behind][: max(len(found), len(likely) + len(linked))]

@@ -22,6 +22,7 @@ from memory_anchor.freshness import FreshnessChecker, worst
 from memory_anchor.model import Epistemic, Freshness, RetrievedSnippet, SearchAnswer, Tag
 from memory_anchor.recall.assembling import Ranked
 from memory_anchor.recall.relevance import STRONG
+from memory_anchor.recall.stories import places, weak_places
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Reranker
@@ -63,14 +64,19 @@ def ordered(
     the ranking by id and the ids already shown; it stands right behind. What comes after a pair makes room for it, what
     comes before never.
     """
+    strong = [one for one in ranked if one.relevance >= STRONG]
     doubted = [one for one in ranked if one.relevance < STRONG]
-    ranked = [*(one for one in ranked if one.relevance >= STRONG), *doubted[:weak]]
+    ranked = list(strong)
+    for one in doubted:
+        if weak_places([*ranked, one]) > weak:
+            break
+        ranked.append(one)
     known = {one.memory.id: one for one in ranked}
     answer: list[Ranked] = []
     alone: list[str] = []
     shown: set[str] = set()
     for one in ranked:
-        if len(answer) >= limit:
+        if len(answer) >= limit or (one.relevance < STRONG and places(answer) >= limit):
             break
         if one.memory.id in shown:
             continue

@@ -31,7 +31,7 @@ from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status, poin
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
-from memory_anchor.recall import candidates, linked, ranking, scoring
+from memory_anchor.recall import candidates, linked, ranking, scoring, stories
 from memory_anchor.recall.assembling import (
     Ranked,
     asks_about,
@@ -41,7 +41,6 @@ from memory_anchor.recall.assembling import (
     prior,
     quoting,
     snippet,
-    told_once,
 )
 from memory_anchor.recall.beside import Meanwhile, nothing
 from memory_anchor.recall.centring import script_of
@@ -428,7 +427,7 @@ class Searcher(Index):
         read: list[Ranked] = []
         kept: list[Ranked] = []
         page = asked.request.limit + SPARE
-        while len(order) and len(kept) < asked.request.limit:
+        while len(order) and stories.places(kept) < asked.request.limit:
             read += self._read(asked, scored, order[:page])
             kept = self._arranged(sorted(read, key=order_key), scored, asked)
             order, page = order[page:], 2 * page
@@ -492,7 +491,7 @@ class Searcher(Index):
         }
         if question.end is None:
             ranked = newer_first(ranked, alike, self._ways.weights.newer)
-        return told_once(folded(ranked, alike), asked.request.limit)
+        return stories.told_once(folded(ranked, alike), asked.request, scored.mirror.row_of)
 
     def _other_sides(
         self, asked: Inquiry, one: Ranked, known: Mapping[str, Ranked], shown: Collection[str]

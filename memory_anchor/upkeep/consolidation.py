@@ -56,6 +56,8 @@ SESSION_ENDED = "session ended"
 """The key of the event that ends a conversation by name."""
 STORY_LEAST = 3
 """Fewer events are their own story."""
+STORY_WHOLE = 12
+"""Events that one short story can tell: a conversation of so many is not cut, its causes stay with what they caused."""
 STORY_MOST = 60
 """Events one story tells; a longer conversation becomes several."""
 FIRST_LOOK_BACK = timedelta(days=30)
@@ -219,7 +221,7 @@ def _own_summary(events: Sequence[Memory]) -> Memory | None:
 def _parts(up: Upkeep, events: Sequence[Memory], read_until: str) -> list[list[Memory]]:
     """Return the events that no story tells and no run has read yet, in bounded length; too few are left alone.
 
-    By topic, but whole where the session has a summary of its own.
+    By topic, but whole where one story can tell it or the session has a summary of its own.
     """
     stories = up.store.find(
         _EVENTS,
@@ -237,7 +239,8 @@ def _parts(up: Upkeep, events: Sequence[Memory], read_until: str) -> list[list[M
     ]
     if _own_summary(events) is not None:
         return [untold] if untold else []
-    topics = whole_topics(up.segment(untold) if up.segment is not None and untold else [untold])
+    is_cut = up.segment is not None and len(untold) > STORY_WHOLE
+    topics = whole_topics(up.segment(untold) if up.segment is not None and is_cut else [untold])
     parts = [list(topic[start : start + STORY_MOST]) for topic in topics for start in range(0, len(topic), STORY_MOST)]
     return [part for part in parts if len(part) >= STORY_LEAST]
 

@@ -13,7 +13,7 @@ from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag
 from memory_anchor.ports import ModelUsage
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.order import TO_VERIFY
-from memory_anchor.upkeep import undo
+from memory_anchor.upkeep import consolidation, undo
 from memory_anchor.upkeep.consolidation import Story, consolidate, merge_duplicates, says_the_same
 from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
 from memory_anchor.upkeep.upkeep import Limits, load_state
@@ -195,9 +195,10 @@ def test_few_events_are_their_own_story_and_long_conversations_become_several():
     assert sorted(len(s.citations) for s in stories(up)) == [10, 60, 60]
 
 
-def test_topics_are_told_apart_and_facts_are_extracted_before_their_story_marks_them_done():
-    """Rule: segment, extract, then the narrative; what is told is not extracted again."""
+def test_topics_are_told_apart_and_facts_are_extracted_before_their_story_marks_them_done(monkeypatch):
+    """Rule: segment what is too long, extract, then the narrative; what is told is not extracted again."""
     seen = []
+    monkeypatch.setattr(consolidation, "STORY_WHOLE", 6)
 
     def extract(events):
         seen.append([m.id for m in events])
@@ -227,8 +228,19 @@ def test_a_large_prediction_gap_stands_for_itself_and_a_small_one_is_folded():
     assert current(up)["t2"].status is Status.ACTIVE
 
 
-def test_a_topic_too_short_for_a_story_joins_its_neighbour():
+def test_a_conversation_that_one_story_can_tell_is_not_cut():
+    """Rule story.whole: up to twelve events stay together, so that a cause stays with what it caused."""
+    for events, told in ((12, [12]), (13, [6, 7])):
+        up = replace(upkeep(), segment=lambda events: [events[:6], events[6:]])
+        put(up, *said(*(f"word{number} that" for number in range(events))))
+        consolidate(up, day(1))
+
+        assert sorted(len(s.citations) for s in stories(up)) == told
+
+
+def test_a_topic_too_short_for_a_story_joins_its_neighbour(monkeypatch):
     """Rule: every event of an ended conversation of some length is told."""
+    monkeypatch.setattr(consolidation, "STORY_WHOLE", 6)
     for cut in (1, 2, 5, 6):
         up = replace(upkeep(), segment=lambda events, cut=cut: [events[:cut], events[cut:]])
         put(up, *said("a b", "c d", "e f", "g h", "i j", "k l", "m n"))
