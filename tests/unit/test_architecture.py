@@ -89,7 +89,7 @@ BUDGETS: dict[str, int] = {
     "knowledge": 4390,
     "lore": 296,
     "runtime": 3796,
-    "recall": 4902,
+    "recall": 4987,
     "identity": 3769,
     "upkeep": 2968,
     "ingest": 3434,
