@@ -46,6 +46,7 @@ from memory_anchor.ingest.remembering import Rememberer
 from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.json_values import Json
 from memory_anchor.knowledge.library import Library
+from memory_anchor.knowledge.watching import SourceWatcher
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.layers.active_context import ActiveContext
 from memory_anchor.layers.event_log import EventDraft, EventLog
@@ -221,8 +222,10 @@ class Core:
             embedders=meaning.embedders,
             new_id=ids.new,
             on_waiting=self._embedding.wake,
+            on_sources=lambda: self.watcher.renew(),
             quarantine=self.quarantine,
         )
+        self.watcher = SourceWatcher(self.knowledge, monotonic=time.monotonic)
         self.upkeep = Upkeep(
             store,
             self.audit,
@@ -401,11 +404,17 @@ class Core:
     # --- background ----------------------------------------------------------------------------------------------
 
     def start(self, *, settled: Callable[[], None] | None = None) -> None:
-        """Embed behind and run jobs as they fall due, each on a thread of its own, until `close`.
+        """Embed behind, run jobs as they fall due and follow sources, each on a thread of its own, until `close`.
 
         settled: called once, when what a search needs is in memory and nothing is left to embed.
         """
-        self._embedding.start(settled)
+
+        def ready() -> None:
+            if settled is not None:
+                settled()
+            self.watcher.start()
+
+        self._embedding.start(ready)
         if not (self.data_dir / JOBS_OFF).exists():
             self.scheduler.start(self.clock, settle_s=SETTLE_S)
 
@@ -424,6 +433,7 @@ class Core:
             return
         self._closed = True
         self._embedding.end()
+        self.watcher.end()
         self.scheduler.stop()
         self._embedding.join()
         for scope in self.services.active.scopes():

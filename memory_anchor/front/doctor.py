@@ -106,6 +106,7 @@ def diagnose(
         yield _constitution(data_dir)
     yield from (Check("set aside", "warning", told, fix) for told, fix in quarantine.findings(data_dir))
     yield from _operations(data_dir)
+    yield from _watched(data_dir)
     yield from _clients(env)
 
 
@@ -535,6 +536,17 @@ def _who_told(schema: IdentitySchema, data_dir: Path) -> str:
         f"; the last approved text that the audit trail tells of is {last['what']['approved']}: record {last['n']} of "
         f"{last['at']}, by {last['by']}"
     )
+
+
+def _watched(data_dir: Path) -> Iterator[Check]:
+    """Yield each source of knowledge that is looked at from time to time only, and why."""
+    from memory_anchor.knowledge.watching import polled
+    from memory_anchor.terminal import visible
+
+    for name, why in polled(data_dir).items():
+        which = "every source" if name == "*" else f"source {name}"
+        told = f"{which} is looked at behind searches and every 15 minutes, not at once: {visible(why)}"
+        yield Check("knowledge", "ok", told)
 
 
 def _operations(data_dir: Path) -> Iterator[Check]:

@@ -84,7 +84,10 @@ LOOKED_AT = frozenset({SourceKind.REPO_DOCS, SourceKind.GIT_HISTORY, SourceKind.
 
 
 class Library:
-    """Thread-safe. on_waiting: told when there is something to read or to embed."""
+    """Thread-safe. on_waiting: told when there is something to read or to embed. on_sources: when sources come or go.
+
+    took: source -> how many seconds its last look took.
+    """
 
     def __init__(
         self,
@@ -96,6 +99,7 @@ class Library:
         embedders: Mapping[str, Embedder],
         new_id: Callable[[], str],
         on_waiting: Callable[[], None] = lambda: None,
+        on_sources: Callable[[], None] = lambda: None,
         quarantine: Quarantine | None = None,
     ) -> None:
         self.data_dir = data_dir
@@ -104,7 +108,8 @@ class Library:
         self.embedders = embedders
         self.index = PassageIndex(store, {name: one.identity for name, one in embedders.items()})
         self._audit, self._new_id = audit, new_id
-        self._on_waiting = on_waiting
+        self._on_waiting, self._on_sources = on_waiting, on_sources
+        self.took: dict[str, float] = {}
         self._quarantine = quarantine or Quarantine()
         self._working, self._blobs = threading.Lock(), threading.Lock()
         self._at_work: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
@@ -172,6 +177,8 @@ class Library:
         source = replace(made, trust=trust or made.trust, options=dict(made.options if options is None else options))
         self.catalogue.put_source(source, what, now=self.clock.now())
         self._on_waiting()
+        if known is None:
+            self._on_sources()
         return source
 
     def upload(
@@ -233,6 +240,7 @@ class Library:
         left = self.store.count(COLLECTION, mine)
         documents = len(self.catalogue.stamps(source.id))
         self.catalogue.drop_source(source.id)
+        self._on_sources()
         blobs = self._drop_blobs()
         told = {"source": source.id, "kind": source.kind.value, "passages": len(points), "documents": documents}
         told |= {"blobs": blobs, "clean": left == 0}
@@ -254,6 +262,11 @@ class Library:
         finally:
             self._working.release()
         return did
+
+    def reads(self, source_id: str) -> bool:
+        """Return whether a source is being read now: what is queued of it meanwhile is done with that reading."""
+        at_work = self._at_work
+        return at_work is not None and at_work[0].source == source_id
 
     def progress(self) -> SyncProgress | None:
         """Return how far the source that is read now has come."""
@@ -279,6 +292,7 @@ class Library:
             now = self.clock.now()
             self.catalogue.done(work)
             self._at_work = None
+            self.took[work.source] = (now - progress.began_at).total_seconds()
             self._look_at = max(self._look_at, now + LOOK_SHARE * (now - progress.began_at))
             if work.what != SYNC:
                 self._drop_blobs()  # what could not be read is named by nothing now

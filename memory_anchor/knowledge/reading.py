@@ -23,7 +23,16 @@ from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.knowledge import convert, history
 from memory_anchor.knowledge.catalogue import Place
 from memory_anchor.knowledge.library import Library
-from memory_anchor.knowledge.sources import Listing, Scan, Source, SourceDocument, SourceKind, SyncProgress
+from memory_anchor.knowledge.sources import (
+    DEPTH_MAX,
+    SKIPPED_FOLDERS,
+    Listing,
+    Scan,
+    Source,
+    SourceDocument,
+    SourceKind,
+    SyncProgress,
+)
 from memory_anchor.language import grammars
 from memory_anchor.language.passages import CODE, Form, Passage, cut, form_of, plain
 from memory_anchor.language.safety import cleaned
@@ -31,7 +40,6 @@ from memory_anchor.language.safety import cleaned
 FILE_BYTES_MAX = 16 * 1024 * 1024
 TEXT_CHARS_MAX = 4 * 1024 * 1024
 FILES_MAX = 100_000
-DEPTH_MAX = 32
 LISTING_BYTES_MAX = 64 * 1024 * 1024
 IGNORE_BYTES_MAX = 64 * 1024
 IGNORE_FILE = ".memoryignore"
@@ -46,7 +54,6 @@ PASSAGES_MAX = 20_000
 DOCUMENTS = frozenset("md markdown rst txt text adoc org html htm".split())  # noqa: SIM905
 PLAIN = frozenset("json yaml yml toml csv tsv ini cfg conf log xml tex srt po".split())  # noqa: SIM905
 CONVERTED = frozenset({"pdf", "docx"})
-SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
 _MIME_FORMS: Mapping[str, Form] = {
     "text/markdown": "markdown",
     "text/html": "markdown",

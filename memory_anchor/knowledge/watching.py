@@ -1,0 +1,389 @@
+"""Sources followed as they change, by what the system tells of folders (watchfiles).
+
+One thread, which is there only while a source can be watched, sleeps until a folder of a source, or the Git folder of
+a checkout, changes; then that source is queued, as `sync` would. Changes that come together are one look, and a source
+rests after a look for ten times as long as that took. Of a checkout only HEAD counts, since documents are read as it
+has them: `git status` rewrites the index and queues nothing.
+
+On Linux folders are named to the system one by one and no link is followed, so a ring of links is none, their number
+has a bound, and nothing of `node_modules` is watched. macOS and Windows watch whole trees by themselves; there the same
+folders are left out of what they tell. Roots are looked at every ten seconds, because nobody tells that a folder above
+was renamed, or that one that went away is back.
+
+Looking from time to time (behind searches, and the job `look_at_sources`) goes on beside it, so what is not watched, or
+was not told, is read later: watchfiles is missing, too many folders, the system's own limit, a folder that went away.
+`polled` says why, and `doctor` with it. Files of `.ai/operations/` need none of it: each question looks at them anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Protocol
+
+from memory_anchor.adapters import git
+from memory_anchor.errors import MemoryAnchorError
+from memory_anchor.files import write_whole
+from memory_anchor.knowledge.library import LOOKED_AT
+from memory_anchor.knowledge.sources import DEPTH_MAX, SKIPPED_FOLDERS, Source, SourceKind
+
+if TYPE_CHECKING:
+    from memory_anchor.knowledge.library import Library
+
+log = logging.getLogger("memory_anchor")
+FOLDERS_MAX = 4_096
+"""Of all sources together: naming one takes 12 us in which no other thread of Python runs, so 50 ms for all."""
+SYSTEM_SHARE = 4
+"""One in so many of the watches that the system allows its user is the most we take; editors need theirs."""
+SYSTEM_LIMIT = Path("/proc/sys/fs/inotify/max_user_watches")
+STEP_MS = 300
+"""How often the thread looks whether anything was told: three times a second, some 50 us each."""
+GATHER_MS = 5_000
+"""Changes are one look once none came for `STEP_MS`; the first of them waits for at most so long."""
+REST_SHARE = 10
+"""A source is looked at again, and folders are named again, only after ten times as long as that took last."""
+REST_MAX_S = 900.0
+AT_WORK_S = 1.0
+"""A source that is just read is queued later: what is queued already would be done with that reading."""
+ROOTS_S = 10.0
+RETRY_S = 900.0
+VANISHED_MAX = 3
+"""Tries, a second apart, to name folders of which one went away meanwhile."""
+POLL_MS = 60_000
+"""Where the system cannot tell of changes at all, watchfiles looks at each folder so often."""
+STOP_WAIT_S = 2.0
+FILE = "watched.json"
+MISSING = "watchfiles is not installed; `pip install watchfiles` and a new start of the engine follow it at once"
+TREES = sys.platform in ("darwin", "win32")
+"""Whether the system watches whole trees by itself."""
+
+
+class Notify(Protocol):
+    """Folders that are watched."""
+
+    def watch(self, debounce_ms: int, step_ms: int, timeout_ms: int, stop_event: Any) -> Any:
+        """Return (kind, path) of what changed; a word when it was stopped or its time is over."""
+
+    def close(self) -> None: ...
+
+
+Notifier = Callable[[Sequence[str]], Notify]
+
+
+def notifier() -> Notifier | None:
+    """Return what watches folders, None where watchfiles is not installed."""
+    try:
+        made = importlib.import_module("watchfiles._rust_notify").RustNotify
+    except (ImportError, AttributeError):
+        return None
+    # Not with ignore_permission_denied: 1.3.0 then tells of no error at all, the system's limit included.
+    return lambda folders: made(list(folders), False, False, POLL_MS, TREES, False)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """folders, files: path -> the sources that any change in it, or of it, concerns. polled: source -> why it is not.
+
+    roots: source -> what its root is now; another one there, or none, is a change.
+    """
+
+    named: list[str] = field(default_factory=list)
+    folders: dict[str, set[str]] = field(default_factory=dict)
+    files: dict[str, set[str]] = field(default_factory=dict)
+    polled: dict[str, str] = field(default_factory=dict)
+    roots: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
+
+    def concerned(self, paths: Iterable[str]) -> set[str]:
+        """Return the sources that changes at these paths concern."""
+        found: set[str] = set()
+        parents: set[str] = set()
+        for path in paths:
+            found |= self.files.get(path, set()) | self.folders.get(path, set())
+            above, name = os.path.split(path)
+            if name not in SKIPPED_FOLDERS:
+                parents.add(above)
+        for parent in parents:
+            one = PurePath(parent)
+            for folder in (one, *one.parents):
+                found |= self.folders.get(str(folder), set())
+                if folder.name in SKIPPED_FOLDERS:  # which may be watched itself, but not for one above it
+                    break
+        return found
+
+
+class SourceWatcher:
+    """Thread-safe. load: returns what watches folders (raising OSError or RuntimeError), None: there is nothing."""
+
+    def __init__(
+        self,
+        library: Library,
+        load: Callable[[], Notifier | None] = notifier,
+        *,
+        monotonic: Callable[[], float],
+        trees: bool = TREES,
+    ) -> None:
+        self._library, self._load, self._monotonic, self._trees = library, load, monotonic, trees
+        self._lock = threading.Lock()
+        self._ending, self._moved = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._may_begin = False
+        self._heads: dict[str, str | None] = {}
+        self._due: dict[str, float] = {}
+        """Source -> when it is to be queued. `_last`: when it was."""
+        self._last: dict[str, float] = {}
+
+    def start(self) -> None:
+        """Watch from now on, as soon as there is a source."""
+        self._may_begin = True
+        self.renew()
+
+    def renew(self) -> None:
+        """Say that sources came or went."""
+        with self._lock:
+            self._moved.set()
+            begins = self._may_begin and not self._ending.is_set() and self._library.is_used
+            if not begins or self._thread is not None:
+                return
+            thread = threading.Thread(target=self._run, name="watch", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # no thread is to be had; looking from time to time goes on
+                log.warning("sources are not watched: %s", error)
+            else:
+                self._thread = thread
+
+    def end(self) -> None:
+        """End the thread; returns once it has."""
+        with self._lock:
+            self._ending.set()
+            self._moved.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout=STOP_WAIT_S)
+
+    def is_watching(self) -> bool:
+        with self._lock:
+            return self._thread is not None
+
+    def _run(self) -> None:
+        vanished = 0
+        while True:
+            self._moved.clear()
+            if self._ending.is_set():
+                return
+            try:
+                rests_s = self._watch()
+                vanished = 0
+            except (FileNotFoundError, PermissionError) as error:
+                vanished += 1
+                if vanished % VANISHED_MAX == 0:
+                    self._note({"*": _limit(error)})
+                rests_s = 1.0 if vanished % VANISHED_MAX else RETRY_S
+            except (OSError, MemoryAnchorError, RuntimeError) as error:
+                log.warning("sources are not watched: %s", error)
+                self._note({"*": _limit(error)})
+                rests_s = RETRY_S
+            except Exception as error:  # whatever another version of watchfiles does: it must not end unseen
+                log.exception("sources are not watched")
+                self._note({"*": f"watchfiles failed ({type(error).__name__})"})
+                rests_s = RETRY_S
+            if rests_s is not None:
+                self._moved.wait(rests_s)
+                continue
+            with self._lock:
+                if not self._moved.is_set():
+                    self._thread = None
+                    return
+
+    def _watch(self) -> float | None:
+        """Queue what changes until the folders are others; return how long to rest, None: there is nothing to watch."""
+        began = self._monotonic()
+        notifies = self._load()
+        plan = self._plan()
+        if not plan.sources:
+            self._note({})
+            return None
+        if notifies is None:
+            self._note(dict.fromkeys(plan.roots, MISSING))
+            return None
+        notify = notifies(plan.named) if plan.named else None
+        try:
+            self._note(plan.polled)
+            took = self._monotonic() - began
+            while not self._moved.is_set():
+                self._queue(plan.sources)
+                now = self._monotonic()
+                wait_s = min([ROOTS_S, *(at - now for at in self._due.values())])
+                told = notify.watch(GATHER_MS, STEP_MS, max(1, int(1000 * wait_s)), self._moved) if notify else "none"
+                if notify is None:
+                    self._moved.wait(max(0.001, wait_s))
+                if self._moved.is_set():
+                    break
+                if isinstance(told, str):
+                    touched = {one.id for one in plan.sources if _root(one) != plan.roots[one.id]}
+                    is_other = bool(touched)
+                else:
+                    paths = {path for _, path in told}
+                    touched = plan.concerned(paths)
+                    is_other = any(self._is_new(plan, path) for path in paths)
+                for name in touched:
+                    self._due.setdefault(name, self._last.get(name, -REST_MAX_S) + self._rest_s(name))
+                if is_other:  # queued once the new ones are watched: what came into them before that was told by nobody
+                    return min(REST_MAX_S, REST_SHARE * took)
+        finally:
+            if notify is not None:
+                notify.close()
+        return 0.0
+
+    def _is_new(self, plan: _Plan, path: str) -> bool:
+        """Return whether what is watched has to be named anew for this path."""
+        if path in plan.folders:
+            return not self._trees or not Path(path).is_dir()
+        return not self._trees and os.path.basename(path) not in SKIPPED_FOLDERS and Path(path).is_dir()  # noqa: PTH119
+
+    def _rest_s(self, name: str) -> float:
+        return min(REST_MAX_S, REST_SHARE * self._library.took.get(name, 0.0))
+
+    def _queue(self, sources: Iterable[Source]) -> None:
+        """Queue what is due; a checkout only if its HEAD is another one."""
+        now = self._monotonic()
+        for source in sources:
+            if self._due.get(source.id, now + 1) > now:
+                continue
+            if self._library.reads(source.id):
+                self._due[source.id] = now + AT_WORK_S
+                continue
+            head = _head(source) if source.kind is not SourceKind.FILES else None
+            if head is None or head != self._heads.get(source.id):
+                self._library.sync(source)
+                self._last[source.id] = now
+                self._heads[source.id] = head
+            del self._due[source.id]
+
+    def _plan(self) -> _Plan:
+        """Return what is to be watched; what cannot be goes to `polled`."""
+        plan = _Plan()
+        most = self._most()
+        plan.sources = tuple(source for source in self._library.catalogue.sources() if source.kind in LOOKED_AT)
+        for source in plan.sources:
+            plan.roots[source.id] = _root(source)
+        self._heads = {name: head for name, head in self._heads.items() if name in plan.roots}
+        self._due = {name: at for name, at in self._due.items() if name in plan.roots}
+        self._last = {name: at for name, at in self._last.items() if name in plan.roots}
+        named: dict[str, None] = {}
+        for source in plan.sources:
+            if self._ending.is_set():
+                break
+            ref = os.path.realpath(source.ref)
+            is_file = source.kind is SourceKind.FILES and Path(ref).is_file()
+            if is_file:
+                own = [ref if self._trees else str(Path(ref).parent)]
+            else:
+                below = self._of_git(source) if source.kind is not SourceKind.FILES else self._below(ref, most)
+                own = list(below)
+            if not own:
+                plan.polled[source.id] = f"{source.ref} is not there now"
+            elif len(named.keys() | set(own)) > most:
+                plan.polled[source.id] = f"{source.ref} has too many folders: {most} are watched in all"
+            else:
+                named.update(dict.fromkeys(own))
+                for path in [ref] if is_file else own:
+                    (plan.files if is_file else plan.folders).setdefault(path, set()).add(source.id)
+        plan.named = sorted(named)
+        return plan
+
+    @staticmethod
+    def _most() -> int:
+        try:
+            allowed = int(SYSTEM_LIMIT.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return FOLDERS_MAX
+        return min(FOLDERS_MAX, allowed // SYSTEM_SHARE)
+
+    def _below(self, root: str, most: int) -> Iterator[str]:
+        """Yield a folder and, where they are named one by one, those below it. No link is followed."""
+        waiting = [(root, 0)] if Path(root).is_dir() else []
+        count = 0
+        while waiting and count <= most and not self._ending.is_set():
+            folder, depth = waiting.pop()
+            inner: list[str] = []
+            try:
+                with os.scandir(folder) as entries:
+                    if not self._trees and depth < DEPTH_MAX:
+                        inner = [one.path for one in entries if _is_followed(one)]
+            except OSError:  # it may not be read, so it cannot be watched
+                continue
+            yield folder
+            count += 1
+            waiting += [(path, depth + 1) for path in inner]
+
+    def _of_git(self, source: Source) -> Iterator[str]:
+        """Yield the folders in which a checkout's HEAD moves."""
+        repository = git.found(os.path.realpath(source.ref))
+        if repository is None:
+            return
+        self._heads.setdefault(source.id, git.head(repository))
+        yield repository.own
+        if repository.shared != repository.own:
+            yield repository.shared
+        if not self._trees:
+            yield from self._below(str(Path(repository.shared, "refs", "heads")), FOLDERS_MAX)
+
+    def _note(self, polled: dict[str, str]) -> None:
+        """Write down what is only polled, for `doctor`; nothing where no source ever was."""
+        if self._library.is_used and not self._ending.is_set():
+            with contextlib.suppress(OSError, MemoryAnchorError):
+                content = json.dumps({"polled": polled}, ensure_ascii=False).encode(errors="replace")
+                write_whole(self._library.catalogue.folder / FILE, content, durable=False)
+
+
+def _is_followed(entry: os.DirEntry[str]) -> bool:
+    """Return whether it is a folder to watch: no link, and of a name in UTF-8, which is all that watchfiles takes."""
+    try:
+        entry.name.encode()
+    except UnicodeEncodeError:
+        return False
+    return entry.name not in SKIPPED_FOLDERS and entry.is_dir(follow_symlinks=False)
+
+
+def _limit(error: Exception) -> str:
+    said = str(error)
+    if any(sign in said for sign in ("watch limit", "os error 28", "os error 24", "Too many open files")):
+        return f"the system watches no more folders ({said[:120]}); raise fs.inotify.max_user_watches or _instances"
+    return said[:200]
+
+
+def _root(source: Source) -> tuple[int, int] | None:
+    """Return what a source's root is: device and number of its folder, of a checkout of its Git folder."""
+    place: str | None = source.ref
+    if source.kind is not SourceKind.FILES:
+        repository = git.found(os.path.realpath(source.ref))
+        place = repository.own if repository is not None else None
+    try:
+        seen = os.stat(place) if place is not None else None  # noqa: PTH116
+    except (OSError, ValueError):
+        return None
+    return (seen.st_dev, seen.st_ino) if seen is not None else None
+
+
+def _head(source: Source) -> str | None:
+    repository = git.found(os.path.realpath(source.ref))
+    return git.head(repository) if repository is not None else None
+
+
+def polled(data_dir: Path) -> dict[str, str]:
+    """Return source -> why it is not watched ("*": none is), as the engine last wrote it down. Reads only."""
+    try:
+        told = json.loads((data_dir / "knowledge" / FILE).read_text(encoding="utf-8"))["polled"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}

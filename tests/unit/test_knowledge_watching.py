@@ -1,0 +1,489 @@
+"""Sources are followed as they change, within bounds, and looked at from time to time where they cannot be."""
+
+from __future__ import annotations
+
+import importlib.util
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor.core import Core
+from memory_anchor.front.doctor import diagnose
+from memory_anchor.knowledge import watching
+from memory_anchor.knowledge.watching import SourceWatcher, polled
+from memory_anchor.memory import MemoryAnchor
+from memory_anchor.testing import ManualClock
+from tests.unit.test_knowledge import commit, git, read_all
+
+WAIT_S = 20.0
+
+
+class Scripted:
+    """What the system tells of folders, told by the test."""
+
+    def __init__(self) -> None:
+        self.folders: list[list[str]] = []
+        self.told: queue.Queue[set[tuple[int, str]]] = queue.Queue()
+        self.wrong: Exception | None = None
+        self.open = 0
+
+    def __call__(self, folders: Sequence[str]) -> Scripted:
+        if self.wrong is not None:
+            raise self.wrong
+        self.folders.append(list(folders))
+        self.open += 1
+        return self
+
+    def watch(self, debounce_ms: int, step_ms: int, timeout_ms: int, stop_event: Any) -> Any:
+        ends = time.monotonic() + timeout_ms / 1000
+        while not stop_event.is_set():
+            try:
+                return self.told.get(timeout=0.01)
+            except queue.Empty:
+                if time.monotonic() > ends:
+                    return "timeout"
+        return "stop"
+
+    def close(self) -> None:
+        self.open -= 1
+
+    def tell(self, path: Path) -> None:
+        self.told.put({(2, str(path))})
+
+
+def until(said: Callable[[], Any]) -> None:
+    ends = time.monotonic() + WAIT_S
+    while not said():
+        assert time.monotonic() < ends, "it never came"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def docs(project: Path) -> Path:
+    folder = project / "docs"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "node_modules" / "big").mkdir(parents=True)
+    (folder / "inner" / "ring").symlink_to(folder)
+    (folder / "guide.md").write_text("# Guide\nOld words.\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def system() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+def watcher(core: Core, system: Scripted) -> Iterator[SourceWatcher]:
+    made = SourceWatcher(core.knowledge, lambda: system, monotonic=time.monotonic, trees=False)
+    core.watcher = made
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def following(core: Core) -> Iterator[SourceWatcher]:
+    """The real one, which the system tells."""
+    pytest.importorskip("watchfiles")
+    core.watcher = SourceWatcher(core.knowledge, monotonic=time.monotonic)
+    yield core.watcher
+    core.watcher.end()
+
+
+def watched(core: Core) -> bool:
+    """Return whether the watcher has come as far as its note, and has one folder less than a moment to go."""
+    return (core.data_dir / "knowledge" / watching.FILE).exists()
+
+
+def waiting(core: Core) -> int:
+    return core.knowledge.catalogue.waiting()
+
+
+def test_a_change_queues_its_source_and_no_other(
+    docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
+) -> None:
+    """Rule Knowledge.watch: folders one by one, no link followed, nothing of node_modules; a new folder is watched."""
+    other = docs.parent / "other"
+    other.mkdir()
+    one, _ = anchor.knowledge_add(str(docs), "files"), anchor.knowledge_add(str(other), "files")
+    read_all(anchor)
+    watcher.start()
+    until(lambda: system.folders)
+    assert system.folders[0] == sorted(map(str, (docs, docs / "inner", other)))
+
+    (docs / "guide.md").write_text("# Guide\nNew words, more of them.\n", encoding="utf-8")
+    system.tell(docs / "guide.md")
+    until(lambda: waiting(core))
+
+    assert [state.source.id for state in anchor.knowledge_sources() if state.waiting] == [one.id]
+    read_all(anchor)
+    assert "New words" in anchor.knowledge_search("new words")[0].text
+    (docs / "later").mkdir()
+    system.tell(docs / "later")
+    until(lambda: str(docs / "later") in system.folders[-1])
+    until(lambda: waiting(core))
+    assert system.open == 1
+
+
+def test_of_a_checkout_only_its_head_counts(
+    project: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
+) -> None:
+    """Rule Knowledge.watch: documents of a checkout are read as HEAD has them; the index is rewritten all the time."""
+    git(project, "init", "-q", "-b", "main")
+    commit(project, "One", guide__md="# Guide\nOld words.\n")
+    docs, log = anchor.knowledge_add(str(project), "repo_docs"), anchor.knowledge_add(str(project), "git_history")
+    read_all(anchor)
+    watcher.start()
+    until(lambda: system.folders)
+    heads = project / ".git" / "refs" / "heads"
+    assert {str(project / ".git"), str(heads)} == set(system.folders[0])
+
+    system.tell(project / ".git" / "index")
+    until(system.told.empty)
+    assert waiting(core) == 0
+    commit(project, "Two", guide__md="# Guide\nNew words.\n")
+    assert waiting(core) == 0
+    system.tell(heads / "main")
+    until(lambda: waiting(core) == 2)
+    assert {one.source.id for one in anchor.knowledge_sources() if one.waiting} == {docs.id, log.id}
+
+
+def test_a_single_file_is_followed_and_not_what_lies_beside_it(
+    docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
+) -> None:
+    """Rule Knowledge.watch: editors replace a file, so its folder is watched; others in it are none of its."""
+    anchor.knowledge_add(str(docs / "guide.md"), "files")
+    read_all(anchor)
+    watcher.start()
+    until(lambda: system.folders)
+    assert system.folders[0] == [str(docs)]
+
+    system.tell(docs / "other.md")
+    until(system.told.empty)
+    system.tell(docs / "inner" / "guide.md")
+    until(system.told.empty)
+    assert waiting(core) == 0
+    system.tell(docs / "guide.md")
+    until(lambda: waiting(core))
+
+
+def test_where_the_system_watches_trees_they_are_named_and_the_rest_is_left_out(
+    docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted
+) -> None:
+    """Rule Knowledge.watch: macOS and Windows watch below a folder by themselves, node_modules too."""
+    anchor.knowledge_add(str(docs), "files")
+    read_all(anchor)
+    core.watcher = SourceWatcher(core.knowledge, lambda: system, monotonic=time.monotonic, trees=True)
+    core.watcher.start()
+    until(lambda: system.folders)
+    assert system.folders == [[str(docs)]]
+
+    system.tell(docs / "node_modules" / "big" / "README.md")
+    until(system.told.empty)
+    (docs / "new").mkdir()
+    system.tell(docs / "new" / "deep" / "guide.md")
+    until(lambda: waiting(core))
+    core.watcher.end()
+    assert len(system.folders) == 1
+
+
+def test_a_change_that_comes_while_its_source_is_read_is_queued_after(
+    docs: Path,
+    core: Core,
+    anchor: MemoryAnchor,
+    system: Scripted,
+    watcher: SourceWatcher,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule Knowledge.watch: what is queued while it is read would be done with that reading, and the change lost."""
+    source = anchor.knowledge_add(str(docs), "files")
+    for number in range(100):  # more than one batch
+        (docs / f"{number}.md").write_text(f"# Page {number}\nWords.\n", encoding="utf-8")
+    monkeypatch.setattr(watching, "AT_WORK_S", 0.02)
+    core.knowledge.step(lambda: False)
+    assert core.knowledge.reads(source.id)
+    watcher.start()
+    until(lambda: system.folders)
+
+    (docs / "0.md").write_text("# Page 0\nSomething about walruses.\n", encoding="utf-8")
+    system.tell(docs / "0.md")
+    until(lambda: watcher._due)
+    while core.knowledge.reads(source.id):
+        core.knowledge.step(lambda: False)
+    until(lambda: waiting(core))
+    read_all(anchor)
+    assert "walruses" in anchor.knowledge_search("walruses")[0].text
+
+
+def test_a_source_rests_for_ten_times_as_long_as_its_look_took(
+    docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
+) -> None:
+    """Rule Knowledge.watch: a folder that changes all the time takes a tenth of one core at most."""
+    source = anchor.knowledge_add(str(docs), "files")
+    read_all(anchor)
+    watcher.start()
+    until(lambda: system.folders)
+    system.tell(docs / "guide.md")
+    until(lambda: waiting(core))
+    read_all(anchor)
+
+    core.knowledge.took[source.id] = 60.0
+    system.tell(docs / "guide.md")
+    until(lambda: watcher._due)
+    assert waiting(core) == 0
+    assert 500 < watcher._due[source.id] - time.monotonic() <= 600
+
+
+def test_what_cannot_be_watched_is_named_and_followed_again_when_it_is_back(
+    docs: Path,
+    core: Core,
+    anchor: MemoryAnchor,
+    system: Scripted,
+    watcher: SourceWatcher,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule Knowledge.watch: too many folders, and a folder that went away, are polled; `doctor` says why."""
+    monkeypatch.setattr(watching, "FOLDERS_MAX", 2)
+    monkeypatch.setattr(watching, "ROOTS_S", 0.05)
+    large, gone = docs.parent / "large", docs.parent / "gone"
+    for number in range(4):
+        (large / str(number)).mkdir(parents=True)
+    gone.mkdir()
+    kept = [anchor.knowledge_add(str(folder), "files").id for folder in (docs, large, gone)]
+    read_all(anchor)
+    gone.rmdir()
+
+    watcher.start()
+    until(lambda: system.folders)
+
+    assert system.folders[-1] == sorted(map(str, (docs, docs / "inner")))
+    until(lambda: len(polled(core.data_dir)) == 2)
+    told = polled(core.data_dir)
+    assert "too many folders" in told[kept[1]]
+    assert "is not there now" in told[kept[2]]
+    checks = [check for check in diagnose({}, core.data_dir, audit=False) if check.name == "knowledge"]
+    assert {check.state for check in checks} == {"ok"}
+    assert all(any(name in check.told for check in checks) for name in kept[1:])
+
+    monkeypatch.setattr(watching, "FOLDERS_MAX", 3)
+    gone.mkdir()
+    until(lambda: str(gone) in system.folders[-1])
+    until(lambda: [one.source.id for one in anchor.knowledge_sources() if one.waiting] == [kept[2]])
+    read_all(anchor)
+    before = len(system.folders)
+    gone.rename(docs.parent / "away")
+    gone.mkdir()
+    until(lambda: len(system.folders) > before)
+    until(lambda: waiting(core))
+
+
+@pytest.mark.parametrize("error", [OSError("OS file watch limit reached"), RuntimeError("os error 24"), KeyError("x")])
+def test_where_the_system_watches_no_more_sources_are_polled(
+    error: Exception, docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
+) -> None:
+    """Rule Knowledge.watch: the system's limit is a sentence and no failure, and it is tried again."""
+    anchor.knowledge_add(str(docs), "files")
+    system.wrong = error
+    watcher.start()
+
+    until(lambda: polled(core.data_dir))
+    assert list(polled(core.data_dir)) == ["*"]
+    system.wrong = None
+    anchor.knowledge_add(str(docs / "inner"), "files")
+    until(lambda: system.folders)
+    until(lambda: polled(core.data_dir) == {})
+
+
+def test_a_folder_that_goes_away_while_it_is_named_is_no_failure(
+    docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
+) -> None:
+    """Rule Knowledge.watch: the folders are looked for again a second later."""
+    anchor.knowledge_add(str(docs), "files")
+    tries: list[int] = []
+
+    def load() -> Scripted:
+        tries.append(1)
+        system.wrong = FileNotFoundError("gone") if len(tries) == 1 else None
+        return system
+
+    watcher._load = load
+    watcher.start()
+    until(lambda: system.folders)
+    assert len(tries) == 2
+    until(lambda: (core.data_dir / "knowledge" / watching.FILE).exists())
+    assert polled(core.data_dir) == {}
+
+
+def test_the_system_refuses_aloud(docs: Path) -> None:
+    """Rule Knowledge.watch: what cannot be watched raises; watchfiles can be asked to keep silent over it."""
+    pytest.importorskip("watchfiles")
+    made = watching.notifier()
+    assert made is not None
+    with pytest.raises(OSError):
+        made([str(docs / "nowhere")])
+
+
+def test_without_watchfiles_sources_are_looked_at_as_ever(
+    docs: Path, core: Core, anchor: MemoryAnchor, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule Knowledge.watch: a missing package is a sentence; no thread is left, and a search has sources looked at."""
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    monkeypatch.setitem(sys.modules, "watchfiles._rust_notify", None)
+    assert watching.notifier() is None
+    source = anchor.knowledge_add(str(docs), "files")
+    read_all(anchor)
+    core.watcher.start()
+    until(lambda: not core.watcher.is_watching())
+    assert "pip install watchfiles" in polled(core.data_dir)[source.id]
+
+    (docs / "guide.md").write_text("# Guide\nA word about walruses.\n", encoding="utf-8")
+    clock.advance(minutes=1)
+    anchor.knowledge_search("guide")
+    assert waiting(core) == 0
+    core.knowledge.behind(lambda: None)
+    read_all(anchor)
+    assert "walruses" in anchor.knowledge_search("walruses")[0].text
+
+
+def test_a_thread_is_there_only_while_something_is_watched(
+    docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
+) -> None:
+    """Rule Knowledge.watch: none before the engine has settled, none without a source, none once it has ended."""
+    anchor.knowledge_push("note.md", b"# Note\nWords.\n")
+    assert not watcher.is_watching()
+    watcher.start()
+    until(lambda: not watcher.is_watching())
+    assert system.folders == []
+
+    source = anchor.knowledge_add(str(docs), "files")
+    until(lambda: system.folders)
+    assert watcher.is_watching()
+    core.knowledge.remove(source, by="human")
+    until(lambda: not watcher.is_watching())
+    assert system.open == 0
+
+    anchor.knowledge_add(str(docs), "files")
+    until(lambda: len(system.folders) == 2)
+    watcher.end()
+    assert system.open == 0
+    assert "watch" not in [thread.name for thread in threading.enumerate()]
+    anchor.knowledge_add(str(docs / "inner"), "files")
+    assert "watch" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_who_uses_no_knowledge_has_nothing_watched(core: Core, system: Scripted, watcher: SourceWatcher) -> None:
+    """Rule Knowledge.watch: no file is made, no thread is begun and nothing asked."""
+    watcher.start()
+    assert not watcher.is_watching()
+    watcher.end()
+
+    assert system.folders == []
+    assert not (core.data_dir / "knowledge").exists()
+
+
+def test_watching_begins_once_the_engine_has_settled(docs: Path, core: Core, anchor: MemoryAnchor) -> None:
+    """Rule Knowledge.watch: what a search needs is in memory first; `close` ends the thread."""
+    pytest.importorskip("watchfiles")
+    anchor.knowledge_add(str(docs), "files")
+    settled: list[bool] = []
+    core.start(settled=lambda: settled.append(core.watcher.is_watching()))
+    until(core.watcher.is_watching)
+    assert settled == [False]
+    core.close()
+    assert not {"watch", "embed"} & {thread.name for thread in threading.enumerate()}
+
+
+def test_the_system_itself_tells_of_a_change_and_of_nothing_else(
+    docs: Path, core: Core, anchor: MemoryAnchor, following: SourceWatcher
+) -> None:
+    """Rule Knowledge.watch: a file that changed is queued by itself; reading it is no change."""
+    anchor.knowledge_add(str(docs), "files")
+    read_all(anchor)
+    following.start()
+    until(lambda: watched(core))
+    changed = iter(range(1_000_000))
+    until(lambda: (docs / "guide.md").write_text(f"# Guide\n{next(changed)}\n") and waiting(core))
+    until(lambda: not following._due)
+    time.sleep(1)  # what was told of the last writes
+    read_all(anchor)
+    time.sleep(1)
+    assert waiting(core) == 0
+
+
+def test_a_root_that_is_deleted_and_made_again_is_followed(
+    docs: Path, core: Core, anchor: MemoryAnchor, following: SourceWatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule Knowledge.watch: what came into a new folder before it was watched is read as well."""
+    monkeypatch.setattr(watching, "ROOTS_S", 0.4)
+    root = docs.parent / "notes"
+    root.mkdir()
+    anchor.knowledge_add(str(root), "files")
+    read_all(anchor)
+    following.start()
+    until(lambda: watched(core))
+    for number in range(3):
+        root.rmdir()
+        time.sleep(0.7 * number)
+        root.mkdir()
+        (root / "a.md").write_text(f"# Guide\nWords of round {number}.\n", encoding="utf-8")
+        until(lambda: waiting(core))
+        read_all(anchor)
+        until(lambda number=number: f"round {number}" in found(anchor, core))
+        (root / "a.md").unlink()
+
+
+def found(anchor: MemoryAnchor, core: Core) -> str:
+    if waiting(core):
+        read_all(anchor)
+    return " ".join(one.text for one in anchor.knowledge_search("words of a round"))
+
+
+def test_ten_thousand_changes_are_one_look(
+    docs: Path, core: Core, anchor: MemoryAnchor, following: SourceWatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule Knowledge.watch: a burst is one sync, and threads and open files are as before at the end."""
+    names = [str(docs / f"{number}.bin") for number in range(10_000)]
+    for name in names:
+        Path(name).touch()
+    anchor.knowledge_add(str(docs), "files")
+    read_all(anchor)
+    threads, handles = threading.active_count(), open_files()
+    asked: list[str] = []
+    sync = core.knowledge.sync
+    monkeypatch.setattr(core.knowledge, "sync", lambda source: (asked.append(source.id), sync(source)))
+    following.start()
+    until(lambda: watched(core))
+    time.sleep(1)
+    for name in names:
+        with open(name, "wb") as file:  # noqa: PTH123
+            file.write(b"x")
+    until(lambda: asked)
+    time.sleep(1)
+    assert len(asked) == 1
+    following.end()
+    until(lambda: (threading.active_count(), open_files()) == (threads, handles))
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
+def test_the_module_is_read_on_every_system(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule Knowledge.watch: nothing of one system is needed to import it, nor its package."""
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    monkeypatch.setattr(sys, "platform", platform)
+    spec = importlib.util.find_spec("memory_anchor.knowledge.watching")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    assert (platform != "linux") == module.TREES
+    monkeypatch.setattr(module, "SYSTEM_LIMIT", Path("/proc/none"))
+    assert module.SourceWatcher._most() == module.FOLDERS_MAX
