@@ -27,7 +27,7 @@ BESIDE_BYTES = 600
 """About 150 tokens of English or of Chinese, as passages are measured."""
 BESIDE_MAX = 3
 """Passages of an answer that are shown with a neighbour."""
-_FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]{0,40}(?:```|~~~)", re.MULTILINE)
 _KINDS = tuple(map(re.compile, (r"[ \t]{0,40}\|", r"[ \t]{0,40}(?:[-*+•]|\d{1,3}[.)])\s", r"(?: {4}|\t)\S")))
 """A row of a table, an item of a list, an indented line of code."""
 
