@@ -28,29 +28,19 @@ class WholeRecord:
         return self.record.rpartition("/")[2]
 
     def erase(self, matches: Callable[[str], bool]) -> int:
-        return int(decided_anew(lambda: self._erased(matches)))
+        return decided_anew(lambda: self._erased(matches))
 
-    def _erased(self, matches: Callable[[str], bool]) -> bool:
+    def _erased(self, matches: Callable[[str], bool]) -> int:
         held = self.records.read(self.record)
         if held is None or not matches(unescaped(held.content.decode(errors="surrogateescape"))):
-            return False
+            return 0
         self.records.delete(self.record, before=held.revision)
-        return True
+        return 1
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingBatch:
+class WaitingBatch(WholeRecord):
     """A batch that was accepted and waits: the items that hold the text leave it, the others are done as promised."""
-
-    records: SharedRecords
-    record: str
-
-    @property
-    def name(self) -> str:
-        return self.record.rpartition("/")[2]
-
-    def erase(self, matches: Callable[[str], bool]) -> int:
-        return decided_anew(lambda: self._erased(matches))
 
     def _erased(self, matches: Callable[[str], bool]) -> int:
         held = self.records.read(self.record)
@@ -63,7 +53,7 @@ class WaitingBatch:
                 return 0
             items = list(items)
         except (ValueError, KeyError, TypeError, RecursionError):  # no batch of ours
-            return WholeRecord(self.records, self.record).erase(matches)
+            return WholeRecord._erased(self, matches)
         found = [matches("\n".join([json.dumps(one, ensure_ascii=False), *texts_in(one)])) for one in items]
         if any(found):
             left = [dict(PURGED_ITEM) if gone else one for one, gone in zip(items, found, strict=True)]
