@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from memory_anchor.adapters.file_records import HIDDEN
 from memory_anchor.adapters.system import new_token
 from memory_anchor.errors import MemoryAnchorError, Refused, StoreDamaged, TooLarge, Unavailable
 from memory_anchor.files import exclusive, make_private, ours, read_bounded, remove_durably, write_whole
@@ -37,7 +38,6 @@ SHARED = ("constitution-heads", "first_key.json", "identity", "team/keys.json")
 """Files and folders that replicas have alike; first the one without which the others would be taken for rolled back."""
 OWN = ("refused_tries.json",)
 """Names below them that are each machine's."""
-HIDDEN = (".lock", ".tmp")
 FRESH_S = 0.5
 """How old a look may be: what another replica changed holds here after this, also where the look itself is slow."""
 BYTES_MAX = 48 << 20
