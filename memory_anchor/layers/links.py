@@ -25,6 +25,7 @@ LINKS_MAX, EACH_MAX = 12, 4
 LOOKED_AT = 20
 """Memories read of each kind before the nearest in time are chosen."""
 EPISODE = timedelta(minutes=30)
+"""What was said in one conversation so near to a memory was said with it."""
 TEXT_CHARS = 100
 _SUPERSEDED = re.compile(r"superseded by ([a-z0-9]{6,16})\b")
 _STATES = (*sorted(FOUND_STATES), "superseded", "archived", "pending")

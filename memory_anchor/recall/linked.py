@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from memory_anchor.language.asking import Beyond, asks_beyond
+from memory_anchor.layers.links import EPISODE
 from memory_anchor.model import Epistemic, Layer, Memory, MemoryType, audiences
 from memory_anchor.recall.assembling import Ranked
 from memory_anchor.recall.relevance import STRONG
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from memory_anchor.recall.inquiry import Inquiry
 
 JOINING, BRINGERS = 2, 2
-EPISODE = timedelta(minutes=30)
 LOOKED_AT = 2
 """Memories of an episode that are read: 0.05 ms each."""
 LIKELY = 0.2
