@@ -57,10 +57,12 @@ def joined(found: Sequence[Ranked], asked: Inquiry, index: Index, store: MemoryS
         if len(linked) >= room:
             break
         for why, memory in _links(bringer.memory, beyond, asked, index, store):
-            if memory.id not in known and len(linked) < room:
-                known.add(memory.id)
-                told = f"{why} {bringer.memory.id}"
-                linked.append(replace(bringer, memory=memory, relevance=LIKELY, siblings=(), signals={}, linked=told))
+            told = f"{why} {bringer.memory.id}"
+            one = replace(bringer, memory=memory, relevance=LIKELY, siblings=(), signals={}, linked=told)
+            alike = {memory.id, *told_by(one)}  # a story and what it tells are one
+            if known.isdisjoint(alike) and len(linked) < room:
+                known |= alike
+                linked.append(one)
     if not linked:
         return list(found)
     joining = {one.memory.id for one in (*likely, *linked)}
@@ -75,7 +77,7 @@ def _links(
 ) -> Iterator[tuple[str, Memory]]:
     """Yield (why, memory) of what may join behind a hit, the firm ones first."""
     sources = [one.ref.partition("@")[0] for one in hit.citations if one.kind in _SOURCES]
-    if sources and hit.type is not MemoryType.SUMMARY:  # a story stands for what it cites
+    if sources:
         yield from ((CAUSE, one) for one in _cited(sources[:LOOKED_AT], asked, store))
     if beyond is not None or hit.type in _DECIDED or hit.layer is Layer.EVENT_LOG:
         layers: tuple[Layer, ...] = (Layer.EVENT_LOG, Layer.VERIFIED_FACT)  # what happened is rather a reason

@@ -491,7 +491,9 @@ class Searcher(Index):
         }
         if question.end is None:
             ranked = newer_first(ranked, alike, self._ways.weights.newer)
-        return stories.told_once(folded(ranked, alike), asked.request, scored.mirror.row_of)
+        everything = asked.request.is_open and asked.period is None  # else what a story tells may have been left aside
+        findable = scored.mirror.row_of if everything else ()
+        return stories.told_once(folded(ranked, alike), asked.request, findable)
 
     def _other_sides(
         self, asked: Inquiry, one: Ranked, known: Mapping[str, Ranked], shown: Collection[str]

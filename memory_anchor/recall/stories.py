@@ -44,7 +44,7 @@ def weak_places(ranked: Sequence[Ranked]) -> int:
 def told_once(ranked: Sequence[Ranked], request: SearchRequest, points: Container[str]) -> list[Ranked]:
     """Return the list with a story or the events that it tells, whichever answers better, never both.
 
-    points: what can be found at all. A weak story whose events can be found, and were not, is left out.
+    points: what this search can find. A weak story whose events it can find, and did not, is left out.
     """
     asked = set(terms(request.query))
     kept = list(ranked)

