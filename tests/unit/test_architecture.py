@@ -89,7 +89,7 @@ BUDGETS: dict[str, int] = {
     "knowledge": 4803,
     "lore": 296,
     "runtime": 3796,
-    "recall": 4988,
+    "recall": 4990,
     "identity": 3769,
     "upkeep": 2968,
     "ingest": 3434,
