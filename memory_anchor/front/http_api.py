@@ -45,6 +45,7 @@ from memory_anchor.model import point_id
 from memory_anchor.requests import PromptOverHttp
 from memory_anchor.rights import Deed
 from memory_anchor.runtime import limits
+from memory_anchor.runtime.listening import BACKLOG, tcp_listener
 from memory_anchor.runtime.wire import VERSION, WIRE, Preamble
 from memory_anchor.team.admission import Admission
 from memory_anchor.team.batches import Batches
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from memory_anchor.settings import Settings
 
 SECRET_BYTES = 24
-BACKLOG = 32
 """Also how many connections are accepted before the first of them can be closed again."""
 STOP_WAIT_S = 5
 MESSAGES_PATH = "/messages/"
@@ -414,13 +414,8 @@ def check_tls(cert: str, key: str) -> None:
 
 def _bound(host: str, port: int) -> socket.socket:
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen(BACKLOG)
+        return tcp_listener(host, port)
     except OSError as error:
         raise Unavailable(
             f"{host}:{port} cannot be served ({error.strerror or error}); choose another http.port, 0 for any free one"
         ) from error
-    return bound

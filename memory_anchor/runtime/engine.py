@@ -19,6 +19,7 @@ from pathlib import Path
 
 from memory_anchor.errors import MemoryAnchorError, StoreBusy, Unavailable, report
 from memory_anchor.runtime import environment, wire
+from memory_anchor.runtime.listening import tcp_listener
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.runtime.threads import one_for_algebra
 
@@ -266,9 +267,7 @@ def listen(run: Path) -> tuple[socket.socket, dict[str, Any]]:
         path.chmod(0o600)
         listener.listen(BACKLOG)
         return listener, {"unix": str(path)}
-    listener = socket.socket(socket.AF_INET)
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(BACKLOG)
+    listener = tcp_listener("127.0.0.1", 0, backlog=BACKLOG)
     return listener, {"tcp": listener.getsockname()[1], "token": os.urandom(32).hex()}
 
 

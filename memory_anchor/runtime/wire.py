@@ -372,6 +372,7 @@ def connect(data: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> tuple[socket.
         target: Any = path
     elif port:
         link = socket.socket(socket.AF_INET)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no line waits for another's answer
         target = ("127.0.0.1", int(port))
     else:
         raise ConnectionRefusedError("the engine's address is of a kind this platform lacks")

@@ -11,7 +11,6 @@ import contextlib
 import csv
 import hashlib
 import io
-import socket
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -38,7 +37,6 @@ from memory_anchor.front.dashboard.said import LANGUAGES, Words
 Json = dict[str, Any]
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
-BACKLOG = 32
 FORM_BYTES_MAX = 8 << 20
 FORM_FIELDS_MAX = 400
 YEAR_S = 365 * 24 * 3600
@@ -328,12 +326,10 @@ def serve(port: int, *, announce: Callable[[str], None]) -> None:
 
     from memory_anchor.front import http_limits
     from memory_anchor.runtime import limits
+    from memory_anchor.runtime.listening import tcp_listener
 
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((HOST, port))
-        bound.listen(BACKLOG)  # whoever opens the link at once waits, and is not refused
+        bound = tcp_listener(HOST, port)  # whoever opens the link at once waits, and is not refused
     except (OSError, OverflowError) as error:
         told = f"{HOST}:{port} cannot be served ({error}); choose another --port, 0 for any free one"
         raise Unavailable(told) from error
