@@ -88,7 +88,7 @@ BUDGETS: dict[str, int] = {
     "language": 5480,
     "knowledge": 4803,
     "lore": 296,
-    "runtime": 3796,
+    "runtime": 3827,
     "recall": 4990,
     "identity": 3769,
     "upkeep": 2968,
