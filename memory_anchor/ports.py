@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar, runtime_checkable
 
 from memory_anchor.json_values import Json
 from memory_anchor.model import Memory, Usage
@@ -100,11 +100,11 @@ class Mark:
 class Snapshot(Protocol):
     """Where what was derived from the store lies between two processes. It may be empty at any time."""
 
-    def take(self) -> Mapping[str, NDArray[Any]] | None:
+    def take(self) -> Mapping[str, NDArray[np.generic]] | None:
         """Return what was put there and keep it no longer; None for nothing, or nothing that can be read."""
         ...
 
-    def put(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def put(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
         """Keep these in place of what is there; where that fails nothing is kept."""
         ...
 

@@ -21,11 +21,11 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypedDict
 
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
@@ -35,6 +35,7 @@ from memory_anchor.care.waiting import texts_in
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, StoreDamaged
 from memory_anchor.files import make_folder, make_private, ours, replace_durably, write_whole
 from memory_anchor.identity.approval import KeyRing
+from memory_anchor.json_values import Json, Record, items, parsed, record, text, whole
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
@@ -45,7 +46,7 @@ from memory_anchor.where import Where
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
-    from memory_anchor.ports import MemoryStore
+    from memory_anchor.ports import Matrix, MemoryStore
     from memory_anchor.runtime.lock import DirectoryLock
 
 FORMAT = 1
@@ -78,13 +79,51 @@ GZIP_LEVEL = 3
 KNOWN_MAX = 1_000
 SAME_SECOND_MAX = 100
 KEY_MEMBERS = ("identity/approver.json", "identity/known_approvers.json")
-Json = dict[str, Any]
 
 
 # --- create ----------------------------------------------------------------------------------------------------
 
 
-def create(core: Core, target: Path) -> Json:
+class CollectionPart(TypedDict):
+    """What of one collection a backup holds."""
+
+    versions: int
+    embedders: dict[str, EmbedderIdentity]
+
+
+class Manifest(TypedDict):
+    """What a backup is, and how it is written in it. files: member -> (hash, bytes)."""
+
+    format: int
+    version: str
+    made_at: str
+    store: str
+    collections: dict[str, CollectionPart]
+    files: dict[str, tuple[str, int]]
+
+
+class MadeBackup(TypedDict):
+    """versions: how many it holds."""
+
+    file: str
+    bytes: int
+    versions: int
+
+
+class KnownBackup(TypedDict):
+    file: str
+    made_at: str
+
+
+class Restored(TypedDict):
+    """What a restore came to. replaced: where the old entries lie now, "" for none."""
+
+    versions: int
+    made_at: str
+    replaced: str
+
+
+def create(core: Core, target: Path) -> MadeBackup:
     """Write a backup to `target` (a folder: a file named after the time in it); return {file, bytes, versions}.
 
     Raises DiskFull, Refused: it cannot be written, or something is there already; nothing is left of it then.
@@ -100,12 +139,13 @@ def create(core: Core, target: Path) -> Json:
             collections = {name: _written(core.services.store, name, parts) for name in COLLECTIONS}
             with core.audit.still():
                 _copy_files(core, parts)
-        manifest = {
+        manifest: Manifest = {
             "format": FORMAT,
             "version": VERSION,
             "made_at": now.isoformat(),
             "store": core.services.store.kind,
             "collections": collections,
+            "files": {},
         }
         _pack(parts, manifest, target)
         _note_known(core.data_dir, target, now.isoformat())
@@ -126,7 +166,7 @@ def free_place(target: Path, now: datetime) -> Path:
     return target
 
 
-def made(file: Path) -> Json:
+def made(file: Path) -> MadeBackup:
     """Return what `create` returned for this backup."""
     try:
         with tarfile.open(file, mode="r:gz") as archive:
@@ -145,7 +185,7 @@ def _free_name(folder: Path, name: str) -> Path:
     return free
 
 
-def _written(store: MemoryStore, name: str, parts: Path) -> Json:
+def _written(store: MemoryStore, name: str, parts: Path) -> CollectionPart:
     """Write one collection's versions and vectors in chunks; return what the manifest says of it."""
     versions, chunk = 0, 0
     after: str | None = None
@@ -156,7 +196,7 @@ def _written(store: MemoryStore, name: str, parts: Path) -> Json:
         versions, chunk = versions + len(entries), chunk + 1
         if after is None:
             break
-    return {"versions": versions, "embedders": {key: asdict(who) for key, who in store.embedders(name).items()}}
+    return {"versions": versions, "embedders": dict(store.embedders(name))}
 
 
 def _write_chunk(parts: Path, name: str, entries: list[Entry]) -> None:
@@ -186,10 +226,10 @@ def _copy_files(core: Core, parts: Path) -> None:
             (parts / "files" / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             shutil.copyfile(file, parts / "files" / name)
     for project, aliases in known_projects(core.data_dir).items():
-        for proposal, text in proposals_of(core.data_dir, project, aliases).items():
+        for proposal, content in proposals_of(core.data_dir, project, aliases).items():
             kept = parts / "files" / "imported" / "proposals" / project / f"{proposal}.yaml"
             kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            kept.write_text(text, encoding="utf-8", newline="")
+            kept.write_text(content, encoding="utf-8", newline="")
 
 
 def _own_entries(data_dir: Path) -> list[Path]:
@@ -202,11 +242,11 @@ def _belongs(name: str) -> bool:
     return name not in STAYS and not name.startswith((REPLACED, STAGING))
 
 
-def _pack(parts: Path, manifest: Json, target: Path) -> None:
+def _pack(parts: Path, manifest: Manifest, target: Path) -> None:
     """Write the archive beside its place, durable, and rename it there."""
     files = {path.relative_to(parts).as_posix(): path for path in sorted(parts.rglob("*")) if path.is_file()}
-    told = {**manifest, "files": {name: _fingerprint(path) for name, path in files.items()}}
-    head = json.dumps(told, ensure_ascii=False, indent=1).encode()
+    told: Manifest = {**manifest, "files": {name: _fingerprint(path) for name, path in files.items()}}
+    head = json.dumps(told, default=asdict, ensure_ascii=False, indent=1).encode()
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with (
@@ -228,15 +268,15 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
     return member
 
 
-def _fingerprint(path: Path) -> list[Any]:
+def _fingerprint(path: Path) -> tuple[str, int]:
     with path.open("rb") as file:
-        return [hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size]
+        return hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size
 
 
 # --- what is known -----------------------------------------------------------------------------------------------
 
 
-def known(data_dir: Path) -> list[Json]:
+def known(data_dir: Path) -> list[KnownBackup]:
     """Return the backups made of this directory, oldest first: [{file, made_at}]."""
     try:
         held = json.loads((data_dir / KNOWN_FILE).read_text(encoding="utf-8"))
@@ -247,7 +287,8 @@ def known(data_dir: Path) -> list[Json]:
 
 def _note_known(data_dir: Path, target: Path, made_at: str) -> None:
     others = [one for one in known(data_dir) if one["file"] != str(target) and Path(one["file"]).exists()]
-    _keep_known(data_dir, [*others, {"file": str(target), "made_at": made_at}][-KNOWN_MAX:])
+    made_now: KnownBackup = {"file": str(target), "made_at": made_at}
+    _keep_known(data_dir, [*others, made_now][-KNOWN_MAX:])
 
 
 def forget_known(data_dir: Path, target: Path) -> None:
@@ -255,14 +296,14 @@ def forget_known(data_dir: Path, target: Path) -> None:
     _keep_known(data_dir, [one for one in known(data_dir) if one["file"] != str(target)])
 
 
-def _keep_known(data_dir: Path, backups: list[Json]) -> None:
+def _keep_known(data_dir: Path, backups: list[KnownBackup]) -> None:
     write_whole(data_dir / KNOWN_FILE, json.dumps({"backups": backups}, indent=1).encode())
 
 
 # --- read --------------------------------------------------------------------------------------------------------
 
 
-def unpacked(file: Path, folder: Path) -> Json:
+def unpacked(file: Path, folder: Path) -> Manifest:
     """Unpack a backup into the new folder `folder` and return its manifest; every byte was compared with it.
 
     Raises NotFound: no such file. StoreDamaged: it is no backup of ours, or not as it was made.
@@ -273,7 +314,7 @@ def unpacked(file: Path, folder: Path) -> Json:
     try:
         with tarfile.open(file, mode="r:gz") as archive:
             manifest = _manifest(archive)
-            waiting: dict[str, Any] = dict(manifest["files"])
+            waiting = dict(manifest["files"])
             for member in archive:
                 if member.name == MANIFEST:
                     continue
@@ -347,18 +388,43 @@ def _stays_inside(name: str) -> bool:
     return not path.is_absolute() and ".." not in path.parts and "\\" not in name and "\0" not in name
 
 
-def _manifest(archive: tarfile.TarFile) -> Json:
+def _manifest(archive: tarfile.TarFile) -> Manifest:
     first = archive.next()
     content = archive.extractfile(first) if first is not None and first.name == MANIFEST else None
     if first is None or content is None or first.size > MANIFEST_BYTES_MAX:
         raise ValueError("the manifest is missing")
-    manifest: Json = json.loads(content.read())
-    if manifest["format"] != FORMAT or set(manifest["collections"]) - set(COLLECTIONS):
+    told = record(parsed(content.read()))
+    collections = {name: record(part) for name, part in record(told["collections"]).items()}
+    if told["format"] != FORMAT or set(collections) - set(COLLECTIONS):
         raise ValueError("made by another version")
-    return manifest
+    return {
+        "format": FORMAT,
+        "version": text(told["version"]),
+        "made_at": text(told["made_at"]),
+        "store": text(told["store"]),
+        "collections": {
+            name: {
+                "versions": whole(part["versions"]),
+                "embedders": {key: _embedder(record(who)) for key, who in record(part["embedders"]).items()},
+            }
+            for name, part in collections.items()
+        },
+        "files": {name: (text(pair[0]), whole(pair[1])) for name, pair in _pairs(told["files"]).items()},
+    }
 
 
-def _unpack(source: Any, path: Path, digest: str) -> None:
+def _pairs(value: Json) -> dict[str, Sequence[Json]]:
+    pairs = {name: items(pair) for name, pair in record(value).items()}
+    if any(len(pair) != 2 for pair in pairs.values()):
+        raise ValueError("a member has another fingerprint")
+    return pairs
+
+
+def _embedder(told: Record) -> EmbedderIdentity:
+    return EmbedderIdentity(text(told["model"]), whole(told["dimensions"]), text(told["roles"]))
+
+
+def _unpack(source: IO[bytes], path: Path, digest: str) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     hashed = hashlib.sha256()
     with path.open("xb") as out:
@@ -369,7 +435,7 @@ def _unpack(source: Any, path: Path, digest: str) -> None:
         raise ValueError(path.name)
 
 
-def chunks(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, list[Entry]]]:
+def chunks(folder: Path, manifest: Manifest) -> Iterator[tuple[str, list[Entry]]]:
     """Yield (collection, entries) of an unpacked backup, words made anew, vectors as they were."""
     for collection in manifest["collections"]:
         for path in sorted((folder / "memories").glob(f"{collection}-*.jsonl")):
@@ -379,11 +445,11 @@ def chunks(folder: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, lis
             yield collection, [Entry(m, rows.get(m.point_id, {}), searched_words(m)) for m in memories]
 
 
-def _rows(path: Path) -> dict[str, dict[str, Any]]:
+def _rows(path: Path) -> dict[str, dict[str, Matrix]]:
     """Return point id -> vector name -> row."""
     import numpy as np
 
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Matrix]] = {}
     with np.load(path, allow_pickle=False) as arrays:
         for key in arrays.files:
             kind, _, vector = key.partition("|")
@@ -409,10 +475,10 @@ def restore(
     lock: DirectoryLock,
     open_store: Callable[[Path], MemoryStore],
     tick: Callable[[int, int], None],
-) -> Json:
-    """Make `data_dir` what the backup says; return {versions, made_at, replaced}. lock: held for `data_dir`.
+) -> Restored:
+    """Make `data_dir` what the backup says. lock: held for `data_dir`.
 
-    open_store: makes the store of a (new) data directory. replaced: where the old entries lie now, "" for none.
+    open_store: makes the store of a (new) data directory.
     Raises Refused: the directory is in use as a memory, and `force` is not given. See `unpacked` for the rest.
     """
     finish_restore(data_dir)
@@ -450,13 +516,11 @@ def restore(
     return {"versions": total, "made_at": manifest["made_at"], "replaced": str(data_dir / aside) if aside else ""}
 
 
-def _fill(store: MemoryStore, archive: Path, manifest: Mapping[str, Any], tick: Callable[[int], None]) -> None:
+def _fill(store: MemoryStore, archive: Path, manifest: Manifest, tick: Callable[[int], None]) -> None:
     try:
         for name in COLLECTIONS:
-            held = manifest["collections"].get(name, {"embedders": {}})
-            store.open_collection(
-                name, CollectionSpec({key: EmbedderIdentity(**who) for key, who in held["embedders"].items()})
-            )
+            held = manifest["collections"].get(name)
+            store.open_collection(name, CollectionSpec(held["embedders"] if held is not None else {}))
             if store.count(name, Where()):
                 raise Refused(f"collection {name!r} of the store holds memories already; restore into an empty one")
         done = 0
@@ -509,7 +573,7 @@ def _without(file: Path, matches: Callable[[str], bool]) -> int:
                 path.unlink()
                 gone += 1
         if gone:
-            _pack(parts, {name: value for name, value in manifest.items() if name != "files"}, file)
+            _pack(parts, manifest, file)
         return gone
     except OSError as error:
         raise ours(error, file) from error
@@ -517,7 +581,7 @@ def _without(file: Path, matches: Callable[[str], bool]) -> int:
         shutil.rmtree(parts, ignore_errors=True)
 
 
-def _thinned(path: Path, manifest: Json, matches: Callable[[str], bool]) -> int:
+def _thinned(path: Path, manifest: Manifest, matches: Callable[[str], bool]) -> int:
     """Rewrite one chunk without what matches, count the versions out of the manifest, return how many were changed.
 
     As in the store, a version that matches by its search context alone stays, without that and its vectors.
@@ -556,6 +620,6 @@ def _without_match(line: bytes, matches: Callable[[str], bool]) -> bytes:
     return b""
 
 
-def _said(payload: Json) -> str:
+def _said(payload: dict[str, Json]) -> str:
     """Return a version's texts with its own id quoted: one that only refers to what is erased by id stays."""
     return "\n".join([f'"{payload["id"]}"', *texts_in(payload)])

@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.errors import Refused, Unavailable
@@ -27,7 +27,14 @@ from memory_anchor.where import HasVector, Where
 STATE_FILE = "migrate.json"
 PAGE = 250
 """Versions a page: with vectors some 3 MB as JSON, far below what a server takes in one request."""
-Json = dict[str, Any]
+
+
+class Planned(TypedDict):
+    """What there is to do for a collection. vectors: how many are carried; copied: versions that are there already."""
+
+    versions: int
+    vectors: dict[str, int]
+    copied: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +175,13 @@ def planned(
     names: tuple[str, str],
     embedders: Mapping[str, EmbedderIdentity],
     state_dir: Path,
-) -> Json:
-    """Return what there is to do: {collection: {versions, vectors: how many are carried, copied: already there}}.
+) -> dict[str, Planned]:
+    """Return what there is to do, by collection.
 
     Looks, and makes nothing on either side. target: None where nothing is there yet. Raises Refused, as `Migration`.
     """
     places = taken_up(state_dir / STATE_FILE, names)
-    plan: Json = {}
+    plan: dict[str, Planned] = {}
     for name in COLLECTIONS:
         total, own = source.peek(name) or (0, {})
         known = target.peek(name) if target is not None else None

@@ -10,7 +10,7 @@ import logging
 import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.care import backup
 from memory_anchor.files import make_private
@@ -67,8 +67,13 @@ def automatic(data_dir: Path) -> list[Path]:
     return sorted((data_dir / FOLDER).glob(f"{PREFIX}*.tar.gz"))
 
 
-def listed(data_dir: Path) -> list[dict[str, Any]]:
-    """Return every known backup that is there, oldest first: [{file, made_at, bytes, automatic}]."""
+class ListedBackup(backup.KnownBackup):
+    bytes: int
+    automatic: bool
+
+
+def listed(data_dir: Path) -> list[ListedBackup]:
+    """Return every known backup that is there, oldest first."""
     own = {str(path) for path in automatic(data_dir)}
     there = [one for one in backup.known(data_dir) if Path(one["file"]).is_file()]
     return [{**one, "bytes": Path(one["file"]).stat().st_size, "automatic": one["file"] in own} for one in there]

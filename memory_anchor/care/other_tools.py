@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from urllib.parse import quote
 
 import yaml
@@ -27,6 +28,7 @@ from memory_anchor.bounded_yaml import LOADER
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, TAG_MAX, TAGS_MAX
+from memory_anchor.json_values import Json, items
 from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType
 
 FILES_MAX = 5_000
@@ -50,7 +52,7 @@ TYPES: Mapping[str, str] = {
 }
 """The words of other tools for our types; any other is a fact: all of it waits in the inbox, and none expires."""
 
-Line = dict[str, Any]
+Line = dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ def _dedented(lines: list[str], *, item: bool) -> str:
 class ReadPage:
     """A page of Markdown. front: its front matter. above: lines of the file that lie above the body."""
 
-    front: dict[str, Any]
+    front: dict[str, Json]
     body: str
     above: int = 0
 
@@ -232,9 +234,9 @@ def _server_memory(path: Path) -> Iterator[Found]:
             yield Found(place, wrong=raw)
         elif raw.get("type") == "entity" and isinstance(raw.get("observations"), list):
             name, kind = str(raw.get("name", "")), str(raw.get("entityType", ""))
-            for at, said in enumerate(raw["observations"], 1):
+            for at, said in enumerate(items(raw["observations"]), 1):
                 text = str(said.get("content", "") if isinstance(said, Mapping) else said)
-                since = raw.get("createdAt") if isinstance(said, str) else said.get("createdAt")
+                since = (said if isinstance(said, Mapping) else raw).get("createdAt")
                 told = text if name.lower() in text.lower() else f"{name}: {text}"
                 cites = [f"server-memory:{name}#{at}"]
                 yield _found(f"{place}, observation {at}", told, key=name, tags=[kind], cites=cites, since=since)
@@ -246,7 +248,7 @@ def _server_memory(path: Path) -> Iterator[Found]:
             yield Found(place, wrong="it is neither an entity with observations nor a relation")
 
 
-def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Json] | str]]:
     """Yield (number, object) of each line, or what is wrong with it."""
     with file.open("rb") as stream:
         number = 0
@@ -332,7 +334,7 @@ def _claude_mem(path: Path) -> Iterator[Found]:
         yield _found(place, said, type=kind, key=title, tags=tags, cites=cites, since=since)
 
 
-def _rows(file: Path, asked: Mapping[str, str]) -> Iterator[dict[str, Any] | Found]:
+def _rows(file: Path, asked: Mapping[str, str]) -> Iterator[dict[str, Json] | Found]:
     """Yield the rows of queries by table; a table that is not there has none, damage ends with a sentence."""
     where = f"file:{quote(str(file.absolute()))}?mode=ro"
     try:
@@ -406,19 +408,19 @@ def _okf(path: Path) -> Iterator[Found]:
             continue
         title = str(front.get("title") or file.stem)
         sources = [one.get("resource") for one in _listed(front.get("sources")) if isinstance(one, dict)]
-        common: dict[str, Any] = {
-            "type": TYPES.get(str(front["type"]).lower(), "fact"),
-            "tags": [str(one) for one in _listed(front.get("tags"))],
-            "cites": [f"okf:{name.removesuffix('.md')}", *(str(one) for one in sources if one)],
-            "since": _in(front, "generated").get("at") or front.get("timestamp"),
-        }
+        made = partial(
+            _found,
+            type=TYPES.get(str(front["type"]).lower(), "fact"),
+            tags=[str(one) for one in _listed(front.get("tags"))],
+            cites=[f"okf:{name.removesuffix('.md')}", *(str(one) for one in sources if one)],
+            since=_in(front, "generated").get("at") or front.get("timestamp"),
+        )
         whole = "\n\n".join(one for one in (str(front.get("description") or ""), body.strip()) if one)
         if len(whole) <= CONTENT_MAX:
-            yield _found(name, whole or title, key=title, **common)
+            yield made(name, whole or title, key=title)
             continue
         for line, headings, said in blocks(body):
-            key = " · ".join((title, *headings))
-            yield _found(f"{name}:{line + page.above}", said, key=key, **common)
+            yield made(f"{name}:{line + page.above}", said, key=" · ".join((title, *headings)))
 
 
 def _mirrored(path: Path) -> Iterator[Found]:
@@ -510,7 +512,7 @@ def _found(
     key: str = "",
     tags: Iterable[object] = (),
     cites: Iterable[str] = (),
-    since: object = None,
+    since: Json = None,
 ) -> Found:
     content = content.strip()
     if not content:
@@ -526,29 +528,25 @@ def _found(
     return Found(place, line)
 
 
-def moment(value: object) -> datetime | None:
+def moment(value: Json) -> datetime | None:
     """Return a time given as ISO 8601, a date, or seconds or milliseconds since 1970; None for what is none."""
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            value = EPOCH + timedelta(seconds=value / (1_000 if value > MILLISECONDS else 1))
-        elif isinstance(value, str):
-            value = datetime.fromisoformat(value.strip().replace(" UTC", "+00:00"))
-        elif value is not None and not isinstance(value, datetime):
-            value = datetime.fromisoformat(str(value))
+            at = EPOCH + timedelta(seconds=value / (1_000 if value > MILLISECONDS else 1))
+        else:
+            at = datetime.fromisoformat(str(value).strip().replace(" UTC", "+00:00"))
     except (ValueError, OverflowError, OSError):
         return None
-    if not isinstance(value, datetime):
-        return None
-    value = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-    return value if YEARS[0] <= value.year < YEARS[1] else None
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return at if YEARS[0] <= at.year < YEARS[1] else None
 
 
-def _in(front: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _in(front: Mapping[str, Json], name: str) -> Mapping[str, Json]:
     value = front.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _listed(value: object) -> list[Any]:
+def _listed(value: Json) -> list[Json]:
     """Return a list that may be written as JSON, as words between commas, or be no list at all."""
     if isinstance(value, str):
         try:

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -21,6 +20,7 @@ from memory_anchor.care.other_tools import BESIDE, MIRROR, OURS, text_of
 from memory_anchor.care.transfer_files import ALIASES
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import write_whole
+from memory_anchor.json_values import Json, optional_text, record, records, text
 from memory_anchor.model import MemoryType, Status
 
 WRITTEN = ".memory-anchor-export"
@@ -28,12 +28,11 @@ WRITTEN = ".memory-anchor-export"
 TITLE_CHARS, SLUG_CHARS = 80, 40
 LIFECYCLE = {Status.ACTIVE: "stable", Status.PENDING: "draft", Status.DISPUTED: "draft"}
 
-Json = dict[str, Any]
 Page = tuple[str, str]
 """(path below the folder, text)"""
 
 
-def okf(memories: Iterable[Json]) -> Iterator[Page]:
+def okf(memories: Iterable[dict[str, Json]]) -> Iterator[Page]:
     """Yield one concept a memory, and the index that lists them."""
     listed: dict[str, list[str]] = {}
     for memory in memories:
@@ -45,26 +44,26 @@ def okf(memories: Iterable[Json]) -> Iterator[Page]:
     yield "index.md", '---\nokf_version: "0.2"\n---\n\n' + "\n\n".join(parts) + "\n"
 
 
-def _front(memory: Json, kind: str, title: str) -> str:
+def _front(memory: dict[str, Json], kind: str, title: str) -> str:
     by = str(memory["author"]).replace("agent:", "memory-anchor/") or "process:memory-anchor"
-    front: Json = {"type": kind, "title": title}
+    front: dict[str, Json] = {"type": kind, "title": title}
     if memory.get("tag"):
         front["tags"] = memory["tag"]
     front["generated"] = {"by": by, "at": memory["recorded_at"]}
     if by.startswith("human:"):
         front["verified"] = [{"by": by, "at": memory["recorded_at"]}]
-    front["status"] = LIFECYCLE.get(Status(memory["status"]), "deprecated")
-    if memory.get("expires_at"):
-        front["stale_after"] = datetime.fromisoformat(memory["expires_at"]).date().isoformat()
-    if sources := [{"resource": _resource(one)} for one in memory.get("citations", ())]:
+    front["status"] = LIFECYCLE.get(Status(text(memory["status"])), "deprecated")
+    if expires_at := optional_text(memory.get("expires_at")):
+        front["stale_after"] = datetime.fromisoformat(expires_at).date().isoformat()
+    if sources := [{"resource": _resource(one)} for one in records(memory.get("citations"))]:
         front["sources"] = sources
     rest = {name: value for name, value in memory.items() if name != "content"}
     front[OURS] = json.dumps(rest, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    text: str = yaml.safe_dump(front, allow_unicode=True, sort_keys=False, width=10**6)
-    return text
+    written: str = yaml.safe_dump(front, allow_unicode=True, sort_keys=False, width=10**6)
+    return written
 
 
-def markdown(memories: Iterable[Json]) -> Iterator[Page]:
+def markdown(memories: Iterable[dict[str, Json]]) -> Iterator[Page]:
     """Yield one page of lists by type for people, and beside it what it leaves out."""
     shelves: dict[str, list[str]] = {}
     beside = []
@@ -78,7 +77,7 @@ def markdown(memories: Iterable[Json]) -> Iterator[Page]:
     yield BESIDE, "".join(f"{line}\n" for line in beside)
 
 
-FORMATS: Mapping[str, Callable[[Iterable[Json]], Iterator[Page]]] = {"okf": okf, "markdown": markdown}
+FORMATS: Mapping[str, Callable[[Iterable[dict[str, Json]]], Iterator[Page]]] = {"okf": okf, "markdown": markdown}
 
 
 def write(form: str, lines: Iterable[str], folder: Path, *, force: bool = False) -> int:
@@ -98,9 +97,9 @@ def write(form: str, lines: Iterable[str], folder: Path, *, force: bool = False)
         raise Refused(f"{folder} is not empty and no export of ours; give an empty folder, a new one, or --force")
     memories = sorted((_read(line) for line in lines), key=lambda one: (str(one["recorded_at"]), str(one["id"])))
     pages = dict(FORMATS[form](memories))
-    for path, text in pages.items():
+    for path, page in pages.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(folder / path, text.encode("utf-8", "replace"))
+        write_whole(folder / path, page.encode("utf-8", "replace"))
     write_whole(listed, "".join(f"{path}\n" for path in sorted(pages)).encode())
     for old in before - pages.keys():
         gone = folder / old
@@ -109,24 +108,24 @@ def write(form: str, lines: Iterable[str], folder: Path, *, force: bool = False)
     return len(memories)
 
 
-def _read(line: str) -> Json:
-    memory: Json = json.loads(line)
+def _read(line: str) -> dict[str, Json]:
+    memory: dict[str, Json] = json.loads(line)
     memory.pop(ALIASES, None)
     return memory
 
 
-def _title(memory: Mapping[str, Any]) -> str:
+def _title(memory: Mapping[str, Json]) -> str:
     first = str(memory.get("key") or memory["content"]).strip().split("\n")[0]
     plain = re.sub(r"[\[\]<>`*_]", "", first)
     return plain if len(plain) <= TITLE_CHARS else plain[: TITLE_CHARS - 1].rstrip() + "…"
 
 
-def _slug(memory: Mapping[str, Any]) -> str:
+def _slug(memory: Mapping[str, Json]) -> str:
     words = re.sub(r"[^\w]+", "-", _title(memory).lower()).strip("-_")
     return words[:SLUG_CHARS].strip("-_") or "memory"
 
 
-def _resource(citation: Mapping[str, Any]) -> str:
-    locator = citation.get("locator", {})
+def _resource(citation: Mapping[str, Json]) -> str:
+    locator = record(citation.get("locator"))
     ends = [f"L{locator[name]}" for name in ("line_start", "line_end") if name in locator]
     return "#".join(filter(None, (str(citation["ref"]), "-".join(dict.fromkeys(ends)))))

@@ -16,11 +16,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any
 
 from memory_anchor.errors import BadInput
 from memory_anchor.hashing import content_hash
 from memory_anchor.inputs import YEARS
+from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS, HISTORY, Layer, Memory, Scope, audiences
 from memory_anchor.ports import Entry, MemoryStore
@@ -36,15 +36,13 @@ _SCAN = 500
 _TICK = timedelta(microseconds=1)
 IMPORTED_LAYERS = (Layer.EVENT_LOG, Layer.VERIFIED_FACT, Layer.IDENTITY_SCHEMA)
 
-Json = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Codec:
     """How a memory becomes a JSON object and back; `load` raises BadInput."""
 
-    dump: Callable[[Memory], Json]
-    load: Callable[[Mapping[str, Any]], Memory]
+    dump: Callable[[Memory], dict[str, Json]]
+    load: Callable[[Mapping[str, Json]], Memory]
 
 
 # --- out -------------------------------------------------------------------------------------------------------
@@ -118,7 +116,7 @@ class Merged:
     errors: list[LineError] = field(default_factory=list)
 
 
-def parsed(line: int, text: str) -> Json:
+def parsed(line: int, text: str) -> dict[str, Json]:
     """Return the object of one line. Raises BadInput, naming the line and never quoting it."""
     try:
         record = json.loads(text)
@@ -129,14 +127,14 @@ def parsed(line: int, text: str) -> Json:
     return record
 
 
-def is_ours(record: Mapping[str, Any]) -> bool:
+def is_ours(record: Mapping[str, Json]) -> bool:
     """Return whether a line is an exported version whose text is what was exported: its own hash fits."""
     text = record.get("content")
     return isinstance(text, str) and "version" in record and record.get("content_hash") == content_hash(text)
 
 
 def read_version(
-    line: int, record: Mapping[str, Any], codec: Codec, projects: Mapping[str, str], *, now: datetime | None = None
+    line: int, record: Mapping[str, Json], codec: Codec, projects: Mapping[str, str], *, now: datetime | None = None
 ) -> Memory:
     """Return the version a line carries. projects: ids of the export -> ids here, where a project has another one.
 

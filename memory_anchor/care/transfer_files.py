@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypedDict
 
 from memory_anchor import beneath
 from memory_anchor.adapters.audit import JsonlAudit
@@ -23,11 +23,13 @@ from memory_anchor.adapters.projects import Projects
 from memory_anchor.care.transfer import PAGE
 from memory_anchor.errors import BadInput
 from memory_anchor.files import make_private, write_whole
+from memory_anchor.identity.approval import Signer
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.identity.proposals import MAX_FILE_BYTES, MAX_LISTED, PROPOSAL_ID
+from memory_anchor.json_values import Json, optional_text, record, records, text, texts, whole
+from memory_anchor.ports import AuditRecord
 
-Ask = Callable[..., dict[str, Any]]
-Json = dict[str, Any]
+Ask = Callable[..., dict[str, Json]]
 
 IMPORTED = "imported"
 ALIASES = "project_aliases"
@@ -46,12 +48,19 @@ BOM = b"\xef\xbb\xbf"
 _KIND = re.compile(rb'^\s*\{\s*"kind"\s*:')
 
 
-def dumped(value: Mapping[str, Any]) -> str:
+def dumped(value: Mapping[str, Json] | OtherLine) -> str:
     """Return one line of JSON; what some readers take for a line break inside a text is escaped."""
     line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     for sign, escaped in _BREAKS.items():
         line = line.replace(sign, escaped)
     return line
+
+
+class OtherLine(TypedDict):
+    """A record of the audit trail, as a line."""
+
+    kind: str
+    record: AuditRecord
 
 
 # --- out -------------------------------------------------------------------------------------------------------
@@ -64,7 +73,7 @@ def exported(
     versions: bool,
     own_project: bool,
     everything: bool = False,
-    human: object = None,
+    human: Signer | None = None,
 ) -> Iterator[str]:
     """Yield the lines of an export without their line breaks, a page in memory at a time.
 
@@ -72,9 +81,10 @@ def exported(
     line of each project carries what it is known by, so that an import can say where its memories go.
     """
     start = ask("export_begin", everything=everything, human=human)
-    project = start["project"] if own_project else None
+    own = text(start["project"])
+    project = own if own_project else None
     untold = {} if versions else dict(known_projects(data_dir))
-    for collection in start["collections"]:
+    for collection in texts(start["collections"]):
         after: str | None = None
         while True:
             page = ask(
@@ -87,14 +97,14 @@ def exported(
                 after=after,
                 human=human,
             )
-            for line in page["lines"]:
-                aliases = untold.pop(line["project"], ())
+            for line in records(page["lines"]):
+                aliases = untold.pop(text(line["project"]), ())
                 yield dumped({**line, ALIASES: list(aliases)} if aliases else line)
-            after = page["after"]
+            after = optional_text(page["after"])
             if after is None:
                 break
     if versions:
-        yield from _other_lines(data_dir, project if everything else start["project"])
+        yield from _other_lines(data_dir, project if everything else own)
 
 
 def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
@@ -104,8 +114,8 @@ def _other_lines(data_dir: Path, project: str | None) -> Iterator[str]:
             yield dumped({"kind": "audit", "record": record})
     known = known_projects(data_dir)
     for name in sorted(known) if project is None else [project]:
-        for proposal, text in sorted(proposals_of(data_dir, name, known.get(name, ())).items()):
-            yield dumped({"kind": "proposal", "project": name, "id": proposal, "text": text})
+        for proposal, content in sorted(proposals_of(data_dir, name, known.get(name, ())).items()):
+            yield dumped({"kind": "proposal", "project": name, "id": proposal, "text": content})
     for name in sorted(known) if project is None else [one for one in known if one == project]:
         yield dumped({"kind": "project", "id": name, "aliases": list(known[name])})
 
@@ -124,9 +134,9 @@ def proposals_of(data_dir: Path, project: str, aliases: tuple[str, ...]) -> dict
         with contextlib.suppress(OSError):  # a folder that is gone, or a link, which is not followed
             for one in beneath.walked(root, folder, most=MAX_LISTED, depth=1):
                 name = PurePath(one.ref)
-                text = _proposal_text(root, one.ref) if name.suffix == ".yaml" and not one.wrong else None
-                if text is not None and PROPOSAL_ID.fullmatch(name.stem):
-                    found[name.stem] = text
+                content = _proposal_text(root, one.ref) if name.suffix == ".yaml" and not one.wrong else None
+                if content is not None and PROPOSAL_ID.fullmatch(name.stem):
+                    found[name.stem] = content
     return found
 
 
@@ -138,6 +148,20 @@ def _proposal_text(root: Path, ref: str) -> str | None:
 
 
 # --- in --------------------------------------------------------------------------------------------------------
+
+
+class WrongLine(TypedDict):
+    line: int
+    message: str
+
+
+class LinesOfProject(TypedDict):
+    """Where lines of a project went. here: whether this folder sees them."""
+
+    project: str
+    to: str
+    lines: int
+    here: bool
 
 
 @dataclass(slots=True)
@@ -156,9 +180,8 @@ class Imported:
     proposals: int = 0
     projects: int = 0
     failed: int = 0
-    went: list[Json] = field(default_factory=list)
-    """Where lines of a project went: {project, to, lines, here}; `here` says whether this folder sees them."""
-    errors: list[Json] = field(default_factory=list)
+    went: list[LinesOfProject] = field(default_factory=list)
+    errors: list[WrongLine] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def wrong(self, line: int, message: str) -> None:
@@ -174,7 +197,7 @@ def imported(
     data_dir: Path,
     *,
     project_dir: str,
-    human: object = None,
+    human: Signer | None = None,
     tick: Callable[[int], None],
     to: Mapping[str, str] | None = None,
     choose: Callable[[str, int], str] | None = None,
@@ -189,13 +212,13 @@ def imported(
     """
     audit = JsonlAudit(data_dir / "audit" / "audit.jsonl")
     projects, audited, lines = _announced(file, audit, tick)
-    own = ask("export_begin")["project"]
+    own = text(ask("export_begin")["project"])
     placed = _placed(ask, projects, lines, own if project_dir else "", to or {}, choose)
     learnt: dict[str, list[str]] = {}
     for name, aliases in projects.items():
         learnt.setdefault(placed.get(name, name), []).extend(aliases)
-    renamed = ask("import_projects", projects=learnt, human=human)["renamed"] if learnt and not dry else {}
-    renamed = {**renamed, **placed}
+    learned = ask("import_projects", projects=learnt, human=human) if learnt and not dry else {}
+    renamed = {name: text(here) for name, here in record(learned.get("renamed")).items()} | placed
     done = Imported(projects=len(projects))
     for name, many in sorted(lines.items()):
         target = renamed.get(name, name)
@@ -215,9 +238,9 @@ def imported(
     def send(batch: list[tuple[int, str]]) -> None:
         told = ask("import_lines", lines=batch, projects=renamed, audited=audited, dry=dry, human=human)
         for name in ("added", "skipped", "written", "pending", "rejected", "conflicts"):
-            setattr(done, name, getattr(done, name) + told[name])
-        for error in told["errors"]:
-            done.wrong(error["line"], error["message"])
+            setattr(done, name, getattr(done, name) + whole(told[name]))
+        for error in records(told["errors"]):
+            done.wrong(whole(error["line"]), text(error["message"]))
 
     batch: list[tuple[int, str]] = []
     size = 0
@@ -228,8 +251,8 @@ def imported(
             send(batch)
             tick(number)
             batch, size = [], 0
-        if raw.strip() and (text := _text(number, raw, done)):
-            batch.append((number, _without_aliases(text)))
+        if raw.strip() and (line := _text(number, raw, done)):
+            batch.append((number, _without_aliases(line)))
             size += len(raw)
     if batch:
         send(batch)
@@ -249,7 +272,8 @@ def _placed(
     own: the folder's project, "" when the caller has no folder.
     """
     listed = ask("projects_list", aliases=projects)
-    known = {one["id"] for one in listed["projects"] if one["memories"] or one["paths"]} | set(listed["renamed"])
+    known = {text(one["id"]) for one in records(listed["projects"]) if one["memories"] or one["paths"]}
+    known |= set(record(listed["renamed"]))
     strange = [name for name in lines if name not in known and name != own]
     placed: dict[str, str] = {}
     for name in lines:
@@ -265,10 +289,10 @@ def _placed(
 def _text(number: int, raw: bytes, done: Imported) -> str:
     """Return a line as text, "" where it is none or was cut off, which is noted."""
     try:
-        text = raw.decode("utf-8")
+        line = raw.decode("utf-8")
         if not raw.endswith(b"\n"):
-            json.loads(text)
-        return text
+            json.loads(line)
+        return line
     except UnicodeDecodeError as error:
         cure = "`iconv -f LATIN1 -t UTF-8` converts the file"
         done.wrong(number, f"line {number} is no UTF-8 (byte {error.start + 1} of it); {cure}")
@@ -277,15 +301,15 @@ def _text(number: int, raw: bytes, done: Imported) -> str:
     return ""
 
 
-def _without_aliases(text: str) -> str:
-    if f'"{ALIASES}"' in text:
+def _without_aliases(line: str) -> str:
+    if f'"{ALIASES}"' in line:
         try:
-            line = json.loads(text)
-            if isinstance(line, dict) and line.pop(ALIASES, None) is not None:
-                return dumped(line)
+            memory = json.loads(line)
+            if isinstance(memory, dict) and memory.pop(ALIASES, None) is not None:
+                return dumped(memory)
         except (ValueError, RecursionError):
-            return text
-    return text
+            return line
+    return line
 
 
 def _announced(
@@ -300,17 +324,17 @@ def _announced(
         if number % READ_EACH == 0:
             tick(number)
         try:
-            record = json.loads(raw)
+            line = json.loads(raw)
             if not _KIND.match(raw):
-                name = record["project"]
-                if isinstance(name, str) and "version" in record:
+                name = line["project"]
+                if isinstance(name, str) and "version" in line:
                     lines[name] = lines.get(name, 0) + 1
-                    projects.setdefault(name, []).extend(map(str, record.get(ALIASES, ())))
-            elif record["kind"] == "project":
-                projects[str(record["id"])] = [str(alias) for alias in record["aliases"]]
-            elif record["kind"] == "audit":
+                    projects.setdefault(name, []).extend(map(str, line.get(ALIASES, ())))
+            elif line["kind"] == "project":
+                projects[str(line["id"])] = [str(alias) for alias in line["aliases"]]
+            elif line["kind"] == "audit":
                 trail = True
-                continues = continues or record["record"]["hash"] == last["hash"]
+                continues = continues or line["record"]["hash"] == last["hash"]
         except (ValueError, KeyError, TypeError, RecursionError):
             continue  # told by its number when it is taken in
     return {n: a for n, a in projects.items() if a}, trail and (continues or last["n"] == 0), lines
@@ -327,7 +351,7 @@ class _Others:
         self._data_dir = data_dir
         self._own = Path(project_dir) / PROPOSALS if project_dir else None
         self._done = done
-        self._records: list[Json] = []
+        self._records: list[dict[str, Json]] = []
         self._apart: BinaryIO | None = None
 
     def take(self, number: int, raw: bytes) -> None:
@@ -355,8 +379,8 @@ class _Others:
             self._apart.close()
 
     def _continue(self) -> None:
-        records, self._records = self._records, []
-        if not records:
+        batch, self._records = self._records, []
+        if not batch:
             return
         if not self._adopts:
             note = "the audit trail of the file was left out; a human brings it in: run the import with --human"
@@ -364,27 +388,27 @@ class _Others:
             return
         if self._apart is None:
             try:
-                self._done.audit_records += self._audit.adopt(records)
+                self._done.audit_records += self._audit.adopt(batch)
                 return
             except BadInput as error:
                 self._done.notes.append(str(error))
                 folder = self._data_dir / IMPORTED
                 make_private(folder)
-                self._apart = (folder / f"audit-{str(records[0].get('hash'))[:16]}.jsonl").open("wb")
-        for record in records:
-            self._apart.write(dumped(record).encode() + b"\n")
+                self._apart = (folder / f"audit-{str(batch[0].get('hash'))[:16]}.jsonl").open("wb")
+        for one in batch:
+            self._apart.write(dumped(one).encode() + b"\n")
 
-    def _keep_proposal(self, project: str, name: str, text: str) -> None:
-        if not PROPOSAL_ID.fullmatch(name) or not _PROJECT.fullmatch(project) or len(text) > MAX_FILE_BYTES:
+    def _keep_proposal(self, project: str, name: str, content: str) -> None:
+        if not PROPOSAL_ID.fullmatch(name) or not _PROJECT.fullmatch(project) or len(content) > MAX_FILE_BYTES:
             raise ValueError("no proposal's id, project or size")
         known = known_projects(self._data_dir).get(project, ())
-        if proposals_of(self._data_dir, project, known).get(name) == text:
+        if proposals_of(self._data_dir, project, known).get(name) == content:
             return
         own = self._own
         if own is not None and f"path:{own.parent.parent}" in known and not (own / f"{name}.yaml").exists():
-            beneath.write(own.parent.parent, PROPOSALS / f"{name}.yaml", text.encode())
+            beneath.write(own.parent.parent, PROPOSALS / f"{name}.yaml", content.encode())
         else:
-            write_whole(self._data_dir / IMPORTED / "proposals" / project / f"{name}.yaml", text.encode())
+            write_whole(self._data_dir / IMPORTED / "proposals" / project / f"{name}.yaml", content.encode())
         self._done.proposals += 1
 
 

@@ -71,8 +71,8 @@ class PromptAssembler:
 
     def assemble(
         self,
-        messages: object,
-        tools: object = None,
+        messages: Json,
+        tools: Json = None,
         *,
         context_window_tokens: int,
         reserved_output_tokens: int = 0,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import Protocol
 
 from memory_anchor import inputs
 from memory_anchor.context.sections import (
@@ -99,6 +99,10 @@ class LoreFound:
 
     snippets: tuple[RetrievedSnippet, ...] = ()
     decisions: tuple[Decision, ...] = ()
+
+
+_Given = SearchAnswer | LoreFound | tuple[Recalled, ...]
+"""What a source gave; what is shown whole is made ready there."""
 
 
 class Lorebooks(Protocol):
@@ -312,12 +316,14 @@ class ContextBuilder:
     ) -> dict[str, tuple[Recalled, ...]]:
         sources = self._sources
         layers = (Layer.VERIFIED_FACT, Layer.EVENT_LOG)
-        calls: dict[str, Callable[[], Any]] = {"recent_events": lambda: sources.recent_events(RECENT_LIMIT)}
+        calls: dict[str, Callable[[], _Given]] = {
+            "recent_events": lambda: SearchAnswer(tuple(sources.recent_events(RECENT_LIMIT)))
+        }
         if task:
             calls["search"] = lambda: sources.search(task, layers, SEARCH_LIMIT)
-            calls["operations"] = lambda: sources.operations(task, OPERATIONS_LIMIT)
+            calls["operations"] = lambda: tuple(map(_passage, sources.operations(task, OPERATIONS_LIMIT)))
             if (knowledge := sources.knowledge) is not None:
-                calls["knowledge"] = lambda: knowledge(task, KNOWLEDGE_LIMIT)
+                calls["knowledge"] = lambda: tuple(map(_knowledge, knowledge(task, KNOWLEDGE_LIMIT)))
         if ask_lore is not None:
             calls["lorebook"] = ask_lore
         waits = {name: self._circuit.retry_in_s(name) for name in calls}
@@ -328,9 +334,14 @@ class ContextBuilder:
         found.decisions.extend(_left_alone(name, wait_s) for name, wait_s in waits.items() if wait_s)
         found.decisions.extend(self._troubles(back))
         values = {name: one.value for name, one in back.items() if one.ok}
-        answer: SearchAnswer = values.get("search", SearchAnswer(()))
-        recent: Sequence[RetrievedSnippet] = values.get("recent_events", ())
-        lore: LoreFound = values.get("lorebook", LoreFound())
+        answer, recent = (
+            got if isinstance(got := values.get(name), SearchAnswer) else SearchAnswer(())
+            for name in ("search", "recent_events")
+        )
+        lore = told if isinstance(told := values.get("lorebook"), LoreFound) else LoreFound()
+        operations, passages = (
+            shelf if isinstance(shelf := values.get(name), tuple) else () for name in ("operations", "knowledge")
+        )
         found.decisions.extend(lore.decisions)
         found.notes.extend(answer.notes)
         found.decisions.extend(dict(one) for one in answer.decisions)
@@ -341,12 +352,12 @@ class ContextBuilder:
             "lorebook_constants": _lorebook(head),
             "lorebook": _lorebook([one for one in lore.snippets if one not in head]),
             "facts": _marked(best, _snippets(one for one in answer.snippets if one.layer is not Layer.EVENT_LOG)),
-            "events": _marked(best, _snippets(_alternating(events, recent))),
-            "operations": tuple(_passage(one) for one in values.get("operations", ())),
-            "knowledge": tuple(_knowledge(one) for one in values.get("knowledge", ())),
+            "events": _marked(best, _snippets(_alternating(events, recent.snippets))),
+            "operations": operations,
+            "knowledge": passages,
         }
 
-    def _troubles(self, back: Mapping[str, Returned]) -> list[Decision]:
+    def _troubles(self, back: Mapping[str, Returned[_Given]]) -> list[Decision]:
         troubles: list[Decision] = []
         for name, one in back.items():
             if one.late:

@@ -130,7 +130,7 @@ def _owner(path: Path) -> str | None:
         return None
 
 
-def _checked(id: object) -> str:
+def _checked(id: Json) -> str:
     if not isinstance(id, str) or not _ID.fullmatch(id):
         raise BadInput(f"report id is {str(id)[:40]!r}; allowed are 1 to 64 letters, digits, _ and -")
     return id

@@ -74,7 +74,7 @@ class Tool:
     tokens: int
 
 
-def read_tools(tools: object, *, strict: bool = False) -> tuple[Tool, ...]:
+def read_tools(tools: Json, *, strict: bool = False) -> tuple[Tool, ...]:
     """Return the tools of a prompt (Anthropic's, OpenAI's or MCP's form); None counts as none.
 
     strict: make each one's argument schema strict. Raises BadInput: not a list, a tool without a name, an unknown
@@ -129,7 +129,7 @@ def narrow(tools: Sequence[Tool], *, need: int, required: frozenset[str], steps:
     return best
 
 
-def _read(tool: object, where: str, *, strict: bool) -> Tool:
+def _read(tool: Json, where: str, *, strict: bool) -> Tool:
     if not isinstance(tool, Mapping):
         raise BadInput(f"{where} is a {type(tool).__name__}; allowed is a tool definition with a name")
     function = tool.get("function")

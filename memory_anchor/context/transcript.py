@@ -113,7 +113,7 @@ class Transcript:
         )
 
 
-def read(messages: object) -> Transcript:
+def read(messages: Json) -> Transcript:
     """Return the transcript of a list of messages.
 
     Raises BadInput: not a list, an unknown role or content, a tool result without its call, or what is not JSON.
@@ -122,13 +122,12 @@ def read(messages: object) -> Transcript:
         raise BadInput(f"messages is a {type(messages).__name__}; allowed is a list of messages with role and content")
     if len(messages) > MESSAGES_MAX:
         raise BadInput(f"messages has {len(messages)} entries; allowed are at most {MESSAGES_MAX}")
-    for index, message in enumerate(messages):
-        _check(message, f"messages[{index}]")
-    results, calls, joined = _pairs(messages)
+    checked = [_checked(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    results, calls, joined = _pairs(checked)
     return Transcript(
-        messages=dict(enumerate(messages)),
-        costs={index: cost_of(message) for index, message in enumerate(messages)},
-        turns=_turns(messages, joined),
+        messages=dict(enumerate(checked)),
+        costs={index: cost_of(message) for index, message in enumerate(checked)},
+        turns=_turns(checked, joined),
         results=tuple(results),
         calls=calls,
     )
@@ -190,7 +189,7 @@ def _json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _check(message: Json, where: str) -> None:
+def _checked(message: Json, where: str) -> Message:
     if not isinstance(message, Mapping):
         raise BadInput(f"{where} is a {type(message).__name__}; allowed is a mapping with role and content")
     role = message.get("role")
@@ -210,6 +209,7 @@ def _check(message: Json, where: str) -> None:
         _json(message).encode()
     except (TypeError, ValueError, RecursionError):
         raise BadInput(f"{where} holds what is not JSON or not valid Unicode; allowed is any JSON value") from None
+    return message
 
 
 def _check_block(block: Json, where: str, role: str) -> None:

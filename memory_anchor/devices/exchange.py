@@ -17,7 +17,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.devices import membership, sealing
 from memory_anchor.devices.chains import Chains
@@ -30,12 +30,12 @@ from memory_anchor.devices.round import Exchanged, Parted, Round, aliases_told, 
 from memory_anchor.devices.segments import purge_said
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import make_private, write_whole
+from memory_anchor.json_values import Json
 
 if TYPE_CHECKING:
     from memory_anchor.devices.automatic import Devices
 
 LAST = "last.json"
-Json = dict[str, Any]
 
 
 class Exchange:
@@ -109,12 +109,12 @@ class Exchange:
             outgoing.send()
         at.done.left = at.done.left or at.stop()
 
-    def status(self) -> Json:
+    def status(self) -> dict[str, Json]:
         """Return what is known of sync here, without exchanging anything."""
         device = membership.load(self._data_dir)
         if device is None:
             return {"set_up": False}
-        told: Json = {
+        told: dict[str, Json] = {
             "set_up": True,
             "folder": device.folder,
             "name": device.name,
@@ -151,7 +151,7 @@ class Exchange:
         with self._alone, contextlib.closing(Ledger(self._home)) as ledger:
             return ledger.reached(device)
 
-    def unsigned(self) -> Json:
+    def unsigned(self) -> dict[str, Json]:
         """Return the statement that a human signs so that what was purged here is purged everywhere; {} for none."""
         device = membership.load(self._data_dir)
         if device is None:
@@ -161,7 +161,7 @@ class Exchange:
             ids = ledger.unsigned()
         return purge_said(device.folder_id, ids, self._ports.clock.now().isoformat()) if ids else {}
 
-    def signed(self, said: Mapping[str, Any], signature: str, by: str) -> int:
+    def signed(self, said: Mapping[str, Json], signature: str, by: str) -> int:
         """Keep a human's signed word on what was purged here; return how many memories. Raises Refused, BadInput."""
         device = membership.load(self._data_dir)
         if device is None:
@@ -183,7 +183,7 @@ class Exchange:
         make_private(self._home)
         write_whole(self._home / LAST, json.dumps(asdict(done), ensure_ascii=False).encode(), durable=False)
 
-    def _last(self) -> Json:
+    def _last(self) -> dict[str, Json]:
         try:
             told = json.loads((self._home / LAST).read_bytes())
             return told if isinstance(told, dict) else {}

@@ -18,11 +18,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.devices.sealing import Unfit
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, Unavailable
 from memory_anchor.files import SHARED, read_bounded, write_whole
+from memory_anchor.json_values import Json
 
 NAME = "memory-anchor-sync"
 FORMAT = 1
@@ -37,7 +37,6 @@ _ID = re.compile(r"[0-9a-f]{32}")
 _CARD = re.compile(r"([0-9a-f]{32})-(\d{4})\.card")
 _KEY = re.compile(r"([0-9a-f]{32})\.key")
 _GONE = re.compile(r"([0-9a-f]{32})-([0-9a-f]{32})\.gone")
-Json = dict[str, Any]
 Place = tuple[int, int]
 """Generation and number of a segment."""
 
@@ -123,7 +122,7 @@ class SyncFolder:
                     found.foreign += path.name != FOLDER_FILE and path.name != ".git"
         return found
 
-    def key(self, name: str) -> Json:
+    def key(self, name: str) -> dict[str, Json]:
         """Return one key file. Raises Unfit."""
         content = self._read(self.root / "keys" / f"{name}.key", HEAD_BYTES)
         try:

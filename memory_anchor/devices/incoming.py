@@ -15,8 +15,17 @@ from memory_anchor.devices.chains import Chains, row_of
 from memory_anchor.devices.folder import Place
 from memory_anchor.devices.ledger import KnownVersion, Reached
 from memory_anchor.devices.ordering import SyncedVersion, heads_of, in_order, joined
-from memory_anchor.devices.round import Json, Parted, Round, Waits, forget, note_purged
-from memory_anchor.devices.segments import LAYERS, Segment, TravellingVersion, name_of, purge_said, said_in, travelling
+from memory_anchor.devices.round import Parted, Round, Waits, forget, note_purged
+from memory_anchor.devices.segments import (
+    LAYERS,
+    Segment,
+    SignedPurge,
+    TravellingVersion,
+    name_of,
+    purge_said,
+    said_in,
+    travelling,
+)
 from memory_anchor.identity import approval
 from memory_anchor.layers.records import audit_record
 from memory_anchor.model import Memory
@@ -255,7 +264,7 @@ class Incoming:
             part = {name: groups[name] for name in ids[start : start + PLACED_AT_ONCE]}
             self._placing.put(device, place, part, homes)
 
-    def _human_word(self, word: Json, device: str) -> Json:
+    def _human_word(self, word: SignedPurge, device: str) -> SignedPurge:
         said = purge_said(self._at.device.folder_id, word["ids"], word["at"])
         humans = [card.human for card in self._at.members.cards.values() if card.human]
         if word["human"] not in humans or not approval.signed_by(word["human"], said, word["signature"]):
@@ -265,7 +274,7 @@ class Incoming:
             )
         return word
 
-    def _purge(self, word: Json, gone: Mapping[str, str]) -> None:
+    def _purge(self, word: SignedPurge, gone: Mapping[str, str]) -> None:
         ids = [one for one in word["ids"] if not gone.get(one)]
         if not ids:
             return

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -25,11 +24,11 @@ from memory_anchor.devices.sealing import Authority, DeviceKeys, Unfit
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import exclusive, make_private, read_bounded, write_whole
 from memory_anchor.identity import approval
+from memory_anchor.json_values import Json, Record, items, record, text, texts, whole
 
 FOLDER = "sync"
 DEVICE_FILE = "device.json"
 FILE_BYTES = 1 << 20
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,11 @@ class Card:
     projects: dict[str, list[str]] = field(default_factory=dict)
     number: int = 1
 
-    def said(self, folder: str) -> Json:
+    def said(self, folder: str) -> dict[str, Json]:
         return {"what": "memory-anchor/sync/device/1", "folder": folder, **asdict(self)}
+
+
+_CARD_TEXTS = ("device", "name", "opening", "signing", "human", "account", "user", "made_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Revocation:
     generation: int
     segment: int
 
-    def said(self, folder: str) -> Json:
+    def said(self, folder: str) -> dict[str, Json]:
         return {"what": "memory-anchor/sync/revoked/1", "folder": folder, **asdict(self)}
 
 
@@ -169,7 +171,7 @@ def members_of(
     authority: str,
     *,
     known: Mapping[str, bytes],
-    opens: Callable[[str, Json], bytes | None],
+    opens: Callable[[str, dict[str, Json]], bytes | None],
 ) -> Members:
     """Return who belongs to the folder. opens: gives a folder key out of its file, None where it is not for us."""
     found = Members()
@@ -180,7 +182,7 @@ def members_of(
                 raise Unfit("the passphrase's owner did not sign it")
             key = known.get(name) or opens(name, told)
             if key is not None:
-                found.keys[name], found.shut[name] = key, frozenset(map(str, told.get("without", ())))
+                found.keys[name], found.shut[name] = key, frozenset(map(str, items(told.get("without"))))
         except Unfit as error:
             found.wrong.append(f"keys/{name}.key is left out: {error.why}; bring it back from another device")
     for device, number in list(listed.cards.items())[:DEVICES_MAX]:
@@ -203,8 +205,8 @@ def members_of(
 def members(device: Device, listed: FolderListing) -> Members:
     """Return who belongs to this device's folder."""
 
-    def opens(name: str, told: Json) -> bytes | None:
-        stanza = told.get("devices", {}).get(device.device)
+    def opens(name: str, told: dict[str, Json]) -> bytes | None:
+        stanza = record(told.get("devices")).get(device.device)
         return sealing.unwrapped_for(device.keys.opening, stanza, name=name) if stanza is not None else None
 
     known = device.folder_keys
@@ -214,13 +216,15 @@ def members(device: Device, listed: FolderListing) -> Members:
 def _card(file: bytes, device: str, number: int, found: Members, folder: str, authority: str) -> Card:
     told = _opened(file, found, kind="card", public="")
     try:
-        signature = told.pop("vouched")
-        card = Card(**told)
-    except (TypeError, KeyError):
+        words = {name: text(told[name]) for name in _CARD_TEXTS}
+        projects = {name: texts(aliases) for name, aliases in record(told.get("projects")).items()}
+        card = Card(**words, projects=projects, number=whole(told.get("number"), 1))
+        signature = _vouched(told, Card)
+    except (ValueError, KeyError):
         raise Unfit("it is of another version") from None
     if (card.device, card.number) != (device, number) or card.signing != sealing.head_of(file).get("by"):
         raise Unfit("it is another device's")
-    if not approval.signed_by(authority, card.said(folder), str(signature)):
+    if not approval.signed_by(authority, card.said(folder), signature):
         raise Unfit("nobody who knows the passphrase vouched for it")
     return card
 
@@ -228,18 +232,26 @@ def _card(file: bytes, device: str, number: int, found: Members, folder: str, au
 def _revocation(file: bytes, device: str, by: str, found: Members, folder: str, authority: str) -> Revocation:
     told = _opened(file, found, kind="revoked", public=found.cards[by].signing if by in found.cards else "")
     try:
-        signature = told.pop("vouched")
-        gone = Revocation(**told)
-    except (TypeError, KeyError):
+        words = {name: text(told[name]) for name in ("device", "by", "at")}
+        gone = Revocation(**words, generation=whole(told["generation"]), segment=whole(told["segment"]))
+        signature = _vouched(told, Revocation)
+    except (ValueError, KeyError):
         raise Unfit("it is of another version") from None
     if (gone.device, gone.by) != (device, by):
         raise Unfit("it is of another device")
-    if not approval.signed_by(authority, gone.said(folder), str(signature)):
+    if not approval.signed_by(authority, gone.said(folder), signature):
         raise Unfit("nobody who knows the passphrase signed it")
     return gone
 
 
-def _opened(file: bytes, found: Members, *, kind: str, public: str) -> Json:
+def _vouched(told: Record, form: type[Card | Revocation]) -> str:
+    """Return the authority's signature. Raises ValueError: there is more than the form has."""
+    if strange := told.keys() - form.__dataclass_fields__.keys() - {"vouched"}:
+        raise ValueError(min(strange))
+    return str(told["vouched"])
+
+
+def _opened(file: bytes, found: Members, *, kind: str, public: str) -> dict[str, Json]:
     head = sealing.head_of(file)
     key = found.keys.get(str(head.get("key")))
     if head.get("kind") != kind:
@@ -256,7 +268,7 @@ def _opened(file: bytes, found: Members, *, kind: str, public: str) -> Json:
     return told
 
 
-def _key_said(folder: str, told: Mapping[str, Any]) -> Json:
+def _key_said(folder: str, told: Mapping[str, Json]) -> dict[str, Json]:
     return {
         "what": "memory-anchor/sync/key/1",
         "folder": folder,
@@ -289,7 +301,7 @@ def unlocked(place: SyncFolder, passphrase: str, *, new_token: Callable[[], str]
 def all_members(place: SyncFolder, head: FolderHead, authority: Authority) -> Members:
     """Return who belongs to a folder whose passphrase is known."""
 
-    def opens(name: str, told: Json) -> bytes | None:
+    def opens(name: str, told: dict[str, Json]) -> bytes | None:
         return sealing.unwrapped_by(authority.wrapping, told.get("passphrase"), name=name)
 
     return members_of(place, place.listed(), head.id, authority.public, known={}, opens=opens)
@@ -306,7 +318,7 @@ def new_folder_key(
 ) -> tuple[str, bytes]:
     """Write a folder key for the passphrase and these devices; return its name and itself."""
     name, key = new_token(), sealing.new_key()
-    told: Json = {
+    told: dict[str, Json] = {
         "name": name,
         "without": sorted(without),
         "passphrase": sealing.wrapped_by(authority.wrapping, key, name=name),

@@ -12,6 +12,7 @@ from memory_anchor.devices.ledger import KnownVersion
 from memory_anchor.devices.round import Parted, Round, aliases_told
 from memory_anchor.devices.segments import LAYERS, about_line, line_of, travelling
 from memory_anchor.files import make_private, remove_durably, write_whole
+from memory_anchor.json_values import Json
 from memory_anchor.where import OneOf, Where
 
 NAMED_AT_ONCE = 50
@@ -107,7 +108,7 @@ class Outgoing:
     def _close_segment(self, place: Place, content: bytes) -> None:
         key = self._at.members.key_to_write()
         before = sealing.digest(self._at.own_file((place[0], place[1] - 1))) if place[1] > 1 else ""
-        head = {
+        head: dict[str, Json] = {
             **{"kind": "segment", "device": self._at.device.device, "generation": place[0], "number": place[1]},
             **{"before": before, "key": key, "salt": self._at.ports.new_token()},
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.projects import DEFAULT, REMOTE, ROOT
 from memory_anchor.care.purge import PURGE
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from memory_anchor.devices.automatic import Devices
 
 OWN = "own"
-Json = dict[str, Any]
 
 
 @dataclass(slots=True)

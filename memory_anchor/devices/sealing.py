@@ -24,7 +24,6 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -36,6 +35,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.identity import approval
+from memory_anchor.json_values import Json
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
@@ -46,7 +46,6 @@ PAD_LEAST = 4_096
 _LENGTH_BYTES = 4
 _NONCE = bytes(12)
 """Fixed: every key here seals one text only."""
-Json = dict[str, Any]
 
 
 class Unfit(Exception):
@@ -62,7 +61,7 @@ def text(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-def raw(value: object) -> bytes:
+def raw(value: Json) -> bytes:
     """Return the bytes of a base64 text. Raises Unfit."""
     try:
         return base64.b64decode(str(value), validate=True)
@@ -94,7 +93,7 @@ class Authority:
     def public(self) -> str:
         return text(self._signer.public_key().public_bytes_raw())
 
-    def sign(self, said: Mapping[str, Any]) -> str:
+    def sign(self, said: Mapping[str, Json]) -> str:
         return text(self._signer.sign(approval.canonical(said)))
 
 
@@ -119,13 +118,13 @@ def wrapped_by(wrapping: bytes, key: bytes, *, name: str) -> str:
     return text(ChaCha20Poly1305(once).encrypt(_NONCE, key, name.encode()))
 
 
-def unwrapped_by(wrapping: bytes, sealed: object, *, name: str) -> bytes:
+def unwrapped_by(wrapping: bytes, sealed: Json, *, name: str) -> bytes:
     """Raises Unfit: another passphrase wrapped it."""
     once = derived(wrapping, salt=name.encode(), purpose="passphrase")
     return _opened(once, raw(sealed), name.encode())
 
 
-def wrapped_for(public: str, key: bytes, *, name: str) -> Json:
+def wrapped_for(public: str, key: bytes, *, name: str) -> dict[str, Json]:
     """Return a folder key for one device (X25519)."""
     try:
         recipient = X25519PublicKey.from_public_bytes(raw(public))
@@ -137,7 +136,7 @@ def wrapped_for(public: str, key: bytes, *, name: str) -> Json:
     return {"share": text(share), "sealed": text(ChaCha20Poly1305(once).encrypt(_NONCE, key, name.encode()))}
 
 
-def unwrapped_for(private: bytes, stanza: object, *, name: str) -> bytes:
+def unwrapped_for(private: bytes, stanza: Json, *, name: str) -> bytes:
     """Raises Unfit: it was wrapped for another device, or changed."""
     if not isinstance(stanza, Mapping):
         raise Unfit("a wrapped key in it is not readable")
@@ -154,7 +153,7 @@ def unwrapped_for(private: bytes, stanza: object, *, name: str) -> bytes:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def sealed_file(head: Mapping[str, Any], content: bytes, *, key: bytes, signer: Ed25519PrivateKey) -> bytes:
+def sealed_file(head: Mapping[str, Json], content: bytes, *, key: bytes, signer: Ed25519PrivateKey) -> bytes:
     """Return a file: its head in the clear, its content sealed and padded, signed by its author.
 
     head: holds `salt`, 128 random bits as text that no other file has.
@@ -171,7 +170,7 @@ def sealed_file(head: Mapping[str, Any], content: bytes, *, key: bytes, signer: 
     return body + signer.sign(hashlib.sha256(body).digest())
 
 
-def head_of(file: bytes) -> Json:
+def head_of(file: bytes) -> dict[str, Json]:
     """Return the head of a whole file. Raises Unfit: it is none of ours, or torn."""
     end = file.find(b"\n", 0, HEAD_BYTES_MAX)
     if end < 0:
@@ -249,7 +248,7 @@ def checked_name(name: str, *, most: int = 40) -> str:
     return name
 
 
-def check_signed(public: str, said: Mapping[str, Any], signature: object) -> None:
+def check_signed(public: str, said: Mapping[str, Json], signature: Json) -> None:
     """Raise Refused unless this key signed this statement."""
     if not approval.signed_by(public, said, str(signature)):
         raise Refused("it is not signed by who may")

@@ -13,8 +13,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TypedDict
 
+from memory_anchor import json_values
 from memory_anchor.adapters.payload import from_payload, time_text, to_payload
 from memory_anchor.care.transfer import CONTENT_MAX, ID_MAX, VERSION_MAX, Codec, is_ours, read_version
 from memory_anchor.devices.ordering import PARENTS_MAX
@@ -22,6 +23,7 @@ from memory_anchor.devices.sealing import Unfit
 from memory_anchor.errors import BadInput
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.approval import canonical
+from memory_anchor.json_values import Json, text, texts
 from memory_anchor.model import FOREVER, Layer, Memory
 
 FORMAT = 1
@@ -31,7 +33,6 @@ IDS_MAX = 10_000
 OF_ONE_MACHINE = ("usage", "last_at", "receipts", "request_keys", "context", "state", "audience", "recorded_to")
 COUNTED_HERE = ("version", "previous_version_id", "priority", "project")
 """Not part of what a version says: its number, what a repeat raises in place, and which id its project has here."""
-Json = dict[str, Any]
 _CODEC = Codec(to_payload, from_payload)
 
 
@@ -45,17 +46,28 @@ class TravellingVersion:
     """With the ids of shared projects."""
 
 
+class SignedPurge(TypedDict):
+    """A human's signed word that these memories are purged, as a line of a segment. human: the public key."""
+
+    kind: str
+    ids: list[str]
+    at: str
+    by: str
+    human: str
+    signature: str
+
+
 @dataclass(slots=True)
 class Segment:
-    """What one file holds. purges: signed words, as text."""
+    """What one file holds."""
 
     at: datetime
     projects: dict[str, list[str]] = field(default_factory=dict)
     versions: list[TravellingVersion] = field(default_factory=list)
-    purges: list[Json] = field(default_factory=list)
+    purges: list[SignedPurge] = field(default_factory=list)
 
 
-def travelling(memory: Memory, projects: Mapping[str, str]) -> Json:
+def travelling(memory: Memory, projects: Mapping[str, str]) -> dict[str, Json]:
     """Return what of a version leaves this device, with shared project ids. KeyError: its project is not synced."""
     told = {name: value for name, value in to_payload(memory).items() if name not in OF_ONE_MACHINE}
     told["project"] = projects[memory.scope.project]
@@ -67,11 +79,14 @@ def travelling(memory: Memory, projects: Mapping[str, str]) -> Json:
     return told
 
 
-def said_in(told: Json) -> str:
+def said_in(told: dict[str, Json]) -> str:
     """Return the hash of what a travelling version says."""
     bare = {name: value for name, value in told.items() if name not in COUNTED_HERE}
     if "citations" in bare:
-        bare["citations"] = [{**one, "scope": {**one.get("scope", {}), "project": ""}} for one in bare["citations"]]
+        bare["citations"] = [
+            {**one, "scope": {**json_values.record(one.get("scope")), "project": ""}}
+            for one in json_values.records(bare["citations"])
+        ]
     return stable_hash("said", canonical(bare).decode())
 
 
@@ -79,7 +94,7 @@ def name_of(memory_id: str, said: str, hint: int) -> str:
     return stable_hash("version", memory_id, said, str(hint))
 
 
-def line_of(told: Json, hint: int, parents: Iterable[str]) -> str:
+def line_of(told: dict[str, Json], hint: int, parents: Iterable[str]) -> str:
     return json.dumps(
         {"kind": "version", "hint": hint, "parents": sorted(parents), "memory": told}, separators=(",", ":")
     )
@@ -95,7 +110,7 @@ def about_line(at: datetime, projects: Mapping[str, Sequence[str]]) -> str:
     return json.dumps(told, separators=(",", ":"))
 
 
-def purge_said(folder: str, ids: Sequence[str], at: str) -> Json:
+def purge_said(folder: str, ids: Sequence[str], at: str) -> dict[str, Json]:
     """Return what a human signs so that other devices purge these memories too."""
     return {"what": "memory-anchor/sync/purge/1", "folder": folder, "ids": sorted(ids), "at": at}
 
@@ -122,7 +137,7 @@ def read_segment(content: bytes) -> Segment:
     return found
 
 
-def _records(content: bytes) -> Iterator[tuple[int, Json]]:
+def _records(content: bytes) -> Iterator[tuple[int, dict[str, Json]]]:
     for number, line in enumerate(content.split(b"\n"), 1):
         if not line:
             continue
@@ -135,7 +150,7 @@ def _records(content: bytes) -> Iterator[tuple[int, Json]]:
         yield number, record
 
 
-def _version(number: int, record: Json) -> TravellingVersion:
+def _version(number: int, record: dict[str, Json]) -> TravellingVersion:
     told, hint, parents = record.get("memory"), record.get("hint"), record.get("parents")
     if not isinstance(told, dict) or type(hint) is not int or not isinstance(parents, list):
         raise Unfit(f"line {number} of it is no version")
@@ -153,29 +168,32 @@ def _version(number: int, record: Json) -> TravellingVersion:
     return TravellingVersion(name_of(memory.id, said, hint), said, hint, frozenset(map(str, parents)), memory)
 
 
-def _whole(told: Json, hint: int) -> Json:
+def _whole(told: dict[str, Json], hint: int) -> dict[str, Json]:
     """Return a travelling version as an export writes it: as if it were current."""
     ends = {"version": hint, "state": told["status"], "recorded_to": FOREVER.isoformat()}
     known = to_payload(from_payload({**told, **ends}))
     return {**told, **{name: known[name] for name in ("version", "state", "recorded_to", "audience")}}
 
 
-def _purge(record: Json) -> Json:
-    ids, at = record.get("ids"), record.get("at")
-    texts = all(isinstance(record.get(name), str) for name in ("at", "by", "human", "signature"))
-    if not isinstance(ids, list) or not texts or len(ids) > IDS_MAX or any(not isinstance(one, str) for one in ids):
-        raise Unfit("a purge in it is not readable")
+def _purge(record: dict[str, Json]) -> SignedPurge:
+    try:
+        kind, at, by, human, signature = (text(record[name]) for name in ("kind", "at", "by", "human", "signature"))
+        ids = texts(record["ids"])
+        if len(ids) > IDS_MAX:
+            raise ValueError
+    except (KeyError, ValueError):
+        raise Unfit("a purge in it is not readable") from None
     _instant(at)
-    return {name: record[name] for name in ("kind", "ids", "at", "by", "human", "signature")}
+    return {"kind": kind, "ids": ids, "at": at, "by": by, "human": human, "signature": signature}
 
 
-def _projects(value: object) -> dict[str, list[str]]:
+def _projects(value: Json) -> dict[str, list[str]]:
     if not isinstance(value, dict) or len(value) > IDS_MAX:
         raise Unfit("its projects are not readable")
     return {str(name): [str(one) for one in aliases] for name, aliases in value.items() if isinstance(aliases, list)}
 
 
-def _instant(value: object) -> datetime:
+def _instant(value: Json) -> datetime:
     try:
         at = datetime.fromisoformat(str(value))
     except ValueError:

@@ -25,6 +25,7 @@ from memory_anchor.front.callers import actor_from
 from memory_anchor.front.table import ROWS, Row
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof, SignedCall
+from memory_anchor.json_values import items
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.requests import AssemblePrompt, CreateBackup, ReadStats
 from memory_anchor.runtime.wire import Preamble
@@ -208,10 +209,10 @@ def backup_create(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     target = Path(CreateBackup.read(given, "backup").file)
     request = (stable_hash("backup", str(target)), anchor.actor.scope.account, anchor.actor.nonce)
     if (begun := core.services.answers.noted(*request)) is not None and os.path.lexists(begun):
-        return backup.made(Path(begun))
+        return {**backup.made(Path(begun))}
     target = backup.free_place(target, core.clock.now())
     core.services.answers.note(str(target), *request)
-    return backup.create(core, target)
+    return {**backup.create(core, target)}
 
 
 @call
@@ -220,7 +221,7 @@ def sync_now(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
     if not core.devices.is_set_up:
         return {"set_up": False, "sent": 0, "received": 0, "purged": 0, "disputed": 0, "notes": [], "unsigned": 0}
     done = core.devices.exchange.run()
-    unsigned = len(core.devices.exchange.unsigned().get("ids", ()))
+    unsigned = len(items(core.devices.exchange.unsigned().get("ids")))
     return {"set_up": True, **(asdict(done) if done is not None else {}), "unsigned": unsigned}
 
 

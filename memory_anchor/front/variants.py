@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from memory_anchor import shapes
+from memory_anchor import json_values, shapes
 from memory_anchor.errors import BadInput
 from memory_anchor.front.callers import VARIANT_HEADER
 from memory_anchor.hashing import stable_hash
@@ -97,7 +97,7 @@ class VariantChoice:
         tokens, shown = count_tokens(lines), answer["snippets"]
         self.use.searched(variant, self.talk(actor), ms=seconds * 1000, tokens=tokens, snippets=shown)
 
-    def heard(self, actor: Actor, messages: object) -> None:
+    def heard(self, actor: Actor, messages: json_values.Json) -> None:
         """Count what of its answers a conversation's agent used, from the transcript that was pushed."""
         if self._searcher.variants and (talk := self.talk(actor)):
             self.use.heard(talk, messages)

@@ -508,7 +508,7 @@ def origin_of(trail: Sequence[Link], *, link: Link, known: Sequence[Approver]) -
     return ""
 
 
-def _plain(value: object) -> str:
+def _plain(value: Json) -> str:
     if not isinstance(value, str):
         raise ValueError("a link's part is not text")
     return value

@@ -51,12 +51,13 @@ class Proof:
     signature: str = ""
 
     @classmethod
-    def of(cls, value: object) -> Proof:
+    def of(cls, value: Json) -> Proof:
         """Return a proof from outside. Raises Refused: it is none."""
         names = ("challenge", "expires_at", "account", "project", "signature")
         if isinstance(value, Mapping):
-            parts = {name: value.get(name, "") for name in names}
-            if all(isinstance(part, str) and len(part) <= MAX_PART for part in parts.values()):
+            given = {name: value.get(name, "") for name in names}
+            parts = {name: part for name, part in given.items() if isinstance(part, str) and len(part) <= MAX_PART}
+            if parts.keys() == given.keys():
                 return cls(**parts)
         raise Refused("the request's signature is not readable; nothing was changed")
 

@@ -18,13 +18,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from memory_anchor.ingest.choices import deviation, other_choices
 from memory_anchor.ingest.messages import Message, fold, plain, recalled
 from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.reconcile import Relation, relation
 from memory_anchor.ingest.worth import CHAT, READ_WHOLE, TALKATIVE, Said, Worth, acknowledges, trained
+from memory_anchor.json_values import Json, number
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.perspective import spoken_by, title
 from memory_anchor.language.safety import cleaned, instruction_like, only_secrets, redact
@@ -83,7 +84,7 @@ class Candidate:
     tags: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
     sentiment: float | None = None
-    gap: dict[str, Any] | None = field(default=None)
+    gap: dict[str, Json] | None = field(default=None)
     redactions: tuple[str, ...] = ()
 
 
@@ -440,7 +441,7 @@ def _behaviour(
                 if expected and name not in expected:
                     size = deviation(heads[name], sum(heads[one] for one in expected))
                     example = next(command for command, _ in commands if command.split()[0] == name)
-                    gap = {"predicted": text[:MAX_CHARS], "actual": example, "type": "new_behavior", "importance": size}
+                    gap = _gap(text[:MAX_CHARS], example, "new_behavior", size)
                     content = f"Commands here were run with `{name}`, where `{expected[0]}` was expected."
                     found.append(_shown(content, example, last[example], gap))
     found += _other_choices(messages, known, said, rows)
@@ -460,13 +461,13 @@ def _other_choices(
             continue
         head = "这次 {} 选了 `{}`，而此前：" if is_chinese(one.habit) else "This time {} was `{}`; before: "
         safe, actual = redact(head.format(one.name, one.value) + one.habit), f"{one.tool} {one.name}={one.value}"
-        gap = {"predicted": one.habit, "actual": actual, "type": "preference_shift", "importance": one.size}
+        gap = _gap(one.habit, actual, "preference_shift", one.size)
         shown = _shown(safe.text, actual, one.seq, gap)
         found.append(replace(shown, type=MemoryType.PREFERENCE, about="user", importance=one.size, questions=()))
     return found
 
 
-def _shown(content: str, command: str, seq: int, gap: dict[str, Any] | None) -> Candidate:
+def _shown(content: str, command: str, seq: int, gap: dict[str, Json] | None) -> Candidate:
     topic = " ".join(command.split()[:3])
     return Candidate(
         title(content),
@@ -552,7 +553,7 @@ def _ended(earlier: Candidate, later: Candidate) -> bool:
 def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity) -> Candidate | None:
     """Return the candidate with what was predicted beside what was said, or None where nothing deviates."""
     if candidate.gap is not None:
-        return candidate if candidate.gap["importance"] > MIN_GAP else None
+        return candidate if number(candidate.gap["importance"]) > MIN_GAP else None
     predicted, kind, importance = "", "new_behavior", candidate.importance
     words = read(candidate.content).content
     for text in known:
@@ -567,5 +568,9 @@ def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity
             importance = min(1.0, candidate.importance + 0.2)
     if importance <= MIN_GAP:
         return None
-    gap = {"predicted": predicted, "actual": candidate.content, "type": kind, "importance": round(importance, 2)}
-    return replace(candidate, gap=gap, importance=round(importance, 2))
+    size = round(importance, 2)
+    return replace(candidate, gap=_gap(predicted, candidate.content, kind, size), importance=size)
+
+
+def _gap(predicted: str, actual: str, kind: str, size: float) -> dict[str, Json]:
+    return {"predicted": predicted, "actual": actual, "type": kind, "importance": size}

@@ -32,6 +32,7 @@ from memory_anchor.ingest.prompts import (
     extraction_prompt,
     extraction_system,
 )
+from memory_anchor.json_values import Json
 from memory_anchor.language.perspective import Perspective
 from memory_anchor.language.safety import cleaned, fence, instruction_like, only_secrets, redact
 from memory_anchor.language.terms import is_chinese
@@ -176,7 +177,7 @@ def _talk(chunk: Sequence[Message]) -> str:
     return fence("\n".join(lines), source="conversation", trust=Trust.UNTRUSTED) if lines else ""
 
 
-def _call(name: str, arguments: object) -> str:
+def _call(name: str, arguments: Json) -> str:
     return cleaned(f"{name} {arguments}"[:CALL_CHARS]).text.replace("\n", " ")
 
 

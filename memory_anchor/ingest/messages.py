@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json
 from memory_anchor.language.safety import split_fenced, strip_fenced, strip_private
 
 Role = Literal["user", "assistant", "system", "tool"]
-ROLES: tuple[str, ...] = get_args(Role)
+ROLES: tuple[Role, ...] = get_args(Role)
 ROLE_ALIASES: Mapping[str, Role] = {
     "human": "user",
     "ai": "assistant",
@@ -42,7 +43,7 @@ MEMORY_TOOLS = re.compile(
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     name: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Message:
     seq: int = 0
 
 
-def conversation(messages: object, *, most: int = MAX_MESSAGES) -> tuple[Message, ...]:
+def conversation(messages: Json, *, most: int = MAX_MESSAGES) -> tuple[Message, ...]:
     """Return the checked messages.
 
     messages: a list of `{role, content, tool_calls?}`; content is text or a list of blocks (`text`, `tool_use`,
@@ -80,21 +81,22 @@ def conversation(messages: object, *, most: int = MAX_MESSAGES) -> tuple[Message
     return tuple(checked)
 
 
-def _message(raw: object, seq: int) -> Message:
+def _message(raw: Json, seq: int) -> Message:
     if not isinstance(raw, Mapping):
         raise BadInput(f"messages[{seq}] is {type(raw).__name__}; allowed is an object with role and content.")
-    role = str(raw.get("role", "")).lower()[:40]
-    role = ROLE_ALIASES.get(role, role)
-    if role not in ROLES:
-        raise BadInput(f"messages[{seq}].role is {role!r}; allowed are {', '.join(ROLES)}.")
+    said = str(raw.get("role", "")).lower()[:40]
+    said = ROLE_ALIASES.get(said, said)
+    role = next((one for one in ROLES if one == said), None)
+    if role is None:
+        raise BadInput(f"messages[{seq}].role is {said!r}; allowed are {', '.join(ROLES)}.")
     text, calls = _content(raw.get("content"), seq)
     calls += _calls(raw.get("tool_calls"), seq)
     if len(text) > MAX_MESSAGE_CHARS:
         raise BadInput(f"messages[{seq}].content has {len(text)} characters; allowed are {MAX_MESSAGE_CHARS}.")
-    return Message(role, text, tuple(calls[:MAX_TOOL_CALLS]), seq)  # type: ignore[arg-type]
+    return Message(role, text, tuple(calls[:MAX_TOOL_CALLS]), seq)
 
 
-def _content(content: object, seq: int) -> tuple[str, list[ToolCall]]:
+def _content(content: Json, seq: int) -> tuple[str, list[ToolCall]]:
     """Return the text and the tool calls of a content that is text or a list of blocks."""
     if content is None:
         return "", []
@@ -107,14 +109,15 @@ def _content(content: object, seq: int) -> tuple[str, list[ToolCall]]:
     for block in content:
         if not isinstance(block, Mapping):
             continue
-        if block.get("type") in {"text", "input_text", "output_text"} and isinstance(block.get("text"), str):
-            parts.append(block["text"])
-        elif block.get("type") == "tool_use" and isinstance(block.get("input"), Mapping):
-            calls.append(ToolCall(str(block.get("name", "")), block["input"]))
+        said, given = block.get("text"), block.get("input")
+        if block.get("type") in {"text", "input_text", "output_text"} and isinstance(said, str):
+            parts.append(said)
+        elif block.get("type") == "tool_use" and isinstance(given, Mapping):
+            calls.append(ToolCall(str(block.get("name", "")), given))
     return "\n".join(parts), calls
 
 
-def _calls(calls: object, seq: int) -> list[ToolCall]:
+def _calls(calls: Json, seq: int) -> list[ToolCall]:
     if calls is None:
         return []
     if not isinstance(calls, Sequence) or isinstance(calls, (str, bytes)):
@@ -123,14 +126,14 @@ def _calls(calls: object, seq: int) -> list[ToolCall]:
         )
     found = []
     for call in calls:
-        inner = call.get("function", call) if isinstance(call, Mapping) else {}
-        if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
+        inner = call.get("function", call) if isinstance(call, Mapping) else None
+        if not isinstance(inner, Mapping) or not isinstance(name := inner.get("name"), str):
             raise BadInput(f"messages[{seq}].tool_calls holds a call without a name; allowed is {{name, arguments}}.")
-        found.append(ToolCall(inner["name"], arguments_of(inner.get("arguments", inner.get("input")))))
+        found.append(ToolCall(name, arguments_of(inner.get("arguments", inner.get("input")))))
     return found
 
 
-def arguments_of(value: object) -> Mapping[str, Any]:
+def arguments_of(value: Json) -> Mapping[str, Json]:
     """Return a call's arguments as a mapping; JSON text is parsed, anything else becomes `{"input": ...}`."""
     if isinstance(value, str):
         import json

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
+from memory_anchor.json_values import Json
 from memory_anchor.language.perspective import Perspective
 from memory_anchor.language.safety import FENCE_RULE
 from memory_anchor.model import MemoryType, WriteMode
@@ -83,7 +84,7 @@ class ExtractionAnswer(_Answer):
         return answer
 
 
-def _fits(item: object) -> bool:
+def _fits(item: Json) -> bool:
     try:
         ModelMemory.model_validate(item)
     except ValidationError:

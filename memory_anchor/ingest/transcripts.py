@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from memory_anchor.errors import BadInput
 from memory_anchor.files import read_own
 from memory_anchor.ingest.messages import Message, Role, ToolCall, arguments_of, conversation
+from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -101,7 +102,7 @@ def parse_transcript(raw: bytes, *, name: str = "transcript") -> tuple[tuple[Mes
     return tuple(numbered), form  # type: ignore[return-value]
 
 
-def _whole(text: str) -> list[Any] | None:
+def _whole(text: str) -> list[Json] | None:
     """Return the list of a plain JSON file ([{role, content}], or {"messages": [...]}), else None."""
     if text.lstrip()[:1] not in {"[", "{"}:
         return None
@@ -114,7 +115,7 @@ def _whole(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _lines(text: str, name: str) -> Iterator[Mapping[str, Any]]:
+def _lines(text: str, name: str) -> Iterator[Mapping[str, Json]]:
     broken = count = 0
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
@@ -135,14 +136,14 @@ def _lines(text: str, name: str) -> Iterator[Mapping[str, Any]]:
         raise BadInput(f"{name} is no JSON; allowed are JSON and JSON lines.")
 
 
-def _claude_code(lines: Sequence[Mapping[str, Any]]) -> list[Message]:
+def _claude_code(lines: Sequence[Mapping[str, Json]]) -> list[Message]:
     found: list[Message] = []
     for line in lines:
         if line.get("type") not in {"user", "assistant"} or line.get("isSidechain") or line.get("isMeta"):
             continue
-        if line.get("isCompactSummary") or not isinstance(line.get("message"), Mapping):
+        message = line.get("message")
+        if line.get("isCompactSummary") or not isinstance(message, Mapping):
             continue
-        message = line["message"]
         role: Role = "assistant" if line["type"] == "assistant" else "user"
         content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -152,15 +153,15 @@ def _claude_code(lines: Sequence[Mapping[str, Any]]) -> list[Message]:
     return found
 
 
-def _add_blocks(found: list[Message], role: Role, blocks: Sequence[Mapping[str, Any]]) -> None:
+def _add_blocks(found: list[Message], role: Role, blocks: Sequence[Mapping[str, Json]]) -> None:
     """Add one turn: tool results as messages of their own, text and calls as the speaker's."""
     parts: list[str] = []
     calls: list[ToolCall] = []
     for block in blocks:
         kind = block.get("type")
-        if kind == "text" and isinstance(block.get("text"), str):
-            if not (role == "user" and _INSERTED.match(block["text"])):
-                parts.append(block["text"])
+        if kind == "text" and isinstance(said := block.get("text"), str):
+            if not (role == "user" and _INSERTED.match(said)):
+                parts.append(said)
         elif kind == "tool_use":
             calls.append(ToolCall(str(block.get("name", "")), arguments_of(block.get("input"))))
         elif kind == "tool_result":
@@ -169,7 +170,7 @@ def _add_blocks(found: list[Message], role: Role, blocks: Sequence[Mapping[str, 
         found.append(Message(role, "\n".join(parts), tuple(calls)))
 
 
-def _text_of(content: object) -> str:
+def _text_of(content: Json) -> str:
     """Return the text of a result that is text or a list of text blocks."""
     if isinstance(content, str):
         return content
@@ -178,7 +179,7 @@ def _text_of(content: object) -> str:
     return ""
 
 
-def _codex(lines: Sequence[Mapping[str, Any]]) -> list[Message]:
+def _codex(lines: Sequence[Mapping[str, Json]]) -> list[Message]:
     found: list[Message] = []
     for line in lines:
         item = line.get("payload")

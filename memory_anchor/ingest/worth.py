@@ -14,13 +14,13 @@ Invariant: deterministic; nothing of a sentence is stored here.
 from __future__ import annotations
 
 import base64
-import json
 import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from memory_anchor.json_values import Record, items, number, parsed, record, text
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import is_chinese
 
@@ -269,14 +269,15 @@ def chat_figures(said: Said, row: Matrix, within: Matrix) -> Matrix:
 @cache
 def trained() -> WorthModel:
     """Return the model as it ships, read once."""
-    numbers = json.loads(NUMBERS.read_text("utf-8"))
+    numbers = record(parsed(NUMBERS.read_text("utf-8")))
+    form, meaning, chat = (_numbers(record(numbers[name])) for name in ("form", "meaning", "chat"))
     return WorthModel(
-        _numbers(numbers["form"]),
-        _numbers(numbers["meaning"]),
-        _numbers(numbers["chat"]),
-        numbers["read_from"],
-        numbers["leans_from"],
-        numbers["embedder"],
+        form,
+        meaning,
+        chat,
+        number(numbers["read_from"]),
+        number(numbers["leans_from"]),
+        text(numbers["embedder"]),
     )
 
 
@@ -285,9 +286,10 @@ def reads_rows_of(embedder: str) -> bool:
     return embedder.partition("@")[0] == trained().embedder
 
 
-def _numbers(stored: dict[str, Any]) -> Numbers:
+def _numbers(stored: Record) -> Numbers:
     import numpy as np
 
-    rows = np.frombuffer(base64.b85decode(stored["weights"]), dtype=np.int8).reshape(len(KINDS) + 1, -1)
+    rows = np.frombuffer(base64.b85decode(text(stored["weights"])), dtype=np.int8).reshape(len(KINDS) + 1, -1)
     weights = rows.astype(np.float32) * np.array(stored["steps"], dtype=np.float32)[:, None]
-    return Numbers(weights, tuple(stored["keep"]), tuple(stored["join"]), tuple(stored["sure"]))
+    keep, join, sure = (tuple(map(number, items(stored[name]))) for name in ("keep", "join", "sure"))
+    return Numbers(weights, keep, join, sure)

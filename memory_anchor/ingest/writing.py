@@ -16,6 +16,7 @@ from memory_anchor.activation import first_priority, merged_priority
 from memory_anchor.errors import BadInput, Refused, decided_anew
 from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import Decision, Relation
+from memory_anchor.json_values import Json
 from memory_anchor.layers.gate import Gate, Verdict
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
 from memory_anchor.model import (
@@ -72,7 +73,7 @@ class FactDraft:
     who: tuple[str, ...] = ()
     written_at: datetime | None = None
     """When an observation was written down, where that is not now."""
-    gap: dict[str, Any] | None = None
+    gap: dict[str, Json] | None = None
     redactions: tuple[str, ...] = ()
 
 

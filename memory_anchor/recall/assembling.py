@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from memory_anchor.activation import GREATEST, ActivationSettings, strength_of, strength_word
+from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.persons import worded
 from memory_anchor.language.terms import holds, normal, terms
@@ -61,7 +61,7 @@ class Ranked:
     memory: Memory
     score: float
     place: int
-    signals: Mapping[str, Any] = field(default_factory=dict)
+    signals: Mapping[str, Json] = field(default_factory=dict)
     siblings: tuple[Memory, ...] = ()
     relevance: float = 1.0
     linked: str = ""

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice
-from typing import Any
 
+from memory_anchor.json_values import Json, items, record, text, whole
 from memory_anchor.language.terms import is_compound, terms
 from memory_anchor.model import Tag
 
@@ -41,7 +41,7 @@ class TagTable:
     tags: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     pairs: Mapping[str, Mapping[tuple[str, str], int]] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Json]:
         return {
             audience: {"tags": dict(counts), "pairs": [[*pair, n] for pair, n in self.pairs.get(audience, {}).items()]}
             for audience, counts in self.tags.items()
@@ -65,14 +65,18 @@ def count_tags(tagged: Iterable[tuple[str, Sequence[str]]]) -> TagTable:
     )
 
 
-def table_from_json(stored: Any) -> TagTable:
+def table_from_json(stored: Json) -> TagTable:
     """Return the table of its JSON form; anything that is not one gives an empty table."""
     try:
+        parts = {audience: record(part) for audience, part in record(stored).items()}
         return TagTable(
-            {audience: dict(part["tags"]) for audience, part in stored.items()},
-            {audience: {(a, b): int(n) for a, b, n in part["pairs"]} for audience, part in stored.items()},
+            {audience: {tag: whole(n) for tag, n in record(part["tags"]).items()} for audience, part in parts.items()},
+            {
+                audience: {(text(a), text(b)): whole(n) for a, b, n in map(items, items(part["pairs"]))}
+                for audience, part in parts.items()
+            },
         )
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (KeyError, ValueError):
         return TagTable()
 
 
@@ -91,7 +95,7 @@ class TagNeighbours:
     load: returns the JSON form kept by the last run, asked once, when first needed.
     """
 
-    def __init__(self, load: Callable[[], Any] = lambda: None) -> None:
+    def __init__(self, load: Callable[[], Json] = lambda: None) -> None:
         self._load = load
         self._loading = threading.Lock()
         self._indexes: Mapping[str, _Index] | None = None

@@ -12,20 +12,21 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused
 
 FAILURES_TO_OPEN = 3
 PAUSE_S = 30.0
 _CALLERS_FAULT = (BadInput, NotFound, Refused)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(Generic[T]):
     """What became of one call: its value, or the failure, or neither when it was late."""
 
-    value: Any = None
+    value: T | None = None
     error: MemoryAnchorError | None = None
     late: bool = False
 
@@ -66,15 +67,15 @@ class Circuit:
 
 
 def side_by_side(
-    calls: Mapping[str, Callable[[], Any]], *, deadline_s: float, monotonic: Callable[[], float]
-) -> dict[str, Returned]:
+    calls: Mapping[str, Callable[[], T]], *, deadline_s: float, monotonic: Callable[[], float]
+) -> dict[str, Returned[T]]:
     """Return what each call gave within `deadline_s` seconds of now; those not back yet are `late`.
 
     Raises BadInput, NotFound, Refused, and whatever is not an error of ours, as the call raised it.
     """
-    done: queue.SimpleQueue[tuple[str, Any, BaseException | None]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[str, T | None, BaseException | None]] = queue.SimpleQueue()
 
-    def run(name: str, call: Callable[[], Any]) -> None:
+    def run(name: str, call: Callable[[], T]) -> None:
         try:
             done.put((name, call(), None))
         except BaseException as error:  # handed over below: nothing is swallowed
@@ -82,7 +83,7 @@ def side_by_side(
 
     for name, call in calls.items():
         threading.Thread(target=run, args=(name, call), name=f"context-{name}", daemon=True).start()
-    found: dict[str, Returned] = {}
+    found: dict[str, Returned[T]] = {}
     ends_at = monotonic() + deadline_s
     while len(found) < len(calls):
         try:

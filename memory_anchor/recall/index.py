@@ -11,11 +11,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from memory_anchor.errors import MemoryAnchorError, Unavailable, WrongEmbedder
+from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.model import FOUND_STATES, Layer, Memory, Status
 from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
@@ -227,7 +228,7 @@ class Index:
                     return seen
         return seen
 
-    def in_memory(self) -> dict[str, Any]:
+    def in_memory(self) -> dict[str, Json]:
         """Return how many versions searches need not read from the store, and whether these are all that they ask."""
         with self._lock:
             return {"versions": len(self._mirror), "complete": self._mirror.is_whole}

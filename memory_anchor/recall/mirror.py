@@ -18,12 +18,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import numpy as np
 
 from memory_anchor.hashing import stable_hash
+from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.language.shape import shape_of
 from memory_anchor.language.terms import normal
@@ -305,7 +306,7 @@ class Mirror:
 
     # --- between two processes -------------------------------------------------------------------------------------
 
-    def frozen(self) -> dict[str, NDArray[Any]]:
+    def frozen(self) -> dict[str, NDArray[np.generic]]:
         """Return everything as arrays, for `thaw` in another process; no text of a memory is among them."""
         self.sign()
         size, postings = len(self), self._postings.values()
@@ -316,7 +317,7 @@ class Mirror:
             "names": [list(names) for names in self._named()],
             "tags": {row: [(tag.name, tag.weight) for tag in tags] for row, tags in self._tags.items()},
         }
-        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name)[:size] for name in _BY_ROW}
+        arrays: dict[str, NDArray[np.generic]] = {name: getattr(self, name)[:size] for name in _BY_ROW}
         arrays |= {
             "told": np.frombuffer(json.dumps(told).encode(), dtype=np.uint8),
             "points": np.frombuffer(b"".join(UUID(point).bytes for point in self.points), dtype=np.uint8),
@@ -330,7 +331,7 @@ class Mirror:
             arrays |= {f"{name}.{part}": array for part, array in held.frozen(size).items()}
         return arrays
 
-    def thaw(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def thaw(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
         """Take what `frozen` gave, in place of every row. Nothing is found until it is confirmed.
 
         Raises ValueError, KeyError: it is of other embedders, or not of this kind.
@@ -367,7 +368,7 @@ class Mirror:
         self._live[:size] = False
         self._confirmed = np.zeros(size, dtype=bool)
 
-    def _made_for(self) -> dict[str, Any]:
+    def _made_for(self) -> dict[str, Json]:
         return {"format": FORMAT, "vectors": {name: asdict(identity) for name, identity in self._identities.items()}}
 
     def _named(self) -> tuple[_Names, ...]:

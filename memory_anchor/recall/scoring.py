@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.shape import wants_number, wants_time
 from memory_anchor.language.terms import is_compound, normal, term_id, terms
@@ -290,7 +291,7 @@ def _mention(query: str, name: str) -> re.Match[str] | None:
     return re.search(rf"(?<![A-Za-z]){re.escape(name)}(?![A-Za-z])", query)
 
 
-def signals(scored: Scored, places: Sequence[int], weights: RankingWeights) -> dict[int, dict[str, Any]]:
+def signals(scored: Scored, places: Sequence[int], weights: RankingWeights) -> dict[int, dict[str, Json]]:
     """Return what made each of these candidates rank where it does: per part its rank, what it measured and added."""
     ranks = {}
     for name, values in scored.parts.items():
@@ -298,14 +299,14 @@ def signals(scored: Scored, places: Sequence[int], weights: RankingWeights) -> d
         rank[np.argsort(-values, kind="stable")] = np.arange(1, len(values) + 1)
         ranks[name] = rank
     measured: dict[str, Scores] = {"dense": scored.dense, "words": scored.share}
-    told: dict[int, dict[str, Any]] = {}
+    told: dict[int, dict[str, Json]] = {}
     for place in places:
         told[place] = {
             "coverage": round(scored.seen.coverage, 3),
             "relevance": round(float(scored.relevance[place]), 3),
         }
         for name, values in scored.parts.items():
-            part: dict[str, Any] = {"rank": int(ranks[name][place]), "added": round(float(values[place]), 4)}
+            part: dict[str, Json] = {"rank": int(ranks[name][place]), "added": round(float(values[place]), 4)}
             if name in measured:
                 raw = float(measured[name][place])
                 part |= {"score": None if np.isnan(raw) else round(raw, 4), "weight": getattr(weights, name)}

@@ -18,16 +18,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
+from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.recency import end_asked
 from memory_anchor.language.terms import holds, phrases
 from memory_anchor.language.timewords import TimeWords
-from memory_anchor.model import Actor, Layer, Memory, SearchAnswer, Status, point_id
+from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer, Status, point_id
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore, Reranker, Snapshot
+    from memory_anchor.recall.beside import WordsAhead
     from memory_anchor.recall.mirror import Mirror, WordScores
 
 SMALL_PERIOD = timedelta(days=2)
@@ -153,7 +155,7 @@ class Searcher(Index):
         self._own = ways or Ways()
         self.variants = variants or {}
         self._ttl = timedelta(seconds=cache_ttl_s)
-        self._answers: OrderedDict[Any, _Cached] = OrderedDict()
+        self._answers: OrderedDict[tuple[Scope, str, SearchRequest, Ways], _Cached] = OrderedDict()
         self._hits = self._misses = 0
 
     @property
@@ -328,19 +330,18 @@ class Searcher(Index):
         end = None if period is not None and period.is_hard else end_asked(request.query).end
         text = end_asked(words_of(request, period)).rest if end else words_of(request, period)
         project = f"{actor.scope.account}|{actor.scope.project}"
-        known: list[Any] = []
+        known: list[tuple[Mapping[str, float], Layer | None, WordsAhead | None]] = []
 
         def ahead(question: PreparedQuery) -> None:
-            known.append(self._tags.wanted(question.terms, audiences_of(actor.scope)))
-            known.append(None if request.layers else leans_to(text))
-            known.append(self.words_ahead(question))
+            wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
+            known.append((wanted, None if request.layers else leans_to(text), self.words_ahead(question)))
             by()
 
         topic, lens = request.topic, self._ways.lens
         question, note = questioned(self.meaning, text, project=project, topic=topic, share=lens, meanwhile=ahead)
         if note:
             notes[note] = bool(self.meaning.embedders)  # without any, words alone are all there is
-        wanted, leans, words = known
+        [(wanted, leans, words)] = known
         return Inquiry(actor, request, replace(question, tags=wanted, leans=leans, end=end), now, period, notes, words)
 
     def _ranked(self, asked: Inquiry) -> list[Ranked]:
@@ -473,7 +474,7 @@ class Searcher(Index):
         strength = strength_of(memory, now, self.activation, with_noise=False) if request.counts_age else GREATEST
         return self._ways.weights.prior * prior(memory, counts_use=request.counts_use, strength=strength)
 
-    def _seen_through(self, request: SearchRequest) -> dict[str, Any]:
+    def _seen_through(self, request: SearchRequest) -> dict[str, Json]:
         """Return how the topic bent the query, for explain; nothing where it did not."""
         return (
             {"lens": {"topic": request.topic, "weight": self._ways.lens}} if self._ways.lens and request.topic else {}
@@ -510,7 +511,7 @@ class Searcher(Index):
             sides += [replace(one, memory=other, siblings=()) for other in others if allowed(other)]
         return sides
 
-    def why_not(self, actor: Actor, request: SearchRequest, memory: Memory) -> dict[str, Any]:
+    def why_not(self, actor: Actor, request: SearchRequest, memory: Memory) -> dict[str, Json]:
         """Return why this memory does or does not answer the request.
 
         found: whether it is within the limit. rank: its place in the answer, from 1, were it long enough, else among

@@ -7,7 +7,7 @@ code path can compare a row of one with a row of the other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -50,20 +50,20 @@ class VectorRows:
         self._count = self._counted = 0
         self._means = self.centring.means()
 
-    def frozen(self, rows: int) -> dict[str, NDArray[Any]]:
+    def frozen(self, rows: int) -> dict[str, NDArray[np.generic]]:
         """Return the first `rows` rows and the means as arrays; every sign was taken."""
         kept = {name: getattr(self, name)[:rows] for name in _BY_ROW}
         sums, counts = self.centring.learned()
         return {**kept, "signs": self._signs[:, :rows], "signed_with": self._means, "sums": sums, "counts": counts}
 
-    def thaw(self, kept: Mapping[str, NDArray[Any]], rows: int) -> None:
+    def thaw(self, kept: Mapping[str, NDArray[np.generic]], rows: int) -> None:
         """Take what `frozen` gave of as many rows. Raises ValueError, KeyError: it is not of this kind."""
         for name in _BY_ROW:
             getattr(self, name)[:rows] = kept[name]
         self._signs[:, :rows] = kept["signs"]
-        self._means = kept["signed_with"].reshape(self._means.shape)
+        self._means = np.asarray(kept["signed_with"], dtype=np.float32).reshape(self._means.shape)
         self._count = self._counted = int(self._embedded.sum())
-        self.centring.relearn(kept["sums"], kept["counts"])
+        self.centring.relearn(np.asarray(kept["sums"], np.float64), np.asarray(kept["counts"], np.float64))
 
     def embedded(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which rows have a vector."""
@@ -155,7 +155,7 @@ class VectorRows:
         return wide
 
 
-def least(values: NDArray[Any], limit: int) -> NDArray[np.int64]:
+def least(values: NDArray[np.number], limit: int) -> NDArray[np.int64]:
     """Return the places of the `limit` least values, in no order."""
     if len(values) <= limit:
         return np.arange(len(values))

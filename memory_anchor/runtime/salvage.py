@@ -351,19 +351,19 @@ def _from_backups(data_dir: Path, staging: Path, found: list[_Readable], trail: 
 def _from_backup(
     file: Path,
     folder: Path,
-    manifest: Mapping[str, Any],
+    manifest: backup.Manifest,
     found: Mapping[str, _Readable],
     trail: _Trail,
     account: Account,
 ) -> None:
     for one in found.values():
-        stored = manifest["collections"].get(one.name, {"embedders": {}})["embedders"]
+        stored = manifest["collections"].get(one.name)
         if one.open_ended and not one.spec.embedders:
-            one.spec = CollectionSpec({name: EmbedderIdentity(**who) for name, who in stored.items()})
+            one.spec = CollectionSpec(stored["embedders"] if stored is not None else {})
     for collection, entries in backup.chunks(folder, manifest):
         one = found[collection]
-        stored = manifest["collections"][collection]["embedders"]
-        same = {name for name, who in stored.items() if one.spec.embedders.get(name) == EmbedderIdentity(**who)}
+        made_with = manifest["collections"][collection]["embedders"]
+        same = {name for name, who in made_with.items() if one.spec.embedders.get(name) == who}
         for entry in entries:
             memory, point = entry.memory, entry.memory.point_id
             wanted = point in one.unreadable or one.open_ended

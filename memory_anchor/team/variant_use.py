@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from memory_anchor import json_values
 from memory_anchor.files import make_private, read_bounded, write_whole
 from memory_anchor.heeded import Told, traces_of
 from memory_anchor.hooks import heeded_by
@@ -70,7 +71,7 @@ class VariantUse:
                     self._told.popitem(last=False)
             self._write_now_and_then()
 
-    def heard(self, conversation: Conversation, messages: object) -> None:
+    def heard(self, conversation: Conversation, messages: json_values.Json) -> None:
         """Count what of it the agent of a conversation used; what was told counts once. Raises BadInput: no messages.
 
         messages: a list of {role, content, tool_calls?}, as they were pushed.

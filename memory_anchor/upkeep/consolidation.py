@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 from memory_anchor.errors import Unavailable
 from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
-from memory_anchor.json_values import Json, number
+from memory_anchor.json_values import Json, number, record, text
 from memory_anchor.language.safety import fence, redact
 from memory_anchor.language.slots import contrast, read
 from memory_anchor.language.tokens import count_tokens
@@ -179,11 +179,11 @@ def consolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobRepo
 
 def _progress(up: Upkeep, at: datetime) -> tuple[datetime, dict[str, str]]:
     """Return from when on conversations are looked at, and of each until which turn it was read."""
-    kept = load_state(up.state_dir, STATE)
     try:
-        since = min(datetime.fromisoformat(kept["told_until"]), at)
-        return since, {str(name): str(until) for name, until in kept.get("read", {}).items()}
-    except (TypeError, KeyError, ValueError, AttributeError):
+        kept = record(load_state(up.state_dir, STATE))
+        since = min(datetime.fromisoformat(text(kept["told_until"])), at)
+        return since, {name: str(until) for name, until in record(kept.get("read")).items()}
+    except (TypeError, KeyError, ValueError):
         return at - FIRST_LOOK_BACK, {}
 
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from memory_anchor.errors import decided_anew
+from memory_anchor.json_values import optional_text, record, text, whole
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.ports import Entry, SparseVector
@@ -105,8 +106,8 @@ def _alike(one: SparseVector | None, other: SparseVector) -> bool:
 
 
 def _read(up: Upkeep) -> _RenewalPoint:
-    held = load_state(up.state_dir, STATE)
     try:
-        return _RenewalPoint(**held)
-    except TypeError:
+        held = record(load_state(up.state_dir, STATE))
+        return _RenewalPoint(whole(held["terms"]), text(held.get("collection"), ""), optional_text(held.get("after")))
+    except (ValueError, KeyError):
         return _RenewalPoint()

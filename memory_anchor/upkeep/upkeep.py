@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings
 from memory_anchor.errors import decided_anew
 from memory_anchor.files import make_private, remove_durably, write_whole
 from memory_anchor.foreground import InTurn
+from memory_anchor.json_values import Json, Record, parsed
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.layers.records import audit_of
 from memory_anchor.model import HISTORY, Memory, MemoryType, Status
@@ -282,17 +282,17 @@ def new_entry(memory: Memory) -> Entry:
     return Entry(memory, {}, searched_words(memory))
 
 
-def load_state(state_dir: Path | None, name: str) -> Any:
+def load_state(state_dir: Path | None, name: str) -> Json:
     """Return what a job kept under this name, None when there is nothing or it is torn."""
     if state_dir is None:
         return None
     try:
-        return json.loads((state_dir / f"{name}.json").read_text(encoding="utf-8"))
+        return parsed((state_dir / f"{name}.json").read_bytes())
     except (OSError, ValueError):
         return None
 
 
-def save_state(up: Upkeep, name: str, state: Any) -> None:
+def save_state(up: Upkeep, name: str, state: Record) -> None:
     """Keep JSON under this name, replaced whole."""
     if up.state_dir is None:
         return

@@ -14,6 +14,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
+from memory_anchor.care.transfer_files import WrongLine
 from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.files import replace_durably
 from memory_anchor.front.cli import completing
@@ -247,7 +248,7 @@ class _Left:
     """What of another tool's memories cannot be read: how many, and the first of them."""
 
     many: int = 0
-    shown: list[dict[str, Any]] = field(default_factory=list)
+    shown: list[WrongLine] = field(default_factory=list)
 
     def add(self, place: str, wrong: str) -> None:
         self.many += 1

@@ -120,7 +120,7 @@ def key() -> Json:
     return {"name": own.name if own else "", "warning": keys.warning(), "fingerprint": fingerprint}
 
 
-def backups() -> list[Json]:
+def backups() -> list[nightly.ListedBackup]:
     """Return the known backups, newest first."""
     return nightly.listed(link.data_dir())[::-1]
 
