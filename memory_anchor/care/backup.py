@@ -21,7 +21,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -30,15 +30,16 @@ from typing import IO, TYPE_CHECKING, Any, TypedDict
 from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
+from memory_anchor.care.backup_manifest import FORMAT, CollectionPart, Manifest, read_manifest
 from memory_anchor.care.purge import readings
 from memory_anchor.care.waiting import texts_in
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, StoreDamaged
 from memory_anchor.files import make_folder, make_private, ours, replace_durably, write_whole
 from memory_anchor.identity.approval import KeyRing
-from memory_anchor.json_values import Json, Record, items, parsed, record, text, whole
+from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS
-from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
+from memory_anchor.ports import CollectionSpec, Entry
 from memory_anchor.repeats import FOLDER as REQUESTS
 from memory_anchor.runtime.wire import VERSION
 from memory_anchor.upkeep.leases import RUNNER_FILE
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from memory_anchor.ports import Matrix, MemoryStore
     from memory_anchor.runtime.lock import DirectoryLock
 
-FORMAT = 1
 MANIFEST = "manifest.json"
 KNOWN_FILE = "backups.json"
 REPLACED, STAGING = "replaced-", "restore-"
@@ -82,24 +82,6 @@ KEY_MEMBERS = ("identity/approver.json", "identity/known_approvers.json")
 
 
 # --- create ----------------------------------------------------------------------------------------------------
-
-
-class CollectionPart(TypedDict):
-    """What of one collection a backup holds."""
-
-    versions: int
-    embedders: dict[str, EmbedderIdentity]
-
-
-class Manifest(TypedDict):
-    """What a backup is, and how it is written in it. files: member -> (hash, bytes)."""
-
-    format: int
-    version: str
-    made_at: str
-    store: str
-    collections: dict[str, CollectionPart]
-    files: dict[str, tuple[str, int]]
 
 
 class MadeBackup(TypedDict):
@@ -393,35 +375,7 @@ def _manifest(archive: tarfile.TarFile) -> Manifest:
     content = archive.extractfile(first) if first is not None and first.name == MANIFEST else None
     if first is None or content is None or first.size > MANIFEST_BYTES_MAX:
         raise ValueError("the manifest is missing")
-    told = record(parsed(content.read()))
-    collections = {name: record(part) for name, part in record(told["collections"]).items()}
-    if told["format"] != FORMAT or set(collections) - set(COLLECTIONS):
-        raise ValueError("made by another version")
-    return {
-        "format": FORMAT,
-        "version": text(told["version"]),
-        "made_at": text(told["made_at"]),
-        "store": text(told["store"]),
-        "collections": {
-            name: {
-                "versions": whole(part["versions"]),
-                "embedders": {key: _embedder(record(who)) for key, who in record(part["embedders"]).items()},
-            }
-            for name, part in collections.items()
-        },
-        "files": {name: (text(pair[0]), whole(pair[1])) for name, pair in _pairs(told["files"]).items()},
-    }
-
-
-def _pairs(value: Json) -> dict[str, Sequence[Json]]:
-    pairs = {name: items(pair) for name, pair in record(value).items()}
-    if any(len(pair) != 2 for pair in pairs.values()):
-        raise ValueError("a member has another fingerprint")
-    return pairs
-
-
-def _embedder(told: Record) -> EmbedderIdentity:
-    return EmbedderIdentity(text(told["model"]), whole(told["dimensions"]), text(told["roles"]))
+    return read_manifest(content.read())
 
 
 def _unpack(source: IO[bytes], path: Path, digest: str) -> None:

@@ -29,7 +29,7 @@ PAGE = 250
 """Versions a page: with vectors some 3 MB as JSON, far below what a server takes in one request."""
 
 
-class Planned(TypedDict):
+class PlannedCopy(TypedDict):
     """What there is to do for a collection. vectors: how many are carried; copied: versions that are there already."""
 
     versions: int
@@ -175,13 +175,13 @@ def planned(
     names: tuple[str, str],
     embedders: Mapping[str, EmbedderIdentity],
     state_dir: Path,
-) -> dict[str, Planned]:
+) -> dict[str, PlannedCopy]:
     """Return what there is to do, by collection.
 
     Looks, and makes nothing on either side. target: None where nothing is there yet. Raises Refused, as `Migration`.
     """
     places = taken_up(state_dir / STATE_FILE, names)
-    plan: dict[str, Planned] = {}
+    plan: dict[str, PlannedCopy] = {}
     for name in COLLECTIONS:
         total, own = source.peek(name) or (0, {})
         known = target.peek(name) if target is not None else None

@@ -24,7 +24,6 @@ from uuid import UUID
 import numpy as np
 
 from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import embedded_text, searched_words
 from memory_anchor.language.shape import shape_of
 from memory_anchor.language.terms import normal
@@ -368,7 +367,7 @@ class Mirror:
         self._live[:size] = False
         self._confirmed = np.zeros(size, dtype=bool)
 
-    def _made_for(self) -> dict[str, Json]:
+    def _made_for(self) -> dict[str, object]:
         return {"format": FORMAT, "vectors": {name: asdict(identity) for name, identity in self._identities.items()}}
 
     def _named(self) -> tuple[_Names, ...]:

@@ -29,6 +29,7 @@ from memory_anchor.adapters.payload import from_payload, is_as_written
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE
 from memory_anchor.care import backup
+from memory_anchor.care.backup_manifest import Manifest
 from memory_anchor.care.purge import PURGE, PURGE_BEGUN
 from memory_anchor.errors import BadInput, MemoryAnchorError, StoreDamaged
 from memory_anchor.files import ours, write_whole
@@ -351,7 +352,7 @@ def _from_backups(data_dir: Path, staging: Path, found: list[_Readable], trail: 
 def _from_backup(
     file: Path,
     folder: Path,
-    manifest: backup.Manifest,
+    manifest: Manifest,
     found: Mapping[str, _Readable],
     trail: _Trail,
     account: Account,
