@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
+from answering import Answering
 
 from memory_anchor.adapters import qdrant_link
 from memory_anchor.adapters.qdrant_link import TRIES, Access
@@ -106,13 +106,8 @@ class ScriptedServer:
 
             def log_message(self, *_: Any) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server = Answering(Handler)
+        self.url, self.close = self._server.url, self._server.close
 
 
 @pytest.fixture(autouse=True)

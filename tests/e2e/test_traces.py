@@ -6,11 +6,12 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from answering import Answering
 from serving import Served, bearer, key_for
 
 from memory_anchor.core import Core
@@ -42,9 +43,8 @@ class Collector:
             def log_message(self, *_: Any) -> None:
                 return
 
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1/traces"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._server = Answering(Handler)
+        self.url = f"{self._server.url}/v1/traces"
 
     def spans(self) -> list[dict[str, Any]]:
         found = [
@@ -53,8 +53,7 @@ class Collector:
         return [span for spans in found for span in spans]
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import jwt
+from answering import Answering
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 OURS = "https://memory.example.org/mcp"
@@ -33,9 +33,8 @@ class IssuerNearby:
             def log_message(self, *_: Any) -> None:
                 return
 
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._server = Answering(Handler)
+        self.url = self._server.url
 
     def jwks(self) -> bytes:
         listed = [
@@ -53,5 +52,4 @@ class IssuerNearby:
         return jwt.encode(whole, self.keys[kid], algorithm="EdDSA", headers={"kid": kid})
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()

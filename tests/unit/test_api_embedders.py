@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +13,7 @@ from typing import Any
 import httpx2
 import numpy as np
 import pytest
+from answering import Answering
 
 from memory_anchor.adapters import api_embedders
 from memory_anchor.adapters.api_embedders import MAX_ATTEMPTS, PROVIDERS, ApiEmbedder
@@ -46,9 +46,8 @@ class Server:
                 self.end_headers()
                 self.wfile.write(raw)
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        self.http = Answering(Handler)
+        self.url = f"{self.http.url}/v1"
 
     def answer(self, body: dict[str, Any]) -> tuple[int, Any]:
         step = (self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]) if self.steps else None
@@ -71,8 +70,7 @@ def row(text: str) -> list[float]:
 def server() -> Iterator[Server]:
     found = Server()
     yield found
-    found.http.shutdown()
-    found.http.server_close()
+    found.http.close()
 
 
 def embedder(server: Server, kind: str = "openai", **options: Any) -> ApiEmbedder:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from answering import Answering
 from serving import Served, key_for
 from typer.testing import CliRunner
 
@@ -65,17 +65,15 @@ def test_an_address_that_is_no_server_is_one_finding(held: Core) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = free.getsockname()[1]
-    other = HTTPServer(("127.0.0.1", 0), Other)
-    threading.Thread(target=other.serve_forever, daemon=True).start()
+    other = Answering(Other)
     try:
         for url, name, exits in (
             (f"http://127.0.0.1:{nobody}", "connection", 5),
-            (f"http://127.0.0.1:{other.server_port}", "server", 2),
+            (other.url, "server", 2),
             ("memory.example.org", "address", 2),
         ):
             code, found, _ = looked(url, "x")
             assert code == exits and found[name]["state"] == "failed" and found[name]["fix"]
             assert "\n" not in found[name]["told"]
     finally:
-        other.shutdown()
-        other.server_close()
+        other.close()

@@ -7,11 +7,12 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from answering import Answering
 from pydantic import BaseModel, Field
 
 from memory_anchor.adapters.breaker import FAILURES_TO_OPEN, OPEN_FOR_S
@@ -68,9 +69,8 @@ class Server:
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     outer.answer(self, step)
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        self.http = Answering(Handler)
+        self.url = self.http.url
 
     def answer(self, handler: BaseHTTPRequestHandler, step: Any) -> None:
         if step == "slow":
@@ -98,8 +98,7 @@ def server() -> Iterator[Server]:
     found = Server()
     yield found
     found.let_go.set()
-    found.http.shutdown()
-    found.http.server_close()
+    found.http.close()
 
 
 class Time:
