@@ -55,8 +55,8 @@ AT_WORK_S = 1.0
 """A source that is just read is queued later: what is queued already would be done with that reading."""
 ROOTS_S = 10.0
 RETRY_S = 900.0
-VANISHED_MAX = 3
-"""Tries, a second apart, to name folders of which one went away meanwhile."""
+VANISHED_MAX, VANISHED_S = 3, 1.0
+"""Tries, and how far apart, to name folders of which one went away meanwhile."""
 POLL_MS = 60_000
 """Where the system cannot tell of changes at all, watchfiles looks at each folder so often."""
 STOP_WAIT_S = 2.0
@@ -187,7 +187,7 @@ class SourceWatcher:
                 vanished += 1
                 if vanished % VANISHED_MAX == 0:
                     self._note({"*": _limit(error)})
-                rests_s = 1.0 if vanished % VANISHED_MAX else RETRY_S
+                rests_s = VANISHED_S if vanished % VANISHED_MAX else RETRY_S
             except (OSError, MemoryAnchorError, RuntimeError) as error:
                 log.warning("sources are not watched: %s", error)
                 self._note({"*": _limit(error)})

@@ -22,6 +22,10 @@ from memory_anchor.testing import ManualClock
 from tests.unit.test_knowledge import commit, git, read_all
 
 WAIT_S = 20.0
+STEP_MS, SETTLE_S = 60, 0.3
+"""How often the system is asked here, and when what it told is surely known."""
+BURST_MS = 300
+"""A pause between two of ten thousand writes must not end their burst."""
 
 
 class Scripted:
@@ -88,9 +92,10 @@ def watcher(core: Core, system: Scripted) -> Iterator[SourceWatcher]:
 
 
 @pytest.fixture
-def following(core: Core) -> Iterator[SourceWatcher]:
-    """The real one, which the system tells."""
+def following(core: Core, monkeypatch: pytest.MonkeyPatch) -> Iterator[SourceWatcher]:
+    """The real one, which the system tells, some five times as often as ever."""
     pytest.importorskip("watchfiles")
+    monkeypatch.setattr(watching, "STEP_MS", STEP_MS)
     core.watcher = SourceWatcher(core.knowledge, monotonic=time.monotonic)
     yield core.watcher
     core.watcher.end()
@@ -301,7 +306,12 @@ def test_where_the_system_watches_no_more_sources_are_polled(
 
 
 def test_a_folder_that_goes_away_while_it_is_named_is_no_failure(
-    docs: Path, core: Core, anchor: MemoryAnchor, system: Scripted, watcher: SourceWatcher
+    docs: Path,
+    core: Core,
+    anchor: MemoryAnchor,
+    system: Scripted,
+    watcher: SourceWatcher,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rule Knowledge.watch: the folders are looked for again a second later."""
     anchor.knowledge_add(str(docs), "files")
@@ -313,6 +323,7 @@ def test_a_folder_that_goes_away_while_it_is_named_is_no_failure(
         return system
 
     watcher._load = load
+    monkeypatch.setattr(watching, "VANISHED_S", 0.01)
     watcher.start()
     until(lambda: system.folders)
     assert len(tries) == 2
@@ -410,17 +421,21 @@ def test_the_system_itself_tells_of_a_change_and_of_nothing_else(
     changed = iter(range(1_000_000))
     until(lambda: (docs / "guide.md").write_text(f"# Guide\n{next(changed)}\n") and waiting(core))
     until(lambda: not following._due)
-    time.sleep(1)  # what was told of the last writes
-    read_all(anchor)
-    time.sleep(1)
-    assert waiting(core) == 0
+
+    def is_quiet() -> bool:
+        """Read what is told of the last writes, and say whether that reading is told of too."""
+        read_all(anchor)
+        time.sleep(SETTLE_S)
+        return not waiting(core)
+
+    until(is_quiet)
 
 
 def test_a_root_that_is_deleted_and_made_again_is_followed(
     docs: Path, core: Core, anchor: MemoryAnchor, following: SourceWatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule Knowledge.watch: what came into a new folder before it was watched is read as well."""
-    monkeypatch.setattr(watching, "ROOTS_S", 0.4)
+    monkeypatch.setattr(watching, "ROOTS_S", 0.1)
     root = docs.parent / "notes"
     root.mkdir()
     anchor.knowledge_add(str(root), "files")
@@ -429,7 +444,7 @@ def test_a_root_that_is_deleted_and_made_again_is_followed(
     until(lambda: watched(core))
     for number in range(3):
         root.rmdir()
-        time.sleep(0.7 * number)
+        time.sleep(0.2 * number)
         root.mkdir()
         (root / "a.md").write_text(f"# Guide\nWords of round {number}.\n", encoding="utf-8")
         until(lambda: waiting(core))
@@ -448,6 +463,7 @@ def test_ten_thousand_changes_are_one_look(
     docs: Path, core: Core, anchor: MemoryAnchor, following: SourceWatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule Knowledge.watch: a burst is one sync, and threads and open files are as before at the end."""
+    monkeypatch.setattr(watching, "STEP_MS", BURST_MS)
     names = [str(docs / f"{number}.bin") for number in range(10_000)]
     for name in names:
         Path(name).touch()
@@ -459,12 +475,11 @@ def test_ten_thousand_changes_are_one_look(
     monkeypatch.setattr(core.knowledge, "sync", lambda source: (asked.append(source.id), sync(source)))
     following.start()
     until(lambda: watched(core))
-    time.sleep(1)
     for name in names:
         with open(name, "wb") as file:  # noqa: PTH123
             file.write(b"x")
     until(lambda: asked)
-    time.sleep(1)
+    time.sleep(2 * BURST_MS / 1000)
     assert len(asked) == 1
     following.end()
     until(lambda: (threading.active_count(), open_files()) == (threads, handles))
