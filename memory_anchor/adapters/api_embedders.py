@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from cachetools import LRUCache
 
@@ -28,6 +28,7 @@ from memory_anchor.language.safety import redact
 from memory_anchor.ports import EmbedderIdentity
 
 if TYPE_CHECKING:
+    import httpx2
     import numpy as np
     from numpy.typing import NDArray
 
@@ -106,7 +107,7 @@ class ApiEmbedder:
         self._breaker = Breaker(f"The embedding API {kind}", now)
         self._cache: LRUCache[str, Row] = LRUCache(CACHED_ROWS)
         self._lock = threading.Lock()
-        self._client: Any = None
+        self._client: httpx2.Client | None = None
 
     def available(self) -> bool:
         """Return whether the API may be asked: there is a key, or an own server, and it did not just fail."""
@@ -247,7 +248,7 @@ class ApiEmbedder:
             raise _TransientError(f"The embedding API {self._provider.name} gave a vector that is empty or not finite.")
         return np.asarray(rows / lengths, dtype=np.float32)
 
-    def _opened(self) -> Any:
+    def _opened(self) -> httpx2.Client:
         with self._lock:
             if self._client is None:
                 import httpx2
@@ -285,7 +286,7 @@ def _outgoing(text: str) -> str:
     return redact(valid).text.strip() or " "
 
 
-def _vectors(answer: Any, name: str) -> list[Json]:
+def _vectors(answer: httpx2.Response, name: str) -> list[Json]:
     """Return the vectors of an answer in either format, in the order asked."""
     try:
         body = answer.json()

@@ -20,15 +20,18 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
 
-from memory_anchor.adapters.language_models import AnthropicModel, Declined, TransientFailure
+from memory_anchor.adapters.language_models import (
+    AnthropicModel,
+    Declined,
+    Message,
+    Question,
+    TokenCounter,
+    TransientFailure,
+)
 from memory_anchor.errors import Unavailable
 from memory_anchor.foreground import is_behind
-from memory_anchor.json_values import Json, records
-from memory_anchor.ports import ModelUsage
+from memory_anchor.ports import Clock, ModelUsage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,9 +50,18 @@ class CommandModel(AnthropicModel):
 
     home = ""
 
-    def __init__(self, command: str, *, runs_a_day: int, **more: Any) -> None:
+    def __init__(
+        self,
+        command: str,
+        *,
+        runs_a_day: int,
+        clock: Clock,
+        monthly_token_budget: int = 2_000_000,
+        counter: TokenCounter | None = None,
+    ) -> None:
         self._argv = shlex.split(command)
-        super().__init__(os.path.basename(self._argv[0]) if self._argv else "command", **more)  # noqa: PTH119
+        name = os.path.basename(self._argv[0]) if self._argv else "command"  # noqa: PTH119
+        super().__init__(name, clock=clock, monthly_token_budget=monthly_token_budget, counter=counter)
         self._url = "command:"
         self._runs_a_day = runs_a_day
 
@@ -87,17 +99,20 @@ class CommandModel(AnthropicModel):
     def _today(self) -> str:
         return self._clock.now().strftime("runs %Y-%m-%d")
 
-    def _opened(self) -> Any:
-        def create(*, timeout: float, **request: Any) -> Any:
-            self._counter.add(self._today(), 1)
-            return _run(self._argv, request, timeout_s=timeout, name=self.name)
+    def _opened(self) -> CommandModel:
+        return self
 
-        return SimpleNamespace(messages=SimpleNamespace(create=create), close=lambda: None)
+    def answer(self, question: Question, timeout_s: float) -> Message:
+        """Return what the program says. Raises TransientFailure, Declined."""
+        self._counter.add(self._today(), 1)
+        return _run(self._argv, question, timeout_s=timeout_s, name=self.name)
+
+    def close(self) -> None:
+        """Nothing is held between two questions."""
 
 
-def _run(argv: list[str], request: Mapping[str, Json], *, timeout_s: float, name: str) -> Any:
-    """Return what the program says, as a message. Raises TransientFailure, Declined."""
-    asked = _asked(request)
+def _run(argv: list[str], question: Question, *, timeout_s: float, name: str) -> Message:
+    asked = _asked(question)
     env = {one: value for one, value in os.environ.items() if one in KEPT_ENV or one.startswith(OWN_ENV)}
     env["MEMORY_ANCHOR_READ_ONLY"] = "1"
     with tempfile.TemporaryDirectory(prefix="memory-anchor-model-") as folder:
@@ -122,8 +137,7 @@ def _run(argv: list[str], request: Mapping[str, Json], *, timeout_s: float, name
     if process.returncode:
         raise TransientFailure(f"The command {name} ended with {process.returncode}.")
     text = answer_in(said[:ANSWER_BYTES].decode("utf-8", "replace"))
-    used = SimpleNamespace(input_tokens=len(asked) // CHARS_A_TOKEN, output_tokens=len(said) // CHARS_A_TOKEN)
-    return SimpleNamespace(content=[SimpleNamespace(type="text", text=text)], stop_reason="end_turn", usage=used)
+    return Message(text, input_tokens=len(asked) // CHARS_A_TOKEN, output_tokens=len(said) // CHARS_A_TOKEN)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -142,13 +156,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _asked(request: Mapping[str, Json]) -> str:
-    (tool,) = records(request["tools"])
-    (message,) = records(request["messages"])
-    schema = json.dumps(tool["input_schema"], ensure_ascii=False)
+def _asked(question: Question) -> str:
+    schema = json.dumps(question.schema, ensure_ascii=False)
     return (
-        f"{request['system']}\n\nAnswer with one JSON object alone, without a word around it, that fits this JSON "
-        f"Schema; use no tool:\n{schema}\n\n{message['content']}"
+        f"{question.system}\n\nAnswer with one JSON object alone, without a word around it, that fits this JSON "
+        f"Schema; use no tool:\n{schema}\n\n{question.prompt}"
     )
 
 

@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
 from memory_anchor.adapters import revisions
 from memory_anchor.adapters.payload import Payload, from_payload, to_payload, usage_payload
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
-from memory_anchor.json_values import Json
+from memory_anchor.json_values import Json, number
 from memory_anchor.model import COLLECTIONS, Memory
 from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
 from memory_anchor.where import AnyOf, Between, Condition, HasVector, OneOf, StartsWith, Where
@@ -126,7 +126,7 @@ class DictStore:
             found = self._matches(collection, where)
             if order_by is not None:
                 found = [(point, record) for point, record in found if record.payload.get(order_by) is not None]
-                found.sort(key=lambda item: (_comparable(item[1].payload[order_by]), item[0]), reverse=descending)
+                found.sort(key=lambda item: (_place(item[1].payload[order_by]), item[0]), reverse=descending)
             return [from_payload(record.payload) for _, record in found[:limit]]
 
     def scan(
@@ -227,10 +227,7 @@ def _meets(condition: Condition, record: _Record) -> bool:
         case OneOf(field, values):
             return any(value in values for value in _values(record.payload, field))
         case Between(field, at_least, below):
-            return any(
-                (at_least is None or _comparable(value) >= at_least) and (below is None or _comparable(value) < below)
-                for value in _values(record.payload, field)
-            )
+            return any(_between(value, at_least, below) for value in _values(record.payload, field))
         case StartsWith(field, prefix):
             return any(isinstance(value, str) and value.startswith(prefix) for value in _values(record.payload, field))
         case HasVector(name):
@@ -248,9 +245,16 @@ def _values(payload: Payload, field: str) -> list[Json]:
     return value if isinstance(value, list) else [value]
 
 
-def _comparable(value: Any) -> Any:
-    """Return a stored value as what a range compares: texts of indexed ranges are instants."""
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
+def _between(value: Json, at_least: datetime | float | None, below: datetime | float | None) -> bool:
+    """Return whether a stored value lies in a range: texts of indexed ranges are instants."""
+    place = _place(value)
+    return (at_least is None or place >= _place(at_least)) and (below is None or place < _place(below))
+
+
+def _place(value: Json | datetime) -> float:
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    return value.timestamp() if isinstance(value, datetime) else number(value)
 
 
 def _unit(row: Matrix) -> Matrix:

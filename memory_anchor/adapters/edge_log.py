@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import numpy as np
+
+from memory_anchor.json_values import Json, Record, items, number, record, records, text
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix
@@ -27,14 +29,15 @@ _ALIGN = 8
 _OPERATION = 0xBF
 """An operation is a CBOR map of indefinite length: the first byte of every record."""
 _DEPTH_MAX = 32
-_BREAK = object()
+_BREAK = 0xFF
+"""Ends a list or a map of indefinite length, where its next item would be."""
 
 
 @dataclass(slots=True)
 class LoggedPoint:
     """One point as the log leaves it. vectors: dense rows by name; words are left out, they are made anew."""
 
-    payload: dict[str, Any]
+    payload: dict[str, Json]
     vectors: dict[str, Matrix] = field(default_factory=dict)
 
 
@@ -72,7 +75,7 @@ def _order(path: Path) -> tuple[bool, int, str]:
     return kind == "open", int(number) if number.isdigit() else 0, path.name
 
 
-def _operations(content: bytes, log: Log) -> Iterator[dict[str, Any]]:
+def _operations(content: bytes, log: Log) -> Iterator[Record]:
     if len(content) < _HEAD_BYTES or content[:4] != _MAGIC:
         log.is_whole = log.is_whole and not content.strip(b"\0")
         return
@@ -143,76 +146,68 @@ def _crc32c(seed: int, content: bytes) -> int:
 # --- what an operation does ------------------------------------------------------------------------------------------
 
 
-def _apply(points: dict[str, LoggedPoint], operation: dict[str, Any]) -> None:
+def _apply(points: dict[str, LoggedPoint], operation: Record) -> None:
     if "upsert_points" in operation:
-        for point in operation["upsert_points"]["points"]:
-            points[_id(point["id"])] = LoggedPoint(dict(point["payload"] or {}), _dense(point["vector"]))
+        for point in records(record(operation["upsert_points"])["points"]):
+            points[str(point["id"])] = LoggedPoint(dict(record(point["payload"])), _dense(point["vector"]))
     elif "update_vectors" in operation:
-        for point in operation["update_vectors"]["points"]:
-            if known := points.get(_id(point["id"])):
+        for point in records(record(operation["update_vectors"])["points"]):
+            if known := points.get(str(point["id"])):
                 known.vectors.update(_dense(point["vector"]))
     elif "set_payload" in operation:
-        change = operation["set_payload"]
-        for point in change["points"] or ():
-            if (known := points.get(_id(point))) and not change.get("key"):
-                known.payload.update(change["payload"])
+        change = record(operation["set_payload"])
+        for changed in items(change["points"]):
+            if (known := points.get(str(changed))) and not change.get("key"):
+                known.payload.update(record(change["payload"]))
     elif "delete_points" in operation:
-        for point in operation["delete_points"]["ids"]:
-            points.pop(_id(point), None)
+        for gone in items(record(operation["delete_points"])["ids"]):
+            points.pop(str(gone), None)
 
 
-def _id(stored: Any) -> str:
-    return str(UUID(bytes=stored)) if isinstance(stored, bytes) else str(stored)
-
-
-def _dense(vectors: Any) -> dict[str, Matrix]:
-    rows = {name: row for name, row in (vectors or {}).items() if isinstance(row, list)}
-    return {name: np.asarray(row, dtype=np.float32) for name, row in rows.items()}
+def _dense(vectors: Json) -> dict[str, Matrix]:
+    rows = {name: row for name, row in record(vectors).items() if isinstance(row, list)}
+    return {name: np.asarray([number(one) for one in row], dtype=np.float32) for name, row in rows.items()}
 
 
 # --- CBOR, as far as the engine writes it ----------------------------------------------------------------------------
 
 
-def _decoded(content: bytes) -> dict[str, Any]:
-    value, _ = _item(content, 0, 0)
-    if not isinstance(value, dict):
-        raise ValueError("no operation")
-    return value
+def _decoded(content: bytes) -> Record:
+    return record(_item(content, 0, 0)[0])
 
 
-def _item(raw: bytes, at: int, depth: int) -> tuple[Any, int]:
+def _item(raw: bytes, at: int, depth: int) -> tuple[Json, int]:
     if depth > _DEPTH_MAX:
         raise ValueError("nested too deeply")
     major, short = raw[at] >> 5, raw[at] & 0x1F
     if major == 7:
         return _simple(raw, at, short)
-    number, at = _number(raw, at + 1, short)
+    size, at = _size(raw, at + 1, short)
     if major in (0, 1):
-        return (number if major == 0 else -1 - number), at
+        return (size if major == 0 else -1 - size), at
     if major in (2, 3):
-        if at + number > len(raw):
+        if at + size > len(raw):
             raise ValueError("cut off")
-        part = raw[at : at + number]
-        return (part if major == 2 else part.decode("utf-8")), at + number
+        part = raw[at : at + size]
+        return (str(UUID(bytes=part)) if major == 2 else part.decode("utf-8")), at + size  # bytes are a point's id
     if major == 4:
-        return _list(raw, at, number, depth)
+        return _list(raw, at, size, depth)
     if major == 5:
-        return _map(raw, at, number, depth)
+        return _map(raw, at, size, depth)
     raise ValueError("a tag")
 
 
-def _simple(raw: bytes, at: int, short: int) -> tuple[Any, int]:
+def _simple(raw: bytes, at: int, short: int) -> tuple[bool | float | None, int]:
     if short in (20, 21, 22, 23):
         return {20: False, 21: True}.get(short), at + 1
-    if short == 31:
-        return _BREAK, at + 1
     code, size = {25: (">e", 2), 26: (">f", 4), 27: (">d", 8)}[short] if short in (25, 26, 27) else ("", 0)
     if not code:
         raise ValueError("an unknown simple value")
-    return struct.unpack_from(code, raw, at + 1)[0], at + 1 + size
+    (value,) = struct.unpack_from(code, raw, at + 1)
+    return float(value), at + 1 + size
 
 
-def _number(raw: bytes, at: int, short: int) -> tuple[int, int]:
+def _size(raw: bytes, at: int, short: int) -> tuple[int, int]:
     if short < 24:
         return short, at
     if short == 31:
@@ -223,23 +218,23 @@ def _number(raw: bytes, at: int, short: int) -> tuple[int, int]:
     return int.from_bytes(raw[at : at + size], "big"), at + size
 
 
-def _list(raw: bytes, at: int, number: int, depth: int) -> tuple[list[Any], int]:
-    values: list[Any] = []
-    while number < 0 or len(values) < number:
+def _list(raw: bytes, at: int, size: int, depth: int) -> tuple[list[Json], int]:
+    values: list[Json] = []
+    while size < 0 or len(values) < size:
+        if size < 0 and raw[at] == _BREAK:
+            return values, at + 1
         value, at = _item(raw, at, depth + 1)
-        if value is _BREAK:
-            break
         values.append(value)
     return values, at
 
 
-def _map(raw: bytes, at: int, number: int, depth: int) -> tuple[dict[Any, Any], int]:
-    values: dict[Any, Any] = {}
+def _map(raw: bytes, at: int, size: int, depth: int) -> tuple[dict[str, Json], int]:
+    values: dict[str, Json] = {}
     pairs = 0
-    while number < 0 or pairs < number:
-        key, at = _item(raw, at, depth + 1)
-        if key is _BREAK:
-            break
-        values[key], at = _item(raw, at, depth + 1)
+    while size < 0 or pairs < size:
+        if size < 0 and raw[at] == _BREAK:
+            return values, at + 1
+        name, at = _item(raw, at, depth + 1)
+        values[text(name)], at = _item(raw, at, depth + 1)
         pairs += 1
     return values, at

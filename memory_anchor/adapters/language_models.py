@@ -17,16 +17,18 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from memory_anchor.adapters.breaker import Breaker
 from memory_anchor.errors import BadInput, Unavailable, extra_missing
 from memory_anchor.files import write_whole
-from memory_anchor.json_values import Json, Record
+from memory_anchor.json_values import Json
 from memory_anchor.ports import Clock, LanguageModel, ModelUsage
 
 if TYPE_CHECKING:
+    import anthropic
     from pydantic import BaseModel
 
     from memory_anchor.ports import Answer
@@ -38,7 +40,7 @@ MAX_ATTEMPTS = 3
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0
 LEAST_TIME_S = 0.05
 """With less than this left no further attempt is made."""
-TOOL = "answer"
+TOOL, TOOL_HELP = "answer", "Give the answer."
 ANSWER_CHARS = 200_000
 
 
@@ -101,6 +103,35 @@ class NoModel:
         raise Unavailable("No language model is set up; llm.kind may be anthropic, openai, command or sampling.")
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a model is asked. schema: the JSON Schema that its answer is to fit."""
+
+    model: str
+    system: str
+    prompt: str
+    schema: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a model answers. called: the input of the tool it called, None where it called none and wrote `text`."""
+
+    text: str
+    called: Json = None
+    is_cut: bool = False
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class ModelServer(Protocol):
+    """Whom a question goes to. Raises TransientFailure, Declined, or what its library raises."""
+
+    def answer(self, question: Question, timeout_s: float) -> Message: ...
+
+    def close(self) -> None: ...
+
+
 class AnthropicModel:
     """A model behind the Messages API.
 
@@ -131,7 +162,7 @@ class AnthropicModel:
         self._now = now
         self._sleep = sleep
         self._breaker = Breaker(f"The language model {self.name}", now)
-        self._client: Any = None
+        self._client: ModelServer | None = None
         self._lock = threading.Lock()
 
     def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
@@ -144,16 +175,9 @@ class AnthropicModel:
         self._breaker.check()
         self._check_budget()
         ends = self._now() + deadline_s
-        request: Record = {
-            "model": self.name,
-            "max_tokens": MAX_OUTPUT_TOKENS,
-            "system": system,
-            "messages": [{"role": "user", "content": prompt}],
-            "tools": [{"name": TOOL, "description": "Give the answer.", "input_schema": _schema(shape)}],
-            "tool_choice": {"type": "tool", "name": TOOL, "disable_parallel_tool_use": True},
-        }
+        question = Question(self.name, system, prompt, _schema(shape))
         try:
-            answer = self._with_retries(shape, request, ends)
+            answer = self._with_retries(shape, question, ends)
         except Declined as refused:
             self._breaker.record(ok=True)  # the server is well; asking again would not help
             raise Unavailable(str(refused)) from refused.__cause__
@@ -170,7 +194,7 @@ class AnthropicModel:
         self._check_budget()
         return f"{self.name} at {self._url}; {self._counter.spent(self._month())} of {self._budget} tokens this month"
 
-    def _with_retries(self, shape: type[Answer], request: Mapping[str, Json], ends: float) -> tuple[Answer, ModelUsage]:
+    def _with_retries(self, shape: type[Answer], question: Question, ends: float) -> tuple[Answer, ModelUsage]:
         from tenacity import (
             RetryCallState,
             Retrying,
@@ -194,29 +218,28 @@ class AnthropicModel:
             reraise=True,
         )
         try:
-            return attempts(self._once, shape, request, ends)
+            return attempts(self._once, shape, question, ends)
         except TransientFailure as failed:
             raise Unavailable(str(failed)) from failed.__cause__
 
-    def _once(self, shape: type[Answer], request: Mapping[str, Json], ends: float) -> tuple[Answer, ModelUsage]:
+    def _once(self, shape: type[Answer], question: Question, ends: float) -> tuple[Answer, ModelUsage]:
         left = ends - self._now()
         if left < LEAST_TIME_S:
             raise TransientFailure(f"The language model {self.name} did not answer in time.")
-        message = self._ask(request, left)
-        cut = getattr(message, "stop_reason", None) == "max_tokens"
-        usage = ModelUsage(_tokens(message, "input_tokens"), _tokens(message, "output_tokens"), cut)
+        message = self._ask(question, left)
+        usage = ModelUsage(message.input_tokens, message.output_tokens, message.is_cut)
         self._counter.add(self._month(), usage.input_tokens + usage.output_tokens)
         return _answer(shape, message, self.name), usage
 
-    def _ask(self, request: Mapping[str, Json], left: float) -> Any:
+    def _ask(self, question: Question, left: float) -> Message:
         """Return the server's message; what takes longer than `left` seconds is left behind on its thread."""
         client = self._opened()
-        done: list[Json] = []
+        done: list[Message] = []
         failed: list[BaseException] = []
 
         def call() -> None:
             try:
-                done.append(client.messages.create(**request, timeout=left))
+                done.append(client.answer(question, left))
             except Exception as error:
                 failed.append(error)
 
@@ -230,7 +253,7 @@ class AnthropicModel:
             raise _translated(failed[0], self.name)
         return done[0]
 
-    def _opened(self) -> Any:
+    def _opened(self) -> ModelServer:
         with self._lock:
             if self._client is None:
                 try:
@@ -239,10 +262,12 @@ class AnthropicModel:
                     raise extra_missing("anthropic", "llm.kind anthropic") from None
 
                 # A key is always given, so that the client never looks into the environment for one.
-                self._client = anthropic.Anthropic(api_key=self._key or "none", base_url=self._url, max_retries=0)
+                self._client = _Messages(
+                    anthropic.Anthropic(api_key=self._key or "none", base_url=self._url, max_retries=0)
+                )
             return self._client
 
-    def _forget(self, client: Any) -> None:
+    def _forget(self, client: ModelServer) -> None:
         """Close a client whose call hangs, which ends the call too; the next one gets a new connection pool."""
         with self._lock:
             if self._client is client:
@@ -260,6 +285,34 @@ class AnthropicModel:
             )
 
 
+class _Messages:
+    """Anthropic's client, asked for one call of one tool."""
+
+    def __init__(self, client: anthropic.Anthropic) -> None:
+        self._client = client
+        self.close = client.close
+
+    def answer(self, question: Question, timeout_s: float) -> Message:
+        message = self._client.messages.create(
+            model=question.model,
+            max_tokens=MAX_OUTPUT_TOKENS,
+            system=question.system,
+            messages=[{"role": "user", "content": question.prompt}],
+            tools=[{"name": TOOL, "description": TOOL_HELP, "input_schema": {**question.schema}}],
+            tool_choice={"type": "tool", "name": TOOL, "disable_parallel_tool_use": True},
+            timeout=timeout_s,
+        )
+        # The library checks nothing of what it read: other servers leave blocks, fields and usage out.
+        blocks = getattr(message, "content", None) or []
+        return Message(
+            "".join(getattr(block, "text", None) or "" for block in blocks),
+            next((block.input for block in blocks if getattr(block, "type", "") == "tool_use"), None),
+            getattr(message, "stop_reason", None) == "max_tokens",
+            _tokens(message, "input_tokens"),
+            _tokens(message, "output_tokens"),
+        )
+
+
 class TransientFailure(Exception):
     """A failure that another attempt may not meet."""
 
@@ -274,25 +327,22 @@ def _schema(shape: type[BaseModel]) -> dict[str, Json]:
     return schema
 
 
-def _tokens(message: Any, name: str) -> int:
+def _tokens(message: anthropic.types.Message, name: str) -> int:
     value = getattr(getattr(message, "usage", None), name, 0)
     return value if isinstance(value, int) else 0
 
 
-def _answer(shape: type[Answer], message: Any, name: str) -> Answer:
+def _answer(shape: type[Answer], message: Message, name: str) -> Answer:
     """Return the validated answer of a message: its tool input, else its text as JSON."""
     from pydantic import ValidationError
 
-    cut = getattr(message, "stop_reason", None) == "max_tokens"
-    blocks = getattr(message, "content", None) or []
-    called = next((block.input for block in blocks if getattr(block, "type", "") == "tool_use"), None)
-    text = "".join(getattr(block, "text", None) or "" for block in blocks)
+    called = message.called
     try:
         if called is not None:
             return shape.model_validate(json.loads(whole_part(called)) if isinstance(called, str) else called)
-        return shape.model_validate_json(whole_part(text))
+        return shape.model_validate_json(whole_part(message.text))
     except (ValidationError, ValueError) as wrong:
-        if cut:
+        if message.is_cut:
             raise Declined(f"The language model {name} was cut off at {MAX_OUTPUT_TOKENS} tokens.") from None
         faults = wrong.error_count() if isinstance(wrong, ValidationError) else 1
         raise TransientFailure(
@@ -381,8 +431,8 @@ def make_model(
 
         if not command.strip():
             raise BadInput("llm.kind is command and llm.command is empty; set it to a program, such as `claude -p`.")
-        budget = {"monthly_token_budget": monthly_token_budget, "counter": counter}
-        return CommandModel(command, runs_a_day=runs_a_day, clock=clock, **budget)
+        budget = monthly_token_budget
+        return CommandModel(command, runs_a_day=runs_a_day, clock=clock, monthly_token_budget=budget, counter=counter)
     made: type[AnthropicModel] = AnthropicModel
     if kind == "openai":
         from memory_anchor.adapters.openai_model import OpenAIModel

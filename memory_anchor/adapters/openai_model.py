@@ -7,12 +7,18 @@ may answer in JSON text. Redirects are not followed, so that a key reaches nobod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
-
-from memory_anchor.adapters.language_models import AnthropicModel, Declined, TransientFailure
-from memory_anchor.json_values import Json, items, records
+from memory_anchor.adapters.language_models import (
+    MAX_OUTPUT_TOKENS,
+    TOOL,
+    TOOL_HELP,
+    AnthropicModel,
+    Declined,
+    Message,
+    ModelServer,
+    Question,
+    TransientFailure,
+)
+from memory_anchor.json_values import Json, Record, items, parsed, record
 
 OPENAI_URL = "https://api.openai.com/v1"
 ANSWER_BYTES = 4 * 1024 * 1024
@@ -25,7 +31,7 @@ class OpenAIModel(AnthropicModel):
 
     home = OPENAI_URL
 
-    def _opened(self) -> Any:
+    def _opened(self) -> ModelServer:
         with self._lock:
             if self._client is None:
                 self._client = _Chat(self._url.rstrip("/"), self._key, self.name)
@@ -33,7 +39,7 @@ class OpenAIModel(AnthropicModel):
 
 
 class _Chat:
-    """Looks like the Messages API to its caller: `messages.create` and `close`."""
+    """The server, asked for one call of one tool."""
 
     def __init__(self, url: str, key: str, name: str) -> None:
         import httpx2
@@ -41,19 +47,17 @@ class _Chat:
         local = any(sign in url for sign in LOCAL)
         self._http = httpx2.Client(trust_env=not local, follow_redirects=False)
         self._url, self._key, self._name = url, key, name
-        self.messages = self
 
     def close(self) -> None:
         self._http.close()
 
-    def create(self, *, timeout: float, **request: Any) -> Any:
-        """Return the answer as a message. Raises TransientFailure, Declined."""
+    def answer(self, question: Question, timeout_s: float) -> Message:
         import httpx2
 
         headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
         try:
             with self._http.stream(
-                "POST", f"{self._url}/chat/completions", json=_asked(request), headers=headers, timeout=timeout
+                "POST", f"{self._url}/chat/completions", json=_asked(question), headers=headers, timeout=timeout_s
             ) as response:
                 body = b""
                 for part in response.iter_bytes():
@@ -79,33 +83,27 @@ class _Chat:
             raise Declined(f"The server of the language model {self._name} refused the request ({status}).")
 
 
-def _asked(request: Mapping[str, Json]) -> dict[str, Json]:
-    (tool,) = records(request["tools"])
-    function = {"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]}
+def _asked(question: Question) -> dict[str, Json]:
+    function: Record = {"name": TOOL, "description": TOOL_HELP, "parameters": question.schema}
     return {
-        "model": request["model"],
-        "max_tokens": request["max_tokens"],
-        "messages": [{"role": "system", "content": request["system"]}, *items(request["messages"])],
+        "model": question.model,
+        "max_tokens": MAX_OUTPUT_TOKENS,
+        "messages": [{"role": "system", "content": question.system}, {"role": "user", "content": question.prompt}],
         "tools": [{"type": "function", "function": function}],
-        "tool_choice": {"type": "function", "function": {"name": tool["name"]}},
+        "tool_choice": {"type": "function", "function": {"name": TOOL}},
     }
 
 
-def _message(body: bytes, name: str) -> Any:
-    """Return a completion in the shape of a message: blocks, why it stopped, tokens."""
-    import json
-
+def _message(body: bytes, name: str) -> Message:
+    """Return what a completion says."""
     try:
-        answer = json.loads(body)
-        choice = answer["choices"][0]
-        said = choice["message"]
-        calls = said.get("tool_calls") or []
-        text = calls[0]["function"]["arguments"] if calls else said.get("content") or ""
-        used = answer.get("usage") or {}
-        usage = SimpleNamespace(
-            input_tokens=int(used.get("prompt_tokens") or 0), output_tokens=int(used.get("completion_tokens") or 0)
-        )
-    except (ValueError, LookupError, TypeError, AttributeError):
+        completion = record(parsed(body))
+        choice = record(items(completion["choices"])[0])
+        said = record(choice["message"])
+        calls = items(said.get("tool_calls"))
+        answer = record(record(calls[0])["function"])["arguments"] if calls else said.get("content") or ""
+        used = record(completion.get("usage"))
+        tokens = [int(str(used.get(one) or 0)) for one in ("prompt_tokens", "completion_tokens")]
+    except (ValueError, LookupError):
         raise TransientFailure(f"The server of the language model {name} gave something that is no message.") from None
-    stop = "max_tokens" if choice.get("finish_reason") == "length" else "end_turn"
-    return SimpleNamespace(content=[SimpleNamespace(type="text", text=str(text))], stop_reason=stop, usage=usage)
+    return Message(str(answer), None, choice.get("finish_reason") == "length", *tokens)

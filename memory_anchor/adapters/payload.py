@@ -13,13 +13,27 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import (
+    Json,
+    Record,
+    items,
+    number,
+    one_of,
+    optional_text,
+    record,
+    records,
+    text,
+    texts,
+    whole,
+)
 from memory_anchor.model import (
+    CITATION_KINDS,
     FOREVER,
+    FRESHNESS,
     Citation,
     Epistemic,
     Layer,
@@ -38,7 +52,7 @@ from memory_anchor.model import (
 )
 from memory_anchor.ports import Mark
 
-Payload = dict[str, Any]
+Payload = dict[str, Json]
 
 _LAYERS = {member.value: member for member in Layer}
 _TYPES = {member.value: member for member in MemoryType}
@@ -82,7 +96,7 @@ MOVING = ("state", "audience")
 """Fields that a mark is made of."""
 
 
-def mark_of(point_id: str, payload: Mapping[str, Any]) -> Mark:
+def mark_of(point_id: str, payload: Record) -> Mark:
     """Return what may move of the version that a payload holds."""
     return Mark(point_id, *(str(payload.get(name, "")) for name in MOVING))
 
@@ -140,34 +154,34 @@ def to_payload(memory: Memory) -> Payload:
     return payload
 
 
-def from_payload(payload: Mapping[str, Any]) -> Memory:
+def from_payload(payload: Record) -> Memory:
     """Return the memory a payload holds.
 
     Raises BadInput: a field is missing, or holds what is not a time, a number or one of the known words.
     """
     try:
-        _check_kinds(payload)
         return _decode(payload)
     except KeyError as error:
         raise BadInput(f"memory record: {_named(error.args[0])}") from error
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError) as error:
+        _check_kinds(payload)
         raise BadInput("memory record: a field has the wrong kind of value; compare one line of an export") from error
 
 
 def summed(payload: Payload) -> Payload:
     """Return the payload with its checksum."""
-    return {**payload, SUM: _sum(_rounded(payload))}
+    return {**payload, SUM: _sum(record(_rounded(payload)))}
 
 
-def is_as_written(payload: Mapping[str, Any]) -> bool:
+def is_as_written(payload: Record) -> bool:
     """Return whether a payload is the one that was summed; one without a sum is taken as it is.
 
     First as it is: few payloads have a number of more digits than `_DIGITS`.
     """
-    return SUM not in payload or payload[SUM] in (_sum(payload), _sum(_rounded(payload)))
+    return SUM not in payload or payload[SUM] in (_sum(payload), _sum(record(_rounded(payload))))
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: Json) -> Json:
     """Return a JSON value with its fractions at so many digits as come back from every engine.
 
     Edge 0.9.0 reads a number of 16 or 17 digits back one unit off in its last place: 6 of 100 drawn at random.
@@ -176,10 +190,10 @@ def _rounded(value: Any) -> Any:
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, Mapping):
         return {name: _rounded(inner) for name, inner in value.items()}
-    return [_rounded(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+    return [_rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _sum(payload: Mapping[str, Any]) -> int:
+def _sum(payload: Record) -> int:
     held = {name: value for name, value in payload.items() if name not in UNSUMMED}
     return zlib.crc32(json.dumps(held, sort_keys=True).encode())
 
@@ -249,72 +263,65 @@ def _citation_payload(citation: Citation) -> Payload:
     return payload
 
 
-def _decode(payload: Mapping[str, Any]) -> Memory:
+def _decode(payload: Record) -> Memory:
     ask = payload.get
-    status = _STATUSES[payload["status"]]
+    status = _STATUSES[str(payload["status"])]
     recorded_to = payload["recorded_to"]
     valid_to = payload["valid_to"]
     return Memory(
-        id=payload["id"],
-        content=payload["content"],
-        layer=_LAYERS[payload["layer"]],
-        type=_TYPES[payload["type"]],
-        scope=Scope(
-            payload["account"],
-            payload["project"],
-            payload["user"],
-            payload["agent"],
-            payload["conversation"],
-            payload.get("collection", ""),
-        ),
+        id=text(payload["id"]),
+        content=text(payload["content"]),
+        layer=_LAYERS[str(payload["layer"])],
+        type=_TYPES[str(payload["type"])],
+        scope=_scope(payload),
         recorded_at=_time(payload["recorded_at"]),
         valid_from=_time(payload["valid_from"]),
-        key=ask("key", ""),
+        key=text(ask("key"), ""),
         tags=_tags(names, ask("tag_weights")) if (names := ask("tag")) else (),
-        priority=payload["priority"],
-        importance=payload["importance"],
-        confidence=payload["confidence"],
-        sentiment=ask("sentiment"),
-        origin=_ORIGINS[payload["origin"]],
-        write_mode=_WRITE_MODES[payload["write_mode"]],
-        extractor_model=ask("extractor_model"),
-        visibility=_VISIBILITIES[payload["visibility"]],
+        priority=number(payload["priority"]),
+        importance=number(payload["importance"]),
+        confidence=number(payload["confidence"]),
+        sentiment=_maybe_number(ask("sentiment")),
+        origin=_ORIGINS[str(payload["origin"])],
+        write_mode=_WRITE_MODES[str(payload["write_mode"])],
+        extractor_model=optional_text(ask("extractor_model")),
+        visibility=_VISIBILITIES[str(payload["visibility"])],
         status=status,
         pinned=payload["pinned"] == "yes",
-        epistemic=_EPISTEMICS[word] if (word := ask("epistemic")) else None,
-        version=payload["version"],
-        previous_version_id=ask("previous_version_id"),
+        epistemic=_EPISTEMICS[str(word)] if (word := ask("epistemic")) else None,
+        version=whole(payload["version"]),
+        previous_version_id=optional_text(ask("previous_version_id")),
         valid_to=None if valid_to == _FOREVER_TEXT else _time(valid_to),
         recorded_to=None if recorded_to == _FOREVER_TEXT else _time(recorded_to),
-        conversation_seq=ask("conversation_seq"),
-        half_life_days=ask("half_life_days"),
-        first_recorded_at=_time(text) if (text := ask("first_recorded_at")) else None,
-        content_at=_time(text) if (text := ask("content_at")) else None,
-        corroborated_at=_time(text) if (text := ask("corroborated_at")) else None,
-        citations=tuple(map(_citation, cited)) if (cited := ask("citations")) else (),
-        when=_time(text) if (text := ask("when")) else None,
-        where=ask("where"),
-        who=tuple(ask("who", ())),
-        ttl_days=ask("ttl_days"),
-        expires_at=_time(text) if (text := ask("expires_at")) else None,
-        promoted_to=ask("promoted_to"),
-        context=ask("context", ""),
-        questions=tuple(ask("questions", ())),
-        content_hash=payload["content_hash"],
-        author=payload["author"],
-        reason=ask("reason", ""),
-        written_in=ask("written_in", ""),
-        disputes=tuple(ask("disputes", ())),
-        gap=ask("gap"),
+        conversation_seq=_maybe_whole(ask("conversation_seq")),
+        half_life_days=_maybe_number(ask("half_life_days")),
+        first_recorded_at=_maybe_time(ask("first_recorded_at")),
+        content_at=_maybe_time(ask("content_at")),
+        corroborated_at=_maybe_time(ask("corroborated_at")),
+        citations=tuple(map(_citation, records(cited))) if (cited := ask("citations")) else (),
+        when=_maybe_time(ask("when")),
+        where=optional_text(ask("where")),
+        who=tuple(texts(ask("who"))),
+        ttl_days=_maybe_whole(ask("ttl_days")),
+        expires_at=_maybe_time(ask("expires_at")),
+        promoted_to=optional_text(ask("promoted_to")),
+        context=text(ask("context"), ""),
+        questions=tuple(texts(ask("questions"))),
+        content_hash=text(payload["content_hash"]),
+        author=text(payload["author"]),
+        reason=text(ask("reason"), ""),
+        written_in=text(ask("written_in"), ""),
+        disputes=tuple(texts(ask("disputes"))),
+        gap=None if (gap := ask("gap")) is None else record(gap),
         is_current=payload["state"] == status.value,
-        usage=_usage(usage, ask("last_at")) if (usage := ask("usage")) else _NO_USAGE,
-        receipts=tuple(map(_receipt, answered)) if (answered := ask("receipts")) else (),
-        revision=ask(REVISION),
+        usage=_usage(record(usage), ask("last_at")) if (usage := ask("usage")) else _NO_USAGE,
+        receipts=tuple(map(_receipt, records(answered))) if (answered := ask("receipts")) else (),
+        revision=optional_text(ask(REVISION)),
     )
 
 
-def _check_kinds(payload: Mapping[str, Any]) -> None:
-    """Raise BadInput when a plain field holds another kind of value; the rest shows while it is decoded."""
+def _check_kinds(payload: Record) -> None:
+    """Raise BadInput with its name when a plain field holds another kind of value."""
     for name in _TEXTS:
         if not isinstance(payload[name], str):
             raise BadInput(f"memory record: {name!r} is to be text; compare one line of an export")
@@ -323,49 +330,80 @@ def _check_kinds(payload: Mapping[str, Any]) -> None:
             raise BadInput(f"memory record: {name!r} is to be a number; compare one line of an export")
 
 
-def _time(text: str) -> datetime:
-    instant = datetime.fromisoformat(text)
+def _time(value: Json) -> datetime:
+    instant = datetime.fromisoformat(text(value))
     if instant.tzinfo is None:
         raise ValueError("a stored time carries its zone")
     return instant
 
 
-def _tags(names: list[str], weights: list[float] | None) -> tuple[Tag, ...]:
-    return tuple(map(Tag, names)) if weights is None else tuple(map(Tag, names, weights))
+def _maybe_number(value: Json) -> float | None:
+    return None if value is None else number(value)
 
 
-def _usage(usage: Mapping[str, Any], last_at: str | None) -> Usage:
-    return Usage(
-        count=usage["count"],
-        shown=usage["shown"],
-        last_at=_time(last_at) if last_at else None,
-        accesses=tuple(map(_time, usage["accesses"])),
+def _maybe_whole(value: Json) -> int | None:
+    return None if value is None else whole(value)
+
+
+def _maybe_time(value: Json) -> datetime | None:
+    return _time(value) if value else None
+
+
+def _tags(names: Json, weights: Json) -> tuple[Tag, ...]:
+    return (
+        tuple(map(Tag, texts(names))) if weights is None else tuple(map(Tag, texts(names), map(number, items(weights))))
     )
 
 
-def _receipt(receipt: Mapping[str, Any]) -> Receipt:
-    return Receipt(key=receipt["key"], fingerprint=receipt["fingerprint"], outcome=receipt["outcome"])
+def _usage(usage: Record, last_at: Json) -> Usage:
+    return Usage(
+        count=whole(usage["count"]),
+        shown=whole(usage["shown"]),
+        last_at=_maybe_time(last_at),
+        accesses=tuple(map(_time, items(usage["accesses"]))),
+    )
 
 
-def _locator(heading: Sequence[str] = (), **place: Any) -> Locator:
-    return Locator(**place, heading=tuple(heading))
+def _receipt(receipt: Record) -> Receipt:
+    return Receipt(text(receipt["key"]), text(receipt["fingerprint"]), record(receipt["outcome"]))
 
 
-def _citation(citation: Mapping[str, Any]) -> Citation:
+def _locator(place: Record) -> Locator:
+    ask = place.get
+    return Locator(
+        _maybe_whole(ask("line_start")),
+        _maybe_whole(ask("line_end")),
+        optional_text(ask("sha")),
+        _maybe_whole(ask("chunk_index")),
+        _maybe_whole(ask("page")),
+        tuple(texts(ask("heading"))),
+    )
+
+
+def _scope(scope: Record) -> Scope:
+    return Scope(
+        text(scope["account"]),
+        text(scope["project"]),
+        text(scope["user"]),
+        text(scope["agent"]),
+        text(scope["conversation"]),
+        text(scope.get("collection"), ""),
+    )
+
+
+def _citation(citation: Record) -> Citation:
     ask = citation.get
-    scope = ask("scope")
-    observed_at = ask("observed_at")
     return Citation(
-        kind=citation["kind"],
-        ref=citation["ref"],
-        title=ask("title"),
-        locator=_locator(**locator) if (locator := ask("locator")) else _NO_LOCATOR,
-        scope=Scope(**scope) if scope else None,
-        observed_at=_time(observed_at) if observed_at else None,
-        trust=_TRUSTS[citation["trust"]],
-        freshness=ask("freshness"),
-        variant=ask("variant"),
-        index_version=ask("index_version"),
+        kind=one_of(citation["kind"], CITATION_KINDS),
+        ref=text(citation["ref"]),
+        title=optional_text(ask("title")),
+        locator=_locator(record(locator)) if (locator := ask("locator")) else _NO_LOCATOR,
+        scope=_scope(record(scope)) if (scope := ask("scope")) else None,
+        observed_at=_maybe_time(ask("observed_at")),
+        trust=_TRUSTS[str(citation["trust"])],
+        freshness=None if (freshness := ask("freshness")) is None else one_of(freshness, FRESHNESS),
+        variant=optional_text(ask("variant")),
+        index_version=optional_text(ask("index_version")),
     )
 
 

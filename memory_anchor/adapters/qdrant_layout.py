@@ -11,10 +11,15 @@ and IDF is counted within a shard: the promoted tenant's words would be scored o
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from memory_anchor.ports import WORDS, CollectionSpec, EmbedderIdentity
 from memory_anchor.where import INDEXED_FIELDS
+
+if TYPE_CHECKING:
+    from qdrant_client import QdrantClient, models
+
+    from memory_anchor.json_values import Json
 
 METADATA = "memory_anchor"
 TENANT = "account"
@@ -38,41 +43,40 @@ class Layout:
     exact: bool = True
 
 
-def collection(spec: CollectionSpec, layout: Layout) -> dict[str, Any]:
-    """Return the arguments that make a collection on a server."""
+def create(client: QdrantClient, name: str, layout: Layout, spec: CollectionSpec | None = None) -> None:
+    """Make a collection on a server, spread over a cluster as `layout` says; without a spec it holds payloads alone."""
     from qdrant_client import models
 
-    return {
-        "vectors_config": {vector: vector_params(identity) for vector, identity in spec.embedders.items()},
-        "sparse_vectors_config": {WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
-        "metadata": metadata(spec),
-        **spread(layout),
-        **({"quantization_config": quantization(layout)} if layout.quantization != "none" else {}),
-    }
+    client.create_collection(
+        name,
+        vectors_config={
+            vector: vector_params(identity) for vector, identity in (spec.embedders if spec else {}).items()
+        },
+        sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)} if spec else None,
+        metadata=metadata(spec) if spec else None,
+        quantization_config=quantization(layout) if spec else None,
+        shard_number=layout.shard_number or None,
+        replication_factor=layout.replication_factor or None,
+        write_consistency_factor=layout.write_consistency_factor or None,
+    )
 
 
-def spread(layout: Layout) -> dict[str, int]:
-    """Return how a collection is spread over a cluster."""
-    chosen = ("shard_number", "replication_factor", "write_consistency_factor")
-    return {name: value for name in chosen if (value := int(getattr(layout, name)))}
-
-
-def vector_params(identity: EmbedderIdentity) -> Any:
+def vector_params(identity: EmbedderIdentity) -> models.VectorParams:
     from qdrant_client import models
 
     return models.VectorParams(size=identity.dimensions, distance=models.Distance.COSINE)
 
 
-def metadata(spec: CollectionSpec) -> dict[str, Any]:
+def metadata(spec: CollectionSpec) -> dict[str, Json]:
     embedders = {vector: asdict(identity) for vector, identity in spec.embedders.items()}
     return {METADATA: {"schema_version": spec.schema_version, "embedders": embedders}}
 
 
-def indexes() -> dict[str, Any]:
+def indexes() -> dict[str, models.PayloadSchemaType | models.KeywordIndexParams]:
     """Return field -> the payload index it has."""
     from qdrant_client import models
 
-    plain: dict[str, Any] = {
+    plain = {
         "datetime": models.PayloadSchemaType.DATETIME,
         "integer": models.PayloadSchemaType.INTEGER,
         "float": models.PayloadSchemaType.FLOAT,
@@ -87,7 +91,7 @@ def indexes() -> dict[str, Any]:
     }
 
 
-def quantization(layout: Layout) -> Any:
+def quantization(layout: Layout) -> models.ScalarQuantization | models.BinaryQuantization | None:
     """Return the quantisation of dense vectors, kept in memory; whole vectors stay on disk for rescoring."""
     from qdrant_client import models
 
@@ -98,10 +102,10 @@ def quantization(layout: Layout) -> Any:
         case "binary":
             return models.BinaryQuantization(binary=models.BinaryQuantizationConfig(always_ram=True))
         case _:
-            return models.Disabled.DISABLED
+            return None
 
 
-def search_params(layout: Layout) -> Any:
+def search_params(layout: Layout) -> models.SearchParams:
     """Return how a search by meaning looks."""
     from qdrant_client import models
 
@@ -114,7 +118,7 @@ def search_params(layout: Layout) -> Any:
     )
 
 
-def is_quantized_as(stored: Any, layout: Layout) -> bool:
+def is_quantized_as(stored: models.QuantizationConfig | None, layout: Layout) -> bool:
     """Return whether a collection's quantisation is the one that is wanted. stored: of its configuration."""
     kind = "none"
     for name in ("scalar", "binary"):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING
 
-from memory_anchor.adapters.qdrant_layout import METADATA, Layout, spread
+from memory_anchor.adapters.qdrant_layout import METADATA, Layout, create
 from memory_anchor.adapters.qdrant_link import QdrantLink
+
+if TYPE_CHECKING:
+    from qdrant_client import QdrantClient, models
 
 COLLECTION = "memory_anchor_leases"
 """Without vectors, of one point a lease."""
@@ -26,10 +29,10 @@ def claimed(link: QdrantLink, layout: Layout, name: str, holder: str, *, now: fl
     )
     wanted = models.PointStruct(id=point, vector={}, payload={"holder": holder, "until": until})
 
-    def taken(client: Any) -> Any:
+    def taken(client: QdrantClient) -> models.Record:
         if not client.collection_exists(COLLECTION):
             with contextlib.suppress(Exception):  # another engine may be making it; then it is there
-                client.create_collection(COLLECTION, vectors_config={}, **spread(layout))
+                create(client, COLLECTION, layout)
         # Inserted where there is none, replaced only where it is free: the server decides between two who ask.
         client.upsert(COLLECTION, [wanted], wait=True, update_filter=free, ordering=models.WriteOrdering.MEDIUM)
         (found,) = client.retrieve(COLLECTION, [point], with_payload=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from memory_anchor.errors import (
@@ -29,6 +29,9 @@ from memory_anchor.errors import (
     extra_missing,
 )
 from memory_anchor.files import ours
+
+if TYPE_CHECKING:
+    from qdrant_client import QdrantClient
 
 T = TypeVar("T")
 TIMEOUT_S = 10.0
@@ -93,7 +96,7 @@ class QdrantLink:
         with self._translated():
             self._clients = [self._to(url) for url in access.urls] or [self._local()]
 
-    def ask(self, work: Callable[[Any], T]) -> T:
+    def ask(self, work: Callable[[QdrantClient], T]) -> T:
         """Return what `work` does with a client. It may be done twice, and must come to the same end."""
         from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay
         from tenacity.wait import wait_random_exponential
@@ -110,7 +113,7 @@ class QdrantLink:
             raise error.meaning from error.__cause__
         return answer
 
-    def _once(self, work: Callable[[Any], T]) -> T:
+    def _once(self, work: Callable[[QdrantClient], T]) -> T:
         at = self._at
         try:
             with self._guard, self._translated():
@@ -141,14 +144,13 @@ class QdrantLink:
             for client in self._clients:
                 client.close()
 
-    def _to(self, url: str) -> Any:
+    def _to(self, url: str) -> QdrantClient:
         QdrantClient = _client_class()  # noqa: N806
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadInput(
                 f"store.url holds {shown(url)!r}; allowed is http://HOST:PORT or https://HOST:PORT, several with commas"
             )
-        extra: dict[str, Any] = {"verify": self.access.ca_file} if self.access.ca_file else {}
         # It warns of a key over http on every start; docs/qdrant.md says when that is well.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -158,14 +160,14 @@ class QdrantLink:
                     api_key=self.access.api_key,
                     timeout=max(1, round(self.access.timeout_s)),
                     check_compatibility=False,
-                    **extra,
+                    verify=self.access.ca_file or True,
                 )
             except OSError as error:
                 raise BadInput(
                     f"store.ca_file {self.access.ca_file} cannot be read ({error.strerror}); name a file of CAs"
                 ) from error
 
-    def _local(self) -> Any:
+    def _local(self) -> QdrantClient:
         QdrantClient = _client_class()  # noqa: N806
         if self.access.path == ":memory:":
             return QdrantClient(":memory:")
@@ -263,7 +265,7 @@ def already_there(error: BaseException) -> bool:
     return isinstance(error, UnexpectedResponse) and error.status_code == 409
 
 
-def _client_class() -> Any:
+def _client_class() -> type[QdrantClient]:
     """Return the client's class. Raises Unavailable: the extra that brings it is not installed."""
     try:
         from qdrant_client import QdrantClient

@@ -16,17 +16,22 @@ import time
 import uuid
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.file_records import BYTES_MAX, checked_name
-from memory_anchor.adapters.qdrant_layout import METADATA, Layout, spread
+from memory_anchor.adapters.qdrant_layout import METADATA, Layout, create
 from memory_anchor.adapters.qdrant_leases import claimed
 from memory_anchor.adapters.qdrant_link import QdrantLink, already_there
 from memory_anchor.adapters.system import new_token
 from memory_anchor.errors import ChangedMeanwhile, StoreDamaged, TooLarge, Unavailable
+from memory_anchor.json_values import Record, number, text, texts, whole
 from memory_anchor.ports import ListedRecord, SharedRecord
+
+if TYPE_CHECKING:
+    from qdrant_client import QdrantClient, models
 
 COLLECTION = "memory_anchor_records"
 PIECE_BYTES = 3 << 20
@@ -58,14 +63,14 @@ class QdrantRecords:
                 return None
             packed = self._packed(name, head)
             if packed is not None:
-                return SharedRecord(name, _unpacked(name, packed, int(head["bytes"])), str(head["revision"]))
+                return SharedRecord(name, _unpacked(name, packed, whole(head["bytes"])), str(head["revision"]))
         raise Unavailable(f"{name} is written all the time; try again.")
 
     def revisions(self, names: Sequence[str]) -> dict[str, str]:
         self._make()
         ids = [_point(checked_name(name)) for name in names]
         found = self._ask(lambda client: client.retrieve(COLLECTION, ids, with_payload=["name", "revision"]))
-        return {str(one.payload["name"]): str(one.payload["revision"]) for one in found}
+        return {text(one["name"]): text(one["revision"]) for one in map(_told, found)}
 
     def write(self, name: str, content: bytes, *, before: str, durable: bool = True) -> str:
         del durable  # every write is in the log of each active replica
@@ -78,8 +83,8 @@ class QdrantRecords:
         pieces = [packed[at : at + PIECE_BYTES] for at in range(0, len(packed), PIECE_BYTES)]
         if len(pieces) > 1:
             self._write_pieces(name, token, pieces)
-        earlier = [before, *held["earlier"]][:KEPT] if held else []
-        head = {
+        earlier = [before, *texts(held["earlier"])][:KEPT] if held else []
+        head: Record = {
             "name": name,
             _FOLDER: [parent.as_posix() for parent in PurePosixPath(name).parents][:-1],
             "revision": token,
@@ -91,11 +96,11 @@ class QdrantRecords:
         }
         self._ask(partial(_put, _point(name), head, before))
         now = self._head(name)
-        if now is None or token not in (now["revision"], *now["earlier"]):
+        if now is None or token not in (now["revision"], *texts(now["earlier"])):
             self._drop_pieces(name, token, len(pieces))
             raise _changed(name)
         if held and held["pieces"]:
-            self._drop_pieces(name, before, int(held["pieces"]))
+            self._drop_pieces(name, before, whole(held["pieces"]))
         return token
 
     def delete(self, name: str, *, before: str) -> None:
@@ -111,7 +116,7 @@ class QdrantRecords:
         self._ask(lambda client: client.delete(COLLECTION, these, wait=True, ordering=medium))
         if self._head(name) is not None:
             raise _changed(name)
-        self._drop_pieces(name, before, int(held["pieces"]))
+        self._drop_pieces(name, before, whole(held["pieces"]))
 
     def listed(self, folder: str) -> list[ListedRecord]:
         from qdrant_client import models
@@ -123,8 +128,7 @@ class QdrantRecords:
             read = partial(_scrolled, below, after, names)
             records, after = self._ask(read)
             found += [
-                ListedRecord(str(one.payload["name"]), str(one.payload["revision"]), float(one.payload["at"]))
-                for one in records
+                ListedRecord(text(one["name"]), text(one["revision"]), number(one["at"])) for one in map(_told, records)
             ]
             if after is None:
                 return sorted(found, key=lambda one: one.name)
@@ -140,8 +144,9 @@ class QdrantRecords:
         after = None
         while True:
             records, after = self._ask(partial(_scrolled, pieces, after, ["piece_of", "revision"]))
-            named = self.revisions(sorted({str(one.payload["piece_of"]) for one in records})) if records else {}
-            gone += [str(one.id) for one in records if named.get(one.payload["piece_of"]) != one.payload["revision"]]
+            told = {str(one.id): _told(one) for one in records}
+            named = self.revisions(sorted({text(one["piece_of"]) for one in told.values()})) if records else {}
+            gone += [piece for piece, one in told.items() if named.get(text(one["piece_of"])) != one["revision"]]
             if after is None:
                 break
         if gone:
@@ -162,45 +167,49 @@ class QdrantRecords:
         if self._is_made:
             return
 
-        def make(client: Any) -> None:
+        from qdrant_client import models
+
+        def make(client: QdrantClient) -> None:
             if client.collection_exists(COLLECTION):
                 return
             try:
-                client.create_collection(COLLECTION, vectors_config={}, **{**spread(self._layout), **_ONE_SHARD})
+                create(client, COLLECTION, replace(self._layout, shard_number=1))
             except Exception as error:  # another process may be making it
                 if not already_there(error) and not isinstance(error, ValueError):
                     raise
             if self._link.is_server:
-                client.create_payload_index(COLLECTION, _FOLDER, field_schema="keyword", wait=True)
+                client.create_payload_index(
+                    COLLECTION, _FOLDER, field_schema=models.PayloadSchemaType.KEYWORD, wait=True
+                )
 
         self._link.check_version()
         self._ask(make)
         self._is_made = True
 
-    def _head(self, name: str, *, content: bool = False) -> dict[str, Any] | None:
+    def _head(self, name: str, *, content: bool = False) -> Record | None:
         self._make()
-        fields: Any = True if content else ["revision", "earlier", "pieces"]
+        fields = True if content else ["revision", "earlier", "pieces"]
         found = self._ask(lambda client: client.retrieve(COLLECTION, [_point(name)], with_payload=fields))
-        return dict(found[0].payload) if found else None
+        return _told(found[0]) if found else None
 
-    def _packed(self, name: str, head: dict[str, Any]) -> bytes | None:
+    def _packed(self, name: str, head: Record) -> bytes | None:
         """Return a record's compressed content, None where its pieces were replaced meanwhile."""
         if not head["pieces"]:
-            return base64.b64decode(head["content"])
+            return base64.b64decode(text(head["content"]))
         parts = []
-        for number in range(int(head["pieces"])):
-            found = self._ask(partial(_retrieved, _point(name, f"{head['revision']}#{number}")))
+        for place in range(whole(head["pieces"])):
+            found = self._ask(partial(_retrieved, _point(name, f"{head['revision']}#{place}")))
             if not found:
                 return None
-            parts.append(base64.b64decode(found[0].payload["content"]))
+            parts.append(base64.b64decode(text(_told(found[0])["content"])))
         return b"".join(parts)
 
     def _write_pieces(self, name: str, token: str, pieces: Sequence[bytes]) -> None:
         from qdrant_client import models
 
-        for number, piece in enumerate(pieces):
+        for place, piece in enumerate(pieces):
             told = {"piece_of": name, "revision": token, "at": time.time(), "content": base64.b64encode(piece).decode()}
-            point = models.PointStruct(id=_point(name, f"{token}#{number}"), vector={}, payload=told)
+            point = models.PointStruct(id=_point(name, f"{token}#{place}"), vector={}, payload=told)
             self._ask(partial(_upserted, point))
 
     def _drop_pieces(self, name: str, token: str, count: int) -> None:
@@ -211,35 +220,38 @@ class QdrantRecords:
             self._ask(lambda client: client.delete(COLLECTION, these, wait=True))
 
 
-_ONE_SHARD = {"shard_number": 1}
-
-
-def _put(point: str, head: dict[str, Any], before: str, client: Any) -> None:
+def _put(point: str, head: Record, before: str, client: QdrantClient) -> None:
     from qdrant_client import models
 
     medium = models.WriteOrdering.MEDIUM
     if before:  # never an upsert: one would bring back what somebody deleted meanwhile
         where = models.FilterSelector(filter=_as_read(point, before))
-        client.overwrite_payload(COLLECTION, payload=head, points=where, wait=True, ordering=medium)
+        client.overwrite_payload(COLLECTION, payload=dict(head), points=where, wait=True, ordering=medium)
     else:
         nothing = models.Filter(must=[models.HasIdCondition(has_id=[])])
-        new = models.PointStruct(id=point, vector={}, payload=head)
+        new = models.PointStruct(id=point, vector={}, payload=dict(head))
         client.upsert(COLLECTION, [new], wait=True, update_filter=nothing, ordering=medium)
 
 
-def _retrieved(point: str, client: Any) -> Any:
+def _retrieved(point: str, client: QdrantClient) -> list[models.Record]:
     return client.retrieve(COLLECTION, [point], with_payload=True)
 
 
-def _upserted(point: Any, client: Any) -> None:
+def _told(point: models.Record) -> Record:
+    return point.payload or {}
+
+
+def _upserted(point: models.PointStruct, client: QdrantClient) -> None:
     client.upsert(COLLECTION, [point], wait=True)
 
 
-def _scrolled(only: Any, after: Any, names: list[str], client: Any) -> Any:
+def _scrolled(
+    only: models.Filter, after: models.ExtendedPointId | None, names: list[str], client: QdrantClient
+) -> tuple[list[models.Record], models.ExtendedPointId | None]:
     return client.scroll(COLLECTION, scroll_filter=only, limit=PAGE, offset=after, with_payload=names)
 
 
-def _as_read(point: str, revision: str) -> Any:
+def _as_read(point: str, revision: str) -> models.Filter:
     from qdrant_client import models
 
     same = models.FieldCondition(key="revision", match=models.MatchValue(value=revision))

@@ -19,7 +19,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -31,12 +31,17 @@ from memory_anchor.adapters.qdrant_leases import claimed
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink, already_there
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.errors import BadInput, StoreDamaged
+from memory_anchor.json_values import Record, text
 from memory_anchor.model import COLLECTIONS, Memory, Usage, account_of
 from memory_anchor.ports import DENSE, WORDS, CollectionSpec, EmbedderIdentity, Entry, Hit, Mark, SparseVector
 from memory_anchor.where import AnyOf, Condition, OneOf, StartsWith, Where
 
 if TYPE_CHECKING:
+    from qdrant_client import QdrantClient, models
+
     from memory_anchor.ports import Matrix
+
+    _Stored: TypeAlias = Mapping[str, models.Record]
 
 VALUES_MAX = 100_000
 """Values of one keyword field among which a prefix is looked up."""
@@ -114,18 +119,20 @@ class QdrantStore:
         self._set_vectors_of(name, CollectionSpec({**kept, **spec.embedders}, spec.schema_version))
         self._embedders[name] = dict(spec.embedders)
 
-    def _make(self, client: Any, name: str, spec: CollectionSpec) -> None:
+    def _make(self, client: QdrantClient, name: str, spec: CollectionSpec) -> None:
         """Make a collection where there is none; another engine may be making it at this moment."""
         if client.collection_exists(name):
             return
         try:
-            client.create_collection(name, **qdrant_layout.collection(spec, self._layout))
+            qdrant_layout.create(client, name, self._layout, spec)
         except Exception as error:
             if not already_there(error):
                 raise
 
-    def _settle(self, client: Any, name: str) -> None:
+    def _settle(self, client: QdrantClient, name: str) -> None:
         """Give a collection the payload indexes it lacks, and the quantisation of the settings."""
+        from qdrant_client import models
+
         info = client.get_collection(name)
         for field, schema in qdrant_layout.indexes().items():
             held = info.payload_schema.get(field)
@@ -133,13 +140,14 @@ class QdrantStore:
             if held is None or (field == qdrant_layout.TENANT and not is_tenant):
                 client.create_payload_index(name, field, field_schema=schema, wait=True)
         if not qdrant_layout.is_quantized_as(info.config.quantization_config, self._layout):
-            client.update_collection(name, quantization_config=qdrant_layout.quantization(self._layout))
+            wanted = qdrant_layout.quantization(self._layout) or models.Disabled.DISABLED
+            client.update_collection(name, quantization_config=wanted)
 
     def _set_vectors_of(self, name: str, spec: CollectionSpec) -> None:
         """Make the named vectors that are not there yet, then note who fills each."""
         from qdrant_client import models
 
-        def change(client: Any) -> None:
+        def change(client: QdrantClient) -> None:
             there = client.get_collection(name).config.params.vectors or {}
             for vector, identity in spec.embedders.items():
                 if vector not in there:
@@ -150,15 +158,15 @@ class QdrantStore:
         self._ask(change)
 
     @staticmethod
-    def _drop_vector(name: str, vector: str, client: Any) -> None:
+    def _drop_vector(name: str, vector: str, client: QdrantClient) -> None:
         if vector in (client.get_collection(name).config.params.vectors or {}):
             client.delete_vector_name(name, vector)
 
     def _record(self, name: str) -> CollectionSpec:
         """Return what the collection's metadata says about it."""
         info = self._ask(lambda client: client.get_collection(name))
-        metadata: Any = (info.config.metadata or {}).get(METADATA)
         try:
+            metadata = (info.config.metadata or {})[METADATA]
             embedders = {vector: EmbedderIdentity(**who) for vector, who in metadata["embedders"].items()}
             return CollectionSpec(embedders, int(metadata["schema_version"]))
         except (TypeError, KeyError, ValueError, AttributeError) as error:
@@ -192,7 +200,6 @@ class QdrantStore:
         a memory without a current version; so it may see two for a moment. What lost a part (one was strengthened a
         moment ago) puts back what it wrote before anybody is told.
         """
-        from qdrant_client import models
 
         before = self._records(collection, [entry.memory.point_id for entry in entries])
         for entry in entries:
@@ -205,21 +212,20 @@ class QdrantStore:
                 _point(entry, made, revisions.stamped(to_payload(entry.memory), held.payload if held else None))
             )
         as_read = _unchanged([record.payload or {} for record in before.values()])
-        medium, done = models.WriteOrdering.MEDIUM, []
+        done: list[models.PointStruct] = []
         for some in ([p for p in points if p.id not in before], [p for p in points if p.id in before]):
             if not some:
                 continue
-            upsert = partial(_upsert, collection, some, update_filter=as_read, ordering=medium)
-            self._ask(upsert)
+            self._upsert(collection, some, as_read)
             lost = self._lost(collection, some)
             done += [point for point in some if point.id not in lost]
             if lost:
                 self._put_back(collection, done, before)
                 raise revisions.conflict([entry.memory for entry in entries if entry.memory.point_id in lost])
 
-    def _lost(self, collection: str, points: Sequence[Any]) -> set[str]:
+    def _lost(self, collection: str, points: Sequence[models.PointStruct]) -> set[str]:
         """Return those of these points that were not written, because another engine was first."""
-        wanted = {str(point.id): point.payload[REVISION] for point in points}
+        wanted = {str(point.id): text((point.payload or {})[REVISION]) for point in points}
         names = [REVISION, revisions.REVISED]
         records = self._ask(
             lambda client: client.retrieve(collection, list(wanted), with_payload=names, with_vectors=False)
@@ -227,22 +233,31 @@ class QdrantStore:
         found = {str(record.id): revisions.lineage(record.payload) for record in records}
         return {point for point, revision in wanted.items() if revision not in found.get(point, ())}
 
-    def _put_back(self, collection: str, points: Sequence[Any], before: Mapping[str, Any]) -> None:
+    def _put_back(
+        self, collection: str, points: Sequence[models.PointStruct], before: Mapping[str, models.Record]
+    ) -> None:
         """Undo what a batch wrote, wherever nobody has gone on from it."""
         from qdrant_client import models
 
-        ours = models.Filter(must=[_has_revision([point.payload[REVISION] for point in points])])
+        written = _has_revision([text((point.payload or {})[REVISION]) for point in points])
+        ours = models.Filter(must=[written])
         new = [point.id for point in points if point.id not in before]
-        old = [before[point.id] for point in points if point.id in before]
+        old = [before[str(point.id)] for point in points if point.id in before]
         medium = models.WriteOrdering.MEDIUM
         if new:
-            these = models.FilterSelector(filter=models.Filter(must=[*ours.must, models.HasIdCondition(has_id=new)]))
+            these = models.FilterSelector(filter=models.Filter(must=[written, models.HasIdCondition(has_id=new)]))
             self._ask(lambda client: client.delete(collection, these, wait=True, ordering=medium))
         if old:
             again = [models.PointStruct(id=one.id, vector=one.vector or {}, payload=one.payload) for one in old]
-            self._ask(lambda client: client.upsert(collection, again, wait=True, update_filter=ours, ordering=medium))
+            self._upsert(collection, again, ours)
 
-    def _records(self, collection: str, point_ids: list[str]) -> dict[str, Any]:
+    def _upsert(self, collection: str, points: list[models.PointStruct], only: models.Filter) -> None:
+        from qdrant_client import models
+
+        medium = models.WriteOrdering.MEDIUM
+        self._ask(lambda client: client.upsert(collection, points, wait=True, update_filter=only, ordering=medium))
+
+    def _records(self, collection: str, point_ids: list[str]) -> _Stored:
         records = self._ask(lambda client: client.retrieve(collection, point_ids, with_payload=True, with_vectors=True))
         return {str(record.id): record for record in records}
 
@@ -279,7 +294,7 @@ class QdrantStore:
         these = models.PointIdsList(points=list(point_ids))
         folder = self._link.access.path
 
-        def erased(client: Any) -> None:
+        def erased(client: QdrantClient) -> None:
             client.delete(collection, these, wait=True)
             if folder not in (None, ":memory:"):
                 _vacuum(Path(str(folder)) / "collection" / collection / "storage.sqlite")
@@ -320,7 +335,7 @@ class QdrantStore:
                 with_payload=True,
             )
         )
-        return [_memory(record.payload) for record in records]
+        return [_memory(record.payload or {}) for record in records]
 
     def scan(
         self, collection: str, where: Where, *, page: int = 500, after: str | None = None, with_vectors: bool = False
@@ -343,7 +358,7 @@ class QdrantStore:
         *,
         with_payload: bool | list[str],
         with_vectors: bool,
-    ) -> tuple[list[Any], str | None]:
+    ) -> tuple[list[models.Record], str | None]:
         only = self._filter(collection, where)
         records, following = self._ask(
             lambda client: client.scroll(
@@ -402,7 +417,9 @@ class QdrantStore:
         )
         return {str(record.id) for record in records}
 
-    def _hits(self, collection: str, query: Any, using: str, where: Where, limit: int) -> list[Hit]:
+    def _hits(
+        self, collection: str, query: list[float] | models.SparseVector, using: str, where: Where, limit: int
+    ) -> list[Hit]:
         only = self._filter(collection, where)
         answer = self._ask(
             lambda client: client.query_points(
@@ -417,7 +434,7 @@ class QdrantStore:
         )
         return [Hit(str(point.id), float(point.score)) for point in answer.points]
 
-    def _filter(self, collection: str, where: Where) -> Any | None:
+    def _filter(self, collection: str, where: Where) -> models.Filter | None:
         """Return the server's filter, the account first: it is the tenant, and every reader's audience names it."""
         named = {one.field: one.values for one in where.all_of if isinstance(one, OneOf)}
         if "audience" in named and qdrant_layout.TENANT not in named:
@@ -446,57 +463,55 @@ class QdrantStore:
         return Where(tuple(map(one, where.all_of)), tuple(map(one, where.none_of)))
 
 
-def _upsert(collection: str, points: Sequence[Any], client: Any, **how: Any) -> None:
-    client.upsert(collection, points, wait=True, **how)
-
-
-def _point(entry: Entry, rows: Mapping[str, Matrix], payload: dict[str, Any]) -> Any:
+def _point(entry: Entry, rows: Mapping[str, Matrix], payload: Record) -> models.PointStruct:
     from qdrant_client import models
 
-    vectors: dict[str, Any] = {name: row.tolist() for name, row in rows.items()}
+    vectors: dict[str, list[float] | models.SparseVector] = {name: row.tolist() for name, row in rows.items()}
     if entry.words and entry.words.indices:
         vectors[WORDS] = _sparse(entry.words)
     return models.PointStruct(id=entry.memory.point_id, vector=vectors, payload=payload)
 
 
-def _has_revision(tokens: list[str]) -> Any:
+def _has_revision(tokens: list[str]) -> models.FieldCondition:
     from qdrant_client import models
 
     return models.FieldCondition(key=REVISION, match=models.MatchAny(any=tokens))
 
 
-def _unchanged(payloads: Sequence[Mapping[str, Any]]) -> Any:
+def _unchanged(payloads: Sequence[Record]) -> models.Filter:
     """Return the filter that lets through what is still stored with one of these revisions."""
     from qdrant_client import models
 
     tokens = [str(payload[REVISION]) for payload in payloads if payload.get(REVISION)]
-    either: list[Any] = [_has_revision(tokens)] if tokens else []
+    either: list[models.Condition] = [_has_revision(tokens)] if tokens else []
     if len(tokens) < len(payloads):  # of a version before there were revisions
         either.append(models.IsEmptyCondition(is_empty=models.PayloadField(key=REVISION)))
     return models.Filter(should=either) if either else models.Filter(must=[models.HasIdCondition(has_id=[])])
 
 
-def _memory(payload: Mapping[str, Any]) -> Memory:
+def _memory(payload: Record) -> Memory:
     memory = from_payload(payload)
     return memory if memory.revision else replace(memory, revision=revisions.seen(memory, payload))
 
 
-def _sparse(words: SparseVector) -> Any:
+def _sparse(words: SparseVector) -> models.SparseVector:
     from qdrant_client import models
 
     return models.SparseVector(indices=list(words.indices), values=list(words.values))
 
 
-def _entry(record: Any, with_vectors: bool) -> Entry:
-    memory = _memory(record.payload)
+def _entry(record: models.Record, with_vectors: bool) -> Entry:
+    from qdrant_client import models
+
+    memory = _memory(record.payload or {})
     if not with_vectors:
         return Entry(memory)
-    stored = dict(record.vector or {})
-    words = stored.pop(WORDS, None)
+    stored = record.vector if isinstance(record.vector, dict) else {}
+    words = stored.get(WORDS)
     return Entry(
         memory,
-        {name: np.asarray(row, dtype=np.float32) for name, row in stored.items()},
-        SparseVector(tuple(words.indices), tuple(words.values)) if words is not None else None,
+        {name: np.asarray(row, dtype=np.float32) for name, row in stored.items() if name != WORDS},
+        SparseVector(tuple(words.indices), tuple(words.values)) if isinstance(words, models.SparseVector) else None,
     )
 
 
@@ -508,17 +523,14 @@ def _vacuum(path: Path) -> None:
         database.execute("VACUUM")
 
 
-def _client_dialect() -> Dialect[Any, Any]:
+def _client_dialect() -> Dialect[models.Condition, models.Filter]:
     from qdrant_client import models
 
-    def field(key: str, **condition: Any) -> Any:
-        return models.FieldCondition(key=key, **condition)
-
     return Dialect(
-        one_of=lambda key, values: field(key, match=models.MatchAny(any=list(values))),
-        time_range=lambda key, low, high: field(key, range=models.DatetimeRange(gte=low, lt=high)),
-        number_range=lambda key, low, high: field(key, range=models.Range(gte=low, lt=high)),
-        starts_with=lambda key, prefix: field(key, match=models.MatchPrefix(prefix=prefix)),
+        one_of=lambda key, values: models.FieldCondition(key=key, match=models.MatchAny(any=list(values))),
+        time_range=lambda key, low, high: models.FieldCondition(key=key, range=models.DatetimeRange(gte=low, lt=high)),
+        number_range=lambda key, low, high: models.FieldCondition(key=key, range=models.Range(gte=low, lt=high)),
+        starts_with=lambda key, prefix: models.FieldCondition(key=key, match=models.MatchPrefix(prefix=prefix)),
         has_vector=lambda name: models.HasVectorCondition(has_vector=name),
         nothing=lambda: models.HasIdCondition(has_id=[]),
         group=lambda must, should, must_not: models.Filter(

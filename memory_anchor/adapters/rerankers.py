@@ -17,14 +17,16 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
 from memory_anchor.errors import BadInput, Unavailable, extra_missing
-from memory_anchor.json_values import Json
 from memory_anchor.language.tokens import cut_to_tokens
 from memory_anchor.ports import LanguageModel, Reranker
+
+if TYPE_CHECKING:
+    from fastembed.rerank.cross_encoder import TextCrossEncoder
 
 KINDS: tuple[str, ...] = ("none", "fastembed", "llm")
 FASTEMBED_DEFAULT = "BAAI/bge-reranker-v2-m3-int8"
@@ -64,7 +66,7 @@ class FastEmbedReranker:
         self._cache = Path(cache_dir).expanduser() if cache_dir else None
         self._allow_download = allow_download
         self._now = monotonic
-        self._model: Any = None
+        self._model: TextCrossEncoder | None = None
         self._busy = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -121,26 +123,25 @@ class FastEmbedReranker:
                 "retrieval.reranker to none."
             )
 
-    def _open(self) -> Any:
+    def _open(self) -> TextCrossEncoder:
         try:
             from fastembed.rerank.cross_encoder import TextCrossEncoder
         except ImportError:
             raise extra_missing("fastembed", "retrieval.reranker fastembed") from None
 
         name = self._model_name
-        options: dict[str, Json] = {"threads": min(os.cpu_count() or 1, _THREADS_CAP)}
         if self._path:
             name = self._registered(TextCrossEncoder, self._path)
-            options["specific_model_path"] = str(self._path)
-        else:
-            options |= {"cache_dir": str(self._cache), "local_files_only": not self._allow_download}
+        threads = min(os.cpu_count() or 1, _THREADS_CAP)
         try:
-            return TextCrossEncoder(name, **options)
+            if self._path:
+                return TextCrossEncoder(name, threads=threads, specific_model_path=str(self._path))
+            return TextCrossEncoder(name, str(self._cache), threads, local_files_only=not self._allow_download)
         except Exception as error:  # fastembed raises bare ValueError, RuntimeError and onnxruntime's own
             kind = type(error).__name__
             raise Unavailable(f"fastembed could not load the reranker {name} ({kind}); check its folder.") from error
 
-    def _registered(self, registry: Any, folder: Path) -> str:
+    def _registered(self, registry: type[TextCrossEncoder], folder: Path) -> str:
         """Return the name under which fastembed knows the folder's own model; its file may have any name."""
         from fastembed.common.model_description import ModelSource
 

@@ -8,14 +8,19 @@ conversation. A save, a search and a job have nobody to ask, so rules decide the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
 
 from memory_anchor.adapters.command_model import CHARS_A_TOKEN, answer_in
-from memory_anchor.adapters.language_models import AnthropicModel, Declined, TransientFailure
+from memory_anchor.adapters.language_models import (
+    MAX_OUTPUT_TOKENS,
+    AnthropicModel,
+    Declined,
+    Message,
+    Question,
+    TokenCounter,
+    TransientFailure,
+)
 from memory_anchor.errors import Unavailable
-from memory_anchor.json_values import Json, records, text, whole
+from memory_anchor.ports import Clock
 from memory_anchor.sampling import ClientQuestion, client_offered
 
 NAME = "sampling"
@@ -27,8 +32,10 @@ class SamplingModel(AnthropicModel):
 
     home = ""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(NAME, **more)
+    def __init__(
+        self, *, clock: Clock, monthly_token_budget: int = 2_000_000, counter: TokenCounter | None = None
+    ) -> None:
+        super().__init__(NAME, clock=clock, monthly_token_budget=monthly_token_budget, counter=counter)
         self._url = "sampling:"
 
     def state(self) -> str:
@@ -39,16 +46,14 @@ class SamplingModel(AnthropicModel):
             f"the MCP client's own, asked only while it has a conversation read; {spent} of {self._budget} tokens spent"
         )
 
-    def _ask(self, request: Mapping[str, Json], left: float) -> Any:
+    def _ask(self, question: Question, left: float) -> Message:
         client = client_offered()
         if client is None:
             raise Declined("The language model is the MCP client's own, and this is no call in which one can be asked.")
-        (tool,), (message,) = records(request["tools"]), records(request["messages"])
-        question = text(message["content"])
-        schema = json.dumps(tool["input_schema"], ensure_ascii=False)
-        task = f"{request['system']}\n\nAnswer with one JSON object alone that fits this JSON Schema:\n{schema}"
+        schema = json.dumps(question.schema, ensure_ascii=False)
+        task = f"{question.system}\n\nAnswer with one JSON object alone that fits this JSON Schema:\n{schema}"
         try:
-            said, cut = client(ClientQuestion(task, question, whole(request["max_tokens"]), left))
+            said, cut = client(ClientQuestion(task, question.prompt, MAX_OUTPUT_TOKENS, left))
         except TimeoutError:
             raise Declined("The MCP client's model did not answer in time.") from None
         except (Declined, TransientFailure, Unavailable):
@@ -56,9 +61,5 @@ class SamplingModel(AnthropicModel):
         except Exception:
             raise Declined("The MCP client did not let its model be asked.") from None
         answer = said[:ANSWER_CHARS] if cut else answer_in(said[:ANSWER_CHARS])
-        used = SimpleNamespace(
-            input_tokens=(len(task) + len(question)) // CHARS_A_TOKEN,
-            output_tokens=len(said) // CHARS_A_TOKEN,
-        )
-        block = SimpleNamespace(type="text", text=answer)
-        return SimpleNamespace(content=[block], stop_reason="max_tokens" if cut else "end_turn", usage=used)
+        asked = len(task) + len(question.prompt)
+        return Message(answer, None, cut, asked // CHARS_A_TOKEN, len(said) // CHARS_A_TOKEN)

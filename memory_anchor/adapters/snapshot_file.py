@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class SnapshotFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def take(self) -> Mapping[str, NDArray[Any]] | None:
+    def take(self) -> Mapping[str, NDArray[np.generic]] | None:
         """Return what is in the file and remove it; None where it is missing, broken or of another version."""
         try:
             with np.load(self._path, allow_pickle=False) as stored:
@@ -51,7 +51,7 @@ class SnapshotFile:
         made_by = arrays.pop(MADE_BY, None)
         return arrays if made_by is not None and made_by.tobytes().decode() == VERSION else None
 
-    def put(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def put(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
         """Replace the file; where there is no room for it there is none."""
         beside = self._path.with_name(f".{self._path.name}.tmp")
         made_by = np.frombuffer(VERSION.encode(), dtype=np.uint8)

@@ -20,12 +20,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.adapters.file_records import HIDDEN
 from memory_anchor.adapters.system import new_token
 from memory_anchor.errors import MemoryAnchorError, Refused, StoreDamaged, TooLarge, Unavailable
 from memory_anchor.files import exclusive, make_private, ours, read_bounded, remove_durably, write_whole
+from memory_anchor.json_values import parsed, record, text
 from memory_anchor.ports import SharedRecords
 
 NAME = "service.json"
@@ -129,9 +129,9 @@ class WorkingCopy:
         if held is None:
             held_files, revision = self._first(), self._revision
         else:
-            told = _read(held.content)
-            held_files, revision = {name: base64.b64decode(text) for name, text in told["files"].items()}, held.revision
-            self._check_ours(str(told["service"]), held_files)
+            revision = held.revision
+            service, held_files = _read(held.content)
+            self._check_ours(service, held_files)
         self._put(held_files)
         self._revision = revision
         with contextlib.suppress(OSError):
@@ -233,11 +233,13 @@ def _written(service: str, files: Mapping[str, bytes]) -> bytes:
     return json.dumps({"format": 1, "service": service, "files": told}).encode()
 
 
-def _read(content: bytes) -> dict[str, Any]:
+def _read(content: bytes) -> tuple[str, dict[str, bytes]]:
+    """Return whose service a record is of, and its files."""
     try:
-        told = json.loads(content)
+        told = record(parsed(content))
         if told["format"] != 1:
             raise StoreDamaged(f"the record {NAME} was written by a newer memory-anchor; upgrade this one")
-        return {"service": str(told["service"]), "files": dict(told["files"])}
-    except (ValueError, KeyError, TypeError, RecursionError):
+        files = {name: base64.b64decode(text(one)) for name, one in record(told["files"]).items()}
+        return text(told["service"]), files
+    except (ValueError, KeyError, RecursionError):
         raise StoreDamaged(f"the record {NAME} on the server cannot be read; restore a backup of it") from None
