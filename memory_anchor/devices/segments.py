@@ -23,7 +23,7 @@ from memory_anchor.devices.sealing import Unfit
 from memory_anchor.errors import BadInput
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.approval import canonical
-from memory_anchor.json_values import Json, text, texts
+from memory_anchor.json_values import Json, Record, text, texts
 from memory_anchor.model import FOREVER, Layer, Memory
 
 FORMAT = 1
@@ -73,10 +73,16 @@ def travelling(memory: Memory, projects: Mapping[str, str]) -> dict[str, Json]:
     told["project"] = projects[memory.scope.project]
     if memory.version > 1:
         told.pop("previous_version_id", None)
-    for cited in told.get("citations", ()):
-        if "scope" in cited:
-            cited["scope"]["project"] = projects.get(cited["scope"]["project"], cited["scope"]["project"])
+    if cited := json_values.records(told.get("citations")):
+        told["citations"] = [_shared(one, projects) if "scope" in one else one for one in cited]
     return told
+
+
+def _shared(citation: Record, projects: Mapping[str, str]) -> Record:
+    """Return a citation with the shared id of its project."""
+    scope = json_values.record(citation["scope"])
+    project = text(scope["project"])
+    return {**citation, "scope": {**scope, "project": projects.get(project, project)}}
 
 
 def said_in(told: dict[str, Json]) -> str:
