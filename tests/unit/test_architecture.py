@@ -84,7 +84,7 @@ BUDGETS: dict[str, int] = {
     "moving": 228,
     "maintenance": 307,
     "front": 13296,
-    "adapters": 7734,
+    "adapters": 7862,
     "language": 5480,
     "knowledge": 4803,
     "lore": 296,
