@@ -24,8 +24,8 @@ import tempfile
 from memory_anchor.adapters.language_models import (
     AnthropicModel,
     Declined,
-    Message,
-    Question,
+    ModelAnswer,
+    ModelQuestion,
     TokenCounter,
     TransientFailure,
 )
@@ -102,7 +102,7 @@ class CommandModel(AnthropicModel):
     def _opened(self) -> CommandModel:
         return self
 
-    def answer(self, question: Question, timeout_s: float) -> Message:
+    def answer(self, question: ModelQuestion, timeout_s: float) -> ModelAnswer:
         """Return what the program says. Raises TransientFailure, Declined."""
         self._counter.add(self._today(), 1)
         return _run(self._argv, question, timeout_s=timeout_s, name=self.name)
@@ -111,7 +111,7 @@ class CommandModel(AnthropicModel):
         """Nothing is held between two questions."""
 
 
-def _run(argv: list[str], question: Question, *, timeout_s: float, name: str) -> Message:
+def _run(argv: list[str], question: ModelQuestion, *, timeout_s: float, name: str) -> ModelAnswer:
     asked = _asked(question)
     env = {one: value for one, value in os.environ.items() if one in KEPT_ENV or one.startswith(OWN_ENV)}
     env["MEMORY_ANCHOR_READ_ONLY"] = "1"
@@ -137,7 +137,7 @@ def _run(argv: list[str], question: Question, *, timeout_s: float, name: str) ->
     if process.returncode:
         raise TransientFailure(f"The command {name} ended with {process.returncode}.")
     text = answer_in(said[:ANSWER_BYTES].decode("utf-8", "replace"))
-    return Message(text, input_tokens=len(asked) // CHARS_A_TOKEN, output_tokens=len(said) // CHARS_A_TOKEN)
+    return ModelAnswer(text, input_tokens=len(asked) // CHARS_A_TOKEN, output_tokens=len(said) // CHARS_A_TOKEN)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -156,7 +156,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _asked(question: Question) -> str:
+def _asked(question: ModelQuestion) -> str:
     schema = json.dumps(question.schema, ensure_ascii=False)
     return (
         f"{question.system}\n\nAnswer with one JSON object alone, without a word around it, that fits this JSON "

@@ -104,7 +104,7 @@ class NoModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ModelQuestion:
     """What a model is asked. schema: the JSON Schema that its answer is to fit."""
 
     model: str
@@ -114,7 +114,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ModelAnswer:
     """What a model answers. called: the input of the tool it called, None where it called none and wrote `text`."""
 
     text: str
@@ -127,7 +127,7 @@ class Message:
 class ModelServer(Protocol):
     """Whom a question goes to. Raises TransientFailure, Declined, or what its library raises."""
 
-    def answer(self, question: Question, timeout_s: float) -> Message: ...
+    def answer(self, question: ModelQuestion, timeout_s: float) -> ModelAnswer: ...
 
     def close(self) -> None: ...
 
@@ -175,7 +175,7 @@ class AnthropicModel:
         self._breaker.check()
         self._check_budget()
         ends = self._now() + deadline_s
-        question = Question(self.name, system, prompt, _schema(shape))
+        question = ModelQuestion(self.name, system, prompt, _schema(shape))
         try:
             answer = self._with_retries(shape, question, ends)
         except Declined as refused:
@@ -194,7 +194,7 @@ class AnthropicModel:
         self._check_budget()
         return f"{self.name} at {self._url}; {self._counter.spent(self._month())} of {self._budget} tokens this month"
 
-    def _with_retries(self, shape: type[Answer], question: Question, ends: float) -> tuple[Answer, ModelUsage]:
+    def _with_retries(self, shape: type[Answer], question: ModelQuestion, ends: float) -> tuple[Answer, ModelUsage]:
         from tenacity import (
             RetryCallState,
             Retrying,
@@ -222,7 +222,7 @@ class AnthropicModel:
         except TransientFailure as failed:
             raise Unavailable(str(failed)) from failed.__cause__
 
-    def _once(self, shape: type[Answer], question: Question, ends: float) -> tuple[Answer, ModelUsage]:
+    def _once(self, shape: type[Answer], question: ModelQuestion, ends: float) -> tuple[Answer, ModelUsage]:
         left = ends - self._now()
         if left < LEAST_TIME_S:
             raise TransientFailure(f"The language model {self.name} did not answer in time.")
@@ -231,10 +231,10 @@ class AnthropicModel:
         self._counter.add(self._month(), usage.input_tokens + usage.output_tokens)
         return _answer(shape, message, self.name), usage
 
-    def _ask(self, question: Question, left: float) -> Message:
+    def _ask(self, question: ModelQuestion, left: float) -> ModelAnswer:
         """Return the server's message; what takes longer than `left` seconds is left behind on its thread."""
         client = self._opened()
-        done: list[Message] = []
+        done: list[ModelAnswer] = []
         failed: list[BaseException] = []
 
         def call() -> None:
@@ -292,7 +292,7 @@ class _Messages:
         self._client = client
         self.close = client.close
 
-    def answer(self, question: Question, timeout_s: float) -> Message:
+    def answer(self, question: ModelQuestion, timeout_s: float) -> ModelAnswer:
         message = self._client.messages.create(
             model=question.model,
             max_tokens=MAX_OUTPUT_TOKENS,
@@ -304,7 +304,7 @@ class _Messages:
         )
         # The library checks nothing of what it read: other servers leave blocks, fields and usage out.
         blocks = getattr(message, "content", None) or []
-        return Message(
+        return ModelAnswer(
             "".join(getattr(block, "text", None) or "" for block in blocks),
             next((block.input for block in blocks if getattr(block, "type", "") == "tool_use"), None),
             getattr(message, "stop_reason", None) == "max_tokens",
@@ -332,7 +332,7 @@ def _tokens(message: anthropic.types.Message, name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _answer(shape: type[Answer], message: Message, name: str) -> Answer:
+def _answer(shape: type[Answer], message: ModelAnswer, name: str) -> Answer:
     """Return the validated answer of a message: its tool input, else its text as JSON."""
     from pydantic import ValidationError
 

@@ -13,9 +13,9 @@ from memory_anchor.adapters.language_models import (
     TOOL_HELP,
     AnthropicModel,
     Declined,
-    Message,
+    ModelAnswer,
+    ModelQuestion,
     ModelServer,
-    Question,
     TransientFailure,
 )
 from memory_anchor.json_values import Json, Record, items, parsed, record
@@ -51,7 +51,7 @@ class _Chat:
     def close(self) -> None:
         self._http.close()
 
-    def answer(self, question: Question, timeout_s: float) -> Message:
+    def answer(self, question: ModelQuestion, timeout_s: float) -> ModelAnswer:
         import httpx2
 
         headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
@@ -83,7 +83,7 @@ class _Chat:
             raise Declined(f"The server of the language model {self._name} refused the request ({status}).")
 
 
-def _asked(question: Question) -> dict[str, Json]:
+def _asked(question: ModelQuestion) -> dict[str, Json]:
     function: Record = {"name": TOOL, "description": TOOL_HELP, "parameters": question.schema}
     return {
         "model": question.model,
@@ -94,7 +94,7 @@ def _asked(question: Question) -> dict[str, Json]:
     }
 
 
-def _message(body: bytes, name: str) -> Message:
+def _message(body: bytes, name: str) -> ModelAnswer:
     """Return what a completion says."""
     try:
         completion = record(parsed(body))
@@ -106,4 +106,4 @@ def _message(body: bytes, name: str) -> Message:
         tokens = [int(str(used.get(one) or 0)) for one in ("prompt_tokens", "completion_tokens")]
     except (ValueError, LookupError):
         raise TransientFailure(f"The server of the language model {name} gave something that is no message.") from None
-    return Message(str(answer), None, choice.get("finish_reason") == "length", *tokens)
+    return ModelAnswer(str(answer), None, choice.get("finish_reason") == "length", *tokens)

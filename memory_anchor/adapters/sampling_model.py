@@ -14,8 +14,8 @@ from memory_anchor.adapters.language_models import (
     MAX_OUTPUT_TOKENS,
     AnthropicModel,
     Declined,
-    Message,
-    Question,
+    ModelAnswer,
+    ModelQuestion,
     TokenCounter,
     TransientFailure,
 )
@@ -46,7 +46,7 @@ class SamplingModel(AnthropicModel):
             f"the MCP client's own, asked only while it has a conversation read; {spent} of {self._budget} tokens spent"
         )
 
-    def _ask(self, question: Question, left: float) -> Message:
+    def _ask(self, question: ModelQuestion, left: float) -> ModelAnswer:
         client = client_offered()
         if client is None:
             raise Declined("The language model is the MCP client's own, and this is no call in which one can be asked.")
@@ -62,4 +62,4 @@ class SamplingModel(AnthropicModel):
             raise Declined("The MCP client did not let its model be asked.") from None
         answer = said[:ANSWER_CHARS] if cut else answer_in(said[:ANSWER_CHARS])
         asked = len(task) + len(question.prompt)
-        return Message(answer, None, cut, asked // CHARS_A_TOKEN, len(said) // CHARS_A_TOKEN)
+        return ModelAnswer(answer, None, cut, asked // CHARS_A_TOKEN, len(said) // CHARS_A_TOKEN)
