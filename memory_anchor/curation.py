@@ -6,10 +6,9 @@ run as an agent, and what waits for a human is refused. Approving is therefore o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from memory_anchor import inputs, rights
 from memory_anchor.activation import merged_priority
@@ -102,18 +101,15 @@ class Curation:
         current = self._changeable(name, Deed.EDIT)
         if current.content == text:
             return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, "the text is the same already")
-        changes: dict[str, Any] = {"content": text}
-        if self._is_human:
-            changes.update(origin=Origin.HUMAN, confidence=1.0)
         return self._writes.change(
             name,
+            lambda memory: _by_human(memory, text) if self._is_human else replace(memory, content=text),
             reason="edited",
             kind="edit",
             outcome=Outcome.UPDATED,
             request=request,
             redactions=kinds,
             expected_version=asked.expected_version,
-            **changes,
         )
 
     def judge(self, asked: JudgeMemory) -> WriteOutcome:
@@ -129,18 +125,22 @@ class Curation:
         request = self._writes.request("judge", id=name, epistemic=judged.value, shown_by=evidence)
         if (done := self._writes.replayed(request)) is not None:
             return done
-        current = self._changeable(name, Deed.JUDGE)
+        self._changeable(name, Deed.JUDGE)
         at = self._writes.services.clock.now()
-        changes: dict[str, Any] = {"epistemic": judged, "tags": marked(current.tags, judged)}
-        if evidence.startswith(("https://", "http://")):
-            cited = Citation("url", evidence, title=judged.value, observed_at=at)
-            changes["citations"] = tuple(dict.fromkeys((*current.citations, cited)))
-        if judged is Epistemic.VERIFIED:
-            changes["corroborated_at"] = at
+        is_link = evidence.startswith(("https://", "http://"))
+        cited = (Citation("url", evidence, title=judged.value, observed_at=at),) if is_link else ()
+
+        def changed(memory: Memory) -> Memory:
+            return replace(
+                memory,
+                epistemic=judged,
+                tags=marked(memory.tags, judged),
+                citations=tuple(dict.fromkeys((*memory.citations, *cited))) if cited else memory.citations,
+                corroborated_at=at if judged is Epistemic.VERIFIED else memory.corroborated_at,
+            )
+
         reason = f"{judged.value}: {evidence}" if evidence else judged.value
-        return self._writes.change(
-            name, reason=reason, kind="judge", outcome=Outcome.UPDATED, request=request, **changes
-        )
+        return self._writes.change(name, changed, reason=reason, kind="judge", outcome=Outcome.UPDATED, request=request)
 
     def pin(self, name: str, *, pinned: bool) -> WriteOutcome:
         """Pin a memory, so that no job forgets it, or let it go again."""
@@ -156,7 +156,12 @@ class Curation:
             if same:
                 return WriteOutcome(Outcome.SKIPPED, name, current.layer, current.status, f"it is {word} already")
             return self._writes.change(
-                name, reason=word, kind=word, outcome=Outcome.UPDATED, request=request, pinned=pinned
+                name,
+                lambda memory: replace(memory, pinned=pinned),
+                reason=word,
+                kind=word,
+                outcome=Outcome.UPDATED,
+                request=request,
             )
 
     def restore(self, name: str) -> WriteOutcome:
@@ -176,7 +181,12 @@ class Curation:
         )
         status = before.status if before is not None else Status.ACTIVE
         return self._writes.change(
-            name, reason="restored", kind="restore", outcome=Outcome.UPDATED, request=request, status=status
+            name,
+            lambda memory: replace(memory, status=status),
+            reason="restored",
+            kind="restore",
+            outcome=Outcome.UPDATED,
+            request=request,
         )
 
     def inbox(self, most: int) -> list[ReviewItem]:
@@ -205,18 +215,23 @@ class Curation:
 
         seen: the stamp (`rights.stamp`) of the version that was shown. Raises Refused: it changed since.
         """
-        changes: dict[str, Any] = {"status": Status.ACTIVE}
-        kinds: tuple[str, ...] = ()
-        if asked.content is not None:
-            text, kinds = self._writes.made_safe(asked.content, "content")
-            changes |= {"content": text, "origin": Origin.HUMAN, "confidence": 1.0}
-        reason = "accepted in review" if asked.content is None else "edited and accepted in review"
-        done = self._decide(asked, Deed.ACCEPT, Outcome.UPDATED, reason, **changes)
-        return replace(done, redactions=kinds)
+        text, kinds = (None, ()) if asked.content is None else self._writes.made_safe(asked.content, "content")
+        reason = "accepted in review" if text is None else "edited and accepted in review"
+
+        def changed(memory: Memory) -> Memory:
+            return replace(memory if text is None else _by_human(memory, text), status=Status.ACTIVE)
+
+        return replace(self._decide(asked, Deed.ACCEPT, Outcome.UPDATED, reason, changed, text), redactions=kinds)
 
     def reject(self, asked: RejectPending) -> WriteOutcome:
         """Archive a pending memory (humans only). seen: as in `accept`."""
-        return self._decide(asked, Deed.REJECT, Outcome.ARCHIVED, "rejected in review", status=Status.ARCHIVED)
+        return self._decide(
+            asked,
+            Deed.REJECT,
+            Outcome.ARCHIVED,
+            "rejected in review",
+            lambda memory: replace(memory, status=Status.ARCHIVED),
+        )
 
     def settle(self, asked: ResolveConflict) -> WriteOutcome:
         """End a contradiction: keep_new, keep_old, or merge into `content`; without it both texts stand in one memory.
@@ -260,41 +275,49 @@ class Curation:
         at = self._writes.services.clock.now()
         author = self._writes.author
 
-        def step(memory: Memory, **changes: Any) -> Revision:
-            return revise(memory, at=at, author=author, reason=f"settled: {resolution}", disputes=(), **changes)
+        def step(memory: Memory, changed: Memory) -> Revision:
+            reason = f"settled: {resolution}"
+            return revise(memory, replace(changed, disputes=()), at=at, author=author, reason=reason)
+
+        def kept(memory: Memory) -> Revision:
+            return step(memory, replace(memory, status=Status.ACTIVE))
 
         def ended(memory: Memory) -> Revision:
-            return step(memory, status=Status.SUPERSEDED, valid_to=at)
+            return step(memory, replace(memory, status=Status.SUPERSEDED, valid_to=at))
 
         if not old:  # what spoke against it was ended on another device meanwhile
-            return [step(new, status=Status.ACTIVE)]
+            return [kept(new)]
         if resolution == "keep_new":
-            return [step(new, status=Status.ACTIVE), *(ended(m) for m in old)]
+            return [kept(new), *(ended(m) for m in old)]
         if resolution == "keep_old":
             keep, *rest = old
-            return [step(keep, status=Status.ACTIVE), ended(new), *(ended(m) for m in rest)]
+            return [kept(keep), ended(new), *(ended(m) for m in rest)]
         merged = text or "\n".join([*(m.content for m in reversed(old)), new.content])
         if len(merged) > inputs.CONTENT_MAX:
             raise BadInput(f"merged text would be {len(merged)} characters; allowed are {inputs.CONTENT_MAX}")
-        return [
-            step(
-                new,
-                status=Status.ACTIVE,
-                content=merged,
-                content_hash=content_hash(merged),
-                priority=merged_priority(new.priority),
-                citations=tuple(dict.fromkeys([*new.citations, *(c for m in old for c in m.citations)])),
-            ),
-            *(ended(m) for m in old),
-        ]
+        both = replace(
+            new,
+            status=Status.ACTIVE,
+            content=merged,
+            content_hash=content_hash(merged),
+            priority=merged_priority(new.priority),
+            citations=tuple(dict.fromkeys([*new.citations, *(c for m in old for c in m.citations)])),
+        )
+        return [step(new, both), *(ended(m) for m in old)]
 
     def _decide(
-        self, asked: AcceptPending | RejectPending, deed: Deed, outcome: Outcome, reason: str, **changes: Any
+        self,
+        asked: AcceptPending | RejectPending,
+        deed: Deed,
+        outcome: Outcome,
+        reason: str,
+        changed: Callable[[Memory], Memory],
+        content: str | None = None,
     ) -> WriteOutcome:
         self._writes.check_writable()
         rights.check(deed, self._writes.actor.caller)
         name = asked.id
-        request = self._writes.request("review", id=name, decision=reason, content=changes.get("content"))
+        request = self._writes.request("review", id=name, decision=reason, content=content)
         with self._records.lock:
             if (done := self._writes.replayed(request)) is not None:
                 return done
@@ -302,7 +325,7 @@ class Curation:
             if current.status is not Status.PENDING:
                 raise BadInput(f"{name} is {current.status.value}; allowed is a pending memory")
             rights.check_seen(asked.seen, [current])
-            return self._writes.change(name, reason=reason, kind="review", outcome=outcome, request=request, **changes)
+            return self._writes.change(name, changed, reason=reason, kind="review", outcome=outcome, request=request)
 
     def _waits_for_user(self, memory: Memory, against: Sequence[Memory]) -> bool:
         return rights.waits_for_user((memory, *against), self._writes.room.asks_user)
@@ -320,6 +343,11 @@ class Curation:
     @property
     def _is_human(self) -> bool:
         return rights.is_human(self._writes.actor.caller)
+
+
+def _by_human(memory: Memory, text: str) -> Memory:
+    """Return the memory as a human at the keyboard says it."""
+    return replace(memory, content=text, origin=Origin.HUMAN, confidence=1.0)
 
 
 def _age(memory: Memory) -> tuple[datetime, str]:

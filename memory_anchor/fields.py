@@ -7,13 +7,13 @@ Rejected: pydantic's own messages (several lines, with the text that was refused
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache, wraps
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from types import EllipsisType
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
 
 from pydantic import (
@@ -48,7 +48,7 @@ from memory_anchor.inputs import (
     YEARS,
     json_value,
 )
-from memory_anchor.json_values import Json, Record, number, record, text
+from memory_anchor.json_values import Json, Record, items, number, parsed, record, text
 from memory_anchor.model import (
     CITATION_KINDS,
     LAYER_ALIASES,
@@ -82,6 +82,10 @@ HALF_LIFE_DAYS_MAX = 36_500
 SOURCE_ALIASES = {"dag_node": "conversation"}
 
 Schema = dict[str, Json]
+Given: TypeAlias = "Json | datetime | Moment | Tag | Citation | BaseModel | Sequence[Given] | Mapping[str, Given]"
+"""What a caller may give for a field, before it is checked: JSON, or the values that it becomes."""
+T = TypeVar("T")
+Anchor = TypeVar("Anchor")
 Asked = TypeVar("Asked", bound="BaseRequest")
 Answer = TypeVar("Answer")
 
@@ -106,28 +110,28 @@ def _as_stored(text: str) -> str:
     return cleaned(text).text
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: Given) -> Given:
     """Return a list of what was given: one text counts as a list of one."""
     if isinstance(value, str):
         return [value]
-    return list(value) if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping) else value
+    if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping | BaseModel):
+        return list(value)
+    return value
 
 
-def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _once(values: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(one for one in values if one))
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: Given) -> Given:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _tag(value: Any) -> Tag:
+def _tag(value: Given) -> Tag:
     """Return a tag from its name or from {name, weight}."""
-    name, weight = value, 1.0
     if isinstance(value, Tag):
-        name, weight = value.name, value.weight
-    elif isinstance(value, Mapping):
-        name, weight = value.get("name"), value.get("weight", 1.0)
+        value = {"name": value.name, "weight": value.weight}
+    name, weight = (value.get("name"), value.get("weight", 1.0)) if isinstance(value, Mapping) else (value, 1.0)
     if not isinstance(name, str) or not 1 <= len(name.strip()) <= TAG_MAX:
         raise _untaken(f"is {_short(name)}; allowed is text of 1 to {TAG_MAX} characters")
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= WEIGHT_MAX:
@@ -165,29 +169,29 @@ class Moment:
         return first + timedelta(microseconds=1)
 
 
-def _moment(value: Any) -> Moment:
+def _moment(value: Given) -> Moment:
     if isinstance(value, Moment):
         return value
-    said = value.isoformat() if isinstance(value, datetime) else value
+    said = value.isoformat() if isinstance(value, datetime) else value.strip() if isinstance(value, str) else ""
     try:
-        at = datetime.fromisoformat(said.strip())
-    except (ValueError, AttributeError):
+        at = datetime.fromisoformat(said)
+    except ValueError:
         raise _untaken(f"is {_short(value)}; allowed is an ISO 8601 time such as 2026-01-31T09:30:00Z") from None
     if not YEARS[0] <= at.year <= YEARS[1]:
         raise _untaken(f"is {_short(value)}; allowed are the years {YEARS[0]} to {YEARS[1]}")
-    return Moment(said.strip(), at, len(said.strip()) == len("2026-01-31") and "T" not in said)
+    return Moment(said, at, len(said) == len("2026-01-31") and "T" not in said)
 
 
-def _half_life(value: Any) -> float:
+def _half_life(value: Given) -> float:
     days = value.get("half_life_days") if isinstance(value, Mapping) and len(value) == 1 else value
     if isinstance(days, bool) or not isinstance(days, int | float) or not 0 < days <= HALF_LIFE_DAYS_MAX:
         raise _untaken(f"is {_short(value)}; allowed is {{half_life_days}} above 0, at most {HALF_LIFE_DAYS_MAX}")
     return float(days)
 
 
-def _whose(value: Any) -> tuple[tuple[str, str], ...]:
-    if isinstance(value, tuple):
-        return value
+def _whose(value: Given) -> tuple[tuple[str, str], ...]:
+    if isinstance(value, tuple):  # was read before
+        value = dict(value)
     if not isinstance(value, Mapping) or not all(
         name in WHOSE and isinstance(one, str) and len(one) <= NAME_MAX for name, one in value.items()
     ):
@@ -195,32 +199,38 @@ def _whose(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple((name, str(value[name])) for name in WHOSE if value.get(name))
 
 
-def _cited_source(value: Any) -> Citation:
+def _cited_source(value: Given) -> Citation:
     """Return a source of a memory entry, `{kind, ref, title?, locator?}`, as a citation."""
     if isinstance(value, Citation):
         return value
-    given = dict(value) if isinstance(value, Mapping) else {}
-    kind: Any = SOURCE_ALIASES.get(str(given.get("kind")), given.get("kind"))
+    given = value if isinstance(value, Mapping) else {}
+    said = SOURCE_ALIASES.get(str(given.get("kind")), given.get("kind"))
+    kind = next((one for one in CITATION_KINDS if one == said), None)
     ref, title, place = given.get("ref"), given.get("title"), given.get("locator") or {}
-    if kind not in CITATION_KINDS or not isinstance(ref, str) or not 1 <= len(ref.strip()) <= FILE_MAX:
+    if kind is None or not isinstance(ref, str) or not 1 <= len(ref.strip()) <= FILE_MAX:
         kinds = ", ".join(CITATION_KINDS)
         raise _untaken(f"is {_short(value)}; allowed is {{kind, ref}}, kind one of {kinds}")
     lines = (place.get("line_start"), place.get("line_end")) if isinstance(place, Mapping) else (0, 0)
-    if not all(one is None or (isinstance(one, int) and one >= 1) for one in lines):
+    first, last = (one if isinstance(one, int) and one >= 1 else None for one in lines)
+    if (first, last) != lines:
         raise _untaken(f"has the locator {_short(place)}; allowed are line_start and line_end from 1")
     name = _as_stored(_without_nul(title[:KEY_MAX])) if isinstance(title, str) else None
-    return Citation(kind, _as_stored(_without_nul(ref.strip())), name, Locator(*lines))
+    return Citation(kind, _as_stored(_without_nul(ref.strip())), name, Locator(first, last))
 
 
-def _json(value: Any) -> Any:
+def _json(value: Json) -> Json:
     """Return a JSON value as it would be read again."""
-    return json.loads(json_value("value", value, most_bytes=L1_BYTES_MAX))
+    return parsed(json_value("value", value, most_bytes=L1_BYTES_MAX))
+
+
+def _as_it_is(value: Json) -> Json:
+    return value
 
 
 def named(aliases: Mapping[str, StrEnum] | None = None) -> BeforeValidator:
     """Return what takes a name in any case, and older names."""
 
-    def read(value: Any) -> Any:
+    def read(value: Given) -> Given:
         name = value.strip().lower() if isinstance(value, str) else value
         return (aliases or {}).get(name, name) if isinstance(name, str) else value
 
@@ -294,14 +304,27 @@ AnyEpistemic = Annotated[Epistemic, named(), WithJsonSchema({"type": "string"})]
 Seen = Annotated[tuple[Annotated[str, Text(STAMP_MAX)], ...], Listed(SEEN_MAX)]
 """Stamps of the versions that a human was shown."""
 AnyJson = Annotated[JsonValue, PlainValidator(_json), WithJsonSchema({})]
-Messages = Annotated[Any, WithJsonSchema({"type": "array", "items": {"type": "object"}})]
+Messages = Annotated[
+    JsonValue, PlainValidator(_as_it_is), WithJsonSchema({"type": "array", "items": {"type": "object"}})
+]
 """Read message by message where it is learned from, with its own sentence for each."""
 
 
-def arg(default: Any = ..., help: str = "", *, tool: str | None = None, option: str = "", **bounds: Any) -> Any:
+def arg(
+    default: Given | EllipsisType = ...,
+    help: str = "",
+    *,
+    tool: str | None = None,
+    option: str = "",
+    ge: float | None = None,
+    le: float | None = None,
+    max_length: int | None = None,
+) -> Any:
     """Return a field. help: for people, in options and HTTP. tool: what an agent reads instead; its `{}` stands for
     the bounds and the default. option: a command's name for it, where that is not the field's."""
-    return Field(default, description=help or None, json_schema_extra={"tool": tool, "option": option}, **bounds)
+    shown: dict[str, JsonValue] = {"tool": tool, "option": option}
+    words = help or None
+    return Field(default, description=words, json_schema_extra=shown, ge=ge, le=le, max_length=max_length)
 
 
 # --- requests ----------------------------------------------------------------------------------------------------
@@ -321,7 +344,7 @@ class BaseRequest(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_not_given(cls, given: Any) -> Any:
+    def _null_is_not_given(cls, given: Given) -> Given:
         if not isinstance(given, Mapping):
             return given
         return {name: value for name, value in given.items() if value is not None or name in cls.required()}
@@ -332,14 +355,14 @@ class BaseRequest(BaseModel):
         return [name for name, field in cls.model_fields.items() if field.is_required()]
 
     @classmethod
-    def of(cls, *given: Any, **fields: Any) -> Self:
+    def of(cls, *given: Given, **fields: Given) -> Self:
         """Return the checked request; `given` are its first fields, in order. Raises BadInput: one sentence."""
         if len(given) > len(cls.model_fields):
             raise TypeError(f"{cls.__name__} has {len(cls.model_fields)} fields, {len(given)} were given")
         return cls.read(dict(zip(cls.model_fields, given, strict=False)) | fields, cls.__name__)
 
     @classmethod
-    def read(cls, given: Mapping[str, Json], what: str) -> Self:
+    def read(cls, given: Mapping[str, Given], what: str) -> Self:
         """Return the checked request. what: how its caller calls it. Raises BadInput: one sentence."""
         try:
             return cls.model_validate(given)
@@ -348,7 +371,7 @@ class BaseRequest(BaseModel):
             first = next((one for one in wrong if one["type"] == "extra_forbidden"), wrong[0])  # a slip of the pen
             raise BadInput(sentence(first, cls, what)) from None
 
-    def asked(self, **resolved: Any) -> dict[str, Any]:
+    def asked(self, **resolved: Json) -> dict[str, Json]:
         """Return what tells this request from others, in its one canonical form; receipts hold a hash of it.
 
         resolved: what the fields that depend on the caller came to.
@@ -357,15 +380,15 @@ class BaseRequest(BaseModel):
         return own | resolved
 
 
-def use_case(model: type[Asked]) -> Callable[[Callable[[Any, Asked], Answer]], Callable[..., Answer]]:
+def use_case(model: type[Asked]) -> Callable[[Callable[[Anchor, Asked], Answer]], Callable[..., Answer]]:
     """Return what lets a method that takes one request take its fields too: `search("text", limit=3)`.
 
     Where several engines write to one store and another one was first, the whole use case decides anew.
     """
 
-    def wrap(method: Callable[[Any, Asked], Answer]) -> Callable[..., Answer]:
+    def wrap(method: Callable[[Anchor, Asked], Answer]) -> Callable[..., Answer]:
         @wraps(method)
-        def run(self: Any, *given: Any, **fields: Any) -> Answer:
+        def run(self: Anchor, *given: Given, **fields: Given) -> Answer:
             if len(given) == 1 and isinstance(given[0], model) and not fields:
                 request = given[0]
             else:
@@ -377,14 +400,14 @@ def use_case(model: type[Asked]) -> Callable[[Callable[[Any, Asked], Answer]], C
     return wrap
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Json | Moment | Tag | Citation | tuple[Tag | Citation, ...]) -> Json:
     if isinstance(value, Citation):
         return list(value.place)
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, tuple):
         return [(one.name, one.weight) if isinstance(one, Tag) else _plain(one) for one in value]
-    return value
+    return str(value) if isinstance(value, Moment | Tag) else value
 
 
 # --- what is made of them ----------------------------------------------------------------------------------------
@@ -442,7 +465,7 @@ def _field_of(model: type[BaseModel], name: str) -> Record:
     return record(record(schema_of(model)["properties"]).get(name))
 
 
-def _short(value: Any) -> str:
+def _short(value: Given) -> str:
     """Return a value small enough to show."""
     shown = repr(value)
     return shown if len(shown) <= SHOWN_CHARS + 2 else f"{shown[:SHOWN_CHARS]}…"
@@ -451,21 +474,20 @@ def _short(value: Any) -> str:
 @cache
 def schema_of(model: type[BaseModel]) -> Schema:
     """Return the JSON Schema of a request: closed, without titles and null unions; bounds and defaults stand in it."""
-    plain: Schema = without_titles(model.model_json_schema())
-    return plain
+    return dict(record(without_titles(model.model_json_schema())))
 
 
-def without_titles(schema: Any, *, defaults: bool = True) -> Any:
+def without_titles(schema: Json, *, defaults: bool = True) -> Json:
     """Return a JSON Schema without titles and null unions, and (asked for) without defaults."""
     if isinstance(schema, list):
         return [without_titles(one, defaults=defaults) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    options = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    options = [one for one in items(schema.get("anyOf")) if one != {"type": "null"}]
     if len(options) == 1:
-        schema = {**options[0], **{name: inner for name, inner in schema.items() if name != "anyOf"}}
+        schema = {**record(options[0]), **{name: inner for name, inner in schema.items() if name != "anyOf"}}
     return {
-        WORDS.get(name, name): {key: without_titles(inner, defaults=defaults) for key, inner in value.items()}
+        WORDS.get(name, name): {key: without_titles(inner, defaults=defaults) for key, inner in record(value).items()}
         if name == "properties"
         else without_titles(value, defaults=defaults)
         for name, value in schema.items()

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from memory_anchor import inputs
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import sentence, without_titles
-from memory_anchor.json_values import Json
+from memory_anchor.json_values import Json, record
 from memory_anchor.model import LAYER_OF_TYPE, Layer
 
 SUMMARY_MAX = 200
@@ -124,7 +124,7 @@ class Observation(BaseModel):
 
 def observation_schema() -> dict[str, Json]:
     """Return the JSON Schema of an observation file: plain, closed, without titles and null unions."""
-    made = without_titles(Observation.model_json_schema(), defaults=False)
+    made = record(without_titles(Observation.model_json_schema(), defaults=False))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Observation", **made}
 
 

@@ -9,7 +9,7 @@ eight places.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
@@ -27,6 +27,7 @@ from memory_anchor.fields import (
     Decay,
     Files,
     Flag,
+    Given,
     Identifier,
     Listed,
     Messages,
@@ -52,6 +53,7 @@ from memory_anchor.fields import (
     arg,
 )
 from memory_anchor.inputs import CONTENT_MAX, KEY_MAX, QUERY_MAX, REASON_MAX, TAG_MAX, TTL_DAYS_MAX
+from memory_anchor.json_values import Json
 from memory_anchor.model import LAYER_OF_TYPE, PLAIN_IMPORTANCE, Layer, MemoryType, ProposalAction
 
 SEARCH_LIMIT_MAX = 50
@@ -137,13 +139,13 @@ class WriteRequest(BaseRequest):
 
     @model_validator(mode="before")
     @classmethod
-    def _kind_is_a_type(cls, given: Any) -> Any:
+    def _kind_is_a_type(cls, given: Given) -> Given:
         """The strategy's memory entry says `kind` for `type`."""
         if not isinstance(given, Mapping) or "kind" not in given or "type" in given:
             return given
         return {("type" if name == "kind" else name): value for name, value in given.items()}
 
-    def asked(self, **resolved: Any) -> dict[str, Any]:
+    def asked(self, **resolved: Json) -> dict[str, Json]:
         """As every request's; what an entry of the strategy adds counts only where it is given."""
         whole = super().asked(**resolved)
         if self.written_at is not None:

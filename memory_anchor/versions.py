@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from typing import Any
 
-from memory_anchor.json_values import Json
 from memory_anchor.model import FOUND_STATES, Memory
 from memory_anchor.where import Between, Condition
 
@@ -51,47 +49,48 @@ class Revision:
 
 
 def revise(
-    current: Memory, *, at: datetime, author: str, reason: str, written_in: str = "", **changes: Any
+    current: Memory, changed: Memory, *, at: datetime, author: str, reason: str, written_in: str = ""
 ) -> Revision:
-    """Return the next version of `current` with `changes`, and `current` closed at the same instant.
+    """Return the next version of `current`, and `current` closed at the same instant.
 
+    changed: `current` as it is to be, of the same bookkeeping.
     at: when the change was made; a clock that went back counts as the instant `current` was recorded, so that no
     version ends before it began. written_in: the conversation that made the change, "" for jobs.
-    Raises ValueError: `current` is history already, or `changes` names a bookkeeping field.
+    Raises ValueError: `current` is history already, or `changed` differs in a bookkeeping field.
 
     >>> from datetime import UTC
     >>> from memory_anchor.model import Layer, MemoryType, Scope, Status
     >>> t = datetime(2026, 1, 1, tzinfo=UTC)
     >>> first = Memory("m1", "Use uv", Layer.VERIFIED_FACT, MemoryType.DECISION, Scope(), recorded_at=t, valid_from=t)
-    >>> step = revise(first, at=t.replace(month=2), author="me", reason="stale", status=Status.ARCHIVED)
+    >>> stale = replace(first, status=Status.ARCHIVED)
+    >>> step = revise(first, stale, at=t.replace(month=2), author="me", reason="stale")
     >>> step.new.version_id, step.new.state, step.new.learned_at == t, step.closed.state
     ('m1@2', 'archived', True, 'history')
     """
     if not current.is_current:
         raise ValueError(f"{current.version_id} is history; only the current version can be revised")
-    refused = sorted(set(changes) & BOOKKEEPING)
+    refused = sorted(name for name in BOOKKEEPING if getattr(changed, name) != getattr(current, name))
     if refused:
         raise ValueError(f"a revision cannot change {', '.join(refused)}")
     at = max(at, current.recorded_at)
     new = replace(
-        current,
+        changed,
         version=current.version + 1,
         previous_version_id=current.version_id,
         recorded_at=at,
         recorded_to=None,
         first_recorded_at=current.learned_at,
-        content_at=current.told_at if changes.get("content", current.content) == current.content else None,
+        content_at=current.told_at if changed.content == current.content else None,
         author=author,
         reason=reason,
         written_in=written_in,
-        **changes,
     )
     return Revision(new, replace(current.closed(at), receipts=()))
 
 
-def meaning_of(memory: Memory) -> dict[str, Json]:
-    """Return what a memory says, without which version says it: what `revise` may be given as changes."""
-    return {name: getattr(memory, name) for name in MEANING}
+def saying(current: Memory, what: Memory) -> Memory:
+    """Return `current` as it is to be so that it says what another version says."""
+    return replace(current, **{name: getattr(what, name) for name in MEANING})
 
 
 def same_meaning(one: Memory, other: Memory) -> bool:
@@ -99,7 +98,7 @@ def same_meaning(one: Memory, other: Memory) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in MEANING if name != RAISED_IN_PLACE)
 
 
-def changed_fields(older: Memory, newer: Memory) -> dict[str, tuple[Any, Any]]:
+def changed_fields(older: Memory, newer: Memory) -> dict[str, tuple[object, object]]:
     """Return field -> (before, after) for every field of meaning in which two versions differ."""
     return {
         name: (getattr(older, name), getattr(newer, name))

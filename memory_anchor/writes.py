@@ -7,15 +7,15 @@ draft to the layer it belongs to. A repeated request gets its first answer.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from memory_anchor import inputs, rights
 from memory_anchor.errors import BadInput, Refused, VersionConflict
 from memory_anchor.hashing import content_hash, stable_hash
 from memory_anchor.ingest.writing import FactDraft
+from memory_anchor.json_values import Json
 from memory_anchor.language import safety
 from memory_anchor.layers.collection_usage import check_writer
 from memory_anchor.layers.event_log import EventDraft
@@ -181,9 +181,9 @@ class Writes:
         )
         if line is None:
             self.check_usage(Layer.EVENT_LOG, draft.origin, draft.visibility)
-        resolved = {
+        resolved: dict[str, Json] = {
             "confidence": draft.confidence,
-            "when": draft.when if asked.when is not None else None,
+            "when": str(draft.when) if asked.when is not None else None,
             "where": draft.where,
             "ttl_days": draft.ttl_days,
         }
@@ -235,7 +235,7 @@ class Writes:
         if line is None:
             self.check_usage(Layer.VERIFIED_FACT, draft.origin, draft.visibility)
         claimed_or_not = UNCLAIMED if asked.confidence is None else asked.confidence
-        resolved = {"replaces": draft.replaces, "confidence": claimed_or_not}
+        resolved: dict[str, Json] = {"replaces": draft.replaces, "confidence": claimed_or_not}
         request = self._request("save_memory", asked, draft, resolved, line)
         if line is not None and line.dry:
             foreseen = self.services.facts.foreseen(self.actor, draft, request, gate=self.room.gate)
@@ -301,11 +301,11 @@ class Writes:
             event = records.read(event_id, self.actor.scope)
             step = revise(
                 event,
+                replace(event, promoted_to=fact_id),
                 at=self.services.clock.now(),
                 author=author_of(self.actor),
                 reason=f"promoted to {fact_id}",
                 written_in=self.actor.scope.conversation,
-                promoted_to=fact_id,
             )
             entry = records.revised_entry(step.new, step.closed)
             records.commit([entry], closed=[step.closed], kind="promote", by=step.new.author)
@@ -330,12 +330,18 @@ class Writes:
             return WriteOutcome(Outcome.SKIPPED, asked.id, current.layer, current.status, "it is archived already")
         rights.check(Deed.FORGET, self.actor.caller, [current])
         return self.change(
-            asked.id, reason=why, kind="forget", outcome=Outcome.ARCHIVED, request=request, status=Status.ARCHIVED
+            asked.id,
+            lambda memory: replace(memory, status=Status.ARCHIVED),
+            reason=why,
+            kind="forget",
+            outcome=Outcome.ARCHIVED,
+            request=request,
         )
 
     def change(
         self,
         name: str,
+        changed: Callable[[Memory], Memory],
         *,
         reason: str,
         kind: str,
@@ -343,9 +349,8 @@ class Writes:
         request: Request | None,
         redactions: tuple[str, ...] = (),
         expected_version: int | None = None,
-        **changes: Any,
     ) -> WriteOutcome:
-        """Write the next version of a memory with `changes`; the caller has been checked.
+        """Write the next version of a memory, what `changed` makes of it; the caller has been checked.
 
         request: was looked for before the caller's checks, and is once more under the lock.
 
@@ -361,15 +366,14 @@ class Writes:
                 raise VersionConflict(
                     f"{name} is at version {current.version}, not {expected_version}; read it again and retry"
                 )
-            if "content" in changes:
-                changes["content_hash"] = content_hash(changes["content"])
+            wanted = changed(current)
             step = revise(
                 current,
+                replace(wanted, content_hash=content_hash(wanted.content)),
                 at=self.services.clock.now(),
                 author=author_of(self.actor),
                 reason=reason,
                 written_in=self.actor.scope.conversation,
-                **changes,
             )
             answer = WriteOutcome(outcome, name, step.new.layer, step.new.status, reason, redactions=redactions)
             new = with_receipt(step.new, request, answer)
@@ -447,7 +451,7 @@ class Writes:
             raise BadInput("visibility is conversation and this call belongs to none; allowed are the wider ones")
         return chosen
 
-    def request(self, tool: str, **asked: Any) -> Request | None:
+    def request(self, tool: str, **asked: Json) -> Request | None:
         """Return how this call is recognised again: over what was asked, never over a state that the call changes."""
         return request_of(self.actor, "", tool, asked)
 
@@ -460,7 +464,7 @@ class Writes:
         tool: str,
         asked: WriteRequest,
         draft: FactDraft | EventDraft,
-        resolved: dict[str, Any],
+        resolved: dict[str, Json],
         line: Line | None,
     ) -> Request | None:
         """Return how a repeat of this write is recognised; the clock's part is left out."""
@@ -487,7 +491,7 @@ def _nothing_left(layer: Layer, kinds: tuple[str, ...]) -> WriteOutcome:
     return WriteOutcome(Outcome.REJECTED, None, layer, None, f"content {inputs.only_kinds(kinds)}", redactions=kinds)
 
 
-def session_text(summary: str, values: Mapping[str, Any]) -> str:
+def session_text(summary: str, values: Mapping[str, Json]) -> str:
     """Return the text of the event that a conversation leaves: the summary, then what was in mind, within bounds.
 
     Cleaned as a whole: a name and the value after it may be a secret only together.

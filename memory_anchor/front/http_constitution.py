@@ -21,6 +21,7 @@ from memory_anchor.front.http_v1 import ERRORS, WHOSE_FIELDS, Desk, body_schema,
 from memory_anchor.identity.elsewhere import Vote, told_of
 from memory_anchor.identity.proposals import answer
 from memory_anchor.identity.signed_requests import Proof, SignedCall
+from memory_anchor.json_values import text
 from memory_anchor.model import Actor, Proposal, ProposalStatus
 from memory_anchor.requests import ApproveProposal, DecideProposal, RejectProposal
 from memory_anchor.rights import Deed
@@ -59,18 +60,19 @@ def add_constitution(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
                 raise Refused("the decision is for another server; nothing was changed")
             if not core.key_opens(credential.key):
                 raise Refused(f"the key {credential.key} has ended; nothing was changed")
+            proposal, seen = text(wanted["id"]), text(wanted["seen"])
             vote = Vote(
                 by=own.name,
                 public=own.public,
-                at=_instant(wanted["at"]),
+                at=_instant(text(wanted["at"])),
                 key=credential.key,
                 credential=keys.record(credential.key),
-                signatures=tuple(one for one in map(wanted.get, ("signature", "link", "seal", "closing")) if one),
+                signatures=tuple(text(one) for one in map(wanted.get, ("signature", "link", "seal", "closing")) if one),
             )
             if name == REJECT:
-                closed = schema.reject_elsewhere(wanted["id"], vote, reason=wanted["reason"], seen=wanted["seen"])
-                return dict(answer(closed))
-            return dict(answer(schema.confirm_elsewhere(wanted["id"], vote, seen=wanted["seen"])))
+                why = text(wanted["reason"])
+                return dict(answer(schema.reject_elsewhere(proposal, vote, reason=why, seen=seen)))
+            return dict(answer(schema.confirm_elsewhere(proposal, vote, seen=seen)))
         except MemoryAnchorError as error:
             told = {"proposal": str(body.get("id", ""))[:20], "why": str(error)[:200], "key": credential.key}
             core.audit.append(REFUSED, told, by=f"human:{own.name}", at=core.clock.now())

@@ -19,6 +19,7 @@ from memory_anchor.errors import BadInput, NotFound, Refused, TooMany
 from memory_anchor.fields import BaseRequest
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_v1 import COLUMN, ERRORS, Desk, body_schema, plain_schema
+from memory_anchor.json_values import text
 from memory_anchor.requests import AddAccessKey, RevokeAccessKey
 from memory_anchor.rights import Deed, check
 from memory_anchor.shapes import Json
@@ -43,10 +44,11 @@ def add_keys(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
         return await desk.places.run(partial(_listed, keys, credential.account, core.clock.now()))
 
     def create(credential: Credential, asked: BaseRequest) -> Json:
-        given = asked.asked()
+        given = {name: text(one) for name, one in asked.asked().items()}
         for name in ("user", "project", "note"):
             _ = given[name] and checked_name(name, given[name])
-        made = AccessKey(**{**given, "role": Role(given["role"])}, account=credential.account, made_with=credential.key)
+        role = Role(given.pop("role"))
+        made = AccessKey(**given, role=role, account=credential.account, made_with=credential.key)
         times = (made.created_at, made.expires_at or made.created_at)
         if not is_digest(made.digest) or not all(map(_is_instant, times)):
             raise BadInput("digest or a time cannot be read; make the key with `memory-anchor keys create --server`")

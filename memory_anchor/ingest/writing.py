@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from memory_anchor.activation import first_priority, merged_priority
 from memory_anchor.errors import BadInput, Refused, decided_anew
@@ -206,14 +205,10 @@ class FactWriter:
         )
         receipt = Receipt(request.key, request.fingerprint, outcome_to(outcome)) if request else None
         if confidence == known.confidence and status is known.status and not tags and not cited:
-            self._records.touch(known, at=at, receipt=receipt, priority=priority)
+            self._records.touch(replace(known, priority=priority), at=at, receipt=receipt)
             return outcome
-        step = revise(
+        stronger = replace(
             known,
-            at=at,
-            author=author_of(actor),
-            reason="corroborated by another origin" if confidence != known.confidence else "said again",
-            written_in=actor.scope.conversation,
             confidence=confidence,
             priority=priority,
             corroborated_at=at if confidence != known.confidence else known.corroborated_at,
@@ -221,6 +216,8 @@ class FactWriter:
             tags=(*known.tags, *tags),
             citations=(*known.citations, *cited),
         )
+        why = "corroborated by another origin" if confidence != known.confidence else "said again"
+        step = self._revised(actor, known, stronger, at, why)
         new = with_receipt(step.new, request, outcome)
         self._records.commit(
             [self._records.revised_entry(new, step.closed)],
@@ -267,12 +264,8 @@ class FactWriter:
         at, draft = self._records.clock.now(), write.draft
         merged = decision.merged_content or target.content
         names = {tag.name for tag in target.tags}
-        step = revise(
+        both = replace(
             target,
-            at=at,
-            author=author_of(write.actor),
-            reason=decision.reason,
-            written_in=write.actor.scope.conversation,
             content=merged,
             content_hash=content_hash(merged),
             tags=(*target.tags, *(tag for tag in draft.tags if tag.name not in names)),
@@ -281,6 +274,7 @@ class FactWriter:
             importance=max(target.importance, draft.importance),
             corroborated_at=at,
         )
+        step = self._revised(write.actor, target, both, at, decision.reason)
         answer = WriteOutcome(
             Outcome.UPDATED,
             target.id,
@@ -310,13 +304,15 @@ class FactWriter:
             reason += f"; {against} speaks against it too, they stand as disputed until `memory-anchor review`"
         answer = _against(outcome, write, new, target, reason, similar)
         steps = [
-            self._end(write.actor, one, at, f"superseded by {new.id}", Status.SUPERSEDED, valid_to=at)
+            self._revised(write.actor, one, ended, at, f"superseded by {new.id}")
             for one in (target, *self._ended_too(write, target))
+            for ended in (replace(one, status=Status.SUPERSEDED, valid_to=at),)
         ]
         for other in others:
             disputes = tuple(dict.fromkeys(new.id if one == target.id else one for one in other.disputes))
             why = f"disputed by {new.id}, which superseded {target.id}"
-            steps.append(self._end(write.actor, other, at, why, Status.DISPUTED, disputes=disputes))
+            disputed = replace(other, status=Status.DISPUTED, disputes=disputes)
+            steps.append(self._revised(write.actor, other, disputed, at, why))
         return self._commit_beside(write, new, steps, answer, kind="supersede")
 
     def _ended_too(self, write: _Write, target: Memory) -> list[Memory]:
@@ -337,8 +333,8 @@ class FactWriter:
         reason = f"{decision.reason}; both stand as disputed until `memory-anchor review`"
         answer = _against(Outcome.NEEDS_REVIEW, write, new, target, reason, similar)
         disputes = tuple(dict.fromkeys((*target.disputes, new.id)))
-        at, why = self._records.clock.now(), f"disputed by {new.id}"
-        step = self._end(write.actor, target, at, why, Status.DISPUTED, disputes=disputes)
+        disputed = replace(target, status=Status.DISPUTED, disputes=disputes)
+        step = self._revised(write.actor, target, disputed, self._records.clock.now(), f"disputed by {new.id}")
         return self._commit_beside(write, new, [step], answer, kind="dispute")
 
     def _commit_beside(
@@ -355,16 +351,8 @@ class FactWriter:
         self._records.commit(entries, closed=[step.closed for step in steps], kind=kind, by=new.author)
         return answer
 
-    def _end(self, actor: Actor, target: Memory, at: datetime, why: str, status: Status, **changes: Any) -> Revision:
-        return revise(
-            target,
-            at=at,
-            author=author_of(actor),
-            reason=why,
-            written_in=actor.scope.conversation,
-            status=status,
-            **changes,
-        )
+    def _revised(self, actor: Actor, target: Memory, changed: Memory, at: datetime, why: str) -> Revision:
+        return revise(target, changed, at=at, author=author_of(actor), reason=why, written_in=actor.scope.conversation)
 
     def _memory(self, actor: Actor, draft: FactDraft, verdict: Verdict) -> Memory:
         now = self._records.clock.now()

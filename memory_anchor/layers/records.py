@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from memory_anchor.errors import BadInput, NotFound, Unavailable
 from memory_anchor.hashing import stable_hash
@@ -223,13 +222,13 @@ class Records:
                 return replace(self.entry(new, embed=False), vectors=old[0].vectors)
         return self.entry(new, embed=new.layer is Layer.VERIFIED_FACT)
 
-    def touch(self, memory: Memory, *, at: datetime, receipt: Receipt | None, **changes: Any) -> None:
-        """Strengthen a memory in place: one more use, a receipt, no new version. `changes` touch bookkeeping only."""
+    def touch(self, memory: Memory, *, at: datetime, receipt: Receipt | None) -> None:
+        """Strengthen a memory in place: one more use, a receipt, no new version."""
         stored = self.store.get(memory.layer.value, [memory.point_id], with_vectors=True)
         if not stored:
             raise NotFound(f"no memory {memory.id!r} here; it was erased meanwhile")
         receipts = (*memory.receipts, receipt)[-RECEIPTS_KEPT:] if receipt else memory.receipts
-        used = replace(memory, usage=used_at(memory.usage, at), receipts=receipts, **changes)
+        used = replace(memory, usage=used_at(memory.usage, at), receipts=receipts)
         entry = replace(stored[0], memory=used)
         self.store.put(memory.layer.value, [entry])
         self._on_write([entry])

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from memory_anchor.context.context_reports import located
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound
-from memory_anchor.fields import BaseRequest
+from memory_anchor.fields import BaseRequest, Moment
 from memory_anchor.files import make_private, read_bounded, write_whole
 from memory_anchor.json_values import Json, Record, items, number, one_of, optional_text, record, records, text
 from memory_anchor.model import (
@@ -203,7 +203,9 @@ class RemoteMemory:
 def _body(asked: BaseRequest) -> dict[str, Json]:
     """Return what was said of a request, as the server reads it."""
     said = asked.asked() | ({"request_id": name} if (name := getattr(asked, "request_id", "")) else {})
-    return {name: value for name, value in said.items() if name in asked.model_fields_set and value is not None}
+    times = {name: one.said for name in said if isinstance(one := getattr(asked, name, None), Moment)}
+    given = {**said, **times}
+    return {name: value for name, value in given.items() if name in asked.model_fields_set and value is not None}
 
 
 def _outcome(answer: Record) -> Outcome:

@@ -261,7 +261,7 @@ def _tell(up: Upkeep, events: Sequence[Memory], summary: Memory | None, at: date
     if summary is not None:
         reason = f"the session's own summary stands for {len(events)} events"
         cites = tuple(dict.fromkeys((*summary.citations, *cited(events))))
-        revised = Change(revise(summary, at=at, author=AUTHOR, reason=reason, citations=cites))
+        revised = Change(revise(summary, replace(summary, citations=cites), at=at, author=AUTHOR, reason=reason))
         return _Story(summary, before, count_tokens(summary.content), revised=revised)
     digest = digest_memory(events, at=at, author=AUTHOR)
     story = replace(
@@ -382,16 +382,16 @@ def _size(gap: Mapping[str, Json] | None) -> float:
 def _merge(kept: Memory, gone: Memory, at: datetime) -> list[Change]:
     """Return the changes of a merge; of two prediction gaps the larger stays, with what was predicted."""
     names = {tag.name for tag in kept.tags}
-    union = revise(
+    both = replace(
         kept,
-        at=at,
-        author=MERGE_AUTHOR,
-        reason=f"merged with {gone.version_id}, which says the same",
         tags=(*kept.tags, *(tag for tag in gone.tags if tag.name not in names)),
         citations=tuple(dict.fromkeys((*kept.citations, *cited([gone]), *gone.citations))),
         importance=max(kept.importance, gone.importance),
         confidence=max(kept.confidence, gone.confidence),
         gap=max((kept.gap, gone.gap), key=_size),
     )
-    end = revise(gone, at=at, author=MERGE_AUTHOR, reason=f"merged into {kept.id}", status=Status.SUPERSEDED)
+    reason = f"merged with {gone.version_id}, which says the same"
+    union = revise(kept, both, at=at, author=MERGE_AUTHOR, reason=reason)
+    ended = replace(gone, status=Status.SUPERSEDED)
+    end = revise(gone, ended, at=at, author=MERGE_AUTHOR, reason=f"merged into {kept.id}")
     return [Change(union), Change(end)]

@@ -151,7 +151,7 @@ def forget(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
 
 
 def _archived(memory: Memory, at: datetime, author: str, reason: str) -> Change:
-    return Change(revise(memory, at=at, author=author, reason=reason, status=Status.ARCHIVED))
+    return Change(revise(memory, replace(memory, status=Status.ARCHIVED), at=at, author=author, reason=reason))
 
 
 def candidates(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> Iterable[FadingMemory]:

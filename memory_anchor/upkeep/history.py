@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from itertools import pairwise
-from typing import Any
 
 from memory_anchor.errors import NotFound
+from memory_anchor.json_values import Json
 from memory_anchor.model import Memory, Scope, Status, audiences
 from memory_anchor.ports import MemoryStore
 from memory_anchor.versions import believed_at, changed_fields, written_by
@@ -46,7 +46,7 @@ class Step:
     came_from: str | None
     status: Status
     content: str
-    changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    changes: dict[str, tuple[Json, Json]] = field(default_factory=dict)
     diff: tuple[str, ...] = ()
 
 
@@ -68,8 +68,7 @@ def history(versions: Sequence[Memory]) -> tuple[Step, ...]:
     steps = []
     for before, version in zip([None, *ordered[:-1]], ordered, strict=True):
         changes = changed_fields(before, version) if before is not None else {}
-        content = changes.pop("content", None)
-        changes.pop("content_hash", None)
+        said_before = before.content if before is not None and "content" in changes else None
         steps.append(
             Step(
                 version_id=version.version_id,
@@ -81,8 +80,12 @@ def history(versions: Sequence[Memory]) -> tuple[Step, ...]:
                 came_from=version.previous_version_id,
                 status=version.status,
                 content=version.content,
-                changes={name: (_plain(old), _plain(new)) for name, (old, new) in changes.items()},
-                diff=content_diff(content[0], content[1]) if content else (),
+                changes={
+                    name: (_plain(old), _plain(new))
+                    for name, (old, new) in changes.items()
+                    if name not in ("content", "content_hash")
+                },
+                diff=content_diff(said_before, version.content) if said_before is not None else (),
             )
         )
     return tuple(steps)
@@ -122,10 +125,10 @@ def _sentences(text: str) -> list[str]:
     return [piece.strip() for piece in _PIECES.split(text) if piece.strip()]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Json:
     """Return a value as JSON-native parts."""
     if isinstance(value, Enum):
-        return value.value
+        return str(value.value)
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, (tuple, list)):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from memory_anchor.activation import age_days, confidence_of, to_verify
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
@@ -61,12 +60,13 @@ def _half_done(up: Upkeep, at: datetime, limits: Limits) -> Iterable[Change]:
                 by = Caller.HUMAN if newer.author.startswith(HUMAN_AUTHOR) else Caller.SYSTEM
                 displaced = not old.pinned and may(Deed.DISPLACE, by, [old])
                 if old.status is Status.ACTIVE and displaced and old.version == earlier[1]:
-                    ended = {"status": Status.SUPERSEDED, "valid_to": max(newer.valid_from, old.valid_from)}
-                    yield _change(old, at, "finish_supersedes", f"superseded by {newer.id}", **ended)
+                    ended = replace(old, status=Status.SUPERSEDED, valid_to=max(newer.valid_from, old.valid_from))
+                    yield _change(old, ended, at, "finish_supersedes", f"superseded by {newer.id}")
         cited = [c.ref.partition("@")[0] for c in newer.citations if c.kind == "event"]
         for event in _current(up, EVENTS, cited) if cited else ():
             if event.promoted_to is None:
-                yield _change(event, at, "finish_supersedes", f"promoted to {newer.id}", promoted_to=newer.id)
+                promoted = replace(event, promoted_to=newer.id)
+                yield _change(event, promoted, at, "finish_supersedes", f"promoted to {newer.id}")
 
 
 def mark_to_verify(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
@@ -85,7 +85,7 @@ def _to_mark(up: Upkeep, at: datetime, limits: Limits) -> Iterable[Change]:
         since = age_days(fact.corroborated_at or fact.learned_at, at)
         why = f"confidence {left:.2f}, {since:.0f} days after it was last corroborated"
         tags = (*fact.tags, Tag(TO_VERIFY)) if wanted else tuple(t for t in fact.tags if t.name != TO_VERIFY)
-        yield _change(fact, at, "mark_to_verify", why, tags=tags)
+        yield _change(fact, replace(fact, tags=tags), at, "mark_to_verify", why)
 
 
 def reconsolidate(up: Upkeep, at: datetime, limits: Limits = UNLIMITED) -> JobReport:
@@ -117,13 +117,13 @@ def _dispute_recalled(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
             for one, other in ((newer, older), (older, newer)):
                 why = f"disputed by {other.id}: recalled together, they contradict each other"
                 disputes = tuple(dict.fromkeys((*one.disputes, other.id)))
-                step = {"status": Status.DISPUTED, "disputes": disputes}
-                changes.append(_change(one, at, "reconsolidate", why, **step))
+                disputed = replace(one, status=Status.DISPUTED, disputes=disputes)
+                changes.append(_change(one, disputed, at, "reconsolidate", why))
             continue
         loser, winner = (newer, older) if pair.outcome is Outcome.SKIPPED else (older, newer)
         why = f"superseded by {winner.id}: {pair.reason}"
-        end = max(winner.valid_from, loser.valid_from)
-        changes.append(_change(loser, at, "reconsolidate", why, status=Status.SUPERSEDED, valid_to=end))
+        ended = replace(loser, status=Status.SUPERSEDED, valid_to=max(winner.valid_from, loser.valid_from))
+        changes.append(_change(loser, ended, at, "reconsolidate", why))
     found_pairs = {"found": float(len(found))}
     return carry_out(up, "reconsolidate", changes, at=at, limits=limits, action="dispute", counts=found_pairs)
 
@@ -143,7 +143,8 @@ def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
         others = [disputed[other] for other in memory.disputes if other in disputed]
         if not others:
             why = "nothing disputes it any more"
-            changes.append(_change(memory, at, "reconsolidate", why, status=Status.ACTIVE, disputes=()))
+            kept = replace(memory, status=Status.ACTIVE, disputes=())
+            changes.append(_change(memory, kept, at, "reconsolidate", why))
             continue
         older = [m for m in others if m.learned_at <= memory.learned_at and m.id != memory.id]
         alone = len(others) == 1 and older and may_settle([memory, *others]) and _says_it_changed(older[0], memory)
@@ -152,12 +153,13 @@ def _settle(up: Upkeep, at: datetime, limits: Limits) -> JobReport:
             continue
         old = older[0]
         settled |= {memory.id, old.id}
-        ended = {"status": Status.SUPERSEDED, "disputes": (), "valid_to": max(memory.valid_from, old.valid_from)}
-        kept = {"status": Status.ACTIVE, "disputes": ()}
+        valid_to = max(memory.valid_from, old.valid_from)
+        ended = replace(old, status=Status.SUPERSEDED, disputes=(), valid_to=valid_to)
+        kept = replace(memory, status=Status.ACTIVE, disputes=())
         # The loser goes first: a kill in between leaves a memory that nothing disputes any more, not two that hold.
         changes += [
-            _change(old, at, "reconsolidate", f"superseded by {memory.id}, which says what changed", **ended),
-            _change(memory, at, "reconsolidate", f"it says what changed since {old.id}", **kept),
+            _change(old, ended, at, "reconsolidate", f"superseded by {memory.id}, which says what changed"),
+            _change(memory, kept, at, "reconsolidate", f"it says what changed since {old.id}"),
         ]
     counts = {"waiting": float(waiting)}
     return carry_out(up, "reconsolidate", changes, at=at, limits=limits, action="settle", counts=counts)
@@ -190,5 +192,5 @@ def _current(up: Upkeep, collection: str, ids: list[str]) -> list[Memory]:
     return up.store.find(collection, every_current().and_(OneOf("id", tuple(ids))), limit=2 * len(ids))
 
 
-def _change(memory: Memory, at: datetime, job: str, why: str, **changes: Any) -> Change:
-    return Change(revise(memory, at=at, author=f"job:{job}", reason=why, **changes))
+def _change(memory: Memory, changed: Memory, at: datetime, job: str, why: str) -> Change:
+    return Change(revise(memory, changed, at=at, author=f"job:{job}", reason=why))

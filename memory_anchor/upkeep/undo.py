@@ -25,7 +25,7 @@ from memory_anchor.rights import HUMAN_AUTHOR, pinned_by_a_human
 from memory_anchor.upkeep.history import UNDO_REASON, parse_version_id, took_back, versions_of, words_of
 from memory_anchor.upkeep.history import version as version_named
 from memory_anchor.upkeep.upkeep import COLLECTIONS_KEPT, Change, Planned, Upkeep, batches, write
-from memory_anchor.versions import meaning_of, revise, same_meaning, written_by
+from memory_anchor.versions import revise, same_meaning, saying, written_by
 from memory_anchor.where import AnyOf, Between, Condition, OneOf, Where
 
 UNDO = "undo"
@@ -160,8 +160,9 @@ def apply(up: Upkeep, plan: UndoPlan, *, at: datetime, author: str, written_in: 
     for step in plan.steps:
         if (step.deed or step.current.id) in gone:  # a plan of before a kill, carried out in part
             continue
-        given_back = meaning_of(step.target) if step.target is not None else {"status": Status.ARCHIVED}
-        revision = revise(step.current, at=at, author=author, reason=reason, written_in=written_in, **given_back)
+        now = step.current
+        back = replace(now, status=Status.ARCHIVED) if step.target is None else saying(now, step.target)
+        revision = revise(now, back, at=at, author=author, reason=reason, written_in=written_in)
         deeds.setdefault(step.deed, []).append(Change(revision, source=step.target))
     written: list[Memory] = []
     for batch in batches(deeds.pop("", ())):

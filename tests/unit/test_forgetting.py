@@ -226,7 +226,9 @@ def test_a_memory_used_while_the_job_was_thinking_is_written_with_its_use():
     from memory_anchor.upkeep.upkeep import Change, write
     from memory_anchor.versions import revise
 
-    step = revise(plan_time_copy, at=day(60), author="job:x", reason="r", status=Status.ARCHIVED)
+    step = revise(
+        plan_time_copy, replace(plan_time_copy, status=Status.ARCHIVED), at=day(60), author="job:x", reason="r"
+    )
     write(up, [Change(step)], kind="x", by="job:x", at=day(60))
 
     assert current(up)["e1"].usage.count == 1
@@ -257,10 +259,10 @@ def test_a_memory_changed_while_the_job_was_thinking_is_left_alone():
     up = upkeep(**ALL)
     put(up, a_memory("e1"))
     stale = current(up)["e1"]
-    other = revise(stale, at=day(1), author="agent:b", reason="pin", pinned=True)
+    other = revise(stale, replace(stale, pinned=True), at=day(1), author="agent:b", reason="pin")
     write(up, [Change(other)], kind="pin", by="agent:b", at=day(1))
 
-    late = revise(stale, at=day(60), author="job:forget", reason="faded", status=Status.ARCHIVED)
+    late = revise(stale, replace(stale, status=Status.ARCHIVED), at=day(60), author="job:forget", reason="faded")
     written = write(up, [Change(late)], kind="forget", by="job:forget", at=day(60))
 
     assert written == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from timekit import a_memory, current, day, put, upkeep
 
@@ -13,7 +15,8 @@ from memory_anchor.versions import revise
 
 
 def edit(up, memory_id, at, author="agent:a", reason="edit", **changes):
-    step = revise(current(up)[memory_id], at=at, author=author, reason=reason, **changes)
+    now = current(up)[memory_id]
+    step = revise(now, replace(now, **changes), at=at, author=author, reason=reason)
     write(up, [Change(step)], kind="edit", by=author, at=at)
 
 

@@ -18,7 +18,7 @@ from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope, Status
 from memory_anchor.runtime.wire import own_preamble
 from memory_anchor.testing import ManualClock, ephemeral_core, human_of, signed_call
-from memory_anchor.versions import meaning_of
+from memory_anchor.versions import MEANING
 
 SLOTS = ("cache", "database", "release manager", "缓存服务")
 WORDS = ("port 80", "port 90", "Redis", "Anna", "数据库")
@@ -93,7 +93,11 @@ def everything(core: Core, anchor: MemoryAnchor) -> dict[str, Any]:
 def view(core: Core) -> dict[str, Any]:
     """What stands: every memory that is not archived, by what it says; a repeat raises priority as it counts a use."""
     standing = everything(core, door(core, "reader")).values()
-    said = {memory.id: meaning_of(memory) for memory in standing if memory.status is not Status.ARCHIVED}
+    said = {
+        memory.id: {name: getattr(memory, name) for name in MEANING}
+        for memory in standing
+        if memory.status is not Status.ARCHIVED
+    }
     return {name: {**memory, "priority": None} for name, memory in said.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import disk
 import pytest
@@ -26,7 +27,8 @@ def everything(up):
 
 
 def edit(up, memory_id, **changes):
-    step = revise(current(up)[memory_id], at=day(1), author="agent:a", reason="edit", **changes)
+    now = current(up)[memory_id]
+    step = revise(now, replace(now, **changes), at=day(1), author="agent:a", reason="edit")
     write(up, [Change(step)], kind="edit", by="agent:a", at=day(1))
 
 

@@ -99,6 +99,20 @@ def test_a_search_asks_the_server_and_a_write_reaches_it(opened: Opened, server:
     assert anchor.search("how do deploys go").snippets == ()
 
 
+def test_a_time_goes_to_the_server_as_it_was_said(opened: Opened, server: tuple[Core, Served]) -> None:
+    """Rule remote.first: what a search or an event says of time is asked of the server too."""
+    core, anchor = opened(search_s=10.0)
+    done = anchor.log_event("The outage of the billing queue began", when="2025-11-02T09:00:00Z")
+    drained(core)
+
+    found = anchor.search("billing queue outage", since="2025-11-01", until="2025-11-03T00:00:00Z")
+    before = anchor.search("billing queue outage", until="2025-11-01")
+
+    assert [one.text for one in found.snippets] == ["The outage of the billing queue began"]
+    assert (found.notes, before.snippets) == ((), ())
+    assert found.snippets[0].id != done.id
+
+
 def test_without_the_server_the_local_copy_answers_within_the_limit_and_says_so(
     opened: Opened, behind: FaultyProxy
 ) -> None:

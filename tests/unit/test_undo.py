@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import given, settings
@@ -12,20 +13,20 @@ from memory_anchor.model import FOUND_STATES, MemoryType, Origin, Scope, Status,
 from memory_anchor.upkeep import undo
 from memory_anchor.upkeep.history import versions_of
 from memory_anchor.upkeep.upkeep import Change, write
-from memory_anchor.versions import meaning_of, revise
+from memory_anchor.versions import MEANING, revise
 
 READER = Scope()
 
 
 def change(up, memory_id, at, author="agent:a", conversation="", **changes):
     memory = current(up)[memory_id]
-    step = revise(memory, at=at, author=author, reason="edit", written_in=conversation, **changes)
+    step = revise(memory, replace(memory, **changes), at=at, author=author, reason="edit", written_in=conversation)
     return write(up, [Change(step)], kind="edit", by=author, at=at)
 
 
 def view(up):
     """What searches can find: the meaning of every live memory that is not archived or superseded."""
-    return {k: meaning_of(m) for k, m in current(up).items() if m.state in FOUND_STATES}
+    return {k: {name: getattr(m, name) for name in MEANING} for k, m in current(up).items() if m.state in FOUND_STATES}
 
 
 def test_undo_last_takes_back_a_whole_change_even_over_several_memories():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from timekit import a_memory, current, day, put, upkeep
@@ -62,7 +63,8 @@ def test_counts_of_an_older_version_go_to_the_current_one():
     put(up, a_memory("m"))
     uses = buffer(up)
     uses.used(current(up)["m"])
-    step = revise(current(up)["m"], at=day(2), author="a", reason="r", status=Status.ARCHIVED)
+    now = current(up)["m"]
+    step = revise(now, replace(now, status=Status.ARCHIVED), at=day(2), author="a", reason="r")
     write(up, [Change(step)], kind="x", by="a", at=day(2))
 
     uses.flush()
