@@ -74,12 +74,9 @@ MESSAGE_COUNT_MAX = 1_000_000
 
 ENTRY = frozenset(("sentiment", "decay", "sources", "scope", "author", "written_at"))
 """What the strategy's memory entry and observation say besides; an agent's tools take and do not list it."""
-COUNTS_OF_A_LINE = frozenset(
-    {
-        *("content", "type", "layer", "key", "tags", "importance"),
-        *("confidence", "visibility", "when", "where", "who", "cites"),
-    }
-)
+COUNTS_OF_A_LINE = frozenset(("content", "type", "layer", "key", "tags", "importance", "confidence", "visibility")) | {
+    *("when", "where", "who", "cites")
+}
 
 FileContent = Annotated[str, Text(FILE_CONTENT_MAX)]
 
@@ -141,9 +138,9 @@ class WriteRequest(BaseRequest):
     @classmethod
     def _kind_is_a_type(cls, given: Given) -> Given:
         """The strategy's memory entry says `kind` for `type`."""
-        if not isinstance(given, Mapping) or "kind" not in given or "type" in given:
-            return given
-        return {("type" if name == "kind" else name): value for name, value in given.items()}
+        if isinstance(given, Mapping) and "kind" in given and "type" not in given:
+            return {("type" if name == "kind" else name): one for name, one in given.items()}
+        return given
 
     def asked(self, **resolved: Json) -> dict[str, Json]:
         """As every request's; what an entry of the strategy adds counts only where it is given."""
@@ -155,8 +152,8 @@ class WriteRequest(BaseRequest):
     @classmethod
     def like(cls, other: WriteRequest) -> Self:
         """Return this kind of request with what another kind has alike; the type is its own word."""
-        own = (name for name in cls.model_fields if name in type(other).model_fields)
-        return cast(Self, cls.model_construct(**{name: getattr(other, name) for name in own}))
+        own = {name: getattr(other, name) for name in cls.model_fields if name in type(other).model_fields}
+        return cast(Self, cls.model_construct(**own))
 
 
 class SaveMemory(WriteRequest):
