@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from memory_anchor.app import build_core, settings_of
 from memory_anchor.care import nightly
@@ -33,6 +33,9 @@ from memory_anchor.team.keys import KeyFile
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
+    from memory_anchor.json_values import Record
+    from memory_anchor.runtime.recording import ClientConnection
+
 log = logging.getLogger("memory_anchor.engine")
 IN_PROCESS = "in-process server"
 SYNCED_AT = ("SessionStart", "SessionEnd")
@@ -45,11 +48,11 @@ class MemoryBackend:
     def __init__(self, core: Core) -> None:
         self.core = core
         self.idle_exit_s = float(core.settings.engine.idle_exit_s)
-        self._servers: dict[tuple[Profile, bool], Server[Any]] = {}
+        self._servers: dict[tuple[Profile, bool], Server[ClientConnection]] = {}
         self._building = threading.Lock()
         self._hooks = Hooks()
 
-    def server(self, preamble: wire.Preamble) -> Server[Any]:
+    def server(self, preamble: wire.Preamble) -> Server[ClientConnection]:
         from memory_anchor.front.mcp_server import build_server
 
         settings = self.core.anchor(self._actor(preamble)).room.settings
@@ -61,22 +64,22 @@ class MemoryBackend:
                 self._servers[profile, read_only] = made
             return self._servers[profile, read_only]
 
-    def _actor(self, preamble: wire.Preamble, *, request_id: object = None) -> Actor:
+    def _actor(self, preamble: wire.Preamble, *, request_id: str | int | None = None) -> Actor:
         return actor_from(preamble, agent=self.core.settings.scope.agent, request_id=request_id)
 
-    def hook(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> str:
+    def hook(self, preamble: wire.Preamble, event: str, payload: Record) -> str:
         anchor = self.core.anchor(self._actor(preamble, request_id="hook"))
         if event in SYNCED_AT and self.core.devices.is_set_up:
             self.core.scheduler.queue(SYNC)  # behind: nobody waits for other devices
         with self.core.foreground:
             return self._hooks.answer(anchor, event, payload, budget_tokens=preamble.budget)
 
-    def hook_behind(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> None:
+    def hook_behind(self, preamble: wire.Preamble, event: str, payload: Record) -> None:
         learned = self._hooks.behind(self.core.anchor(self._actor(preamble)), event, payload)
         if learned:
             log.info("%s: learned %d memories from a transcript", event, learned)
 
-    def call(self, preamble: wire.Preamble, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def call(self, preamble: wire.Preamble, name: str, arguments: Record) -> Record:
         from memory_anchor.front.calls import run
 
         return run(self.core, preamble, name, arguments)

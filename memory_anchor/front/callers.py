@@ -13,13 +13,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from memory_anchor.errors import NoCredential, Refused
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.runtime.wire import Preamble, call_nonce
 from memory_anchor.team.credential import Credential, Role
+
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
 
 CONVERSATION_META = ("memory-anchor/conversation_id", "sessionId", "threadId")
 """Keys of a request's `_meta` that name its conversation, best first; Codex sends the last two on every call."""
@@ -37,10 +40,10 @@ FALLBACK_ZONE = "UTC"
 
 def actor_from(
     preamble: Preamble,
-    meta: Mapping[str, Any] | None = None,
+    meta: Mapping[str, object] | None = None,
     *,
     client_name: str = "",
-    request_id: object = None,
+    request_id: str | int | None = None,
     conversation: str = "",
     connection: str = "",
     account: str = "",
@@ -127,7 +130,7 @@ def _check_claims(credential: Credential, claims: Mapping[str, str]) -> None:
             raise Refused(f"{name} {claimed[:80]!r} is not the {what} this credential is bound to")
 
 
-def credential_of(request: Any) -> Credential:
+def credential_of(request: HTTPConnection) -> Credential:
     """Return for whom a request over HTTP was let in. Raises NoCredential: nobody let it in."""
     credential = getattr(request.scope.get("user"), "credential", None)
     if not isinstance(credential, Credential):

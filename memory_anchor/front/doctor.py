@@ -152,9 +152,9 @@ def _asked_of_engine(data_dir: Path, **arguments: Any) -> dict[str, Any]:
         arguments=arguments,
     )
     if "error" in answer:
-        kinds = {held.code: kind for kind, held in TABLE.items()}
-        raise kinds.get(answer["error"].get("code"), MemoryAnchorError)(str(answer["error"].get("message")))
-    return dict(answer["result"])
+        kinds, told = {held.code: kind for kind, held in TABLE.items()}, record(answer["error"])
+        raise kinds.get(str(told.get("code")), MemoryAnchorError)(str(told.get("message")))
+    return dict(record(answer["result"]))
 
 
 def _opened_here(settings: Settings, data_dir: Path, deep: Tick | None) -> Iterator[Check]:

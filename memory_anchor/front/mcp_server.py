@@ -15,12 +15,11 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -34,21 +33,26 @@ from memory_anchor.front import prompts, resources, tool_calls, tool_specs
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.instructions import instructions_for
 from memory_anchor.front.sampling import ASKS_CLIENT, asks_client
+from memory_anchor.json_values import Record
 from memory_anchor.model import Actor
+from memory_anchor.requests import RememberConversation
 from memory_anchor.runtime.cleanlog import log_bug
+from memory_anchor.runtime.recording import ClientConnection
 from memory_anchor.runtime.wire import PREAMBLE, VERSION
 from memory_anchor.sampling import offered
 from memory_anchor.settings import Profile
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+    from starlette.requests import Request
 
     from memory_anchor.core import Core
+    from memory_anchor.fields import BaseRequest
     from memory_anchor.front.variants import VariantChoice
     from memory_anchor.memory import MemoryAnchor
     from memory_anchor.team.credential import Credential
 
-    Context = ServerRequestContext["ClientConnection", Any]
+    Context = ServerRequestContext[ClientConnection, Request]
 
 NAME = "memory-anchor"
 TITLE = "Memory Anchor"
@@ -71,14 +75,6 @@ def build_server(
     project_dir: the project of callers whose preamble names none. variants: of a server over HTTP.
     """
     return _Front(core, profile=profile, read_only=read_only, project_dir=project_dir, variants=variants).server()
-
-
-@dataclass(slots=True)
-class ClientConnection:
-    """One client's connection; the whole process on streamable HTTP and in an engine. actor: the last caller on it."""
-
-    name: str
-    actor: Actor | None = None
 
 
 class _Front:
@@ -161,7 +157,7 @@ class _Front:
             return await self._in_thread(partial(self._call, actor, variant, params.name, params.arguments))
 
     def _call(
-        self, actor: Actor, variant: Callable[[], str], name: str, given: Mapping[str, Any] | None
+        self, actor: Actor, variant: Callable[[], str], name: str, given: Record | None
     ) -> mcp_types.CallToolResult:
         try:
             tool, request = tool_specs.resolve(name, given, self._tools)
@@ -184,7 +180,7 @@ class _Front:
         own = not actor.scope.conversation.startswith(context.lifespan_context.name)
         return self._variants.chosen(context.request, actor, actor.scope.conversation if own else "")
 
-    def _answered(self, variant: str, actor: Actor, tool: str, request: Any, run: Callable[[], str]) -> str:
+    def _answered(self, variant: str, actor: Actor, tool: str, request: BaseRequest, run: Callable[[], str]) -> str:
         if self._variants is None or not variant:
             return run()
         began = time.monotonic()
@@ -192,7 +188,7 @@ class _Front:
             text = run()
         if tool == "search_memory":
             self._variants.searched(variant, actor, json.loads(text), time.monotonic() - began)
-        elif tool == "remember_conversation":
+        elif isinstance(request, RememberConversation):
             self._variants.heard(actor, request.messages)
         return text
 
@@ -284,7 +280,7 @@ class _Front:
 
         return await self._in_thread(ask)
 
-    def _stats(self, anchor: MemoryAnchor) -> dict[str, Any]:
+    def _stats(self, anchor: MemoryAnchor) -> Record:
         if anchor.actor.scope.account != self._core.settings.scope.account:
             raise Refused("memory://stats tells of the whole machine; only the machine's own account may read it")
         return self._core.stats(anchor.actor.scope)
@@ -324,7 +320,7 @@ def project_for(account: str, core: Core, given: str = "") -> str:
     return (given or own.project_dir) if account in ("", own.scope.account) else ""
 
 
-def _http_identity(request: Any) -> tuple[Credential | None, str, str]:
+def _http_identity(request: Request | None) -> tuple[Credential | None, str, str]:
     """Return for whom a request was let in, its transport session and the project it names; (None, "", "") off HTTP.
 
     Raises NoCredential: nobody let it in.
@@ -353,9 +349,9 @@ def _result(text: str, *, code: str = "", now: datetime | None = None) -> mcp_ty
     """Return a tool's answer; with `now` as plain lines, and the same structured beside them."""
     if now is not None:
         answer = json.loads(text)
-        told: list[Any] = [mcp_types.TextContent(type="text", text=shapes.lines(answer, now=now))]
+        told: list[mcp_types.ContentBlock] = [mcp_types.TextContent(type="text", text=shapes.lines(answer, now=now))]
         return mcp_types.CallToolResult(content=told, structured_content=answer)
-    content: list[Any] = [mcp_types.TextContent(type="text", text=text)]
+    content: list[mcp_types.ContentBlock] = [mcp_types.TextContent(type="text", text=text)]
     if not code:
         return mcp_types.CallToolResult(content=content)
     return mcp_types.CallToolResult(content=content, is_error=True, _meta={CODE_META: code})

@@ -5,14 +5,14 @@ Reading a memory here is a use of it, as with `get_memory`. Addresses are matche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote
 
 from memory_anchor import shapes
 from memory_anchor.errors import NotFound
 from memory_anchor.front.table import ROWS
+from memory_anchor.json_values import Record
 from memory_anchor.memory import MemoryAnchor
 
 SCHEME = "memory://"
@@ -63,7 +63,7 @@ def completions(anchor: MemoryAnchor, uri: str, typed: str) -> list[str]:
     return [name for name in anchor.room.operations.names() if name.startswith(typed)][:COMPLETIONS_MAX]
 
 
-def read(anchor: MemoryAnchor, uri: str, *, stats: Callable[[], Mapping[str, Any]]) -> Content:
+def read(anchor: MemoryAnchor, uri: str, *, stats: Callable[[], Record]) -> Content:
     """Return what stands at `uri`. Raises NotFound: no such address, memory or file."""
     path = uri.removeprefix(SCHEME).rstrip("/")
     kind, _, name = path.partition("/")

@@ -7,7 +7,7 @@ connection that carries no requests to the client, nobody is asked, and rules de
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.from_thread
@@ -19,12 +19,15 @@ from memory_anchor.sampling import AsksClient, ClientQuestion
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
+    from starlette.requests import Request
+
+    from memory_anchor.runtime.recording import ClientConnection
 
 ASKS_CLIENT = frozenset({"remember_conversation"})
 """The tools that may ask the client's model: they read a conversation, which takes its time. Never a save."""
 
 
-def asks_client(context: ServerRequestContext[Any, Any]) -> AsksClient | None:
+def asks_client(context: ServerRequestContext[ClientConnection, Request]) -> AsksClient | None:
     """Return how this call's client is asked, or None where it does not offer sampling."""
     session = context.session
     wanted = mcp_types.ClientCapabilities(sampling=mcp_types.SamplingCapability())

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from memory_anchor import shapes
 from memory_anchor.fields import BaseRequest
 from memory_anchor.front.table import ROWS, Row
 from memory_anchor.front.tool_specs import TOOLS
 from memory_anchor.hashing import stable_hash
+from memory_anchor.json_values import Record
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.shapes import Json
 
 CALLS: Mapping[str, Row] = {spec.name: ROWS[spec.row] for spec in TOOLS if spec.row in ROWS}
 """Tool name -> what it does. A tool of `tool_specs` without a row is not registered."""
@@ -21,13 +20,13 @@ LASTING = frozenset({"remember_conversation"})
 """Writes whose answer is of many memories, and is kept beside the store; the others' lies with what they wrote."""
 
 
-def answer(anchor: MemoryAnchor, name: str, asked: BaseRequest | Mapping[str, Any]) -> Json:
+def answer(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> Record:
     """Return a tool's answer. asked: the checked request, or its arguments under our names. Raises BadInput."""
     row = CALLS[name]
     return row.answer(anchor, asked if isinstance(asked, BaseRequest) else row.request.read(asked, name))
 
 
-def run(anchor: MemoryAnchor, name: str, asked: BaseRequest | Mapping[str, Any]) -> str:
+def run(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> str:
     """Return a tool's answer as one compact JSON text; of a write that is sent again the first one."""
     actor = anchor.actor
     if name not in WRITING or not actor.nonce:
@@ -38,5 +37,5 @@ def run(anchor: MemoryAnchor, name: str, asked: BaseRequest | Mapping[str, Any])
     return anchor.services.answers.once(key, what, work, lasting=name in LASTING)
 
 
-def _compact(anchor: MemoryAnchor, name: str, asked: BaseRequest | Mapping[str, Any]) -> str:
+def _compact(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> str:
     return shapes.compact(answer(anchor, name, asked))

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import BaseRequest, Schema, tool_schema
 from memory_anchor.front.table import ROWS
-from memory_anchor.json_values import record, texts
+from memory_anchor.json_values import Json, Record, record, texts
 from memory_anchor.settings import Profile
 
 STANDARD_TOKENS_MAX = 1_500
 """o200k tokens of names, descriptions and schemas in the standard profile."""
 
-Arguments = dict[str, Any]
+Arguments = dict[str, Json]
 Shelf = Literal["minimal", "standard", "full"]
 _SHELVES: Mapping[Profile, tuple[Shelf, ...]] = {
     "minimal": ("minimal",),
@@ -217,7 +217,7 @@ def callable_tools(*, read_only: bool, available: Iterable[str]) -> dict[str, To
     return {spec.name: spec for spec in TOOLS if spec.name in names and not (read_only and spec.writes)}
 
 
-def resolve(name: str, given: Mapping[str, Any] | None, tools: Mapping[str, ToolSpec]) -> tuple[str, BaseRequest]:
+def resolve(name: str, given: Record | None, tools: Mapping[str, ToolSpec]) -> tuple[str, BaseRequest]:
     """Return the tool's own name and the checked request; a null stands for not given.
 
     Raises BadInput: no such tool, or one sentence about its arguments.
@@ -236,7 +236,7 @@ def _translated(alias: Alias, given: Arguments) -> Arguments:
     fields = given.pop(alias.spread, None) if alias.spread else None
     if fields is not None and not isinstance(fields, Mapping):
         raise BadInput(f"{alias.name} got {alias.spread} as {type(fields).__name__}; allowed is an object")
-    inner = dict(fields or {})
+    inner: Arguments = dict(fields or {})
     if alias.spread == "filter":
         inner = {_SINGULAR.get(name, name): value for name, value in inner.items()}
         if unknown := [one for one in inner if one not in FILTER_FIELDS]:
@@ -246,8 +246,8 @@ def _translated(alias: Alias, given: Arguments) -> Arguments:
     found: Arguments = {}
     for name, value in [*inner.items(), *given.items()]:  # an argument of its own wins over the same field
         found[alias.renamed.get(name, name)] = value
-    if isinstance(found.get("id"), Mapping):  # memory_get takes a citation whole
-        found["id"] = found["id"].get("ref")
+    if isinstance(cited := found.get("id"), Mapping):  # memory_get takes a citation whole
+        found["id"] = cited.get("ref")
     return found
 
 

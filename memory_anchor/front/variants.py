@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor import json_values, shapes
 from memory_anchor.errors import BadInput
@@ -22,12 +22,13 @@ from memory_anchor.language.terms import TERMS_VERSION
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Actor
 from memory_anchor.runtime.wire import VERSION
-from memory_anchor.shapes import Json
 from memory_anchor.team.keys import FOLDER
 from memory_anchor.team.sticking import StickyVariants
 from memory_anchor.team.variant_use import Conversation, VariantUse
 
 if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+
     from memory_anchor.core import Core
 
 OWN_WAY = "default"
@@ -46,7 +47,7 @@ class VariantChoice:
     def names(self) -> tuple[str, ...]:
         return (OWN_WAY, *self._searcher.variants)
 
-    def chosen(self, request: Any, actor: Actor, conversation: str) -> str:
+    def chosen(self, request: HTTPConnection, actor: Actor, conversation: str) -> str:
         """Return the variant of a request: its conversation's, else what it asks for. Raises BadInput: none of ours.
 
         conversation: what the caller named; "" for one that named none, which sticks to nothing.
@@ -70,12 +71,12 @@ class VariantChoice:
         with self._searcher.going_by(own), shapes.cited_with(self.versions(variant)):
             yield
 
-    def versions(self, variant: str = OWN_WAY) -> Json:
+    def versions(self, variant: str = OWN_WAY) -> dict[str, str]:
         """Return {variant, index_version, algo_version}."""
         return self._versions[variant]
 
     @cached_property
-    def _versions(self) -> dict[str, Json]:
+    def _versions(self) -> dict[str, dict[str, str]]:
         """Embedder and terms tell indexes apart; the package and the settings of recall tell ways of recall apart."""
         settings, embedder = self._core.settings, self._core.services.embedder
         rows = f"{embedder.identity.model}/{embedder.identity.dimensions}" if embedder is not None else "words"
@@ -89,12 +90,12 @@ class VariantChoice:
             for name, chosen in ways.items()
         }
 
-    def searched(self, variant: str, actor: Actor, answer: Json, seconds: float) -> None:
+    def searched(self, variant: str, actor: Actor, answer: json_values.Record, seconds: float) -> None:
         """Count a search's answer, where there is anything to compare."""
         if not self._searcher.variants:
             return
         lines = shapes.lines(answer, now=self._core.clock.now())
-        tokens, shown = count_tokens(lines), answer["snippets"]
+        tokens, shown = count_tokens(lines), json_values.records(answer["snippets"])
         self.use.searched(variant, self.talk(actor), ms=seconds * 1000, tokens=tokens, snippets=shown)
 
     def heard(self, actor: Actor, messages: json_values.Json) -> None:

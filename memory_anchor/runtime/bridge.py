@@ -24,6 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memory_anchor.json_values import Record
+
 HOLD_S = 1.5
 """How long a handshake request waits for an engine that says it serves; one that is loading is not waited for."""
 GREETING_TICK_S = 0.05
@@ -83,7 +85,7 @@ class Bridge:
         self._skipping = False
         self._closed_at: float | None = None
         self._link: socket.socket | None = None
-        self._state: dict[str, object] = {}
+        self._state: Record = {}
         self._heard = bytearray()
         self._unsent = bytearray()
         self._linked_at = self._linked_epoch = self._heard_at = self._ready_at = 0.0
@@ -400,7 +402,7 @@ class Bridge:
         print(f"memory-anchor: {text}", file=sys.stderr, flush=True)
 
 
-def _pid(state: dict[str, object]) -> int:
+def _pid(state: Record) -> int:
     pid = state.get("pid")
     return pid if isinstance(pid, int) else 0
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import logging
 import traceback
-from typing import Any
+from types import TracebackType
+from typing import TypeAlias
 
 LINE_CHARS = 16_000
 """Of one record, with its traceback."""
+
+ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 class CleanFormatter(logging.Formatter):
@@ -24,7 +27,7 @@ class CleanFormatter(logging.Formatter):
         cut = len(written) - LINE_CHARS
         return cleaned(written[:LINE_CHARS]).text + (f" ... ({cut} characters cut)" if cut > 0 else "")
 
-    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+    def formatException(self, ei: ExcInfo) -> str:  # noqa: N802 - logging's name
         """Return kind and place of an exception: its text and its source lines may hold a memory."""
         at = ei[2]
         while at is not None and at.tb_next is not None:

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from memory_anchor.errors import MemoryAnchorError, StoreBusy, Unavailable, report
+from memory_anchor.json_values import whole
 from memory_anchor.runtime import environment, wire
 from memory_anchor.runtime.listening import tcp_listener
 from memory_anchor.runtime.lock import DirectoryLock
@@ -26,8 +27,9 @@ from memory_anchor.runtime.threads import one_for_algebra
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, TypeVar
+    from typing import TypeVar
 
+    from memory_anchor.json_values import Json, Record
     from memory_anchor.runtime.service import Backend
 
     B = TypeVar("B", bound=Backend)
@@ -228,7 +230,7 @@ def _is_claimed(data: Path) -> bool:
 
 def _left(data: Path, wait_s: float) -> DirectoryLock:
     until = time.monotonic() + wait_s
-    asked: list[tuple[object, object]] = []
+    asked: list[tuple[Json, Json]] = []
     while True:
         try:
             return DirectoryLock.acquire(data, role=ROLE)
@@ -251,7 +253,7 @@ def _left(data: Path, wait_s: float) -> DirectoryLock:
         time.sleep(HAND_OVER_PAUSE_S)
 
 
-def listen(run: Path) -> tuple[socket.socket, dict[str, Any]]:
+def listen(run: Path) -> tuple[socket.socket, Record]:
     """Return a listening socket in the 0700 folder `run` and the address to publish.
 
     A Unix socket where there are any; a path too long for the kernel goes to a private folder under /tmp. Otherwise a
@@ -296,7 +298,7 @@ class StatePost:
     took: the settings that came from its environment, as digests; none for a server that a human started.
     """
 
-    def __init__(self, run: Path, address: dict[str, Any], *, took: dict[str, str] | None = None) -> None:
+    def __init__(self, run: Path, address: Record, *, took: dict[str, str] | None = None) -> None:
         self.run = run
         self.address = address
         self.took = took or {}
@@ -328,7 +330,7 @@ class StatePost:
     def withdraw(self) -> None:
         """Take the socket and the file away; the lock is still held, so they are nobody else's yet."""
         if path := self.address.get("unix"):
-            Path(path).unlink(missing_ok=True)
+            Path(str(path)).unlink(missing_ok=True)
         (self.run / wire.STATE_FILE).unlink(missing_ok=True)
 
 
@@ -359,7 +361,7 @@ def _log_to(folder: Path) -> None:
 # --- what the command line asks ----------------------------------------------------------------------------------
 
 
-def status(data: Path, *, timeout_s: float = STATUS_WAIT_S) -> dict[str, Any] | None:
+def status(data: Path, *, timeout_s: float = STATUS_WAIT_S) -> Record | None:
     """Return what the running engine says: pid, version, state, uptime_s, bridges; None when none runs.
 
     Raises Unavailable: one listens and says nothing, as when it was suspended or hangs.
@@ -393,7 +395,7 @@ def stop(data: Path, *, wait_s: float = STOP_WAIT_S) -> bool:
         return False
     except OSError:
         pass  # it runs and does not answer: the wait below decides
-    pid = int((state or {}).get("pid", 0))
+    pid = whole((state or {}).get("pid"), 0)
     while time.monotonic() < until:
         if (wire.read_state(str(data)) or {}).get("pid") != pid:
             return True

@@ -28,7 +28,8 @@ from memory_anchor.runtime import wire
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+
+    from memory_anchor.json_values import Record
 
 PREFIX = "MEMORY_ANCHOR_"
 CONFIG_FILE = "MEMORY_ANCHOR_CONFIG_FILE"
@@ -90,7 +91,7 @@ def note(env: Mapping[str, str], data: str, project: str) -> None:
     _keep(data, {**notes, "projects": {**newest, project: mine}})
 
 
-def disagrees(state: Mapping[str, Any], env: Mapping[str, str], data: str) -> bool:
+def disagrees(state: Record, env: Mapping[str, str], data: str) -> bool:
     """Return whether an engine took a setting that this caller does not bring. state: the engine's own file."""
     took = state.get("took")
     if not isinstance(took, dict) or not took:
@@ -158,18 +159,18 @@ def _brought(env: Mapping[str, str]) -> dict[str, str]:
     return brought
 
 
-def _notes(data: str) -> dict[str, Any]:
+def _notes(data: str) -> Record:
     return wire.read_json(os.path.join(data, NOTES_FILE)) or {}  # noqa: PTH118
 
 
-def _projects(notes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _projects(notes: Record) -> dict[str, Record]:
     projects = notes.get("projects")
     if not isinstance(projects, dict):
         return {}
     return {str(name): kept for name, kept in projects.items() if isinstance(kept, dict)}
 
 
-def _keep(data: str, notes: Mapping[str, Any]) -> None:
+def _keep(data: str, notes: Record) -> None:
     wire.run_dir(data)
     wire.write_private(os.path.join(data, NOTES_FILE), json.dumps(notes, ensure_ascii=False))  # noqa: PTH118
 

@@ -15,12 +15,23 @@ import json
 import os
 from binascii import crc32
 
+from memory_anchor.json_values import parsed, record
 from memory_anchor.runtime import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
+    from typing import TypedDict, TypeGuard
+
+    from memory_anchor.json_values import Json, Record
+
+    class Handshake(TypedDict):
+        """What a server answers. versions: protocol version -> method -> index in results."""
+
+        latest: str
+        versions: Mapping[str, Mapping[str, int]]
+        results: list[Json]
+
 
 FOLDER = "handshakes"
 PACKAGED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "handshake.json")  # noqa: PTH100, PTH118, PTH120
@@ -41,7 +52,7 @@ def _path(data: str, kept: str) -> str:
     return os.path.join(data, FOLDER, f"{crc32(raw):08x}{crc32(raw[::-1]):08x}.json")  # noqa: PTH118
 
 
-def load(data: str, preamble: wire.Preamble) -> dict[str, Any] | None:
+def load(data: str, preamble: wire.Preamble) -> Handshake | None:
     """Return the packaged handshake of the profile noted for this caller, else of the one it asks for, else None."""
     profiles = _packaged()
     kept = key(preamble)
@@ -51,12 +62,12 @@ def load(data: str, preamble: wire.Preamble) -> dict[str, Any] | None:
     return found if found is not None else profiles.get(packaged_name(preamble))
 
 
-def _packaged() -> dict[str, dict[str, Any]]:
+def _packaged() -> dict[str, Handshake]:
     """Return profile -> handshake of this version, those alone that are sound."""
     packaged = _read(PACKAGED, MAX_BYTES) or {}
     profiles = packaged.get("profiles") if packaged.get("version") == wire.VERSION else None
     found = profiles if isinstance(profiles, dict) else {}
-    return {name: one for name, one in found.items() if isinstance(one, dict) and _is_sound(one)}
+    return {name: one for name, one in found.items() if _is_sound(one)}
 
 
 def packaged_name(preamble: wire.Preamble) -> str:
@@ -64,13 +75,13 @@ def packaged_name(preamble: wire.Preamble) -> str:
     return f"{preamble.profile or 'standard'}{' read-only' if preamble.read_only else ''}"
 
 
-def profile_of(recorded: Mapping[str, Any]) -> str:
+def profile_of(recorded: Handshake) -> str:
     """Return the packaged profile that answers as was recorded, instructions apart; "" for none."""
     wanted = _silent(recorded)
     return next((name for name, one in _packaged().items() if _silent(one) == wanted), "")
 
 
-def _silent(handshake: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _silent(handshake: Handshake) -> dict[str, dict[str, Json]]:
     """Return version -> method -> result without the instructions, which are each caller's own."""
     results = [
         {name: part for name, part in one.items() if name != "instructions"} if isinstance(one, dict) else one
@@ -110,24 +121,27 @@ def forget(data: str) -> None:
             continue
 
 
-def _read(path: str, most_bytes: int) -> dict[str, Any] | None:
+def _read(path: str, most_bytes: int) -> Record | None:
     try:
         with open(path, "rb") as file:  # noqa: PTH123
-            value = json.loads(file.read(most_bytes))
+            value = parsed(file.read(most_bytes))
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def _is_sound(recorded: Mapping[str, Any]) -> bool:
-    results, versions = recorded.get("results"), recorded.get("versions")
+def _is_sound(recorded: Json) -> TypeGuard[Handshake]:
+    if not isinstance(recorded, dict):
+        return False
+    results, versions, latest = recorded.get("results"), recorded.get("versions"), recorded.get("latest")
     if not isinstance(results, list) or not isinstance(versions, dict):
         return False
     found = [index for methods in versions.values() if isinstance(methods, dict) for index in methods.values()]
     return (
         all(isinstance(methods, dict) for methods in versions.values())
         and all(isinstance(index, int) and 0 <= index < len(results) for index in found)
-        and "initialize" in versions.get(recorded.get("latest"), {})
+        and isinstance(latest, str)
+        and "initialize" in record(versions.get(latest))
     )
 
 
@@ -148,16 +162,16 @@ def modern_versions() -> tuple[str, ...]:
     return MODERN_PROTOCOL_VERSIONS
 
 
-def requests(version: str) -> list[dict[str, Any]]:
+def requests(version: str) -> list[Record]:
     """Return the messages whose answers are kept for one protocol version."""
     if version in legacy_versions():
-        params = {"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT}
+        params: Record = {"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT}
         return [
             {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params},
             {"jsonrpc": "2.0", "method": "notifications/initialized"},
             {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
         ]
-    meta = {
+    meta: Record = {
         "io.modelcontextprotocol/protocolVersion": version,
         "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": CLIENT,
@@ -168,9 +182,9 @@ def requests(version: str) -> list[dict[str, Any]]:
     ]
 
 
-def packed(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def packed(answers: Mapping[str, Record]) -> Handshake:
     """Return version -> method -> result with equal results kept once."""
-    results: list[Any] = []
+    results: list[Json] = []
     versions: dict[str, dict[str, int]] = {}
     for version, methods in answers.items():
         versions[version] = {}

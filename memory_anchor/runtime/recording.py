@@ -4,21 +4,37 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
-from mcp.shared._context_streams import create_context_streams
+from mcp.shared._context_streams import ContextReceiveStream, ContextSendStream, create_context_streams
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCResponse, jsonrpc_message_adapter
 
+from memory_anchor.json_values import Json, text
+from memory_anchor.model import Actor
 from memory_anchor.runtime import handshake
 
+_Inbound: TypeAlias = tuple[
+    ContextSendStream[SessionMessage | Exception], ContextReceiveStream[SessionMessage | Exception]
+]
+_Outbound: TypeAlias = tuple[ContextSendStream[SessionMessage], ContextReceiveStream[SessionMessage]]
 
-async def record_handshake(server: Server[Any], state: Any) -> dict[str, Any]:
+
+@dataclass(slots=True)
+class ClientConnection:
+    """One client's connection; the whole process on streamable HTTP and in an engine. actor: the last caller on it."""
+
+    name: str
+    actor: Actor | None = None
+
+
+async def record_handshake(server: Server[ClientConnection], state: ClientConnection) -> handshake.Handshake:
     """Return what `server` answers to each version's handshake, in the shape `relay.known_result` reads."""
-    answers: dict[str, dict[str, Any]] = {}
+    answers: dict[str, dict[str, Json]] = {}
     for version in (*handshake.legacy_versions(), *handshake.modern_versions()):
         requests = handshake.requests(version)
         async with streams() as ((inbound, served), (serving, outbound)), anyio.create_task_group() as tasks:
@@ -31,23 +47,28 @@ async def record_handshake(server: Server[Any], state: Any) -> dict[str, Any]:
                     if getattr(reply, "id", None) != message["id"]:
                         continue
                     if isinstance(reply, JSONRPCResponse):
-                        answers[version][message["method"]] = reply.result
+                        answers[version][text(message["method"])] = reply.result
                     break
             inbound.close()
             tasks.cancel_scope.cancel()
     return handshake.packed(answers)
 
 
-async def _serve_recorded(server: Server[Any], served: Any, serving: Any, state: Any) -> None:
+async def _serve_recorded(
+    server: Server[ClientConnection],
+    served: ContextReceiveStream[SessionMessage | Exception],
+    serving: ContextSendStream[SessionMessage],
+    state: ClientConnection,
+) -> None:
     options = server.create_initialization_options()
     await serve_dual_era_loop(server, served, serving, lifespan_state=state, init_options=options)
 
 
 @asynccontextmanager
-async def streams() -> AsyncIterator[tuple[Any, Any]]:
+async def streams() -> AsyncIterator[tuple[_Inbound, _Outbound]]:
     """Yield the two ends of each of two in-memory message streams, closed on leaving: towards a server, and back."""
-    inbound: Any = create_context_streams[SessionMessage | Exception](0)
-    outbound: Any = create_context_streams[SessionMessage](0)
+    inbound = create_context_streams[SessionMessage | Exception](0)
+    outbound = create_context_streams[SessionMessage](0)
     try:
         yield inbound, outbound
     finally:

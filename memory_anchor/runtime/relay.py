@@ -12,10 +12,14 @@ from __future__ import annotations
 import json
 import re
 
+from memory_anchor.json_values import parsed, record
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, TypeGuard
+    from typing import NoReturn, TypeGuard
+
+    from memory_anchor.json_values import Json, Record
+    from memory_anchor.runtime.handshake import Handshake
 
 MAX_SENDS = 3
 """A request is sent once and resent at most twice: one that kills the engine must not loop."""
@@ -36,7 +40,7 @@ class Waiting:
 
     __slots__ = ("message", "method", "raw", "sends")
 
-    def __init__(self, raw: bytes, message: dict[str, Any]) -> None:
+    def __init__(self, raw: bytes, message: Record) -> None:
         self.raw = raw
         self.message = message
         self.method = str(message.get("method"))
@@ -49,7 +53,7 @@ class Relay:
     handshake: what an engine of this version answered before (see `handshake`), or None.
     """
 
-    def __init__(self, handshake: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, handshake: Handshake | None = None) -> None:
         self.ready = False
         self.handshake = handshake
         self.waiting: dict[int | str, Waiting] = {}
@@ -86,12 +90,12 @@ class Relay:
         if method == "notifications/initialized":
             self._initialized = raw
         elif method == "notifications/cancelled":
-            cancelled = (message.get("params") or {}).get("requestId")
+            cancelled = record(message.get("params")).get("requestId")
             if _is_id(cancelled):
                 self.waiting.pop(cancelled, None)
         return (raw if self.ready else None), None
 
-    def _odd(self, message: Mapping[str, Any]) -> tuple[int, str] | None:
+    def _odd(self, message: Record) -> tuple[int, str] | None:
         """Return the code and sentence of what keeps a message from being one of MCP's, None when nothing does.
 
         A line that an engine would drop unanswered makes an agent wait for ever, so it is judged here.
@@ -114,12 +118,12 @@ class Relay:
             return INVALID_REQUEST, f"id {_short(message['id'])} belongs to a request that still waits for its answer"
         return None
 
-    def _request(self, raw: bytes, message: dict[str, Any], request: int | str) -> bytes | None:
+    def _request(self, raw: bytes, message: Record, request: int | str) -> bytes | None:
         waiting = self.waiting[request] = Waiting(raw, message)
         if waiting.method == "initialize":
             self._initialize = (request, raw)
         elif waiting.method in ("resources/subscribe", "resources/unsubscribe"):
-            uri = str((message.get("params") or {}).get("uri"))
+            uri = str(record(message.get("params")).get("uri"))
             self._subscriptions.pop(uri, None)
             if waiting.method == "resources/subscribe" and len(self._subscriptions) < MAX_SUBSCRIPTIONS:
                 self._subscriptions[uri] = raw
@@ -131,11 +135,11 @@ class Relay:
     def from_engine(self, raw: bytes) -> bytes | None:
         """Take one line of the engine; return it when it is for the agent."""
         try:
-            message = json.loads(raw)
+            message = parsed(raw)
         except ValueError:
             return None
         request = message.get("id") if isinstance(message, dict) else None
-        if not _is_id(request):
+        if not isinstance(message, dict) or not _is_id(request):
             return raw
         if "method" in message:
             if len(self._asked) < MAX_ENGINE_REQUESTS:
@@ -169,7 +173,7 @@ class Relay:
                 self._replays += 1
                 replay = f"anchor-replay-{self._replays}"
                 self._swallow.add(replay)
-                lines.append(json.dumps({**json.loads(raw), "id": replay}).encode() + b"\n")
+                lines.append(json.dumps({**record(parsed(raw)), "id": replay}).encode() + b"\n")
         return lines
 
     def engine_lost(self, *, orderly: bool = False) -> list[bytes]:
@@ -212,10 +216,10 @@ class Relay:
     def _negotiated(self) -> str:
         if self._initialize is None or self.handshake is None:
             return ""
-        return _offered(self.handshake, json.loads(self._initialize[1]))
+        return _offered(self.handshake, record(parsed(self._initialize[1])))
 
 
-def known_result(handshake: Mapping[str, Any], message: Mapping[str, Any], negotiated: str) -> Any | None:
+def known_result(handshake: Handshake, message: Record, negotiated: str) -> Json:
     """Return the recorded result of a handshake request, None when only an engine can answer.
 
     handshake: {"results": [...], "versions": {protocol version: {method: index in results}}, "latest": version}.
@@ -230,12 +234,12 @@ def known_result(handshake: Mapping[str, Any], message: Mapping[str, Any], negot
     else:
         meta = params.get("_meta")
         version = str(meta.get(PROTOCOL_META, negotiated)) if isinstance(meta, dict) else negotiated
-    index = handshake["versions"].get(version, {}).get(method)
+    index = handshake["versions"].get(version, {}).get(str(method))
     return None if index is None else handshake["results"][index]
 
 
-def _offered(handshake: Mapping[str, Any], initialize: Mapping[str, Any]) -> str:
-    asked = str((initialize.get("params") or {}).get("protocolVersion"))
+def _offered(handshake: Handshake, initialize: Record) -> str:
+    asked = str(record(initialize.get("params")).get("protocolVersion"))
     return asked if "initialize" in handshake["versions"].get(asked, {}) else str(handshake["latest"])
 
 
@@ -244,11 +248,11 @@ def error_line(request: int | str | None, code: int, text: str) -> bytes:
     return _line({"jsonrpc": "2.0", "id": request, "error": {"code": code, "message": text}})
 
 
-def _line(message: Mapping[str, Any]) -> bytes:
+def _line(message: Record) -> bytes:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def _is_id(value: object) -> TypeGuard[int | str]:
+def _is_id(value: Json) -> TypeGuard[int | str]:
     if isinstance(value, str):
         return len(value) <= ID_CHARS_MAX
     return isinstance(value, int) and not isinstance(value, bool) and -ID_MAX <= value < ID_MAX
@@ -261,7 +265,7 @@ class Odd(ValueError):
     """A line that is no JSON in a way that can be named; one sentence."""
 
 
-def _parsed(raw: bytes) -> Any:
+def _parsed(raw: bytes) -> Json:
     """Return what a line says. Raises Odd, ValueError, RecursionError: it is no JSON that an engine would read."""
     try:
         text = raw.decode()
@@ -269,7 +273,8 @@ def _parsed(raw: bytes) -> Any:
         raise Odd(f"the line is not UTF-8 (byte {error.start})") from None
     if text.count("[") + text.count("{") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
         raise Odd(f"the line is nested deeper than {DEPTH_MAX}")
-    return json.loads(text, parse_constant=_no_number)
+    value: Json = json.loads(text, parse_constant=_no_number)
+    return value
 
 
 def _depth(text: str) -> int:
@@ -283,10 +288,10 @@ def _depth(text: str) -> int:
     return depth
 
 
-def _no_number(name: str) -> Any:
+def _no_number(name: str) -> NoReturn:
     raise Odd(f"the line holds {name}, which is no JSON number")
 
 
-def _short(value: object) -> str:
+def _short(value: Json) -> str:
     shown = repr(value) if not isinstance(value, int) or -ID_MAX <= value < ID_MAX else "a larger number"
     return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"

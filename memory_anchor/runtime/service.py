@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import json
 import logging
 import os
 import signal
@@ -20,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import anyio
 from mcp.server.lowlevel import Server
@@ -31,11 +30,12 @@ from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
 from memory_anchor.hooks import COLD_START
+from memory_anchor.json_values import Record, parsed
 from memory_anchor.runtime import handshake, limits, spool, wire
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.engine import StatePost
 from memory_anchor.runtime.messages import mended, message_of
-from memory_anchor.runtime.recording import record_handshake, streams
+from memory_anchor.runtime.recording import ClientConnection, record_handshake, streams
 from memory_anchor.runtime.relay import INVALID_REQUEST, LISTEN, error_line
 
 log = logging.getLogger("memory_anchor.engine")
@@ -70,19 +70,19 @@ class Backend(Protocol):
 
     idle_exit_s: float
 
-    def server(self, preamble: wire.Preamble) -> Server[Any]:
+    def server(self, preamble: wire.Preamble) -> Server[ClientConnection]:
         """Return the MCP server for this caller's profile and rights; the same object for the same ones."""
         ...
 
-    def hook(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> str:
+    def hook(self, preamble: wire.Preamble, event: str, payload: Record) -> str:
         """Return what the client's hook prints."""
         ...
 
-    def hook_behind(self, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> None:
+    def hook_behind(self, preamble: wire.Preamble, event: str, payload: Record) -> None:
         """Do what this hook sets off and nobody waits for."""
         ...
 
-    def call(self, preamble: wire.Preamble, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def call(self, preamble: wire.Preamble, name: str, arguments: Record) -> Record:
         """Return the answer of one call of the command line. Raises our errors."""
         ...
 
@@ -125,7 +125,7 @@ class Service:
         self._hooks = anyio.CapacityLimiter(HOOKS_AT_ONCE)
         self._learning = anyio.CapacityLimiter(LEARNING_AT_ONCE)
         self._open: Counter[tuple[str, str]] = Counter()
-        self._states: dict[int, Any] = {}
+        self._states: dict[int, ClientConnection] = {}
         self._cold: set[str] = set()
         self._recorded: dict[str, float] = {}
         self._busy_at = time.monotonic()
@@ -266,7 +266,7 @@ class Service:
         del self._silent[oldest]
         oldest.transport.abort()
 
-    async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> dict[str, Any] | None:
+    async def _greeted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Record | None:
         link = writer.get_extra_info("socket")
         uid = wire.peer_uid(link._sock if hasattr(link, "_sock") else link)
         if uid is not None and uid != os.getuid():
@@ -275,7 +275,7 @@ class Service:
         with anyio.move_on_after(GREETING_WAIT_S):
             raw = await reader.readuntil(b"\n")
             try:
-                line = json.loads(raw)
+                line = parsed(raw)
             except (ValueError, RecursionError):
                 await _refuse(writer, "the greeting is no JSON")
                 return None
@@ -286,13 +286,13 @@ class Service:
                 )
                 return None
             token = self._post.address.get("token")
-            if token is not None and not hmac.compare_digest(str(line.get("token")), token):
+            if token is not None and not hmac.compare_digest(str(line.get("token")), str(token)):
                 log.warning("a connection without the token was refused")
                 return None
             return line
         return None
 
-    async def _dispatch(self, line: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _dispatch(self, line: Record, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             preamble = wire.Preamble.from_json(line.get("preamble", {}))
         except ValueError as error:
@@ -317,7 +317,7 @@ class Service:
                 known = "mcp, ping, status, stop, hook, call"
                 await _refuse(writer, f"unknown kind {str(other)[:SHOWN]!r}; allowed are {known}")
 
-    def _status(self) -> dict[str, Any]:
+    def _status(self) -> Record:
         state = "draining" if self._ending.is_set() else "serving" if self._loaded.is_set() else "loading"
         return {
             "anchor": wire.WIRE,
@@ -329,7 +329,7 @@ class Service:
             "bridges": len(self._connections),
         }
 
-    async def _hook(self, preamble: wire.Preamble, line: dict[str, Any]) -> dict[str, Any]:
+    async def _hook(self, preamble: wire.Preamble, line: Record) -> Record:
         cold = not self._loaded.is_set()  # then the bridge of this session was not told the constitution either
         await self._loaded.wait()
         backend = self._backend
@@ -353,14 +353,14 @@ class Service:
             return {"anchor": wire.WIRE, "ok": False, "error": told}
         return {"anchor": wire.WIRE, "ok": True, "text": text}
 
-    def _learn(self, preamble: wire.Preamble, line: dict[str, Any]) -> None:
+    def _learn(self, preamble: wire.Preamble, line: Record) -> None:
         """Do what this hook sets off and nobody waits for; with too much of that waiting it is kept on disk."""
         if self._learning.statistics().tasks_waiting < LEARNING_WAITING:
             self._tasks.start_soon(self._hook_behind, preamble, line)
         elif not spool.keep(str(self._data), preamble, event_of(line), payload_of(line)):
             log.warning("the spool is full; nothing is learned at one %s", event_of(line))
 
-    async def _hook_behind(self, preamble: wire.Preamble, line: dict[str, Any]) -> None:
+    async def _hook_behind(self, preamble: wire.Preamble, line: Record) -> None:
         if self._backend is None:
             return
         try:
@@ -371,7 +371,7 @@ class Service:
         except Exception as bug:
             log_bug(f"learning at {event_of(line)}", bug)
 
-    async def _call(self, preamble: wire.Preamble, line: dict[str, Any]) -> dict[str, Any]:
+    async def _call(self, preamble: wire.Preamble, line: Record) -> Record:
         await self._loaded.wait()
         backend, arguments = self._backend, line.get("arguments")
         self._busy_at = time.monotonic()
@@ -424,7 +424,7 @@ class Service:
             else:
                 self._tasks.start_soon(self._close_later, conversation, preamble)
 
-    async def _lifespan(self, server: Server[Any]) -> Any:
+    async def _lifespan(self, server: Server[ClientConnection]) -> ClientConnection:
         """Return the state of the server's lifespan, entered once for all its connections."""
         async with self._entering:
             if id(server) not in self._states:
@@ -432,7 +432,11 @@ class Service:
         return self._states[id(server)]
 
     async def _pump(
-        self, connection: Connection, reader: asyncio.StreamReader, server: Server[Any], state: Any
+        self,
+        connection: Connection,
+        reader: asyncio.StreamReader,
+        server: Server[ClientConnection],
+        state: ClientConnection,
     ) -> None:
         async with streams() as ((inbound, served), (serving, outbound)), anyio.create_task_group() as tasks:
             tasks.start_soon(self._read, connection, reader, inbound)
@@ -502,7 +506,7 @@ class Service:
         if self._open[conversation] <= 0:
             del self._open[conversation]
 
-    async def _record(self, server: Server[Any], preamble: wire.Preamble, state: Any) -> None:
+    async def _record(self, server: Server[ClientConnection], preamble: wire.Preamble, state: ClientConnection) -> None:
         """Note on disk which packaged handshake is this caller's, for the next cold start."""
         key = handshake.key(preamble)
         now = time.monotonic()
@@ -524,14 +528,14 @@ class Service:
 def _id_of(line: bytes) -> int | str | None:
     """Return the id on a line that is no message, so that whoever waits for it hears of it."""
     try:
-        found = json.loads(line)
+        found = parsed(line)
     except (ValueError, RecursionError):
         return None
     request = found.get("id") if isinstance(found, dict) else None
     return request if isinstance(request, str | int) and not isinstance(request, bool) else None
 
 
-def event_of(line: dict[str, Any]) -> str:
+def event_of(line: Record) -> str:
     """Return the hook's event name. Raises BadInput: it is no text."""
     event = line.get("event")
     if not isinstance(event, str):
@@ -539,7 +543,7 @@ def event_of(line: dict[str, Any]) -> str:
     return event
 
 
-def payload_of(line: dict[str, Any]) -> dict[str, Any]:
+def payload_of(line: Record) -> Record:
     """Return what the client gave its hook, {} when it gave nothing. Raises BadInput: it is no object."""
     payload = line.get("payload", {})
     if not isinstance(payload, dict):
@@ -554,7 +558,7 @@ def _in_words(error: Exception) -> str:
     return f"a bug kept it from serving this project ({type(error).__name__}); see the engine's log"
 
 
-async def _say(writer: asyncio.StreamWriter, line: dict[str, Any]) -> None:
+async def _say(writer: asyncio.StreamWriter, line: Record) -> None:
     writer.write(wire.line_of(line))
     await writer.drain()
 

@@ -8,17 +8,18 @@ what it holds, and the preamble's nonce makes a second taking-in harmless.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
+from memory_anchor.json_values import parsed, record
 from memory_anchor.runtime import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
-    from typing import Any
+
+    from memory_anchor.json_values import Json, Record
 
 FOLDER = "spool"
 MAX_FILES = 1000
@@ -38,7 +39,7 @@ FIELDS = (*TEXTS, "source", "stop_hook_active", "transcript_path")
 class Spooled:
     """One hook that waits on disk."""
 
-    def __init__(self, path: str, preamble: wire.Preamble, event: str, payload: dict[str, Any]) -> None:
+    def __init__(self, path: str, preamble: wire.Preamble, event: str, payload: Record) -> None:
         self.path, self.preamble, self.event, self.payload = path, preamble, event, payload
 
     def failed(self) -> None:
@@ -52,7 +53,7 @@ class Spooled:
         _remove(self.path)
 
 
-def keep(data: str, preamble: wire.Preamble, event: str, payload: Mapping[str, Any]) -> bool:
+def keep(data: str, preamble: wire.Preamble, event: str, payload: Record) -> bool:
     """Write one hook to disk; return whether there was room (at most `MAX_FILES` of `MAX_BYTES`). Raises OSError."""
     kept = {name: _cleaned(payload[name]) if name in CLEANED else payload[name] for name in FIELDS if name in payload}
     if PATH in kept and _cleaned(kept[PATH]) != kept[PATH]:
@@ -68,7 +69,7 @@ def keep(data: str, preamble: wire.Preamble, event: str, payload: Mapping[str, A
     return True
 
 
-def _cleaned(said: object) -> str:
+def _cleaned(said: Json) -> str:
     if not said:
         return ""
     from memory_anchor.language.safety import cleaned  # 50 ms, where no agent waits any more
@@ -87,12 +88,12 @@ def waiting(data: Path) -> Iterator[Spooled]:
         path = os.path.join(folder, name)  # noqa: PTH118
         try:
             with open(path, "rb") as file:  # noqa: PTH123
-                kept = json.loads(file.read(MAX_BYTES + 1))
+                kept = record(parsed(file.read(MAX_BYTES + 1)))
             preamble = wire.Preamble.from_json(kept["preamble"])
-            event, payload = str(kept["event"]), dict(kept["payload"])
+            event, payload = str(kept["event"]), record(kept["payload"])
         except FileNotFoundError:
             continue
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, RecursionError):
             _set_aside(path)
             continue
         yield Spooled(path, preamble, event, payload)

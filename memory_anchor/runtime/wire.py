@@ -19,12 +19,14 @@ import time
 from collections import namedtuple
 from contextvars import ContextVar
 
+from memory_anchor.json_values import parsed
 from memory_anchor.switches import switched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
+
+    from memory_anchor.json_values import Json, Record
 
 WIRE = 1
 """Number of this protocol; greetings with another number are refused."""
@@ -73,20 +75,20 @@ class Preamble(_Fields):
 
     __slots__ = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Return the version, which is another one's default, and the fields that differ from theirs."""
         own = self._asdict()
         return {name: own[name] for name in own if name == "version" or own[name] != self._field_defaults[name]}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Preamble:
+    def from_json(cls, value: Json) -> Preamble:
         """Return the preamble with every field of its own type; unknown names, of a newer bridge, are left out.
 
         Raises ValueError: not a mapping, or a field of the wrong type.
         """
         if not isinstance(value, dict):
             raise ValueError("a preamble is a JSON object")
-        fields: dict[str, Any] = {}
+        fields: dict[str, str | int | None] = {}
         for name, default in cls._field_defaults.items():
             given = value.get(name, default)
             kinds: tuple[type, ...] = (bool, type(None)) if name == "read_only" else (type(default),)
@@ -100,7 +102,7 @@ PREAMBLE: ContextVar[Preamble] = ContextVar("memory_anchor_preamble", default=Pr
 """The preamble of the connection whose request is being served; the default inside one process."""
 
 
-def call_nonce(preamble: Preamble, request_id: object) -> str:
+def call_nonce(preamble: Preamble, request_id: Json) -> str:
     """Return what identifies one call over every resending of it, "" when the transport cannot tell.
 
     request_id: the JSON-RPC id as it came; 1 and "1" are two ids.
@@ -303,11 +305,11 @@ def own_preamble(env: Mapping[str, str], *, cwd: str, pid: int, nonce: str) -> P
 # --- files that say where the engine is --------------------------------------------------------------------------
 
 
-def read_json(path: str) -> dict[str, Any] | None:
+def read_json(path: str) -> Record | None:
     """Return the object in a small JSON file, None when it is missing, unreadable or no object."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123
-            value = json.loads(file.read(MAX_STATE_BYTES))
+            value = parsed(file.read(MAX_STATE_BYTES))
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
@@ -340,7 +342,7 @@ def write_private(path: str, text: str) -> None:
         raise
 
 
-def read_state(data: str) -> dict[str, Any] | None:
+def read_state(data: str) -> Record | None:
     """Return what the last engine said about itself: pid, version, state, address; it may be dead by now."""
     return read_json(_join(data, "run", STATE_FILE))
 
@@ -357,7 +359,7 @@ def read_failure(data: str, *, after: float) -> tuple[str, bool]:
 # --- connections -------------------------------------------------------------------------------------------------
 
 
-def connect(data: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> tuple[socket.socket, dict[str, Any]]:
+def connect(data: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> tuple[socket.socket, Record]:
     """Return a connection to the engine of this data directory, and what the engine says about itself.
 
     Raises OSError: no engine listens. BlockingIOError, one of them: as many wait for it as the kernel lets wait.
@@ -365,15 +367,14 @@ def connect(data: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> tuple[socket.
     state = read_state(data)
     if state is None:
         raise ConnectionRefusedError("no engine has run here")
-    address = state.get("address") or {}
+    address = address_in(state)
     path, port = address.get("unix"), address.get("tcp")
-    if path and hasattr(socket, "AF_UNIX"):
-        link = socket.socket(socket.AF_UNIX)
-        target: Any = path
-    elif port:
-        link = socket.socket(socket.AF_INET)
+    target: str | tuple[str, int]
+    if isinstance(path, str) and hasattr(socket, "AF_UNIX"):
+        link, target = socket.socket(socket.AF_UNIX), path
+    elif isinstance(port, int):
+        link, target = socket.socket(socket.AF_INET), ("127.0.0.1", port)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no line waits for another's answer
-        target = ("127.0.0.1", int(port))
     else:
         raise ConnectionRefusedError("the engine's address is of a kind this platform lacks")
     try:
@@ -393,15 +394,21 @@ def connect(data: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> tuple[socket.
     return link, state
 
 
-def greeting(kind: str, preamble: Preamble, state: Mapping[str, Any], **more: Any) -> bytes:
+def address_in(state: Record) -> Record:
+    """Return where an engine listens, by its own file; {} where that says nothing of the kind."""
+    address = state.get("address")
+    return address if isinstance(address, dict) else {}
+
+
+def greeting(kind: str, preamble: Preamble, state: Record, **more: Json) -> bytes:
     """Return the first line of a connection. kind: mcp, ping, status, stop or hook."""
-    line: dict[str, Any] = {"anchor": WIRE, "kind": kind, "preamble": preamble.to_json(), **more}
-    if token := (state.get("address") or {}).get("token"):
+    line: dict[str, Json] = {"anchor": WIRE, "kind": kind, "preamble": preamble.to_json(), **more}
+    if token := address_in(state).get("token"):
         line["token"] = token
     return line_of(line)
 
 
-def line_of(message: Mapping[str, Any]) -> bytes:
+def line_of(message: Record) -> bytes:
     """Return a message as one line of UTF-8; lone surrogates, which UTF-8 has none of, are escaped."""
     try:
         return json.dumps(message, ensure_ascii=False).encode() + b"\n"
@@ -416,8 +423,8 @@ def ask(
     *,
     timeout_s: float,
     alive: Callable[[], object] | None = None,
-    **more: Any,
-) -> dict[str, Any]:
+    **more: Json,
+) -> Record:
     """Return the engine's answer to one private request, sent on a connection of its own.
 
     alive: called after each `SILENCE_S` without a word; what it raises ends the wait.
@@ -442,7 +449,7 @@ def ask(
                 raise ConnectionResetError("the engine closed the connection before it answered")
             received += chunk
     try:
-        answer = json.loads(received.partition(b"\n")[0])
+        answer = parsed(received.partition(b"\n")[0])
     except ValueError:
         raise ConnectionAbortedError("the engine's answer is not JSON") from None
     if not isinstance(answer, dict):

@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from memory_anchor import json_values
 from memory_anchor.files import make_private, read_bounded, write_whole
 from memory_anchor.heeded import Told, traces_of
 from memory_anchor.hooks import heeded_by
 from memory_anchor.ingest.messages import conversation as read_messages
+from memory_anchor.json_values import Json, Record, items, number, parsed, record, text, whole
 
 USE_FILE = "variants.json"
 SAMPLES_KEPT = 1_000
@@ -28,9 +28,18 @@ TOLD_OF_ONE = 200
 WRITE_EVERY_S = 5.0
 FILE_BYTES_MAX = 16 << 20
 ON_SEARCH = "search"
-NAMES = ("searches", "told", "heeded")
 Conversation = tuple[str, ...]
-Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class VariantCounts:
+    """What was counted of one way of recall. ms, tokens: of its newest searches."""
+
+    searches: int = 0
+    told: int = 0
+    heeded: int = 0
+    ms: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
 
 
 class VariantUse:
@@ -40,7 +49,7 @@ class VariantUse:
         self._path = folder / USE_FILE
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._counts: dict[str, Json] | None = None
+        self._counts: dict[str, VariantCounts] | None = None
         self._told: OrderedDict[Conversation, dict[str, tuple[str, Told]]] = OrderedDict()
         self._written_at = float("-inf")
 
@@ -51,18 +60,18 @@ class VariantUse:
         *,
         ms: float,
         tokens: int,
-        snippets: Iterable[Mapping[str, Any]],
+        snippets: Iterable[Record],
     ) -> None:
         """Count one search. conversation: empty for a caller that names none, of whom nothing is known afterwards.
 
         snippets: what it told, each {id, layer, text, ...}.
         """
-        told = [Told(one["id"], one["layer"], ON_SEARCH, traces_of(one["text"])) for one in snippets]
+        told = [Told(text(one["id"]), text(one["layer"]), ON_SEARCH, traces_of(text(one["text"]))) for one in snippets]
         with self._lock:
             counts = self._of(variant)
-            counts["searches"] += 1
-            for name, value in (("ms", round(ms, 2)), ("tokens", tokens)):
-                counts[name] = [*counts[name], value][-SAMPLES_KEPT:]
+            counts.searches += 1
+            counts.ms = [*counts.ms, round(ms, 2)][-SAMPLES_KEPT:]
+            counts.tokens = [*counts.tokens, tokens][-SAMPLES_KEPT:]
             if conversation:
                 known = self._told.setdefault(conversation, {})
                 self._told.move_to_end(conversation)
@@ -71,7 +80,7 @@ class VariantUse:
                     self._told.popitem(last=False)
             self._write_now_and_then()
 
-    def heard(self, conversation: Conversation, messages: json_values.Json) -> None:
+    def heard(self, conversation: Conversation, messages: Json) -> None:
         """Count what of it the agent of a conversation used; what was told counts once. Raises BadInput: no messages.
 
         messages: a list of {role, content, tool_calls?}, as they were pushed.
@@ -83,29 +92,29 @@ class VariantUse:
         with self._lock:
             for id_, (variant, _) in known.items():
                 counts = self._of(variant)
-                counts["told"] += 1
-                counts["heeded"] += id_ in used
+                counts.told += 1
+                counts.heeded += id_ in used
             self._write_now_and_then()
 
-    def counts(self) -> dict[str, Json]:
+    def counts(self) -> dict[str, Record]:
         """Return variant -> searches, told, heeded, and the newest `ms` and `tokens`."""
         with self._lock:
-            return {name: dict(one) for name, one in self._known().items()}
+            return {name: asdict(one) for name, one in self._known().items()}
 
     def keep(self) -> None:
         """Write what was counted."""
         with self._lock:
             self._write()
 
-    def _of(self, variant: str) -> Json:
-        return self._known().setdefault(variant, {**dict.fromkeys(NAMES, 0), "ms": [], "tokens": []})
+    def _of(self, variant: str) -> VariantCounts:
+        return self._known().setdefault(variant, VariantCounts())
 
-    def _known(self) -> dict[str, Json]:
+    def _known(self) -> dict[str, VariantCounts]:
         if self._counts is None:
             try:
-                held = json.loads(read_bounded(self._path, most_bytes=FILE_BYTES_MAX) or b"{}")
-                self._counts = {str(name): _read(one) for name, one in held.items()}
-            except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+                held = record(parsed(read_bounded(self._path, most_bytes=FILE_BYTES_MAX) or b"{}"))
+                self._counts = {name: _read(record(one)) for name, one in held.items()}
+            except (OSError, ValueError, KeyError, RecursionError):
                 self._counts = {}
         return self._counts
 
@@ -116,13 +125,19 @@ class VariantUse:
     def _write(self) -> None:
         if self._counts:
             make_private(self._path.parent)
-            write_whole(self._path, json.dumps(self._counts).encode(), durable=False)
+            write_whole(
+                self._path,
+                json.dumps({name: asdict(one) for name, one in self._counts.items()}).encode(),
+                durable=False,
+            )
             self._written_at = self._monotonic()
 
 
-def _read(one: Json) -> Json:
-    return {
-        **{name: int(one[name]) for name in NAMES},
-        "ms": [float(ms) for ms in one["ms"]][-SAMPLES_KEPT:],
-        "tokens": [int(count) for count in one["tokens"]][-SAMPLES_KEPT:],
-    }
+def _read(one: Record) -> VariantCounts:
+    return VariantCounts(
+        whole(one["searches"]),
+        whole(one["told"]),
+        whole(one["heeded"]),
+        [number(ms) for ms in items(one["ms"])][-SAMPLES_KEPT:],
+        [whole(count) for count in items(one["tokens"])][-SAMPLES_KEPT:],
+    )

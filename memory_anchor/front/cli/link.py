@@ -193,9 +193,10 @@ def _sent(caller: wire.Preamble, name: str, arguments: Mapping[str, Any]) -> dic
     from memory_anchor.runtime.engine import status
 
     data, given = data_dir(), dict(arguments)
-    return wire.ask(
+    answer = wire.ask(
         str(data), "call", caller, timeout_s=CALL_TIMEOUT_S, alive=lambda: status(data), name=name, arguments=given
     )
+    return dict(answer)
 
 
 def _ask_engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -231,7 +231,7 @@ class _Site:
 
     def kept(self, client: str, scope: str, file: Path) -> dict[str, Any]:
         """Return what installing noted about a file, {} when it noted nothing."""
-        return wire.read_json(str(self._record(client, scope, file))) or {}
+        return dict(wire.read_json(str(self._record(client, scope, file))) or {})
 
     def _private(self) -> None:
         wire.run_dir(str(self.records.parent))

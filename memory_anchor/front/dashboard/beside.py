@@ -95,7 +95,7 @@ def wake() -> Json:
                 raise
         if found is None and time.monotonic() > until:
             raise Unavailable(f"no engine answered within {WAKE_S:g} s; see `memory-anchor doctor`")
-    return found
+    return dict(found)
 
 
 def saving() -> str:
