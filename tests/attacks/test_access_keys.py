@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, bearer, key_for
+from serving import Served, bearer, core_to_serve, key_for
 
 from memory_anchor.core import Core
 from memory_anchor.errors import NoCredential
 from memory_anchor.front.http_api import build_http
 from memory_anchor.front.http_v1 import COLUMN, PATHS
-from memory_anchor.rights import RIGHTS, Right
+from memory_anchor.rights import RIGHTS, Deed, Right
 from memory_anchor.settings import Settings
 from memory_anchor.team.credential import Role
 from memory_anchor.team.keys import FOLDER, KEY_CHARS, KEYS_FILE, KeyFile
@@ -49,11 +49,8 @@ NEEDS = {
 
 @pytest.fixture
 def held(tmp_path: Path, project: Path, clock: ManualClock) -> Iterator[Core]:
-    http = {"port": 0, "requests_per_minute": A_MINUTE}
-    settings = Settings.model_validate({"http": http, "project_dir": str(project)})
-    made = ephemeral_core(tmp_path / "core", clock=clock, settings=settings)
-    yield made
-    made.close()
+    with core_to_serve(tmp_path / "core", project, clock, requests_per_minute=A_MINUTE) as made:
+        yield made
 
 
 @pytest.fixture
@@ -176,6 +173,45 @@ def test_each_role_may_what_the_table_says_and_nothing_else(served: Served, held
             may = RIGHTS[path.deed][COLUMN[role]] is not Right.NO
             assert (answer.status_code == 403) is (not may), (role, path, answer.text)
     assert not held.services.store.find("event_log", _all(), limit=9)[3:]
+
+
+OF_THE_SERVICE = {"health", "ready", "version", "context", "ingest", "ingest/{batch}"}
+WITHOUT_A_PROOF = {
+    "constitution/proposals": Deed.READ,
+    "constitution/approve": Deed.APPROVE,
+    "constitution/reject": Deed.CLOSE,
+    "review/inbox": Deed.READ,
+    "review/sides": Deed.READ,
+    "review/challenge": Deed.ACCEPT,
+    "review/accept": Deed.ACCEPT,
+    "review/reject": Deed.REJECT,
+    "review/settle": Deed.MERGE,
+    "keys": Deed.END_KEYS,
+    "keys/create": Deed.MAKE_KEYS,
+    "keys/revoke": Deed.END_KEYS,
+}
+"""What each path of a decision is in the table of rights."""
+HANDS_OUT = {"constitution/proposals", "review/inbox", "review/sides", "review/challenge", "keys", "keys/revoke"}
+"""Of those, what no signature is asked for."""
+
+
+def test_each_role_may_decide_what_the_table_says_and_nothing_by_the_role_alone(served: Served, held: Core) -> None:
+    """Issue 17, roles: every path of a decision with every role; every path that is served stands in one table here."""
+    told = served.ask("GET", "/openapi.json", headers=bearer(key_for(held, "acme")[0])).json()["paths"]
+    paths = {path.removeprefix("/v1/"): next(iter(ways)).upper() for path, ways in told.items() if path[:4] == "/v1/"}
+    assert paths.keys() - {path.path for path in PATHS} - OF_THE_SERVICE == WITHOUT_A_PROOF.keys()
+    for role in Role:
+        key, _ = key_for(held, "acme", user="eve", role=role)
+        for path, deed in WITHOUT_A_PROOF.items():
+            answer = served.ask(paths[path], f"/v1/{path}", headers=bearer(key), **_body(paths[path]))
+            by_role = answer.status_code == 403 and "may not" in answer.json()["message"]
+            may = RIGHTS[deed][COLUMN[role]] is not Right.NO
+            assert by_role is (not may), (role, path, answer.text)
+            assert path in HANDS_OUT or answer.status_code in (400, 403), (role, path, answer.text)
+
+
+def _body(method: str) -> dict[str, Any]:
+    return {} if method == "GET" else {"json": {}}
 
 
 def _all() -> Any:

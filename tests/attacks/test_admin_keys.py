@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, bearer, core_to_serve, key_for, serving
+from serving import Served, bearer, key_for
 from typer.testing import CliRunner
 
 from memory_anchor.core import Core
@@ -24,22 +23,7 @@ from memory_anchor.team.credential import Role
 from memory_anchor.team.keys import FOLDER, KEYS_FILE, AccessKey, KeyFile, new_key
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, human_of
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(datetime.now(UTC))
-
-
-@pytest.fixture
-def held(tmp_path: Path, project: Path, clock: ManualClock) -> Iterator[Core]:
-    with core_to_serve(tmp_path / "core", project, clock) as made:
-        yield made
-
-
-@pytest.fixture
-def served(held: Core) -> Iterator[Served]:
-    with serving(held) as made:
-        yield made
+pytestmark = pytest.mark.today
 
 
 @pytest.fixture

@@ -6,12 +6,11 @@ Issue 17, roles and the team: nothing is approved by an access key alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, bearer, core_to_serve, key_for, serving
+from serving import Served, bearer, key_for
 from typer.testing import CliRunner
 
 from memory_anchor.core import Core
@@ -22,19 +21,7 @@ from memory_anchor.identity.approval import Signer
 from memory_anchor.identity.signed_requests import signed
 from memory_anchor.rights import stamp
 from memory_anchor.team.credential import Role
-from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, human_of
-
-
-@pytest.fixture
-def held(tmp_path: Path, project: Path, clock: ManualClock) -> Iterator[Core]:
-    with core_to_serve(tmp_path / "core", project, clock) as made:
-        yield made
-
-
-@pytest.fixture
-def served(held: Core) -> Iterator[Served]:
-    with serving(held) as made:
-        yield made
+from memory_anchor.testing import PASSPHRASE, cheap_keys, human_of
 
 
 @pytest.fixture

@@ -6,15 +6,14 @@ Issue 17, the team: proposals by anyone, approvals by approvers, each with its o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from approver_seat import ACCOUNT, Seat
-from serving import Served, bearer, core_to_serve, key_for, serving
+from serving import Served, bearer, key_for
 from typer.testing import CliRunner
 
 from memory_anchor.core import Core
@@ -39,27 +38,17 @@ TEXT = 'version: "1"\nentries:\n  - id: goal\n    content: "Keep the greenhouse 
 NEW = "Water at dawn"
 SIGNS = "\x1b[8m\u202e\u200b"
 """A terminal obeys the first, reorders by the second and does not show the third."""
+pytestmark = pytest.mark.today
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(datetime.now(UTC))
-
-
-@pytest.fixture
-def held(tmp_path: Path, project: Path, clock: ManualClock) -> Iterator[Core]:
+def held(held: Core, project: Path) -> Core:
+    """The served memory, with a constitution in force."""
     (project / "constitution.yaml").write_text(TEXT, encoding="utf-8")
-    with core_to_serve(tmp_path / "core", project, clock) as made:
-        human_of(made.data_dir)
-        with cheap_keys():
-            schema_of(made).init(passphrase=PASSPHRASE, approver="alice", old_passphrase=None)
-        yield made
-
-
-@pytest.fixture
-def served(held: Core) -> Iterator[Served]:
-    with serving(held) as made:
-        yield made
+    human_of(held.data_dir)
+    with cheap_keys():
+        schema_of(held).init(passphrase=PASSPHRASE, approver="alice", old_passphrase=None)
+    return held
 
 
 def schema_of(held: Core, account: str = "") -> IdentitySchema:

@@ -6,15 +6,13 @@ Issue 17, tenants are accounts: none sees, counts or changes what another's appr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from approver_seat import ACCOUNT, Seat
-from serving import Served, core_to_serve, serving
+from serving import Served
 from typer.testing import CliRunner
 
 from memory_anchor.core import Core
@@ -29,27 +27,17 @@ from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, human_of
 TEXT = 'version: "1"\nentries:\n  - id: goal\n    content: "{}"\n    priority: 0\n'
 OWN, ACME = "Keep the greenhouse at 21 degrees", "Ship anvils on time"
 NEW = "Weigh every anvil twice"
+pytestmark = pytest.mark.today
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(datetime.now(UTC))
-
-
-@pytest.fixture
-def held(tmp_path: Path, project: Path, clock: ManualClock) -> Iterator[Core]:
+def held(held: Core, project: Path) -> Core:
+    """The served memory, with a constitution in force."""
     (project / "constitution.yaml").write_text(TEXT.format(OWN), encoding="utf-8")
-    with core_to_serve(tmp_path / "core", project, clock) as made:
-        human_of(made.data_dir)
-        with cheap_keys():
-            schema_of(made, ACCOUNT).init(passphrase=PASSPHRASE, approver="alice", old_passphrase=None)
-        yield made
-
-
-@pytest.fixture
-def served(held: Core) -> Iterator[Served]:
-    with serving(held) as made:
-        yield made
+    human_of(held.data_dir)
+    with cheap_keys():
+        schema_of(held, ACCOUNT).init(passphrase=PASSPHRASE, approver="alice", old_passphrase=None)
+    return held
 
 
 @pytest.fixture

@@ -259,6 +259,9 @@ class Tenants:
             "review accept": lambda: post(decider, "review/accept", id=target.id, seen=[]).text,
             "review rules": lambda: post(decider, "constitution/proposals").text,
             "review approval": lambda: post(decider, "constitution/approve", id="p-0123456789", at=about).text,
+            "review rejection": lambda: (
+                post(decider, "constitution/reject", id="p-0123456789", at=about, reason="no").text
+            ),
             "keys": lambda: self.served.ask("GET", "/v1/keys", headers=bearer(decider.key)).text,
             "key ended": lambda: (
                 self.served.ask("POST", "/v1/keys/revoke", headers=bearer(decider.key), json={"id": foreign_key}).text

@@ -18,7 +18,7 @@ import httpx2
 import pytest
 from figures import figure
 from human_seat import Seat
-from serving import Served, bearer, key_for
+from serving import Served, bearer, core_to_serve, key_for
 
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Unavailable
@@ -36,11 +36,8 @@ WAIT_S = 30.0
 
 @pytest.fixture
 def held(tmp_path: Path, project: Path, clock: ManualClock) -> Iterator[Core]:
-    http = {"port": 0, "requests_per_minute": 1_000_000}
-    settings = Settings.model_validate({"http": http, "project_dir": str(project)})
-    made = ephemeral_core(tmp_path / "core", clock=clock, settings=settings)
-    yield made
-    made.close()
+    with core_to_serve(tmp_path / "core", project, clock, requests_per_minute=1_000_000) as made:
+        yield made
 
 
 @pytest.fixture
