@@ -32,6 +32,8 @@ VARIANT_HEADER = "x-km-variant"
 """Names the way of recall of a request over HTTP; see `variants`."""
 REVIEWER: Mapping[str, str] = {"client": "review"}
 """What an approver elsewhere signs as the caller of a decision; account and project stand in the proof."""
+CREDENTIAL = "credential"
+"""The attribute of a request's user that holds for whom it was let in."""
 CLIENT_SUFFIX = "-mcp-client"
 NAME_CHARS_MAX = 120
 """A longer name is kept by its head and a hash, so that two never become one."""
@@ -132,7 +134,7 @@ def _check_claims(credential: Credential, claims: Mapping[str, str]) -> None:
 
 def credential_of(request: HTTPConnection) -> Credential:
     """Return for whom a request over HTTP was let in. Raises NoCredential: nobody let it in."""
-    credential = getattr(request.scope.get("user"), "credential", None)
+    credential = getattr(request.scope.get("user"), CREDENTIAL, None)
     if not isinstance(credential, Credential):
         raise NoCredential("this request was let in by nobody; see `memory-anchor serve` for how to come in")
     return credential

@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio.to_thread
@@ -31,7 +31,7 @@ from memory_anchor.errors import (
     Unavailable,
     report,
 )
-from memory_anchor.front.callers import PROJECT_HEADER, VARIANT_HEADER, check_project
+from memory_anchor.front.callers import CREDENTIAL, PROJECT_HEADER, VARIANT_HEADER, check_project
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.wire import PREAMBLE, Misread, Preamble, read_only_of
 from memory_anchor.team.admission import HOW, Admission
@@ -42,7 +42,8 @@ from memory_anchor.team.telemetry import Telemetry
 from memory_anchor.team.tracing import Traces
 
 if TYPE_CHECKING:
-    from starlette.types import Message, Receive, Scope, Send
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SECRET_PREFIX = "/s/"  # noqa: S105 - a path, not a secret
 PATH_KEY = "path"
@@ -85,7 +86,7 @@ class Guard:
 
     def __init__(
         self,
-        app: Any,
+        app: ASGIApp,
         *,
         host: str,
         admission: Admission,
@@ -259,19 +260,19 @@ async def answer(
     await JSONResponse(body, status_code=status, headers=dict(headers or {}))(scope, receive, send)
 
 
-def error_body(error: BaseException, message: str = "") -> dict[str, Any]:
+def error_body(error: BaseException, message: str = "") -> dict[str, str]:
     """Return {code, message}: the code of the one table, the error's own sentence unless another is given."""
     return {"code": report(error).code, "message": message or str(error)}
 
 
-def _user(credential: Credential) -> Any:
+def _user(credential: Credential) -> AuthenticatedUser:
     """Return the SDK's own user, by which its transports tell sessions apart, with the credential in it."""
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 
     principal = credential.principal
-    user: Any = AuthenticatedUser(AccessToken(token="", client_id=principal, scopes=[], subject=credential.account))
-    user.credential = credential
+    user = AuthenticatedUser(AccessToken(token="", client_id=principal, scopes=[], subject=credential.account))
+    setattr(user, CREDENTIAL, credential)
     return user
 
 

@@ -12,9 +12,9 @@ import socket
 import ssl
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio.to_thread
@@ -57,6 +57,7 @@ from memory_anchor.team.telemetry import CONTENT_TYPE, Telemetry
 from memory_anchor.team.tracing import Traces
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
     from starlette.types import Receive, Scope, Send
 
     from memory_anchor.core import Core
@@ -77,10 +78,10 @@ People: `memory-anchor dashboard` on this machine opens the pages; they are serv
 class ContextAnswer(BaseModel):
     """messages, tools: what to send to the model. text: the context to place before the conversation."""
 
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]]
+    messages: list[dict[str, object]]
+    tools: list[dict[str, object]]
     text: str
-    report: dict[str, Any]
+    report: dict[str, object]
     report_id: str = ""
     notes: list[str] = Field(default_factory=list)
 
@@ -200,7 +201,7 @@ def build_http(core: Core, settings: Settings, *, secret: str = "", zone: str = 
 class _Asgi:
     """Marks a bound method as an ASGI app: the router would take it for a request handler."""
 
-    def __init__(self, app: Callable[..., Any]) -> None:
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -339,7 +340,7 @@ def _add_errors(app: FastAPI) -> None:
         return JSONResponse(error_body(error, "internal error; the server's log says where"), status_code=500)
 
 
-def _sentence(errors: Sequence[Any]) -> str:
+def _sentence(errors: Sequence[ErrorDetails]) -> str:
     """Return the first complaint about a body in one sentence, without the value: it may be a prompt."""
     first = errors[0]
     if first["type"] == "json_invalid":
@@ -349,8 +350,8 @@ def _sentence(errors: Sequence[Any]) -> str:
         return f"{where} is missing; see /openapi.json for what is required"
     if first["type"] == "extra_forbidden":
         return f"{where} is unknown; allowed are {', '.join(PromptOverHttp.model_fields)}"
-    own: Any = {**first, "loc": tuple(part for part in first["loc"] if part != "body")}
-    return sentence(own, PromptOverHttp, "the body")
+    within = tuple(part for part in first["loc"] if part != "body")
+    return sentence({**first, "loc": within}, PromptOverHttp, "the body")
 
 
 def say(line: str) -> None:

@@ -7,10 +7,10 @@ good once, and one over the confirmation, which is kept. A refusal is told to th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
 
@@ -21,11 +21,10 @@ from memory_anchor.front.http_v1 import ERRORS, WHOSE_FIELDS, Desk, body_schema,
 from memory_anchor.identity.elsewhere import Vote, told_of
 from memory_anchor.identity.proposals import answer
 from memory_anchor.identity.signed_requests import Proof, SignedCall
-from memory_anchor.json_values import text
+from memory_anchor.json_values import Json, Record, record, text
 from memory_anchor.model import Actor, Proposal, ProposalStatus
 from memory_anchor.requests import ApproveProposal, DecideProposal, RejectProposal
 from memory_anchor.rights import Deed
-from memory_anchor.shapes import Json
 from memory_anchor.team.keys import KeyFile
 
 if TYPE_CHECKING:
@@ -43,14 +42,14 @@ def add_constitution(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
     """Add the paths of `/v1/constitution`."""
     core = desk.core
 
-    def listed(by: str, anchor: MemoryAnchor) -> Json:
+    def listed(by: str, anchor: MemoryAnchor) -> Record:
         schema = anchor.room.identity
         ground = told_of(schema.ground())
         waiting = [one for one in schema.proposals() if one.status is ProposalStatus.OPEN]
         rows = [_row(schema, one) for one in waiting]
         return {"proposals": rows, "ground": ground, "by": by, "notes": schema.unreadable_proposals()}
 
-    def decided(name: str, body: Json, proof: Any, actor: Actor, request: Request, _: MemoryAnchor) -> Json:
+    def decided(name: str, body: Record, proof: Json, actor: Actor, request: Request, _: MemoryAnchor) -> Record:
         own, credential = approver_of(request), credential_of(request)
         try:
             human = core.as_human(actor, SignedCall(name, body, REVIEWER, Proof.of(proof)), approver=own)
@@ -78,31 +77,29 @@ def add_constitution(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
             core.audit.append(REFUSED, told, by=f"human:{own.name}", at=core.clock.now())
             raise
 
-    async def proposals(request: Request) -> Json:
+    async def proposals(request: Request) -> dict[str, object]:
         """List the proposals that wait, with their differences and what an approval is signed over."""
         actor = desk.actor(request, taken(await desk.body(request)), deed=Deed.READ)
         credential = credential_of(request)
-        told: Json = await desk.run(actor, partial(listed, credential.user or credential.key))
-        return told
+        return dict(await desk.run(actor, partial(listed, credential.user or credential.key)))
 
-    async def decide(request: Request, *, name: str, deed: Deed) -> Json:
+    async def decide(request: Request, *, name: str, deed: Deed) -> dict[str, object]:
         body = await desk.body(request)
         whose, proof = taken(body), body.pop(HUMAN, None)
         actor = desk.actor(request, whose, deed=deed)
         approver_of(request)
         if core.settings.read_only:
             raise Refused("this memory is read-only; nothing was changed")
-        told: Json = await desk.run(actor, partial(decided, name, body, proof, actor, request))
-        return told
+        return dict(await desk.run(actor, partial(decided, name, body, proof, actor, request)))
 
-    async def approve(request: Request) -> Json:
+    async def approve(request: Request) -> dict[str, object]:
         return await decide(request, name=APPROVE, deed=Deed.APPROVE)
 
-    async def reject(request: Request) -> Json:
+    async def reject(request: Request) -> dict[str, object]:
         return await decide(request, name=REJECT, deed=Deed.CLOSE)
 
-    def add(name: str, work: Any, summary: str, schema: Mapping[str, Any]) -> None:
-        fields = {**schema["properties"], **WHOSE_FIELDS}
+    def add(name: str, work: Callable[[Request], Awaitable[dict[str, object]]], summary: str, schema: Record) -> None:
+        fields = {**record(schema["properties"]), **WHOSE_FIELDS}
         app.add_api_route(
             f"/v1/constitution/{name}",
             work,
@@ -113,15 +110,15 @@ def add_constitution(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
             responses=ERRORS,
         )
 
-    nothing = {"type": "object", "properties": {}, "additionalProperties": False}
+    nothing: Record = {"type": "object", "properties": {}, "additionalProperties": False}
     add("proposals", proposals, "List the proposals for the constitution that wait, with their differences.", nothing)
     for name, work, request_type in (("approve", approve, ApproveProposal), ("reject", reject, RejectProposal)):
-        signed = plain_schema(request_type)
-        signed = {**signed, "properties": {**signed["properties"], HUMAN: PROOF}}
+        whole = plain_schema(request_type)
+        signed: Record = {**whole, "properties": {**record(whole["properties"]), HUMAN: PROOF}}
         add(name, work, (request_type.__doc__ or "").split("\n")[0], signed)
 
 
-def _row(schema: IdentitySchema, proposal: Proposal) -> Json:
+def _row(schema: IdentitySchema, proposal: Proposal) -> Record:
     """Return a proposal whole, so that who approves it can make its hash and its difference anew."""
     told = dict(answer(proposal))
     told["confirmed_by"] = [one.by for one in proposal.confirmations]

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
@@ -38,16 +39,17 @@ from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import VariantChoice
 from memory_anchor.hashing import stable_hash
 from memory_anchor.inputs import REQUEST_ID_MAX
+from memory_anchor.json_values import Json, Record, record, texts
 from memory_anchor.language.safety import cleaned
 from memory_anchor.model import Actor, Scope
 from memory_anchor.rights import Deed
 from memory_anchor.runtime.cleanlog import log_bug
-from memory_anchor.shapes import Json
-from memory_anchor.team.batches import ITEMS_MAX, Batches
+from memory_anchor.team.batches import ITEMS_MAX, Batch, Batches
 from memory_anchor.team.shift import RENEW_S, shift_of
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
+    from memory_anchor.memory import MemoryAnchor
 
 log = logging.getLogger("memory_anchor.ingest")
 KINDS = {
@@ -89,14 +91,16 @@ class Intake:
         if self._thread is not None:
             self._thread.join(STOP_WAIT_S)
 
-    def accepted(self, actor: Actor, request_id: str, items: list[Json]) -> Json:
+    def accepted(self, actor: Actor, request_id: str, items: Sequence[Json]) -> Record:
         """Keep a batch, with every text cleaned, and return its report."""
         scope = actor.scope
         owner = {
             **{name: getattr(scope, name) for name in ("account", "user", "agent", "conversation")},
             **{name: getattr(actor, name) for name in ("client", "zone", "project", "project_dir", "person")},
         }
-        report = self.batches.accept(owner, request_id, [_cleaned(one) for one in items], self._core.clock.now())
+        report = self.batches.accept(
+            owner, request_id, [record(_cleaned(one)) for one in items], self._core.clock.now()
+        )
         self._wake.set()
         return report
 
@@ -138,8 +142,8 @@ class Intake:
                 return
             self.batches.done(batch, [] if self.batches.is_told(batch) else self._outcomes(batch))
 
-    def _outcomes(self, batch: Json) -> list[Json]:
-        own = batch["owner"]
+    def _outcomes(self, batch: Batch) -> list[Record]:
+        own = batch.owner
         scope = Scope(own["account"], "", own["user"], own["agent"], own["conversation"])
         actor = Actor(
             scope=scope,
@@ -149,8 +153,8 @@ class Intake:
             project_dir=own["project_dir"],
             person=own["person"],
         )
-        told = []
-        for place in range(len(batch["items"])):
+        told: list[Record] = []
+        for place in range(batch.count):
             if self._stopping.is_set():
                 raise Unavailable("the server ends")
             if not self._lease.held():
@@ -159,19 +163,20 @@ class Intake:
                 told.append(self._outcome(batch, place, actor))
         return told
 
-    def _outcome(self, batch: Json, place: int, actor: Actor) -> Json:
+    def _outcome(self, batch: Batch, place: int, actor: Actor) -> Record:
         """Return what became of one item. Raises Unavailable, StoreBusy, DiskFull: not now."""
         item = self.batches.now(batch, place)
-        if item["kind"] not in KINDS:
+        kind = str(item.get("kind"))
+        if kind not in KINDS:
             return {"error": error_body(NotFound("it was purged before its turn came"))}
-        row = ROWS[KINDS[item["kind"]][0]]
-        named = replace(actor, nonce=stable_hash("batch", batch["id"], str(place)))
+        row = ROWS[KINDS[kind][0]]
+        named = replace(actor, nonce=stable_hash("batch", batch.id, str(place)))
         given = {name: value for name, value in item.items() if name != "kind"}
         try:
-            wanted = row.request.read(given, item["kind"])
+            wanted = row.request.read(given, kind)
             work = partial(row.answer, self._core.anchor(named), wanted)
-            lasting = item["kind"] == "conversation"  # of many memories, none of which holds the answer
-            done: Json = self._core.services.answers.once(named.nonce, repr(wanted), work, lasting=lasting)
+            lasting = kind == "conversation"  # of many memories, none of which holds the answer
+            done: Record = self._core.services.answers.once(named.nonce, repr(wanted), work, lasting=lasting)
             if lasting:
                 self._variants.heard(actor, given["messages"])
             return done
@@ -180,7 +185,7 @@ class Intake:
         except MemoryAnchorError as error:
             return {"error": error_body(error)}
         except Exception as bug:
-            log_bug(f"ingest {item['kind']}", bug)
+            log_bug(f"ingest {kind}", bug)
             return {"error": error_body(bug, "internal error; the server's log says where")}
 
 
@@ -208,7 +213,7 @@ def add_ingest(app: FastAPI, desk: Desk, intake: Intake) -> None:
         actor = desk.actor(request, whose, deed=Deed.LOG)
         column = COLUMN[credential_of(request).role]
 
-        def kept(anchor: Any) -> Json:
+        def kept(anchor: MemoryAnchor) -> Record:
             anchor.writes.check_writable()
             for place, item in enumerate(items):
                 rights.check(_checked(item, place), column)
@@ -217,17 +222,17 @@ def add_ingest(app: FastAPI, desk: Desk, intake: Intake) -> None:
         return JSONResponse(await desk.run(actor, kept), status_code=202)
 
     @app.get("/v1/ingest/{batch}", operation_id="ingest_report", responses=ERRORS, summary="Tell how far a batch is.")
-    async def report(request: Request, batch: str) -> Json:
+    async def report(request: Request, batch: str) -> dict[str, object]:
         credential = credential_of(request)
         rights.check(Deed.READ, COLUMN[credential.role])
         read = partial(intake.batches.report, batch, account=credential.account, user=credential.user)
-        return await desk.places.run(read)
+        return dict(await desk.places.run(read))
 
 
-def _checked(item: Any, place: int) -> Deed:
+def _checked(item: Json, place: int) -> Deed:
     """Return what an item is. Raises BadInput: one sentence, with its place."""
     kind = item.get("kind") if isinstance(item, dict) else None
-    if not isinstance(kind, str) or kind not in KINDS:
+    if not isinstance(item, dict) or not isinstance(kind, str) or kind not in KINDS:
         raise BadInput(f"items[{place}] has the kind {str(kind)[:40]!r}; allowed are {', '.join(KINDS)}")
     row, deed = KINDS[kind]
     try:
@@ -237,7 +242,7 @@ def _checked(item: Any, place: int) -> Deed:
     return deed
 
 
-def _cleaned(value: Any, name: str = "") -> Any:
+def _cleaned(value: Json, name: str = "") -> Json:
     if isinstance(value, str):
         return value if name == AS_BYTES else cleaned(value).text
     if isinstance(value, dict):
@@ -245,13 +250,13 @@ def _cleaned(value: Any, name: str = "") -> Any:
     return [_cleaned(one) for one in value] if isinstance(value, list) else value
 
 
-def _schema() -> Json:
-    items = []
+def _schema() -> Record:
+    items: list[Record] = []
     for kind, (row, _) in KINDS.items():
         schema = request_schema(row)
-        own = {name: field for name, field in schema["properties"].items() if name not in WHOSE}
-        properties = {"kind": {"const": kind}, **own}
-        items.append({**schema, "properties": properties, "required": ["kind", *schema.get("required", [])]})
+        own = {name: field for name, field in record(schema["properties"]).items() if name not in WHOSE}
+        properties: Record = {"kind": {"const": kind}, **own}
+        items.append({**schema, "properties": properties, "required": ["kind", *texts(schema.get("required"))]})
     return {
         "type": "object",
         "additionalProperties": False,

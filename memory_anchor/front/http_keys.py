@@ -19,17 +19,16 @@ from memory_anchor.errors import BadInput, NotFound, Refused, TooMany
 from memory_anchor.fields import BaseRequest
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_v1 import COLUMN, ERRORS, Desk, body_schema, plain_schema
-from memory_anchor.json_values import text
+from memory_anchor.json_values import Record, text
 from memory_anchor.requests import AddAccessKey, RevokeAccessKey
 from memory_anchor.rights import Deed, check
-from memory_anchor.shapes import Json
 from memory_anchor.team.credential import Credential, Role
 from memory_anchor.team.keys import AccessKey, KeyFile, checked_name, is_digest, told_of
 from memory_anchor.team.limits import Bucket
 
 CHANGES_A_MINUTE = 30
 """Keys that one account adds or ends a minute."""
-Done = Callable[[Credential, BaseRequest], Json]
+Done = Callable[[Credential, BaseRequest], Record]
 
 
 def add_keys(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
@@ -38,12 +37,12 @@ def add_keys(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
     core = desk.core
 
     @app.get("/v1/keys", operation_id="keys_list", responses=ERRORS, summary="List the account's keys; no secret.")
-    async def listed(request: Request) -> Json:
+    async def listed(request: Request) -> dict[str, object]:
         credential = credential_of(request)
         check(Deed.END_KEYS, COLUMN[credential.role])
-        return await desk.places.run(partial(_listed, keys, credential.account, core.clock.now()))
+        return dict(await desk.places.run(partial(_listed, keys, credential.account, core.clock.now())))
 
-    def create(credential: Credential, asked: BaseRequest) -> Json:
+    def create(credential: Credential, asked: BaseRequest) -> Record:
         given = {name: text(one) for name, one in asked.asked().items()}
         for name in ("user", "project", "note"):
             _ = given[name] and checked_name(name, given[name])
@@ -56,7 +55,7 @@ def add_keys(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
         core.audit.append("key.created", told_of(kept), by=f"human:{kept.created_by}", at=core.clock.now())
         return told_of(kept)
 
-    def revoke(credential: Credential, asked: BaseRequest) -> Json:
+    def revoke(credential: Credential, asked: BaseRequest) -> Record:
         name = str(asked.asked()["id"])
         held = keys.all().get(name)
         if held is None or held.account != credential.account:
@@ -66,7 +65,7 @@ def add_keys(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
         return told_of(ended)
 
     def add(path: str, deed: Deed, model: type[BaseRequest], work: Done) -> None:
-        async def asked(request: Request) -> Json:
+        async def asked(request: Request) -> dict[str, object]:
             credential = credential_of(request)
             check(deed, COLUMN[credential.role])
             if core.settings.read_only:
@@ -74,7 +73,7 @@ def add_keys(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
             wanted = model.read(await desk.body(request), path)
             if wait := changes.take(credential.account):
                 raise TooMany(f"more than {CHANGES_A_MINUTE} keys were changed in a minute; wait {wait} s", wait)
-            return await desk.places.run(partial(work, credential, wanted))
+            return dict(await desk.places.run(partial(work, credential, wanted)))
 
         app.add_api_route(
             f"/v1/keys/{path}",
@@ -90,7 +89,7 @@ def add_keys(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
     add("revoke", Deed.END_KEYS, RevokeAccessKey, revoke)
 
 
-def _listed(keys: KeyFile, account: str, now: datetime) -> Json:
+def _listed(keys: KeyFile, account: str, now: datetime) -> Record:
     used = keys.last_used()
     own = [one for one in keys.all().values() if one.account == account]
     rows = [{**told_of(one), "last_used_at": used.get(one.id, ""), "ended": one.ended(now)} for one in own]

@@ -8,7 +8,6 @@ connections the oldest one that has asked nothing yet makes room. An answer may 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -22,7 +21,7 @@ def protocol(most: int, *, head_wait_s: float = HEAD_WAIT_S, body_wait_s: float 
 
     class Limited(H11Protocol):
         _due: asyncio.TimerHandle | None = None
-        _waits_for: Any = None
+        _waits_for: type[h11.IDLE | h11.SEND_BODY] | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)

@@ -9,7 +9,7 @@ human signed.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
 
@@ -19,9 +19,9 @@ from memory_anchor.front.http_v1 import ERRORS, Desk, body_schema, request_schem
 from memory_anchor.front.table import ROWS
 from memory_anchor.identity.approval import Approver
 from memory_anchor.identity.signed_requests import Proof, SignedCall
+from memory_anchor.json_values import Json, Record, record
 from memory_anchor.model import Actor
 from memory_anchor.rights import Deed
-from memory_anchor.shapes import Json
 
 if TYPE_CHECKING:
     from memory_anchor.memory import MemoryAnchor
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LOOKED_AT = {"inbox": Deed.READ, "sides": Deed.READ}
 DECIDED = {"accept": Deed.ACCEPT, "reject": Deed.REJECT, "settle": Deed.MERGE}
 HUMAN = "human"
-PROOF: Json = {"type": "object", "description": "Challenge, its end, account, project and signature."}
+PROOF: Record = {"type": "object", "description": "Challenge, its end, account, project and signature."}
 
 
 def approver_of(request: Request) -> Approver:
@@ -47,13 +47,14 @@ def add_review(app: FastAPI, desk: Desk) -> None:
     """Add the paths of `/v1/review`."""
 
     @app.post("/v1/review/challenge", operation_id="review_challenge", responses=ERRORS)
-    async def challenge(request: Request) -> Json:
+    async def challenge(request: Request) -> dict[str, object]:
         """Hand out what an approver signs with a decision; good once, for a minute."""
         actor = desk.actor(request, taken(await desk.body(request)), deed=Deed.ACCEPT)
-        told: Json = await desk.run(actor, lambda _: dict(desk.core.challenge(actor)))
-        return told
+        return await desk.run(actor, lambda _: {**desk.core.challenge(actor)})
 
-    def answered(name: str, body: Json, proof: Any, actor: Actor, own: Approver | None, anchor: MemoryAnchor) -> Json:
+    def answered(
+        name: str, body: Record, proof: Json, actor: Actor, own: Approver | None, anchor: MemoryAnchor
+    ) -> Record:
         if own is not None:
             human = desk.core.as_human(actor, SignedCall(name, body, REVIEWER, Proof.of(proof)), approver=own)
             anchor = desk.core.anchor(human)
@@ -61,18 +62,18 @@ def add_review(app: FastAPI, desk: Desk) -> None:
         return row.answer(anchor, row.request.read(body, name))
 
     def add(name: str) -> None:
-        async def asked(request: Request) -> Json:
+        async def asked(request: Request) -> dict[str, object]:
             body = await desk.body(request)
             whose, proof = taken(body), body.pop(HUMAN, None)
             actor = desk.actor(request, whose, deed=DECIDED.get(name) or LOOKED_AT[name])
             own = None
             if name in DECIDED:
                 own = approver_of(request)
-            told: Json = await desk.run(actor, partial(answered, name, body, proof, actor, own))
-            return told
+            return dict(await desk.run(actor, partial(answered, name, body, proof, actor, own)))
 
         schema = request_schema(name)
-        schema["properties"] |= {HUMAN: PROOF} if name in DECIDED else {}
+        if name in DECIDED:
+            schema["properties"] = {**record(schema["properties"]), HUMAN: PROOF}
         app.add_api_route(
             f"/v1/review/{name}",
             asked,

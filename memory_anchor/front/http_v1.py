@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
@@ -26,11 +26,10 @@ from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import OWN_WAY, VariantChoice
 from memory_anchor.hashing import stable_hash
 from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
-from memory_anchor.json_values import record
+from memory_anchor.json_values import Json, Record, record
 from memory_anchor.model import Actor
 from memory_anchor.rights import Deed, Who
 from memory_anchor.runtime.wire import PREAMBLE
-from memory_anchor.shapes import Json
 from memory_anchor.team.credential import Role
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from memory_anchor.memory import MemoryAnchor
     from memory_anchor.team.limits import Places
 
+T = TypeVar("T")
 WHOSE: Mapping[str, str] = {
     "account_id": "The key's own; another one is refused.",
     "user_id": "The key's own; named where the key is bound to no user.",
@@ -98,7 +98,7 @@ class Desk:
         self.places = places
         self.variants = variants
 
-    async def body(self, request: Request) -> Json:
+    async def body(self, request: Request) -> dict[str, Json]:
         """Return the body as an object. Raises BadInput."""
         return body_of(await request.body())
 
@@ -120,16 +120,16 @@ class Desk:
             credential=credential,
         )
 
-    async def run(self, actor: Actor, work: Callable[[MemoryAnchor], Any], *, variant: str = OWN_WAY) -> Any:
+    async def run(self, actor: Actor, work: Callable[[MemoryAnchor], T], *, variant: str = OWN_WAY) -> T:
         """Return what `work` makes of the caller's memory. Raises Unavailable: too much is at work."""
 
-        def asked() -> Any:
+        def asked() -> T:
             with self.core.foreground, self.variants.answering(variant):
                 return work(self.core.anchor(actor))
 
         return await self.places.run(asked)
 
-    async def answer(self, request: Request, path: V1Path, body: Json) -> Json:
+    async def answer(self, request: Request, path: V1Path, body: dict[str, Json]) -> Record:
         """Return what the row of a path says to a body."""
         whose = taken(body)
         row = ROWS[_row_of(path, body)]
@@ -143,24 +143,23 @@ class Desk:
         once = self.core.services.answers.once
         variant = self.variants.chosen(request, actor, actor.scope.conversation)
 
-        def work(anchor: MemoryAnchor) -> Json:
+        def work(anchor: MemoryAnchor) -> Record:
             began = time.monotonic()
-            told: Json = once(actor.nonce, repr(wanted), partial(row.answer, anchor, wanted))
+            told: Record = once(actor.nonce, repr(wanted), partial(row.answer, anchor, wanted))
             if path.row == "search":
                 self.variants.searched(variant, actor, told, time.monotonic() - began)
             return told
 
-        done: Json = await self.run(actor, work, variant=variant)
-        return done
+        return await self.run(actor, work, variant=variant)
 
 
 def add_paths(app: FastAPI, desk: Desk) -> None:
     """Add every path of the table."""
 
     def add(path: V1Path) -> None:
-        async def asked(request: Request) -> Json:
-            body = await desk.body(request) if path.method == "POST" else dict(request.query_params)
-            return await desk.answer(request, path, body)
+        async def asked(request: Request) -> dict[str, object]:
+            body = await desk.body(request) if path.method == "POST" else dict[str, Json](request.query_params)
+            return dict(await desk.answer(request, path, body))
 
         row = ROWS[path.row].request
         app.add_api_route(
@@ -181,10 +180,10 @@ def add_paths(app: FastAPI, desk: Desk) -> None:
 # --- bodies ------------------------------------------------------------------------------------------------------
 
 
-def body_of(raw: bytes) -> Json:
+def body_of(raw: bytes) -> dict[str, Json]:
     """Return a JSON object. Raises BadInput: it is none, or one that could be read in two ways."""
     try:
-        body = json.loads(raw or b"{}", object_pairs_hook=_each_once, parse_constant=_no_constant)
+        body: Json = json.loads(raw or b"{}", object_pairs_hook=_each_once, parse_constant=_no_constant)
     except RecursionError:
         raise BadInput("the body is nested too deeply; allowed is a JSON object of some levels") from None
     except json.JSONDecodeError as error:
@@ -196,12 +195,12 @@ def body_of(raw: bytes) -> Json:
     return body
 
 
-def taken(body: Json) -> dict[str, str]:
+def taken(body: dict[str, Json]) -> dict[str, str]:
     """Take whose the request is out of its body. Raises BadInput: a name that is none."""
     return {name: text_of(body, name, NAME_MAX) for name in WHOSE}
 
 
-def text_of(body: Json, name: str, most: int) -> str:
+def text_of(body: dict[str, Json], name: str, most: int) -> str:
     """Take a text out of a body, "" where it is not given. Raises BadInput."""
     value = body.pop(name, None)
     if value is None:
@@ -211,11 +210,11 @@ def text_of(body: Json, name: str, most: int) -> str:
     return value
 
 
-def _row_of(path: V1Path, body: Json) -> str:
+def _row_of(path: V1Path, body: Record) -> str:
     return "log" if path.row == "add" and LOGGED & body.keys() else path.row
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> Json:
+def _each_once(pairs: list[tuple[str, Json]]) -> Record:
     whole = dict(pairs)
     if len(whole) < len(pairs):
         raise BadInput("the body says one name twice; keep one")
@@ -229,19 +228,19 @@ def _no_constant(said: str) -> NoReturn:
 # --- OpenAPI -----------------------------------------------------------------------------------------------------
 
 
-FAILURE: Json = {
+FAILURE: Record = {
     "type": "object",
     "required": ["code", "message"],
     "properties": {"code": {"type": "string"}, "message": {"type": "string", "description": "One sentence."}},
 }
 
 
-def _error(what: str) -> Json:
+def _error(what: str) -> dict[str, object]:
     schema = {"$ref": "#/components/schemas/Failure"}
     return {"description": what, "content": {"application/json": {"schema": schema}}}
 
 
-ERRORS: dict[int | str, Json] = {
+ERRORS: dict[int | str, dict[str, object]] = {
     400: _error("The body cannot be taken."),
     401: _error("No credential, or one that is cut, expired, revoked or another server's."),
     403: _error("The credential may not do this, or is another account's."),
@@ -253,18 +252,18 @@ ERRORS: dict[int | str, Json] = {
 }
 
 
-def body_schema(schema: Json) -> Json:
+def body_schema(schema: Record) -> dict[str, object]:
     """Return what OpenAPI is told of a path's body."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def request_schema(row: str) -> Json:
+def request_schema(row: str) -> dict[str, Json]:
     """Return the schema of a row's request with whose it is."""
     whole = plain_schema(ROWS[row].request)
-    return {**whole, "properties": {**whole["properties"], **WHOSE_FIELDS}}
+    return {**whole, "properties": {**record(whole["properties"]), **WHOSE_FIELDS}}
 
 
-def plain_schema(model: type[BaseRequest]) -> Json:
+def plain_schema(model: type[BaseRequest]) -> Record:
     """Return the schema of a request without what only tools and options read of it."""
     whole = schema_of(model)
     shown = {
@@ -274,18 +273,23 @@ def plain_schema(model: type[BaseRequest]) -> Json:
     return {**whole, "properties": shown}
 
 
-def _schema(path: V1Path) -> Json:
+def _schema(path: V1Path) -> Record:
     schema = request_schema(path.row)
-    if path.writes and REQUEST_ID not in schema["properties"]:
-        told = {"type": "string", "maxLength": REQUEST_ID_MAX, "description": "The same id with the same words is one."}
-        schema["properties"][REQUEST_ID] = told
+    properties = dict(record(schema["properties"]))
+    if path.writes and REQUEST_ID not in properties:
+        told: Record = {
+            "type": "string",
+            "maxLength": REQUEST_ID_MAX,
+            "description": "The same id with the same words is one.",
+        }
+        properties[REQUEST_ID] = told
     if path.row == "add":
-        events = request_schema("log")["properties"]
-        schema["properties"] |= {name: events[name] for name in sorted(LOGGED)}
-    return schema
+        events = record(request_schema("log")["properties"])
+        properties |= {name: events[name] for name in sorted(LOGGED)}
+    return {**schema, "properties": properties}
 
 
-def document(app: FastAPI) -> Json:
+def document(app: FastAPI) -> dict[str, object]:
     """Return the OpenAPI document: what FastAPI makes of the routes, with what all of them share."""
     told = get_openapi(title=app.title, version=app.version, routes=app.routes, summary="One memory for a team.")
     told["components"]["schemas"] = {

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from memory_anchor.adapters.edge_log import read_log
 from memory_anchor.adapters.edge_reading import ShardContent, read_shard
@@ -34,7 +34,7 @@ from memory_anchor.care.purge import PURGE, PURGE_BEGUN
 from memory_anchor.errors import BadInput, MemoryAnchorError, StoreDamaged
 from memory_anchor.files import ours, write_whole
 from memory_anchor.hashing import content_hash
-from memory_anchor.json_values import Record
+from memory_anchor.json_values import Json, Record, parsed, record, records, text, texts, whole
 from memory_anchor.language.indexing import is_of, searched_words
 from memory_anchor.model import COLLECTIONS, Layer, Memory, Status, point_id
 from memory_anchor.ports import CollectionSpec, EmbedderIdentity, Entry
@@ -51,6 +51,8 @@ BATCH = 500
 AUDIT_IDS_MAX = 400
 """Lost versions named in the one audit record; all of them are in the account beside the damaged store."""
 _RECORD_FORMAT = 1
+_Points: TypeAlias = "Iterable[tuple[str, tuple[Record, Mapping[str, Matrix]]]]"
+"""Point id -> its payload and vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Account:
     changed: bool = False
     replaced: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Record:
         return asdict(self)
 
 
@@ -98,10 +100,21 @@ class _Readable:
 
 
 @dataclass(frozen=True, slots=True)
+class _Written:
+    """A version as the audit trail says that it was written."""
+
+    id: str
+    version: int
+    layer: str
+    status: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Trail:
     """What the audit trail says: versions written by point id, versions erased, versions already given up."""
 
-    written: Mapping[str, Mapping[str, Any]]
+    written: Mapping[str, _Written]
     gone: frozenset[str]
 
 
@@ -167,7 +180,7 @@ def _read(home: Path, staging: Path, trail: _Trail, account: Account) -> _Readab
     """Return what the files of one collection give."""
     found = _Readable(home.name, CollectionSpec({}))
     if not home.exists():
-        found.damaged = home.parent.exists() and any(one["layer"] == home.name for one in trail.written.values())
+        found.damaged = home.parent.exists() and any(one.layer == home.name for one in trail.written.values())
         _expect(found, trail)
         return found
     record, schema_version = _record(home, found)
@@ -181,15 +194,15 @@ def _read(home: Path, staging: Path, trail: _Trail, account: Account) -> _Readab
     return found
 
 
-def _record(home: Path, found: _Readable) -> tuple[Mapping[str, Any] | None, int]:
+def _record(home: Path, found: _Readable) -> tuple[Record | None, int]:
     """Return what `collection.json` says and its schema; None when it cannot be read. Raises StoreDamaged: newer."""
     current = found.spec.schema_version
     try:
-        told = json.loads((home / RECORD_FILE).read_text("utf-8"))
-        schema, form = int(told["schema_version"]), int(told["format"])
-        embedders = {name: EmbedderIdentity(**who) for name, who in told["embedders"].items()}
+        told = record(parsed((home / RECORD_FILE).read_text("utf-8")))
+        schema, form = whole(told["schema_version"]), whole(told["format"])
+        embedders = _embedders(told["embedders"])
         str(told["shard"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError):
         found.damaged = found.open_ended = True
         return None, current
     if schema > current or form > _RECORD_FORMAT:
@@ -203,6 +216,14 @@ def _record(home: Path, found: _Readable) -> tuple[Mapping[str, Any] | None, int
     return told, schema
 
 
+def _embedders(stored: Json) -> dict[str, EmbedderIdentity]:
+    """Return the embedders of a stored record. Raises ValueError, KeyError: it says no such thing."""
+    return {
+        name: EmbedderIdentity(text(who["model"]), whole(who["dimensions"]), text(who["roles"]))
+        for name, who in ((name, record(one)) for name, one in record(stored).items())
+    }
+
+
 def _read_shard(
     shard: Path, staging: Path, schema_version: int, trail: _Trail, found: _Readable, account: Account
 ) -> None:
@@ -210,7 +231,7 @@ def _read_shard(
     if not _marked(shard) and log.is_whole and not log.points:
         return  # nothing was ever written to it
     whole = read_shard(shard, staging, bare=False)
-    sources: list[tuple[str, Iterable[tuple[str, tuple[Any, Any]]]]] = [("store", whole.points.items())]
+    sources: list[tuple[str, _Points]] = [("store", whole.points.items())]
     listed = set(whole.points) | whole.unreadable
     is_whole = whole.is_whole and _has_its_words(whole, schema_version)
     if not is_whole or len(listed) < _marked(shard) or _invalid(whole.points.items(), schema_version):
@@ -241,11 +262,11 @@ def _has_its_words(content: ShardContent, schema_version: int) -> bool:
     return True
 
 
-def _invalid(points: Iterable[tuple[str, tuple[Any, Any]]], schema_version: int) -> bool:
+def _invalid(points: _Points, schema_version: int) -> bool:
     return any(_memory(point, payload, schema_version) is None for point, (payload, _) in points)
 
 
-def _memory(point: str, payload: Mapping[str, Any], schema_version: int) -> Memory | None:
+def _memory(point: str, payload: Record, schema_version: int) -> Memory | None:
     """Return the memory of a payload, None when it is none, another's, or its content is not what was written."""
     try:
         if not is_as_written(payload):
@@ -288,13 +309,13 @@ def _expect(found: _Readable, trail: _Trail) -> None:
     """Count as unreadable what the audit trail says was written to a damaged collection and no file gave."""
     if not found.damaged:
         return
-    there = {point for point, what in trail.written.items() if what["layer"] == found.name}
+    there = {point for point, what in trail.written.items() if what.layer == found.name}
     found.unreadable |= there - found.entries.keys() - trail.gone
 
 
 def _trail(path: Path) -> _Trail:
     """Return what the trail says, as far as its lines can be read: `doctor --audit` names those that cannot."""
-    written: dict[str, dict[str, Any]] = {}
+    written: dict[str, _Written] = {}
     gone: set[str] = set()
     try:
         lines = path.read_bytes().splitlines()
@@ -302,25 +323,26 @@ def _trail(path: Path) -> _Trail:
         return _Trail({}, frozenset())
     for line in lines:
         try:
-            record = json.loads(line)
-            kind, what = record["kind"], record["what"]
+            said = record(parsed(line))
+            kind, what = said["kind"], record(said["what"])
             if kind in (PURGE, PURGE_BEGUN, SALVAGE):
                 gone |= {_point(version) for versions in _erased(what) for version in versions}
                 continue
-            for one in what.get("memories", [what]):
+            for one in records(what.get("memories", [what])):
                 if {"id", "version", "layer", "content_hash"} <= one.keys():
-                    told = {**one, "at": record["at"]}
-                    point = point_id(str(one["id"]), int(one["version"]))
-                    written[point] = told
+                    memory_id, version = text(one["id"]), whole(one["version"])
+                    point = point_id(memory_id, version)
+                    status = text(one.get("status"), "")
+                    written[point] = _Written(memory_id, version, text(one["layer"]), status, text(said["at"]))
                     gone.discard(point)  # imported again after it was erased
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError):
             continue
     return _Trail(written, frozenset(gone))
 
 
-def _erased(what: Mapping[str, Any]) -> Iterable[list[str]]:
+def _erased(what: Record) -> Iterable[list[str]]:
     for name in ("removed", "removing", "lost"):
-        yield from what.get(name, {}).values()
+        yield from map(texts, record(what.get(name)).values())
 
 
 def _point(version_id: str) -> str:
@@ -344,8 +366,8 @@ def _from_backups(data_dir: Path, staging: Path, found: list[_Readable], trail: 
     shutil.rmtree(staging / "backup", ignore_errors=True)
     for one in found:
         for point in sorted(one.unreadable):
-            what = trail.written.get(point, {})
-            told = Missing(str(what.get("id", point)), int(what.get("version", 0)), one.name, str(what.get("at", "")))
+            what = trail.written.get(point)
+            told = Missing(what.id, what.version, one.name, what.at) if what else Missing(point, 0, one.name)
             account.lost.append(told)
 
 
@@ -397,9 +419,9 @@ def _mend_chains(found: _Readable, trail: _Trail) -> list[str]:
         latest = _latest(memory_id, last.memory.version, trail)
         if latest is None and last.memory.is_current:
             continue
-        if latest is not None and point_id(memory_id, int(latest["version"])) in trail.gone:
+        if latest is not None and point_id(memory_id, latest.version) in trail.gone:
             continue  # the later one was erased on purpose
-        status = Status(latest["status"]) if latest is not None else last.memory.status
+        status = Status(latest.status) if latest is not None else last.memory.status
         if status in (Status.ACTIVE, Status.DISPUTED) and last.memory.layer is Layer.VERIFIED_FACT:
             status = Status.PENDING
         open_again = replace(last.memory, is_current=True, recorded_to=None, status=status)
@@ -408,7 +430,7 @@ def _mend_chains(found: _Readable, trail: _Trail) -> list[str]:
     return reopened
 
 
-def _latest(memory_id: str, version: int, trail: _Trail) -> Mapping[str, Any] | None:
+def _latest(memory_id: str, version: int, trail: _Trail) -> _Written | None:
     """Return what the trail says of the last version of a memory, None when it is not later than `version`."""
     latest = None
     while (what := trail.written.get(point_id(memory_id, version + 1))) is not None:

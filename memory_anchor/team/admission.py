@@ -10,9 +10,10 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from memory_anchor.errors import NoCredential, TooMany
+from memory_anchor.json_values import Record
 from memory_anchor.team.credential import Credential, Role
 from memory_anchor.team.keys import PREFIX, KeyFile, digest_of
 from memory_anchor.team.limits import Bucket, RefusedCredentials
@@ -30,7 +31,7 @@ class Issuer(Protocol):
         """Return whom it lets in. Raises NoCredential; Unavailable: the issuer is away and its keys are not known."""
         ...
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Record:
         """Return what tells a client where tokens come from (RFC 9728)."""
         ...
 

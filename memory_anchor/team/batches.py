@@ -16,14 +16,15 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.care.waiting import BATCHES, PURGED_ITEM
 from memory_anchor.errors import BadInput, ChangedMeanwhile, NotFound, TooMany, Unavailable, decided_anew
 from memory_anchor.hashing import stable_hash
+from memory_anchor.json_values import Record, parsed, record, records, text
 from memory_anchor.ports import SharedRecord, SharedRecords
 
 REPORTS = "team/ingested"
@@ -39,8 +40,59 @@ BUSY_S = 5
 LISTED_S = 1.0
 """How old a list of what waits on a server may be when it is counted."""
 PRUNED_S = 600.0
-_FIELDS = {"id", "owner", "what", "at", "state", "items", "outcomes"}
-Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Batch:
+    """What was accepted. items: of one that is done only how many there were; owner: whose it is, by name."""
+
+    id: str
+    owner: Mapping[str, str]
+    what: str
+    at: str
+    items: Sequence[Record] | int
+    state: str = "accepted"
+    outcomes: Sequence[Record] = ()
+    revision: str = ""
+
+    @property
+    def count(self) -> int:
+        return self.items if isinstance(self.items, int) else len(self.items)
+
+    @property
+    def account(self) -> str:
+        return self.owner["account"]
+
+    def content(self) -> bytes:
+        """Return the batch as it is kept."""
+        told = asdict(self)
+        del told["revision"]
+        return json.dumps(told, ensure_ascii=False).encode()
+
+    def report(self) -> Record:
+        return {
+            "id": self.id,
+            "state": self.state,
+            "at": self.at,
+            "items": self.count,
+            "outcomes": list(self.outcomes),
+        }
+
+    @classmethod
+    def of(cls, content: bytes, revision: str = "") -> Batch:
+        """Return a batch as it was kept. Raises ValueError, KeyError, RecursionError: it is none."""
+        told = record(parsed(content))
+        listed = told["items"]
+        return cls(
+            text(told["id"]),
+            {name: text(one) for name, one in record(told["owner"]).items()},
+            text(told["what"]),
+            text(told["at"]),
+            listed if isinstance(listed, int) else records(listed),
+            text(told["state"]),
+            records(told["outcomes"]),
+            revision,
+        )
 
 
 class Batches:
@@ -52,7 +104,7 @@ class Batches:
         self._waiting: dict[str, str] | None = None
         self._listed_at = self._pruned_at = float("-inf")
 
-    def accept(self, owner: Mapping[str, Any], request_id: str, items: Sequence[Json], now: datetime) -> Json:
+    def accept(self, owner: Mapping[str, str], request_id: str, items: Sequence[Record], now: datetime) -> Record:
         """Keep a batch and return its report; of one that came before, how far it is.
 
         Raises BadInput: the request id of other items. TooMany, Unavailable: too many wait.
@@ -61,42 +113,41 @@ class Batches:
         whose = json.dumps(owner, sort_keys=True)
         what = stable_hash("items", held)
         id_ = stable_hash("batch", whose, request_id or what)[:ID_CHARS]
-        account = str(owner["account"])
-        batch = {"id": id_, "owner": dict(owner), "what": what, "at": now.isoformat(), "state": "accepted"}
+        account = owner["account"]
+        batch = Batch(id_, owner, what, now.isoformat(), items)
 
-        def kept() -> Json:
+        def kept() -> Record:
             known = self._known(id_, account)
             if known is not None:
-                if known["what"] != what:
+                if known.what != what:
                     raise BadInput(f"request_id {request_id!r} came before with other items; take another one")
-                return _report(known)
+                return known.report()
             waiting, key = self._names(), self._key(account)
             if len(waiting) >= WAITING_MAX:
                 raise Unavailable(f"{len(waiting)} batches wait already; send it again in {BUSY_S} s")
             if sum(one == key for one in waiting.values()) >= WAITING_OF_ONE:
                 raise TooMany(f"{WAITING_OF_ONE} batches of this account wait already; wait {BUSY_S} s", BUSY_S)
             self._prune(now)
-            content = json.dumps({**batch, "items": list(items), "outcomes": []}, ensure_ascii=False).encode()
-            self._records.write(self._name(id_, account), content, before="")
+            self._records.write(self._name(id_, account), batch.content(), before="")
             waiting[id_] = key
-            return _report({**batch, "items": items, "outcomes": []})
+            return batch.report()
 
         with self._lock:
             return decided_anew(kept)
 
-    def report(self, id_: str, *, account: str, user: str) -> Json:
+    def report(self, id_: str, *, account: str, user: str) -> Record:
         """Return how far a batch is. Raises NotFound: none of this account and user."""
         known = self._known(id_, account) if len(id_) == ID_CHARS and id_.isalnum() else None
-        if known is None or known["owner"]["account"] != account or (user and known["owner"]["user"] != user):
+        if known is None or known.account != account or (user and known.owner["user"] != user):
             raise NotFound(f"no batch {id_[:40]!r}; reports are kept {REPORT_KEPT.days} days")
-        return _report(known)
+        return known.report()
 
     def count(self) -> int:
         """Return how many wait."""
         with self._lock:
             return len(self._names())
 
-    def waiting(self) -> Iterator[Json]:
+    def waiting(self) -> Iterator[Batch]:
         """Yield the batches that wait, oldest first; one that another replica ended meanwhile is left out."""
         with self._lock:
             self._listed_at = float("-inf")
@@ -106,41 +157,38 @@ class Batches:
             yield from (one for name in names if (one := self._read(name)[0]) is not None)
             return
         held = [self._read(self._name(id_, keys[id_]))[0] for id_ in keys]
-        yield from sorted((one for one in held if one and one["state"] == "accepted"), key=lambda one: str(one["at"]))
+        yield from sorted((one for one in held if one and one.state == "accepted"), key=lambda one: one.at)
 
-    def now(self, batch: Json, place: int) -> Json:
+    def now(self, batch: Batch, place: int) -> Record:
         """Return an item as it stands at this moment: a purge may have taken it meanwhile."""
-        name = self._name(batch["id"], batch["owner"]["account"])
+        name = self._name(batch.id, batch.account)
         with self._lock:
             revision = self._records.revisions([name]).get(name, "")
-            if revision != batch.get("revision"):
+            if revision != batch.revision:
                 known = self._read(name)[0]
-                batch["items"] = known["items"] if known is not None else [PURGED_ITEM] * len(batch["items"])
-                batch["revision"] = revision
-        item: Json = batch["items"][place]
-        return item
+                batch.items = known.items if known is not None else [PURGED_ITEM] * batch.count
+                batch.revision = revision
+        return PURGED_ITEM if isinstance(batch.items, int) else batch.items[place]
 
-    def done(self, batch: Json, outcomes: Sequence[Json]) -> None:
+    def done(self, batch: Batch, outcomes: Sequence[Record]) -> None:
         """Write what became of each item; its texts leave."""
-        id_, account = batch["id"], batch["owner"]["account"]
-        name = self._name(id_, account)
+        name = self._name(batch.id, batch.account)
 
         def end() -> None:
             known, revision = self._read(name)
             if known is None:
                 return
-            told = {**known, "state": "done", "items": len(known["items"]), "outcomes": list(outcomes)}
-            content = json.dumps({key: told[key] for key in told if key != "revision"}, ensure_ascii=False).encode()
+            content = replace(known, state="done", items=known.count, outcomes=list(outcomes)).content()
             if not self._records.is_shared:
                 self._records.write(name, content, before=revision)
                 return
             with contextlib.suppress(ChangedMeanwhile):  # the report of a replica that was killed before its end
-                self._records.write(f"{REPORTS}/{id_}.json", content, before="")
+                self._records.write(f"{REPORTS}/{batch.id}.json", content, before="")
             self._records.delete(name, before=revision)
 
         with self._lock:
             decided_anew(end)
-            self._names().pop(id_, None)
+            self._names().pop(batch.id, None)
 
     def take_over(self, data_dir: Path) -> None:
         """Take what waits in files to the server: of before it was shared, or of a backup."""
@@ -148,21 +196,20 @@ class Batches:
         for one in files.listed(BATCHES):
             held = files.read(one.name)
             try:
-                known = json.loads(held.content) if held is not None else {}
-                name = self._name(str(known["id"]), str(known["owner"]["account"]))
-                waits = known["state"] == "accepted"
-            except (ValueError, KeyError, TypeError, RecursionError):
+                known = Batch.of(held.content) if held is not None else None
+            except (ValueError, KeyError, RecursionError):
                 continue
-            if held is not None and waits:
+            if held is not None and known is not None and known.state == "accepted":
+                name = self._name(known.id, known.account)
                 with contextlib.suppress(ChangedMeanwhile):  # it is there
                     self._records.write(name, held.content, before="")
                 files.delete(one.name, before=held.revision)
 
     # --- records -------------------------------------------------------------------------------------------------
 
-    def is_told(self, batch: Json) -> bool:
+    def is_told(self, batch: Batch) -> bool:
         """Return whether a replica that was killed had ended a batch but for taking it off."""
-        name = f"{REPORTS}/{batch['id']}.json"
+        name = f"{REPORTS}/{batch.id}.json"
         return self._records.is_shared and bool(self._records.revisions([name]))
 
     def _names(self) -> dict[str, str]:
@@ -174,7 +221,7 @@ class Batches:
                 self._listed_at = self._monotonic()
         elif self._waiting is None:
             held = [self._read(one.name)[0] for one in self._records.listed(BATCHES)]
-            self._waiting = {one["id"]: one["owner"]["account"] for one in held if one and one["state"] == "accepted"}
+            self._waiting = {one.id: one.account for one in held if one and one.state == "accepted"}
         return self._waiting
 
     def _key(self, account: str) -> str:
@@ -184,22 +231,19 @@ class Batches:
     def _name(self, id_: str, account: str) -> str:
         return f"{BATCHES}/{self._key(account)}/{id_}.json" if self._records.is_shared else f"{BATCHES}/{id_}.json"
 
-    def _known(self, id_: str, account: str) -> Json | None:
+    def _known(self, id_: str, account: str) -> Batch | None:
         told = self._read(f"{REPORTS}/{id_}.json")[0] if self._records.is_shared else None
         return told or self._read(self._name(id_, account))[0]
 
-    def _read(self, name: str) -> tuple[Json | None, str]:
+    def _read(self, name: str) -> tuple[Batch | None, str]:
         """Return a batch and its revision, None for what is none of ours."""
         held: SharedRecord | None = None
         try:
             held = self._records.read(name)
-            known = json.loads(held.content) if held is not None else None
-        except (ValueError, RecursionError):
-            known = None
-        revision = held.revision if held is not None else ""
-        if not isinstance(known, dict) or not known.keys() >= _FIELDS:
-            return None, revision
-        return {**known, "revision": revision}, revision
+            revision = held.revision if held is not None else ""
+            return (Batch.of(held.content, revision) if held is not None else None), revision
+        except (ValueError, KeyError, RecursionError):
+            return None, held.revision if held is not None else ""
 
     def _prune(self, now: datetime) -> None:
         """Remove old reports; what waits stays."""
@@ -215,14 +259,3 @@ class Batches:
                 break
             with contextlib.suppress(ChangedMeanwhile):
                 self._records.delete(one.name, before=one.revision)
-
-
-def _report(batch: Mapping[str, Any]) -> Json:
-    items = batch["items"]
-    return {
-        "id": batch["id"],
-        "state": batch["state"],
-        "at": batch["at"],
-        "items": items if isinstance(items, int) else len(items),
-        "outcomes": list(batch["outcomes"]),
-    }

@@ -8,17 +8,20 @@ the issuer is away, never that the token is wrong: a client would throw it away.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from memory_anchor.errors import BadInput, NoCredential, Unavailable
 from memory_anchor.hashing import stable_hash
+from memory_anchor.json_values import Json, Record, items, parsed, record
 from memory_anchor.settings import JwtSettings
 from memory_anchor.team.credential import Credential, Role
 from memory_anchor.team.keys import checked_name
+
+if TYPE_CHECKING:
+    from jwt import PyJWK
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 REQUIRED = ("exp", "iss", "aud", "sub")
@@ -31,7 +34,6 @@ FETCH_TIMEOUT_S = 3.0
 KEYS_BYTES_MAX = 1 << 20
 PARTS = 3
 METADATA = "/.well-known/oauth-protected-resource"
-Json = dict[str, Any]
 
 
 class JwtIssuer:
@@ -49,14 +51,14 @@ class JwtIssuer:
         self._fetch = fetch
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._keys: Mapping[str, Any] = {}
+        self._keys: Mapping[str, PyJWK] = {}
         self._fetched_at = self._asked_at = -KEYS_STALE_S
 
     def is_mine(self, token: str) -> bool:
         """Return whether it has three parts, as a signed JWT has."""
         return token.count(".") == PARTS - 1
 
-    def metadata(self) -> Json:
+    def metadata(self) -> Record:
         """Return what RFC 9728 tells a client: where tokens for this server come from."""
         return {
             "resource": self._chosen.audience,
@@ -105,7 +107,7 @@ class JwtIssuer:
             raise NoCredential("the token is not signed by its issuer, or not in force yet") from None
         return self._credential(claims)
 
-    def _credential(self, claims: Json) -> Credential:
+    def _credential(self, claims: Record) -> Credential:
         chosen = self._chosen
         account = chosen.account or self._account
         if chosen.account_claim:
@@ -118,7 +120,7 @@ class JwtIssuer:
         user = _named(claims, chosen.user_claim)
         return Credential(account, user, "", role, f"jwt-{stable_hash(account, user)[:12]}", by_name=True)
 
-    def _key(self, kid: Any) -> Any:
+    def _key(self, kid: Json) -> PyJWK:
         """Return the issuer's key of this name. Raises NoCredential: it has none; Unavailable: it cannot be asked."""
         with self._lock:
             now = self._monotonic()
@@ -139,7 +141,7 @@ class JwtIssuer:
                 raise NoCredential("the token is signed with a key that its issuer does not have")
             raise Unavailable(f"the keys of {self._chosen.issuer} cannot be had now; try again in {ASK_AGAIN_S:.0f} s")
 
-    def _held(self, kid: Any) -> Any:
+    def _held(self, kid: Json) -> PyJWK | None:
         if kid is None and len(self._keys) == 1:
             return next(iter(self._keys.values()))
         return self._keys.get(kid) if isinstance(kid, str) else None
@@ -154,19 +156,20 @@ def check(chosen: JwtSettings) -> None:
             raise BadInput(f"http.jwt.{name} is {getattr(chosen, name)[:80]!r}; allowed is an https address")
 
 
-def _keys_of(raw: bytes) -> Mapping[str, Any]:
+def _keys_of(raw: bytes) -> Mapping[str, PyJWK]:
     """Return name -> key of a JWKS; keys of unknown kinds and symmetric ones are left out. Raises ValueError."""
     import jwt
 
     try:
-        listed = json.loads(raw)["keys"]
-    except (KeyError, TypeError, RecursionError):
+        listed = items(record(parsed(raw))["keys"])
+    except (KeyError, ValueError, RecursionError):
         raise ValueError("no JWKS") from None
     keys = {}
-    for place, one in enumerate(listed if isinstance(listed, list) else []):
+    for place, one in enumerate(listed):
         try:
-            if one.get("kty") in ("RSA", "EC", "OKP") and one.get("use", "sig") == "sig":
-                keys[str(one.get("kid", place))] = jwt.PyJWK(one)
+            key = dict(record(one))
+            if key.get("kty") in ("RSA", "EC", "OKP") and key.get("use", "sig") == "sig":
+                keys[str(key.get("kid", place))] = jwt.PyJWK(key)
         except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
             continue
     if not keys:
@@ -174,7 +177,7 @@ def _keys_of(raw: bytes) -> Mapping[str, Any]:
     return keys
 
 
-def _named(claims: Json, claim: str) -> str:
+def _named(claims: Record, claim: str) -> str:
     value = claims.get(claim)
     try:
         return checked_name(claim, value if isinstance(value, str) else "")

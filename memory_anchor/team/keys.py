@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.errors import (
@@ -37,6 +36,7 @@ from memory_anchor.errors import (
 from memory_anchor.files import exclusive, read_bounded, write_whole
 from memory_anchor.identity.approval import Approver, KeyRing, Signer, is_public, signed_by, signer_of
 from memory_anchor.identity.elsewhere import KEY_RECORD, credential_of
+from memory_anchor.json_values import Json
 from memory_anchor.ports import AuditLog, Clock, SharedRecords, Sharing
 from memory_anchor.team.credential import Credential, Role
 
@@ -84,7 +84,7 @@ class AccessKey:
     revoked_at: str = ""
     made_with: str = ""
 
-    def statement(self) -> dict[str, Any]:
+    def statement(self) -> dict[str, Json]:
         """Return what its maker signs of it: all but the end that anybody here may put to it."""
         left_out = ("signature", "revoked_at") if self.made_with else ("signature", "revoked_at", "made_with")
         said = {name: value for name, value in asdict(self).items() if name not in left_out}
@@ -366,7 +366,7 @@ def name_of(key: str) -> str:
     return whole[1]
 
 
-def told_of(key: AccessKey) -> dict[str, Any]:
+def told_of(key: AccessKey) -> dict[str, Json]:
     """Return what may be shown of a key."""
     names = ("id", "account", "user", "project", "note", "created_at", "created_by", "expires_at", "revoked_at")
     told = {name: getattr(key, name) for name in names}

@@ -7,9 +7,12 @@ counted and asking for it is one sentence.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.errors import extra_missing
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,7 +22,7 @@ class Telemetry:
     """gauges: name -> (help, what it stands at), read whenever somebody asks."""
 
     def __init__(self, gauges: dict[str, tuple[str, Callable[[], float]]]) -> None:
-        self._registry: Any = None
+        self._registry: CollectorRegistry | None = None
         try:
             from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
         except ImportError:

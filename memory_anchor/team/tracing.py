@@ -14,7 +14,8 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+
+from memory_anchor.json_values import Json, Record
 
 log = logging.getLogger("memory_anchor.traces")
 WAITING_MAX = 2_048
@@ -42,7 +43,7 @@ class Traces:
         self._now_ns = now_ns
         self._new_bytes = new_bytes
         self._every_s = every_s
-        self._waiting: deque[dict[str, Any]] = deque(maxlen=WAITING_MAX)
+        self._waiting: deque[dict[str, Json]] = deque(maxlen=WAITING_MAX)
         self._wake, self._ended = threading.Event(), threading.Event()
         self._warned = False
         named = {"service.name": "memory-anchor", "service.version": version}
@@ -55,7 +56,7 @@ class Traces:
         ended = self._now_ns()
         joined = _PARENT.fullmatch(parent)
         known = joined is not None and set(joined[1]) != {"0"} and set(joined[2]) != {"0"}
-        span: dict[str, Any] = {
+        span: dict[str, Json] = {
             "traceId": joined[1] if joined and known else self._new_bytes(TRACE_BYTES).hex(),
             "spanId": self._new_bytes(SPAN_BYTES).hex(),
             "name": f"{method} {route}",
@@ -91,7 +92,7 @@ class Traces:
             if self._ended.is_set():
                 return
 
-    def _sent(self, spans: list[dict[str, Any]]) -> bool:
+    def _sent(self, spans: list[dict[str, Json]]) -> bool:
         scoped = {"scope": {"name": "memory_anchor"}, "spans": spans}
         body = json.dumps({"resourceSpans": [{"resource": self._resource, "scopeSpans": [scoped]}]}).encode()
         try:
@@ -105,5 +106,5 @@ class Traces:
         return True
 
 
-def _said(name: str, value: str) -> dict[str, Any]:
+def _said(name: str, value: str) -> Record:
     return {"key": name, "value": {"stringValue": value}}

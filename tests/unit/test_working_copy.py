@@ -392,7 +392,7 @@ def test_what_waited_in_files_is_taken_over_by_the_server(tmp_path: Path, record
 
     shared.take_over(tmp_path / "a")
 
-    assert [one["id"] for one in shared.waiting()] == [made["id"]]
+    assert [one.id for one in shared.waiting()] == [made["id"]]
     assert FileRecords(tmp_path / "a").listed(BATCHES) == []
 
 
