@@ -33,6 +33,7 @@ from memory_anchor.ports import (
     MemoryStore,
     Reranker,
     SharedRecords,
+    Sharing,
 )
 from memory_anchor.runtime.wire import user_config_file
 from memory_anchor.settings import API_EMBEDDERS, Loaded, Settings, StoreSettings, load_settings
@@ -54,6 +55,7 @@ def build_core(
     model: LanguageModel | None = None,
     reranker: Reranker | None = None,
     local: Embedder | None = None,
+    shared: tuple[SharedRecords, Sharing] | None = None,
 ) -> Core:
     """Return the process's memory, its collections opened.
 
@@ -76,7 +78,7 @@ def build_core(
     models = _models(settings, data_dir, shown) if model is None else None
     thinking = models("") if models is not None else model
     ranking = reranker or _reranker(settings, data_dir, thinking)
-    shared = shared_of(settings.store, data_dir)
+    shared = shared or shared_of(settings.store, data_dir)
     if shared is not None:
         shared[1].fresh()
     opened = store if store is not None else open_store(settings, data_dir, lock)

@@ -46,6 +46,7 @@ from memory_anchor.ingest.remembering import Rememberer
 from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.json_values import Json
 from memory_anchor.knowledge.library import Library
+from memory_anchor.knowledge.turns import Poll
 from memory_anchor.knowledge.watching import SourceWatcher
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.layers.active_context import ActiveContext
@@ -224,7 +225,10 @@ class Core:
             on_waiting=self._embedding.wake,
             on_sources=lambda: self.watcher.renew(),
             quarantine=self.quarantine,
+            records=self.records if shared else None,
+            monotonic=time.monotonic,
         )
+        self._poll = Poll(self.knowledge.turn, self.knowledge.look)
         self.watcher = SourceWatcher(self.knowledge, monotonic=time.monotonic)
         self.upkeep = Upkeep(
             store,
@@ -415,6 +419,8 @@ class Core:
             self.watcher.start()
 
         self._embedding.start(ready)
+        if self.shared is not None:
+            self._poll.start()
         if not (self.data_dir / JOBS_OFF).exists():
             self.scheduler.start(self.clock, settle_s=SETTLE_S)
 
@@ -433,6 +439,7 @@ class Core:
             return
         self._closed = True
         self._embedding.end()
+        self._poll.end()
         self.watcher.end()
         self.scheduler.stop()
         self._embedding.join()

@@ -30,9 +30,13 @@ class WholeRecord:
     def erase(self, matches: Callable[[str], bool]) -> int:
         return decided_anew(lambda: self._erased(matches))
 
+    def says(self, content: bytes) -> str:
+        """Return every text in its content."""
+        return unescaped(content.decode(errors="surrogateescape"))
+
     def _erased(self, matches: Callable[[str], bool]) -> int:
         held = self.records.read(self.record)
-        if held is None or not matches(unescaped(held.content.decode(errors="surrogateescape"))):
+        if held is None or not matches(self.says(held.content)):
             return 0
         self.records.delete(self.record, before=held.revision)
         return 1

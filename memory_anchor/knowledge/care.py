@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from memory_anchor.care.purge import WholeFile
+from memory_anchor.care.waiting import WholeRecord
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.knowledge import convert
 from memory_anchor.knowledge.index import COLLECTION
@@ -51,7 +52,7 @@ class ProjectSources:
         """Make these sources another project's, with every passage they have by now."""
         del old, back
         library = self.library
-        with library.still():
+        with library.still(everywhere=True):
             library.catalogue.move(names, new)
             for source in (one for one in library.catalogue.sources() if one.id in names):
                 after = None
@@ -63,20 +64,34 @@ class ProjectSources:
                         break
 
 
-def holders(library: Library, data_dir: Path) -> tuple[WholeFile | PlaceNames, ...]:
+def holders(library: Library, data_dir: Path) -> tuple[WholeFile | PlaceNames | PushedRecord, ...]:
     """Return what of knowledge may hold a text beside the store."""
     books = sorted((data_dir / "lorebooks").glob("*/*.book"))
     blobs = sorted(library.catalogue.blobs.glob("*"))
+    shared = library.catalogue.bytes_elsewhere()
     return (
         *(WholeFile(path, partial(_unpacked, text_of)) for path in books),
         *(WholeFile(path, partial(_unpacked, _upload)) for path in blobs),
+        *(PushedRecord(records, name) for records, name in shared),
         PlaceNames(library),
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PushedRecord(WholeRecord):
+    """Bytes that were pushed, on the server that replicas share: what is queued has a line before them."""
+
+    def says(self, content: bytes) -> str:
+        head, _, after = content.partition(b"\n")
+        return "\n".join((_said(_upload, content), head.decode(errors="replace"), _said(_upload, after)))
+
+
 def _unpacked(read: Callable[[bytes], str], path: Path) -> str:
     """Return what stands in a file and, where it can be read, what it says."""
-    content = path.read_bytes()
+    return _said(read, path.read_bytes())
+
+
+def _said(read: Callable[[bytes], str], content: bytes) -> str:
     said = content.decode("utf-8", "surrogateescape")
     with contextlib.suppress(MemoryAnchorError):
         said = f"{said}\n{read(content)}"

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memory_anchor import beneath
 from memory_anchor.errors import DiskFull, StoreDamaged
 from memory_anchor.files import make_private, ours, sync_folder, write_whole
 from memory_anchor.knowledge.sources import Source, SourceKind
@@ -26,9 +27,12 @@ from memory_anchor.model import Scope, Trust, Visibility
 if TYPE_CHECKING:
     import sqlite3
 
+    from memory_anchor.ports import SharedRecords
+
 FILE = "knowledge.sqlite"
 SOURCES_MAX = 1_000
 QUEUE_MAX = 10_000
+BLOB_BYTES_MAX = 16 << 20
 SYNC = "sync"
 """Work that is no upload: look at the whole source."""
 TRIES_MAX = 6
@@ -68,9 +72,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class QueuedWork:
-    """Work that was accepted. what: `SYNC`, or JSON of an upload."""
+    """Work that was accepted. id: names it in its catalogue. what: `SYNC`, or JSON of an upload."""
 
-    id: int
+    id: int | str
     source: str
     what: str
     tries: int
@@ -92,18 +96,29 @@ class SourceState:
 
 
 class Catalogue:
-    """Thread-safe; one connection, opened by its first use."""
+    """Thread-safe; one connection, opened by its first use. more: further tables."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self.folder = data_dir / "knowledge"
+    is_shared = False
+    """Whether processes with other data directories write it too; see `shared_catalogue`."""
+
+    def __init__(self, data_dir: Path, name: str = "knowledge", *, more: str = "") -> None:
+        self.folder = data_dir / name
         self.blobs = self.folder / "blobs"
+        self._schema = _SCHEMA + more
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
 
     @property
     def is_used(self) -> bool:
         """Return whether any source was ever added here."""
+        return self._is_made
+
+    @property
+    def _is_made(self) -> bool:
         return self._db is not None or (self.folder / FILE).exists()
+
+    def fresh(self, *, whole: bool = False) -> None:
+        """Nothing: this file is all there is."""
 
     def close(self) -> None:
         with self._lock:
@@ -142,7 +157,9 @@ class Catalogue:
         path = self.folder / FILE
         is_new = not path.exists()
         db = sqlite3.connect(path, check_same_thread=False)
-        db.executescript("PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=FULL; PRAGMA secure_delete=ON;" + _SCHEMA)
+        db.executescript(
+            "PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=FULL; PRAGMA secure_delete=ON;" + self._schema
+        )
         if is_new:
             path.chmod(0o600)
             sync_folder(self.folder)
@@ -150,7 +167,7 @@ class Catalogue:
         return db
 
     def _rows(self, sql: str, *values: Any) -> list[Any]:
-        if not self.is_used:
+        if not self._is_made:
             return []
         with self._transaction() as db:
             return db.execute(sql, values).fetchall()
@@ -183,8 +200,13 @@ class Catalogue:
             for row in self._rows("SELECT * FROM source ORDER BY added_at, id")
         ]
 
-    def put_source(self, source: Source, what: str, *, now: datetime) -> None:
-        """Keep a source, or what it is trusted now, and queue what is to be read of it: accepted once this returns."""
+    def put_source(self, source: Source, what: str, *, now: datetime, content: bytes | None = None) -> Source:
+        """Keep a source, or what it is trusted now, and queue what is to be read of it: accepted once this returns.
+
+        content: what was pushed, kept as a blob. Return the source as it is kept.
+        """
+        if content is not None:
+            self._keep_blob(str(json.loads(what)["sha"]), content)
         scope = source.scope
         options, added = json.dumps(dict(source.options)), source.added_at.isoformat()
         whose = (scope.account, scope.project, scope.user, scope.agent, source.visibility.value)
@@ -197,6 +219,7 @@ class Catalogue:
                 row,
             )
             _queue(db, source.id, what, now)
+        return source
 
     def queue(self, source: str, what: str, *, now: datetime) -> None:
         with self._transaction() as db:
@@ -208,13 +231,33 @@ class Catalogue:
             with self._transaction() as db:
                 db.executemany("UPDATE source SET project=? WHERE id=?", [(project, name) for name in sources])
 
-    def mark_removing(self, source: str) -> None:
+    def mark_removing(self, source: str, *, now: datetime) -> None:
+        del now
         with self._transaction() as db:
             db.execute("UPDATE source SET state='removing' WHERE id=?", (source,))
             db.execute("DELETE FROM queue WHERE source=?", (source,))
 
-    def drop_source(self, source: str) -> None:
-        """Forget everything about a source. The file is packed, so that nothing of it is left in free pages."""
+    def left_of_removals(self, now: datetime) -> list[Source]:
+        """Return the sources whose removal was cut off."""
+        del now
+        live = self.sources()
+        return [source for source in self.sources(live=False) if source not in live]
+
+    def is_stood_aside_for(self, now: datetime) -> bool:
+        """Return whether a removal by another process waits until nothing is read."""
+        del now
+        return False
+
+    def drop_left(self, source: str) -> bool:
+        """Return whether a source is gone, with nothing left of what was written of it since."""
+        del source
+        return False
+
+    def drop_source(self, source: str) -> int:
+        """Forget everything about a source; return how many blobs went with it.
+
+        The file is packed, so that nothing of it is left in free pages.
+        """
         with self._transaction() as db:
             for table, column in (("document", "source"), ("place", "source"), ("retired", "source")):
                 db.execute(f"DELETE FROM {table} WHERE {column}=?", (source,))  # noqa: S608 - our own names
@@ -223,6 +266,7 @@ class Catalogue:
         with self._lock:
             if self._db is not None:
                 self._db.execute("VACUUM")
+        return self.drop_blobs()
 
     def noted_sync(
         self, source: str, *, now: datetime, cursor: str, skipped: Sequence[str], counted: Mapping[str, int]
@@ -300,6 +344,9 @@ class Catalogue:
                     found[row[0], row[1]] = _place(row)
         return [found[key] for key in sorted(found)]
 
+    def begin(self, source: str) -> None:
+        """What `places` tells from now on is what the next `intend` and `replace` are decided upon."""
+
     def replace(
         self,
         source: str,
@@ -335,8 +382,12 @@ class Catalogue:
                 db.executemany("DELETE FROM retired WHERE passage=?", [(p.passage,) for p in places])
             _retire(db, source, retired)
 
-    def intend(self, source: str, passages: Mapping[str, Place]) -> None:
-        """Note points that are about to be stored; they count as gone until `replace` names their places."""
+    def intend(self, source: str, passages: Mapping[str, Place], gone: Mapping[str, Place]) -> None:
+        """Note points that are about to be stored; they count as gone until `replace` names their places.
+
+        gone: what `replace` will tell of as retired; here it does so in one transaction with the places.
+        """
+        del gone
         if passages:
             with self._transaction() as db:
                 _retire(db, source, passages)
@@ -371,13 +422,13 @@ class Catalogue:
             ):
                 held = {row[0] for row in db.execute(f"SELECT DISTINCT {column} FROM {table}")}  # noqa: S608
                 for said in held:
-                    if matches(said) or matches("\n".join(_texts(said))):
+                    if matches(said) or matches_any(matches, _texts(said)):
                         done += db.execute(f"UPDATE {table} SET {column}=? WHERE {column}=?", (empty, said)).rowcount  # noqa: S608
         return done
 
     # --- blobs -----------------------------------------------------------------------------------------------------
 
-    def keep_blob(self, sha: str, content: bytes) -> None:
+    def _keep_blob(self, sha: str, content: bytes) -> None:
         """Keep the bytes of an upload under their hash, durable on return."""
         make_private(self.blobs)
         try:
@@ -386,9 +437,20 @@ class Catalogue:
         except OSError as error:
             raise ours(error, self.blobs) from error
 
-    def drop_blobs(self, kept: Iterable[str]) -> int:
-        """Remove every blob that nothing here names; return how many."""
-        wanted, removed = set(kept), 0
+    def pushed(self, work: QueuedWork) -> bytes | None:
+        """Return the bytes of a queued upload, None where they are gone. Raises OSError."""
+        return self._blob(str(json.loads(work.what)["sha"]))
+
+    def kept(self, source: str, ref: str) -> bytes | None:
+        """Return the bytes of an upload that was read, None where they are gone. Raises OSError."""
+        return self._blob(self.stamps(source).get(ref, "").partition(":")[0])
+
+    def _blob(self, sha: str) -> bytes | None:
+        return beneath.read(self.blobs, sha, most_bytes=BLOB_BYTES_MAX)
+
+    def drop_blobs(self) -> int:
+        """Remove every blob that no document and nothing queued names; return how many."""
+        wanted, removed = self._blob_names(), 0
         if self.blobs.is_dir():
             for path in self.blobs.iterdir():
                 if path.name not in wanted:
@@ -399,12 +461,21 @@ class Catalogue:
             sync_folder(self.blobs)
         return removed
 
-    def blob_names(self) -> set[str]:
+    def bytes_elsewhere(self) -> list[tuple[SharedRecords, str]]:
+        """Return every record that holds what was pushed: where it is no file here."""
+        return []
+
+    def _blob_names(self) -> set[str]:
         """Return the hash of every upload that a source or the queue names."""
         found = {str(row[0]) for row in self._rows("SELECT DISTINCT sha FROM document")}
         for (what,) in self._rows("SELECT what FROM queue WHERE what<>?", SYNC):
             found.add(str(json.loads(what)["sha"]))
         return found
+
+
+def matches_any(matches: Callable[[str], bool], said: Sequence[str]) -> bool:
+    """Return whether one of these texts matches, or all of them line by line."""
+    return any(map(matches, said)) or matches("\n".join(said))
 
 
 def _texts(said: str) -> list[str]:

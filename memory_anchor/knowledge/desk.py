@@ -15,8 +15,8 @@ from memory_anchor import knowledge_requests as asks
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.knowledge import finding
 from memory_anchor.knowledge.catalogue import SourceState
-from memory_anchor.knowledge.library import Library, default_trust
-from memory_anchor.knowledge.sources import Source, SourceKind
+from memory_anchor.knowledge.library import Library
+from memory_anchor.knowledge.sources import Source, SourceKind, default_trust
 from memory_anchor.model import Actor, RetrievedSnippet, Trust, Visibility
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.rights import Deed

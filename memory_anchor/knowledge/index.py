@@ -155,6 +155,9 @@ class PassageIndex:
                 aimed = centring.query(aimed, question.script)
         points = [hit.point_id for hit in candidates.hits_of(self._store, COLLECTION, where, question, aimed)]
         with self._lock:
+            if self._store.kind not in candidates.WRITTEN_HERE and question.using in self._identities:
+                waiting = mirror.newest_without_row(mirror.rows(points), limit=len(points), using=question.using)
+                mirror.drop(mirror.points[int(row)] for row in waiting)  # another process may have embedded it
             missing = mirror.missing(points)
         entries = self._store.get(COLLECTION, missing, with_vectors=True)
         with self._lock:

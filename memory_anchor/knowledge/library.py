@@ -19,10 +19,22 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from memory_anchor.errors import BadInput, DiskFull, MemoryAnchorError, NotFound, StoreDamaged, Unavailable
+from memory_anchor.errors import (
+    TRIES,
+    BadInput,
+    ChangedMeanwhile,
+    DiskFull,
+    MemoryAnchorError,
+    NotFound,
+    Refused,
+    StoreDamaged,
+    Unavailable,
+)
 from memory_anchor.hashing import content_hash
+from memory_anchor.knowledge import passage_rows
 from memory_anchor.knowledge.catalogue import (
     QUEUE_MAX,
     SOURCES_MAX,
@@ -45,13 +57,13 @@ from memory_anchor.knowledge.points import (
     read_before,
 )
 from memory_anchor.knowledge.sources import (
-    TRUST_OF_KIND,
     Listing,
     Source,
     SourceDocument,
     SourceKind,
     SyncProgress,
 )
+from memory_anchor.knowledge.turns import ReadingTurn
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import (
     Scope,
@@ -67,7 +79,7 @@ from memory_anchor.where import HasVector, OneOf, Where
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memory_anchor.ports import Matrix
+    from memory_anchor.ports import SharedRecords
 
 log = logging.getLogger("memory_anchor")
 BATCH_PASSAGES = 200
@@ -101,9 +113,17 @@ class Library:
         on_waiting: Callable[[], None] = lambda: None,
         on_sources: Callable[[], None] = lambda: None,
         quarantine: Quarantine | None = None,
+        records: SharedRecords | None = None,
+        monotonic: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """records: of several replicas, which have their sources there; see `shared_catalogue`. monotonic: seconds."""
         self.data_dir = data_dir
-        self.catalogue = Catalogue(data_dir)
+        self.catalogue, self.turn = Catalogue(data_dir), ReadingTurn(None, monotonic)
+        if records is not None:
+            from memory_anchor.knowledge.shared_catalogue import SharedCatalogue
+
+            self.catalogue = SharedCatalogue(data_dir, records, monotonic, self._changed_elsewhere)
+            self.turn = ReadingTurn.of(store, data_dir, monotonic, self._taken)
         self.store, self.clock = store, clock
         self.embedders = embedders
         self.index = PassageIndex(store, {name: one.identity for name, one in embedders.items()})
@@ -113,7 +133,7 @@ class Library:
         self._quarantine = quarantine or Quarantine()
         self._working, self._blobs = threading.Lock(), threading.Lock()
         self._at_work: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
-        self._asked_embedding = True
+        self._asked_embedding, self._changes = True, 0
         self._looks, self._look_at = False, clock.now()
 
     @property
@@ -158,11 +178,18 @@ class Library:
         visibility: Visibility = Visibility.PROJECT,
         options: Mapping[str, str] | None = None,
         what: str = SYNC,
+        content: bytes | None = None,
     ) -> Source:
         """Keep a source and queue its reading; on disk once this returns. Added again it is read again.
 
-        trust: None keeps what it was, and is untrusted for a new one.
+        trust: None keeps what it was, and is untrusted for a new one. content: what was pushed.
+        Raises Refused: replicas of one service were to read what lies on one machine.
         """
+        if self.catalogue.is_shared and kind in LOOKED_AT:
+            raise Refused(
+                f"{ref} is a path of one machine, and this service has replicas (store.records); push its documents: "
+                "`memory-anchor knowledge push`, or /v1/ingest"
+            )
         known = next(
             (s for s in self.readable(scope) if (s.kind, s.ref, s.visibility) == (kind, ref, visibility)), None
         )
@@ -175,7 +202,7 @@ class Library:
             self._new_id(), kind, ref, Trust.UNTRUSTED, bare, self.clock.now(), visibility, dict(options or {})
         )
         source = replace(made, trust=trust or made.trust, options=dict(made.options if options is None else options))
-        self.catalogue.put_source(source, what, now=self.clock.now())
+        source = self.catalogue.put_source(source, what, now=self.clock.now(), content=content)
         self._on_waiting()
         if known is None:
             self._on_sources()
@@ -188,13 +215,7 @@ class Library:
         sha = hashlib.sha256(content).hexdigest()
         what = {"sha": sha, "name": name, "mime": mime, "at": self.clock.now().isoformat()}
         with self._blobs:  # nothing names the blob until it is queued
-            self.catalogue.keep_blob(sha, content)
-            return self.add(scope, kind, ref, what=json.dumps(what, ensure_ascii=False), **how)
-
-    def _drop_blobs(self) -> int:
-        """Remove every blob that no document and nothing queued names; return how many."""
-        with self._blobs:
-            return self.catalogue.drop_blobs(self.catalogue.blob_names())
+            return self.add(scope, kind, ref, what=json.dumps(what, ensure_ascii=False), content=content, **how)
 
     def sync(self, source: Source) -> None:
         self.catalogue.queue(source.id, SYNC, now=self.clock.now())
@@ -220,11 +241,26 @@ class Library:
 
     def remove(self, source: Source, *, by: str) -> dict[str, Any]:
         """Erase everything of a source; return the certificate. Gone from every search at once."""
-        self.catalogue.mark_removing(source.id)
+        self.catalogue.mark_removing(source.id, now=self.clock.now())
         with self._working:
             if self._at_work is not None and self._at_work[0].source == source.id:
                 self._at_work = None
-            return self._erased(source, by=by)
+            with self.turn.alone():
+                return self._erased(source, by=by)
+
+    def _changed_elsewhere(self, passages: Sequence[str]) -> None:
+        self.index.drop(map(point_of, passages))
+
+    def _taken(self) -> None:
+        """Begin anew: others may have read what waited, and been killed."""
+        self._at_work, self._asked_embedding = None, True
+        self.catalogue.fresh(whole=True)
+
+    def look(self) -> None:
+        """Have what waits done here where nobody else does it: for replicas, from time to time."""
+        if self.is_used:
+            self._asked_embedding = True
+            self._on_waiting()
 
     def _erased(self, source: Source, *, by: str) -> dict[str, Any]:
         mine = passages_of(source)
@@ -239,9 +275,9 @@ class Library:
             self.index.drop(points)
         left = self.store.count(COLLECTION, mine)
         documents = len(self.catalogue.stamps(source.id))
-        self.catalogue.drop_source(source.id)
+        with self._blobs:
+            blobs = self.catalogue.drop_source(source.id)
         self._on_sources()
-        blobs = self._drop_blobs()
         told = {"source": source.id, "kind": source.kind.value, "passages": len(points), "documents": documents}
         told |= {"blobs": blobs, "clean": left == 0}
         self._audit.append("knowledge.removed", told, by=by, at=self.clock.now())
@@ -255,13 +291,24 @@ class Library:
             return False
         did = False
         try:
-            while self._next():
+            while self._may_read() and self._next():
                 did = True
                 if not goes_on():
                     break
         finally:
             self._working.release()
         return did
+
+    def _may_read(self) -> bool:
+        """Return whether what waits is read here: of replicas by one at a time, and a removal goes first."""
+        if not self.catalogue.is_shared:
+            return True
+        now = self.clock.now()
+        if self.catalogue.is_stood_aside_for(now):
+            self.turn.over()
+            return False
+        waits = self._at_work is not None or self.catalogue.due(now=now) or self.catalogue.left_of_removals(now)
+        return bool(waits) and self.turn.held()
 
     def reads(self, source_id: str) -> bool:
         """Return whether a source is being read now: what is queued of it meanwhile is done with that reading."""
@@ -276,10 +323,8 @@ class Library:
     def _next(self) -> bool:
         """Do one batch of what is queued; return whether there was any."""
         if self._at_work is None:
-            live = self.catalogue.sources()
-            for source in self.catalogue.sources(live=False):  # what a kill left of a removal
-                if source not in live:
-                    self._erased(source, by="system")
+            for source in self.catalogue.left_of_removals(self.clock.now()):
+                self._erased(source, by="system")
             work = self.catalogue.next(now=self.clock.now())
             if work is None:
                 return False
@@ -294,8 +339,14 @@ class Library:
             self._at_work = None
             self.took[work.source] = (now - progress.began_at).total_seconds()
             self._look_at = max(self._look_at, now + LOOK_SHARE * (now - progress.began_at))
+            self._changes = 0
             if work.what != SYNC:
-                self._drop_blobs()  # what could not be read is named by nothing now
+                with self._blobs:
+                    self.catalogue.drop_blobs()  # what could not be read is named by nothing now
+        except ChangedMeanwhile as error:  # another replica was first: begun anew upon what it left
+            self._at_work, self._changes = None, self._changes + 1
+            if self._changes >= TRIES:
+                self.catalogue.failed(work, str(error), now=self.clock.now())
         except (MemoryAnchorError, OSError) as error:
             self._at_work = None
             self.catalogue.failed(work, str(error), now=self.clock.now())
@@ -306,7 +357,7 @@ class Library:
         if source is None:
             return
         if work.what != SYNC:
-            yield from self._pushed(source, json.loads(work.what), progress)
+            yield from self._pushed(source, work, progress)
             return
         from memory_anchor.knowledge.reading import SCANS
 
@@ -330,11 +381,13 @@ class Library:
             self._note_sync(source, progress, cursor=mark + listing.cursor)
         yield from self._tidy(source)
 
-    def _pushed(self, source: Source, what: Mapping[str, str], progress: SyncProgress) -> Iterator[None]:
+    def _pushed(self, source: Source, work: QueuedWork, progress: SyncProgress) -> Iterator[None]:
         """Read one upload; what cannot be read is told with the source."""
         from memory_anchor.knowledge.reading import pushed
 
-        listing = Listing({what["name"]: f"{what['sha']}:{what['mime']}"}, lambda _: pushed(self.catalogue.blobs, what))
+        what = json.loads(work.what)
+        read = partial(pushed, partial(self.catalogue.pushed, work), what)
+        listing = Listing({what["name"]: f"{what['sha']}:{what['mime']}"}, lambda _: read())
         yield from self._read(source, listing, [what["name"]], progress)
         self._note_sync(source, progress)
         yield from self._tidy(source)
@@ -393,6 +446,7 @@ class Library:
         removed: Sequence[str] = (),
     ) -> None:
         """Store what documents hold now in place of what they held."""
+        self.catalogue.begin(source.id)
         before = self.catalogue.places(source.id, refs=[*batch, *removed])
         texts: dict[str, str] = {}
         dated: dict[str, SourceDocument] = {}
@@ -410,9 +464,8 @@ class Library:
             if place.ref not in replaced:
                 now.setdefault(place.passage, []).append(place)
         held = {e.memory.id: e for e in self.store.get(COLLECTION, [point_of(one) for one in now], with_vectors=True)}
-        rows = self._rows_of(
-            [content_hash(texts[one]) for one in now if one in texts and not (one in held and held[one].vectors)]
-        )
+        bare = [content_hash(texts[one]) for one in now if one in texts and not (one in held and held[one].vectors)]
+        rows = passage_rows.rows_of(self.store, bare if self.embedders else ())
         entries = []
         for name, places in now.items():
             old = held.get(name)
@@ -427,19 +480,27 @@ class Library:
             memory = memory_of(source, said, places, dated.get(name), known, context=context, now=self.clock.now())
             if old is not None and old.memory == memory:
                 continue
+            if self.catalogue.is_shared and known is not None:  # written over as it was read
+                memory = replace(memory, revision=known.revision)
             vectors = dict(old.vectors) if old is not None and old.vectors else rows.get(memory.content_hash, {})
             entries.append(Entry(memory, vectors, searched_words(memory)))
             self._asked_embedding = True
         # Noted as gone until the document's places are there: a kill in between leaves no point that nothing names.
         fresh = {one: now[one][0] for one in now if one not in held or held[one].memory.status is not Status.ACTIVE}
-        self.catalogue.intend(source.id, fresh)
-        self.put(entries)
         gone = {place.passage: place for place in before if place.passage not in now}
+        self.catalogue.intend(source.id, fresh, gone)
+        self.put(entries)
         documents = {
             ref: (stamp, document.sha, document.title, [place for _, place in found])
             for ref, (stamp, document, found) in batch.items()
         }
-        self.catalogue.replace(source.id, documents, removed=removed, retired=gone)
+        try:
+            self.catalogue.replace(source.id, documents, removed=removed, retired=gone)
+        except (NotFound, ChangedMeanwhile):
+            if self.catalogue.drop_left(source.id):  # another replica removed it meanwhile: nothing of it comes back
+                self.store.erase(COLLECTION, points := [entry.memory.point_id for entry in entries])
+                self.index.drop(points)
+            raise
         self._empty(list(gone))
 
     def _before(self, source: Source, place: Place, said: str) -> str:
@@ -452,14 +513,6 @@ class Library:
         """Store passages, for searches of this moment on."""
         self.store.put(COLLECTION, entries)
         self.index.note(entries)
-
-    def _rows_of(self, hashes: Sequence[str]) -> dict[str, Mapping[str, Matrix]]:
-        """Return content hash -> the vectors that any passage of that text has."""
-        if not hashes or not self.embedders:
-            return {}
-        where = Where((OneOf("content_hash", tuple(dict.fromkeys(hashes))), HasVector()))
-        entries, _ = self.store.scan(COLLECTION, where, page=len(hashes) + BATCH_PASSAGES, with_vectors=True)
-        return {entry.memory.content_hash: dict(entry.vectors) for entry in entries}
 
     def _empty(self, passages: Sequence[str]) -> None:
         """Take the text of passages that are gone out of the store; they are found by nothing from now on."""
@@ -486,19 +539,7 @@ class Library:
         """Embed a few passages that have no row; return how many. Raises Unavailable, WrongEmbedder."""
         if not self.is_used or not self._asked_embedding:
             return 0
-        from memory_anchor.recall.embedding import document_rows
-
-        done = 0
-        for name, embedder in self.embedders.items():
-            where = ACTIVE.but_not(HasVector(name))
-            found = self.store.find(COLLECTION, where, limit=limit + self._quarantine.aside())
-            for group in self._quarantine.apart(found, lambda memory: memory.content):
-                with self._quarantine.reading({f"passage {m.id}": m.content for m in group}, step="embed"):
-                    rows = document_rows(embedder, group, whole=True, headed=True)
-                made = {memory.point_id: {name: row} for memory, row in zip(group, rows, strict=True)}
-                self.store.set_vectors(COLLECTION, made)
-                self.index.embedded(name, {point: rows[name] for point, rows in made.items()})
-                done += len(made)
+        done = passage_rows.embed(self.store, self.index, self.embedders, self._quarantine, limit)
         self._asked_embedding = done > 0
         return done
 
@@ -514,10 +555,16 @@ class Library:
         try:
             if self._looks:
                 self.look_again()
-            return int(self.step(lambda: False) or self.index.read_on()) or self.embed()
+            done = int(self.step(lambda: False) or self.index.read_on()) or self._embed_in_turn()
+            if not done:
+                self.turn.over()
+            return done
         except (DiskFull, StoreDamaged) as error:
             log.warning("knowledge waits: %s", error)
             return 0
+
+    def _embed_in_turn(self) -> int:
+        return self.embed() if self._asked_embedding and self.turn.held() else 0
 
     def unembedded(self) -> int:
         if not self.is_used:
@@ -525,24 +572,22 @@ class Library:
         return sum(self.store.count(COLLECTION, ACTIVE.but_not(HasVector(name))) for name in self.embedders)
 
     @contextlib.contextmanager
-    def still(self) -> Iterator[None]:
+    def still(self, *, everywhere: bool = False) -> Iterator[None]:
         """Hold catalogue, blobs and passages as they are: nothing is read, queued or removed meanwhile, and what was
-        being read begins anew."""
-        with self._working, self._blobs, self.catalogue.still():
+        being read begins anew. everywhere: on no other replica either."""
+        alone = self.turn.alone() if everywhere else contextlib.nullcontext()
+        with self._working, alone, self._blobs, self.catalogue.still():
             self._at_work = None
             yield
 
     def close(self) -> None:
         with self._working:
             self._at_work = None
+            with contextlib.suppress(MemoryAnchorError):
+                self.turn.over()
             self.catalogue.close()
 
 
 def _left_out(ref: str, sentence: str) -> SourceDocument:
     """Return a document without bytes or text whose title says why; see `Catalogue.left_out`."""
     return SourceDocument(ref, "", "", title=sentence)
-
-
-def default_trust(kind: SourceKind, *, human: bool) -> Trust:
-    """Return how far a new source is trusted: what a stranger wrote is not until a human says so."""
-    return TRUST_OF_KIND[kind] if human else Trust.UNTRUSTED

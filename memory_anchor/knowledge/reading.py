@@ -21,7 +21,7 @@ from memory_anchor import beneath
 from memory_anchor.adapters import git
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.knowledge import convert, history
-from memory_anchor.knowledge.catalogue import Place
+from memory_anchor.knowledge.catalogue import BLOB_BYTES_MAX, Place
 from memory_anchor.knowledge.library import Library
 from memory_anchor.knowledge.sources import (
     DEPTH_MAX,
@@ -37,7 +37,7 @@ from memory_anchor.language import grammars
 from memory_anchor.language.passages import CODE, Form, Passage, cut, form_of, plain
 from memory_anchor.language.safety import cleaned
 
-FILE_BYTES_MAX = 16 * 1024 * 1024
+FILE_BYTES_MAX = BLOB_BYTES_MAX
 TEXT_CHARS_MAX = 4 * 1024 * 1024
 FILES_MAX = 100_000
 LISTING_BYTES_MAX = 64 * 1024 * 1024
@@ -194,10 +194,10 @@ def _file(root: Path, converter: str, ref: str) -> SourceDocument:
 # --- pushed ------------------------------------------------------------------------------------------------------
 
 
-def pushed(blobs: Path, what: Mapping[str, str]) -> SourceDocument:
-    """Return an upload from its blob."""
+def pushed(bytes_of: Callable[[], bytes | None], what: Mapping[str, str]) -> SourceDocument:
+    """Return an upload. bytes_of: returns its bytes, None where they are gone. Raises BadInput."""
     try:
-        content = beneath.read(blobs, what["sha"], most_bytes=FILE_BYTES_MAX)
+        content = bytes_of()
     except OSError as error:
         raise BadInput(f"{shown(what['name'])} is left out: {error.strerror}") from None
     if content is None:
@@ -220,7 +220,8 @@ def now_of(library: Library, source: Source, ref: str) -> SourceDocument | None:
             return None
         return _file(folder, source.options.get("converter", ""), ref)
     sha, _, mime = library.catalogue.stamps(source.id).get(ref, "").partition(":")
-    return pushed(library.catalogue.blobs, {"sha": sha, "name": ref, "mime": mime, "at": source.added_at.isoformat()})
+    what = {"sha": sha, "name": ref, "mime": mime, "at": source.added_at.isoformat()}
+    return pushed(partial(library.catalogue.kept, source.id, ref), what)
 
 
 # --- formats -----------------------------------------------------------------------------------------------------

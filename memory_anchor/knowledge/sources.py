@@ -109,3 +109,8 @@ class Listing:
 
 
 Scan = Callable[[Source, str, SyncProgress], Listing]
+
+
+def default_trust(kind: SourceKind, *, human: bool) -> Trust:
+    """Return how far a new source is trusted: what a stranger wrote is not until a human says so."""
+    return TRUST_OF_KIND[kind] if human else Trust.UNTRUSTED

@@ -676,10 +676,10 @@ def test_what_was_accepted_is_kept_while_something_else_is_removed(
     queued = catalogue.put_source
     removing = threading.Thread(target=lambda: anchor.knowledge_remove(other.id))
 
-    def in_between(*given: Any, **named: Any) -> None:
+    def in_between(*given: Any, **named: Any) -> Any:
         removing.start()
         removing.join(0.3)
-        queued(*given, **named)
+        return queued(*given, **named)
 
     monkeypatch.setattr(catalogue, "put_source", in_between)
     anchor.knowledge_push("notes.txt", "The lighthouse keeper counts the ships at dusk.")

@@ -1,0 +1,109 @@
+"""Replicas of one service in one process: cores with folders of their own on one store; any of them may die."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor.adapters.qdrant_link import Access, QdrantLink
+from memory_anchor.adapters.qdrant_records import QdrantRecords
+from memory_anchor.adapters.qdrant_store import QdrantStore
+from memory_anchor.adapters.working_copy import WorkingCopy
+from memory_anchor.app import build_core
+from memory_anchor.core import Core
+from memory_anchor.knowledge import shared_catalogue, turns
+from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.settings import Settings
+from memory_anchor.testing import HashEmbedder, ManualClock
+
+LEASE_S = 0.2
+CHANGES = frozenset({"write", "delete", "put", "erase", "set_vectors"})
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Life:
+    """left: changes of store and records until the process dies, in the middle of the next one; None for never."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+        self.after = False
+        """Whether the last change is done, and only its answer lost."""
+
+
+class Mortal:
+    """A store, or records, of a process that may die."""
+
+    def __init__(self, real: Any, life: Life) -> None:
+        self._real, self._life = real, life
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        if not callable(found):
+            return found
+
+        def asked(*given: Any, **named: Any) -> Any:
+            life = self._life
+            if life.left is not None and life.left <= 0:
+                raise Killed(name)
+            if life.left is not None and name in CHANGES:
+                life.left -= 1
+                if life.left == 0:
+                    if life.after:
+                        found(*given, **named)
+                    raise Killed(name)
+            return found(*given, **named)
+
+        return asked
+
+
+class Replicas:
+    """Makes cores of one service. clock: of all of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.clock = folder, ManualClock()
+        self.store = QdrantStore(path=":memory:")
+        self.records = QdrantRecords(QdrantLink(Access(path=":memory:")))
+        self._made = 0
+
+    def core(self, life: Life | None = None) -> Core:
+        self._made += 1
+        home = self._folder / f"replica-{self._made}"
+        home.mkdir(parents=True)
+        life = life or Life()
+        store: Any = Mortal(self.store, life)
+        records: Any = Mortal(self.records, life)
+        return build_core(
+            Settings(),
+            data_dir=home,
+            clock=self.clock,
+            store=store,
+            embedder=HashEmbedder(),
+            shared=(records, WorkingCopy(home, records, self.records.claim)),
+        )
+
+    def close(self) -> None:
+        self.store.close()
+        self.records.close()
+
+
+def member(account: str = "acme", user: str = "eve", project: str = "site") -> Actor:
+    """Return who asks a service: a key's account, user and project."""
+    return Actor(Caller.AGENT, Scope(account=account, user=user, agent="api"), client="http", project=project)
+
+
+@contextmanager
+def replicas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
+    """Yield a service whose looks are never old and whose turns end soon."""
+    monkeypatch.setattr(shared_catalogue, "FRESH_S", 0.0)
+    monkeypatch.setattr(turns, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(turns, "RENEW_S", LEASE_S / 4)
+    made = Replicas(folder)
+    yield made
+    made.close()

@@ -1,0 +1,428 @@
+"""Issue 17, replicas: knowledge that one replica of a service has, all have; killed anywhere, nothing is lost."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pairs import LEASE_S, Killed, Life, Replicas, member, replicas
+
+from memory_anchor.core import Core
+from memory_anchor.errors import MemoryAnchorError, NotFound, Refused
+from memory_anchor.knowledge import shared_catalogue
+from memory_anchor.memory import MemoryAnchor
+from memory_anchor.model import Caller, Status
+from memory_anchor.where import Where
+
+WHALES = "# Whales\n\n## Blue\nThe blue whale sings at dusk.\n\n## Fin\nThe fin whale is fast.\n"
+SHIPS = "# Ships\n\n## Masts\nThe brig has two masts.\n"
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
+    with replicas(tmp_path, monkeypatch) as made:
+        yield made
+
+
+def read_all(core: Core, anchor: MemoryAnchor) -> None:
+    """Have one replica read all that waits, as its background thread does."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if not anchor.knowledge_sync("", False)["left"] and not core.knowledge.catalogue.left_of_removals(
+            core.clock.now()
+        ):
+            break
+        time.sleep(LEASE_S / 4)
+    core.knowledge.look()
+    while core.knowledge.behind(lambda: None):
+        pass
+
+
+def listed(anchor: MemoryAnchor) -> list[tuple[str, int, int, int]]:
+    """Return kind, documents, passages and what waits of each source."""
+    return [(s.source.kind.value, s.documents, s.passages, s.waiting) for s in anchor.knowledge_sources()]
+
+
+def cited(anchor: MemoryAnchor, query: str) -> list[tuple[str, Any]]:
+    """Return text and citations of what is found."""
+    return [(one.text, [(c.ref, c.locator) for c in one.citations]) for one in anchor.knowledge_search(query)]
+
+
+def stored(service: Replicas) -> list[str]:
+    """Return the text of every passage on the server."""
+    found = service.store.find("knowledge", Where(), limit=1_000)
+    return sorted(one.content for one in found if one.status is Status.ACTIVE)
+
+
+def names(service: Replicas) -> list[str]:
+    return [one.name for one in service.records.listed("knowledge")]
+
+
+def test_what_is_pushed_to_one_replica_is_listed_found_and_opened_on_the_other(service: Replicas) -> None:
+    """Rule name: one knowledge behind every replica: the same sources, passages, citations and bytes."""
+    one, two = service.core(), service.core()
+    here, there = one.anchor(member()), two.anchor(member())
+    here.knowledge_push("whales.md", WHALES)
+    assert listed(there) == [("upload", 0, 0, 1)]
+
+    read_all(one, here)
+
+    assert listed(here) == listed(there) == [("upload", 1, 2, 0)]
+    assert cited(there, "blue whale sings") == cited(here, "blue whale sings")
+    found = there.knowledge_search("blue whale sings")[0]
+    opened = there.knowledge_get(found.id)
+    assert (opened.standing, opened.lines) == ("fresh", (1, 4)) and "> " in opened.around
+    assert opened.text == here.knowledge_get(found.id).text
+
+
+def test_what_changes_on_one_replica_changes_on_the_other(service: Replicas) -> None:
+    """Rule name: a document pushed again to another replica is one document, and what is gone of it is told there."""
+    one, two = service.core(), service.core()
+    here, there = one.anchor(member()), two.anchor(member())
+    here.knowledge_push("whales.md", WHALES)
+    read_all(one, here)
+    gone = there.knowledge_search("blue whale sings")[0]
+
+    there.knowledge_push("whales.md", "# Whales\n\n## Blue\nThe blue whale sleeps at noon.\n")
+    read_all(two, there)
+
+    assert listed(here) == listed(there) == [("upload", 1, 1, 0)]
+    assert "sleeps at noon" in here.knowledge_search("blue whale")[0].text
+    for anchor in (here, there):
+        opened = anchor.knowledge_get(gone.id)
+        assert opened.standing == "changed" and not opened.text
+    assert len(stored(service)) == 1
+
+
+def test_two_replicas_asked_at_once_make_one_source(service: Replicas) -> None:
+    """Rule name: a source is one, whoever is asked; every push that was accepted is read."""
+    cores = [service.core() for _ in range(3)]
+    anchors = [core.anchor(member()) for core in cores]
+    pushes = [
+        threading.Thread(target=anchor.knowledge_push, args=(f"{number}-{place}.md", f"Note {number} {place} here."))
+        for number, anchor in enumerate(anchors)
+        for place in range(5)
+    ]
+    for push in pushes:
+        push.start()
+    for push in pushes:
+        push.join()
+
+    read_all(cores[1], anchors[1])
+
+    assert {tuple(listed(anchor)) for anchor in anchors} == {(("upload", 15, 15, 0),)}
+    assert stored(service) == sorted(f"Note {number} {place} here." for number in range(3) for place in range(5))
+
+
+def test_removed_on_one_replica_nothing_is_left_on_any(service: Replicas) -> None:
+    """Rule name: a removal is the service's: passages, places, queue and bytes, with a certificate."""
+    one, two = service.core(), service.core()
+    here, there = one.anchor(member()), two.anchor(member())
+    here.knowledge_push("whales.md", WHALES)
+    here.knowledge_push("ships.md", SHIPS)
+    read_all(one, here)
+    assert there.knowledge_search("blue whale sings")
+    here.knowledge_push("late.md", "Nobody reads this any more.")
+
+    told = there.knowledge_remove("uploads")
+
+    assert (told["passages"], told["documents"], told["blobs"], told["clean"]) == (3, 2, 3, True)
+    for core, anchor in ((one, here), (two, there)):
+        assert listed(anchor) == [] and cited(anchor, "blue whale sings") == []
+        read_all(core, anchor)
+    assert stored(service) == [] and names(service) == []
+    for home in (one.data_dir, two.data_dir):
+        held = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+        assert b"whales.md" not in held and b"blue whale" not in held
+
+    there.knowledge_push("whales.md", WHALES)
+    read_all(two, there)
+    assert listed(here) == [("upload", 1, 2, 0)]
+
+
+def test_a_source_is_removed_while_another_replica_reads_it(service: Replicas) -> None:
+    """Rule name: a removal goes before reading: what is in work ends, nothing of it comes back."""
+    one, two = service.core(), service.core()
+    here, there = one.anchor(member()), two.anchor(member())
+    for number in range(30):
+        here.knowledge_push(f"{number}.md", f"Entry {number} tells of the harbour.")
+    reading = threading.Thread(target=read_all, args=(one, here))
+    reading.start()
+    while not stored(service):
+        time.sleep(0.002)
+
+    told = there.knowledge_remove("uploads")
+    reading.join()
+    read_all(one, here)
+
+    assert told["clean"] and stored(service) == [] and names(service) == []
+    assert listed(here) == listed(there) == []
+
+
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_killed_at_any_change_another_replica_goes_on_and_nothing_is_lost_or_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Rule name: accepted means read, whichever replica dies and wherever; no text outlives its successor."""
+    edited = "# Whales\n\n## Blue\nThe blue whale sings at dawn.\n\n## Fin\nThe fin whale is fast.\n"
+    wanted = {"whales.md": edited, "ships.md": SHIPS}
+    for left in range(1, 200):
+        with replicas(tmp_path / str(left), monkeypatch) as service:
+            life = Life()
+            one, two = service.core(life), service.core()
+            here, there = one.anchor(member()), two.anchor(member())
+            here.knowledge_push("whales.md", WHALES)
+            read_all(one, here)
+            life.left, life.after = left, after
+            accepted: list[str] = []
+            with contextlib.suppress(Killed):
+                for name, text in wanted.items():
+                    here.knowledge_push(name, text)
+                    accepted.append(name)
+                read_all(one, here)
+            time.sleep(LEASE_S)
+
+            read_all(two, there)
+
+            found = [one for query in ("blue whale", "two masts") for one in there.knowledge_search(query)]
+            assert [one.wrong for one in there.knowledge_sources()] == [""], left
+            if "whales.md" in accepted:
+                assert "dawn" in str(cited(there, "blue whale")) and "dusk" not in str(stored(service)), left
+            if "ships.md" in accepted:
+                assert "two masts" in str(cited(there, "two masts")), left
+            texts = stored(service)
+            assert len(texts) == len(set(texts)), (left, texts)
+            (state,) = there.knowledge_sources()
+            assert not state.wrong, left
+            assert (state.passages, state.waiting, state.wrong) == (len(texts), 0, ""), (left, state, texts)
+            assert {c.ref for one in found for c in one.citations} <= {"whales.md", "ships.md"}
+            waiting = [one for one in names(service) if "/queue/" in one]
+            assert not waiting, (left, waiting)
+            third = service.core().anchor(member())
+            assert listed(third) == listed(there) and cited(third, "blue whale") == cited(there, "blue whale")
+            if life.left:  # it lived to the end
+                break
+    else:
+        raise AssertionError("it never ended")
+    assert left > 10
+
+
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_killed_at_any_change_of_a_removal_another_replica_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Rule name: a removal that began is ended, whoever dies."""
+    for left in range(1, 100):
+        with replicas(tmp_path / str(left), monkeypatch) as service:
+            life = Life()
+            one, two = service.core(life), service.core()
+            here, there = one.anchor(member()), two.anchor(member())
+            here.knowledge_push("whales.md", WHALES)
+            read_all(one, here)
+            here.knowledge_push("ships.md", SHIPS)
+            life.left, life.after = left, after
+            with contextlib.suppress(Killed):
+                here.knowledge_remove("uploads")
+            time.sleep(LEASE_S)
+            began = left > 1 or after
+            service.clock.advance(seconds=shared_catalogue.REMOVING_S + 1)
+
+            read_all(two, there)
+
+            assert bool(listed(there)) is not began
+            assert bool(names(service)) is not began and bool(stored(service)) is not began, left
+            if life.left:
+                break
+    else:
+        raise AssertionError("it never ended")
+    assert left > 4
+
+
+def test_one_that_slept_past_its_turn_changes_nothing_that_counts(
+    service: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule name: what a replica read before it slept is not written over what another read meanwhile."""
+    one, two = service.core(), service.core()
+    here, there = one.anchor(member()), two.anchor(member())
+    here.knowledge_push("whales.md", WHALES)
+    slept: list[Any] = []
+    asleep = one.knowledge.catalogue.replace
+
+    def sleeps(*given: Any, **named: Any) -> Any:
+        if not slept:
+            slept.append(True)
+            time.sleep(2 * LEASE_S)
+            read_all(two, there)
+            there.knowledge_push("whales.md", "# Whales\n\n## Blue\nThe blue whale dives.\n")
+            read_all(two, there)
+        return asleep(*given, **named)
+
+    monkeypatch.setattr(one.knowledge.catalogue, "replace", sleeps)
+    read_all(one, here)
+    read_all(two, there)
+
+    assert slept and listed(here) == listed(there) == [("upload", 1, 1, 0)]
+    assert "dives" in str(cited(here, "blue whale")) and len(stored(service)) == 1
+
+
+def test_one_that_slept_through_a_removal_brings_nothing_back(
+    service: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule name: a removal holds against a replica that wakes."""
+    one, two = service.core(), service.core()
+    here, there = one.anchor(member()), two.anchor(member())
+    here.knowledge_push("whales.md", WHALES)
+    put, slept = one.knowledge.put, []
+
+    def sleeps(entries: Any) -> None:
+        if not slept:
+            slept.append(True)
+            time.sleep(2 * LEASE_S)
+            there.knowledge_remove("uploads")
+        put(entries)
+
+    monkeypatch.setattr(one.knowledge, "put", sleeps)
+    read_all(one, here)
+
+    assert slept and stored(service) == [] and names(service) == [] and listed(here) == []
+
+
+def test_knowledge_of_one_account_is_seen_by_no_other_through_any_replica(service: Replicas) -> None:
+    """Rule name: an account's knowledge stays its own: search, open, list, sync and removal, asked of each replica."""
+    one, two = service.core(), service.core()
+    mine, theirs = member("acme"), member("globex")
+    one.anchor(mine).knowledge_push("whales.md", WHALES)
+    read_all(one, one.anchor(mine))
+    two.anchor(theirs).knowledge_push("whales.md", SHIPS)
+    read_all(two, two.anchor(theirs))
+    ours = one.anchor(mine).knowledge_search("blue whale sings")[0].id
+    assert ours
+
+    for core in (one, two):
+        other = core.anchor(theirs)
+        assert listed(other) == [("upload", 1, 1, 0)]
+        assert "whale sings" not in str(cited(other, "blue whale sings"))
+        with pytest.raises(NotFound):
+            other.knowledge_get(ours)
+        for state in core.anchor(mine).knowledge_sources():
+            with pytest.raises(NotFound):
+                other.knowledge_remove(state.source.id)
+            with pytest.raises(NotFound):
+                other.knowledge_sync(state.source.id, True)
+    two.anchor(theirs).knowledge_remove("uploads")
+    for core in (one, two):
+        assert listed(core.anchor(mine)) == [("upload", 1, 2, 0)]
+        assert "whale sings" in str(cited(core.anchor(mine), "blue whale sings"))
+
+
+def test_private_knowledge_and_two_users_of_one_account(service: Replicas) -> None:
+    """Rule name: one project's uploads are one source for its account, and no other project's."""
+    one, two = service.core(), service.core()
+    one.anchor(member(user="eve")).knowledge_push("a.md", "Eve wrote of anchors.")
+    two.anchor(member(user="bob")).knowledge_push("b.md", "Bob wrote of buoys.")
+    read_all(two, two.anchor(member(user="bob")))
+    assert listed(one.anchor(member(user="bob"))) == [("upload", 2, 2, 0)]
+    assert listed(two.anchor(member(project="other"))) == []
+
+
+def test_a_path_of_one_machine_is_no_source_of_a_service(service: Replicas, tmp_path: Path) -> None:
+    """Rule name: what lies on one machine is refused in one sentence that says what to do."""
+    core = service.core()
+    human = replace(member(), caller=Caller.HUMAN)
+    (tmp_path / "docs").mkdir()
+    for kind in ("files", "repo_docs", "git_history"):
+        with pytest.raises(Refused, match="push its documents"):
+            core.anchor(human).knowledge_add(str(tmp_path / "docs"), kind)
+    assert names(service) == []
+
+
+def test_a_document_that_cannot_be_read_is_told_on_every_replica(service: Replicas) -> None:
+    """Rule name: what is left out is told everywhere, and keeps nothing waiting."""
+    one, two = service.core(), service.core()
+    here, there = one.anchor(member()), two.anchor(member())
+    there.knowledge_push("bad.bin", base64=base64.b64encode(b"\0" * 100).decode())
+    there.knowledge_push("whales.md", WHALES)
+    read_all(one, here)
+    (state,) = there.knowledge_sources()
+    assert "binary" in state.skipped[0] and (state.documents, state.passages, state.waiting) == (2, 2, 0)
+
+
+def test_a_copy_that_is_damaged_or_lost_is_made_anew(service: Replicas) -> None:
+    """Rule name: the copy is derived."""
+    one = service.core()
+    here = one.anchor(member())
+    here.knowledge_push("whales.md", WHALES)
+    read_all(one, here)
+    before = listed(here)
+    one.knowledge.catalogue.close()
+    path = one.data_dir / "knowledge-copy" / "knowledge.sqlite"
+    path.write_bytes(b"no database at all" * 100)
+    assert listed(here) == before
+    assert cited(here, "blue whale sings")
+
+
+def test_a_purge_reaches_what_was_pushed_and_names_on_the_server(service: Replicas) -> None:
+    """Rule name: purge: passages, headings, waiting pushes and kept bytes of every replica's server."""
+    one, two = service.core(), service.core()
+    here, there = one.anchor(member()), two.anchor(member())
+    here.knowledge_push("secret.md", "# Zanzibar plan\n\n## Zanzibar plan\nThe harbour opens at nine.\n")
+    read_all(one, here)
+    here.knowledge_push("late.md", "The Zanzibar plan is late.")
+
+    human = two.anchor(replace(member(), caller=Caller.HUMAN))
+    told = human.purge(text="Zanzibar plan", seen=human.preview_purge(text="Zanzibar plan")["seen"])
+
+    assert told["clean"]
+    service.clock.advance(seconds=1)
+    held = b"".join(record.content for one in names(service) if (record := service.records.read(one)) is not None)
+    assert b"Zanzibar" not in held
+    read_all(two, there)
+    for home in (one.data_dir, two.data_dir):
+        one.knowledge.catalogue.fresh(whole=True)
+        for path in (home / "knowledge-copy").rglob("*"):
+            assert b"Zanzibar" not in path.read_bytes()
+
+
+def test_of_many_documents_a_look_asks_little(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule name: a look costs two lists while nothing changes."""
+    one, two = service.core(), service.core()
+    here, there = one.anchor(member()), two.anchor(member())
+    for number in range(40):
+        here.knowledge_push(f"{number}.md", f"Entry {number} tells of the harbour.")
+    read_all(one, here)
+    assert listed(there) == [("upload", 40, 40, 0)]
+    asked: list[str] = []
+    for name in ("read", "listed", "revisions"):
+        real = getattr(service.records, name)
+        monkeypatch.setattr(
+            service.records, name, lambda *a, real=real, name=name, **k: (asked.append(name), real(*a, **k))[1]
+        )
+    monkeypatch.setattr(shared_catalogue, "FRESH_S", 60.0)
+    two.knowledge.catalogue._looked_at = float("-inf")  # type: ignore[attr-defined]
+    for _ in range(5):
+        there.knowledge_search("harbour")
+    assert [one for one in asked if one != "revisions"] == ["listed", "listed"]
+
+
+def test_a_server_that_is_away_takes_no_push_and_loses_none(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule name: accepted or refused, nothing between."""
+    one, two = service.core(), service.core()
+    here, there = one.anchor(member()), two.anchor(member())
+    here.knowledge_push("whales.md", WHALES)
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise MemoryAnchorError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service.records, "write", away)
+        with pytest.raises(MemoryAnchorError):
+            there.knowledge_push("ships.md", SHIPS)
+    read_all(two, there)
+    assert listed(here) == [("upload", 1, 2, 0)]
