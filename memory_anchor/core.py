@@ -156,7 +156,7 @@ class Core:
         self.started_at = clock.now()
         ids = Ids(clock)
         durability = getattr(store, "durability", None) or Durability()
-        self.audit = JsonlAudit(data_dir / "audit" / "audit.jsonl", durability=durability)
+        self.audit = self._trail(durability, ids)
         self.projects = Projects(data_dir / "projects.json", ids.new, joined=self._joined)
         # Loaded before it is first waited for; an API has nothing to load.
         preloads = local if settings.embedder.kind in API_EMBEDDERS else embedder
@@ -274,7 +274,7 @@ class Core:
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: options.gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
-        mend_at_start(self.upkeep, self.audit, data_dir, clock.now())
+        mend_at_start(self.upkeep, self.audit, data_dir, clock.now(), alone=shared is None)
         lease = StoreLease(store, SystemClock(), runner_id(data_dir / RUNNER_FILE, ids.new))
         self.scheduler = Scheduler(
             all_jobs(self, {str(job): hours for job, hours in settings.lifecycle.intervals_h.items()}),
@@ -288,6 +288,14 @@ class Core:
         self._rooms: LRUCache[tuple[str, str], tuple[int, Project]] = LRUCache(ROOMS_KEPT)
         self._rooms_lock = threading.Lock()
         self.key_opens: KeyOpens = no_key_opens
+
+    def _trail(self, durability: Durability, ids: Ids) -> JsonlAudit:
+        path = self.data_dir / "audit" / "audit.jsonl"
+        if self.shared is None:
+            return JsonlAudit(path, durability=durability)
+        from memory_anchor.adapters.shared_audit import SharedAudit
+
+        return SharedAudit(path, self.records, runner_id(self.data_dir / RUNNER_FILE, ids.new), durability=durability)
 
     # --- requests ------------------------------------------------------------------------------------------------
 

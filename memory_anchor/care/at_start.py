@@ -40,16 +40,17 @@ PAGE = 200
 OLD_PARTS = 4
 
 
-def mend_at_start(upkeep: Upkeep, audit: JsonlAudit, data_dir: Path, now: datetime) -> None:
-    """Put right what can be, and log what was."""
+def mend_at_start(upkeep: Upkeep, audit: JsonlAudit, data_dir: Path, now: datetime, *, alone: bool) -> None:
+    """Put right what can be, and log what was. alone: no other process writes what this trail does not tell of."""
     store = upkeep.store
     rekeyed(store, data_dir)
     recovered = audit.complete(partial(_is_stored, store), now=now)
     if recovered:
         log.warning("%d writes of a process that was killed were recorded in the audit trail", recovered)
-    unrecorded, unstored = audit.reconcile(partial(_is_stored, store), partial(_recorded_since, store), now=now)
-    if unrecorded or unstored:
-        log.warning("audit trail and store were cut apart: %d recorded now, %d not stored", unrecorded, unstored)
+    if alone:
+        unrecorded, unstored = audit.reconcile(partial(_is_stored, store), partial(_recorded_since, store), now=now)
+        if unrecorded or unstored:
+            log.warning("audit trail and store were cut apart: %d recorded now, %d not stored", unrecorded, unstored)
     if finish_purge(upkeep, at=now):
         log.warning("a purge that was cut off was ended; `memory-anchor doctor --audit` tells how")
 
