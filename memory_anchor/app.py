@@ -7,7 +7,7 @@ the caller took the directory lock; the embedder's model is loaded by its first 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +39,7 @@ from memory_anchor.runtime.wire import user_config_file
 from memory_anchor.settings import API_EMBEDDERS, Loaded, Settings, StoreSettings, load_settings
 
 if TYPE_CHECKING:
+    from memory_anchor.adapters.audit import BrokenLink
     from memory_anchor.adapters.qdrant_layout import Layout
     from memory_anchor.adapters.qdrant_link import Access
     from memory_anchor.adapters.working_copy import WorkingCopy
@@ -148,6 +149,15 @@ def shared_of(chosen: StoreSettings, data_dir: Path) -> tuple[SharedRecords, Wor
 
     records = QdrantRecords(QdrantLink(_access(chosen)), _layout(chosen))
     return records, WorkingCopy(data_dir, records, records.claim)
+
+
+def trails_of_replicas(chosen: StoreSettings, data_dir: Path) -> Iterator[tuple[Path, int, BrokenLink | None]]:
+    """Yield the audit trail of each replica, read from the server into a file: its records, its first broken link."""
+    shared = shared_of(chosen, data_dir)
+    if shared is not None:
+        from memory_anchor.adapters.shared_audit import SharedAudit
+
+        yield from SharedAudit(data_dir / "audit" / "audit.jsonl", shared[0], "").verify_all()
 
 
 def _access(chosen: StoreSettings) -> Access:

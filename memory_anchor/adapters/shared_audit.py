@@ -112,11 +112,11 @@ class SharedAudit(JsonlAudit):
         """Return every chain of the service, this one among them."""
         return sorted({PurePosixPath(one.name).parent.name for one in self._records.listed(FOLDER)})
 
-    def verify_all(self) -> Iterator[tuple[str, int, BrokenLink | None]]:
-        """Yield each chain, how many records it has, and its first broken link; each is left as a file to read."""
+    def verify_all(self) -> Iterator[tuple[Path, int, BrokenLink | None]]:
+        """Yield each chain as a file to read, how many records it has, and its first broken link."""
         for chain in self.chains():
             trail = self.brought(chain)
-            yield chain, sum(1 for _ in trail.records()), trail.verify()
+            yield trail.path, sum(1 for _ in trail.records()), trail.verify()
 
     def brought(self, chain: str) -> JsonlAudit:
         """Return a chain as the server has it, in a file of its own beside this trail."""

@@ -41,10 +41,10 @@ from memory_anchor.front.doctor_machine import (
     failed,
     packages,
     python,
+    replicas_found,
     room,
     settings_found,
 )
-from memory_anchor.front.doctor_replicas import trails
 from memory_anchor.identity.constitution_text import FILE_NAME
 from memory_anchor.json_values import record, texts
 from memory_anchor.runtime import engine, wire
@@ -102,7 +102,7 @@ def diagnose(
     if audit:
         yield _audit(data_dir)
         if settings is not None and answers:
-            yield from trails(settings, data_dir)
+            yield from replicas_found(settings, data_dir)
         yield _approvals()
     yield _human_key(data_dir)
     if settings is not None:  # what they rest on is told above, and no backup mends a setting

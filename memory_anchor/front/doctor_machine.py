@@ -1,4 +1,5 @@
-"""What `doctor` finds out about the machine: Python, packages, settings, the folder, room on the disk, the engine."""
+"""What `doctor` finds out about the machine: Python, packages, settings, the folder, room on the disk, the engine;
+and the trails of other replicas."""
 
 from __future__ import annotations
 
@@ -118,3 +119,16 @@ def engine_found(serving: Mapping[str, Any] | None) -> Check:
     if serving["version"] != wire.VERSION:
         return Check("engine", "warning", f"{told}; this is {wire.VERSION}", "memory-anchor engine stop")
     return Check("engine", "ok", told)
+
+
+def replicas_found(settings: Settings, data_dir: Path) -> Iterator[Check]:
+    """Yield the audit trail of each replica of a service, as the server has it."""
+    from memory_anchor.app import trails_of_replicas
+
+    try:
+        for file, count, broken in trails_of_replicas(settings.store, data_dir):
+            told = f"{file}: {count} records, " + (f"breaks at line {broken.line}: {broken.why}" if broken else "whole")
+            fix = "compare it with that replica's own audit.jsonl, or with a backup of the store" if broken else ""
+            yield Check("audit of a replica", "failed" if broken else "ok", told, fix, 6 if broken else 0)
+    except MemoryAnchorError as error:
+        yield failed("audit of a replica", error)

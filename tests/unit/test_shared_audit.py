@@ -16,7 +16,7 @@ from memory_anchor.adapters import shared_audit
 from memory_anchor.adapters.shared_audit import SharedAudit
 from memory_anchor.core import Core
 from memory_anchor.errors import MemoryAnchorError, Unavailable
-from memory_anchor.front.doctor_replicas import trails
+from memory_anchor.front.doctor_machine import replicas_found
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def written(core: Core) -> list[bytes]:
 
 def told(core: Core) -> dict[str, tuple[int, str]]:
     """Return each chain that a replica tells of: its records, and what is wrong with it."""
-    return {chain: (count, broken.why if broken else "") for chain, count, broken in trail_of(core).verify_all()}
+    return {path.stem: (count, broken.why if broken else "") for path, count, broken in trail_of(core).verify_all()}
 
 
 def served(service: Replicas) -> dict[str, bytes]:
@@ -164,7 +164,7 @@ def test_doctor_names_the_chain_of_another_replica_that_breaks(
         save(core, f"The lighthouse {place} stands at pier {place}.")
         save(core, f"The harbour {place} closes at {place} pm.")
     monkeypatch.setattr("memory_anchor.app.shared_of", lambda *_: (service.records, None))
-    found = list(trails(one.settings, one.data_dir))
+    found = list(replicas_found(one.settings, one.data_dir))
     assert [(check.state, check.exit_code) for check in found] == [("ok", 0), ("ok", 0)]
     theirs = one.data_dir / "audit" / "replicas" / f"{trail_of(two)._replica}.jsonl"
     assert theirs.read_bytes() == (two.data_dir / "audit" / "audit.jsonl").read_bytes()
@@ -172,7 +172,7 @@ def test_doctor_names_the_chain_of_another_replica_that_breaks(
     name = f"audit/{trail_of(two)._replica}/000000000000.jsonl"
     held = service.records.read(name)
     assert held is not None
-    service.records.write(name, held.content.replace(b'"kind":"save"', b'"kind":"sav3"', 1), before=held.revision)
+    service.records.write(name, held.content.replace(b'"by":"', b'"by":"x', 1), before=held.revision)
 
-    states = {check.state: check for check in trails(one.settings, one.data_dir)}
+    states = {check.state: check for check in replicas_found(one.settings, one.data_dir)}
     assert states["failed"].exit_code == 6 and trail_of(two)._replica in states["failed"].told
