@@ -2,7 +2,9 @@
 
 Every operation of the store can be repeated to the same end (points have our ids, compared writes carry revisions), so
 one that got no answer is tried again: on the next address where several are given, a few times, and never beyond
-twice `timeout_s` in all. Messages name the address without user and password, never the key nor the server's wording,
+twice `timeout_s` in all. Of several addresses each has half of the time, so one that is silent leaves some to the next.
+Where nothing answered one operation in all its time, those of the next second end at once: what asks a dead server for
+several things waits once. Messages name the address without user and password, never the key nor the server's wording,
 which may quote a payload. Local mode (a folder, or memory) goes through here too, under one lock: it is plain Python.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -38,6 +41,8 @@ TIMEOUT_S = 10.0
 """Of one operation with all its tries, unless `store.timeout_s` says another."""
 TRIES = 6
 WAIT_MOST_S = 1.0
+REST_S = 1.0
+"""How long a server that answered nothing at all is not asked again."""
 OLDEST_SERVER = (1, 18)
 """Named vectors that come and go and conditional writes are all there; nothing older was tried."""
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
@@ -63,11 +68,11 @@ _SIGNS: tuple[tuple[tuple[str, ...], type[MemoryAnchorError], str], ...] = (
 
 
 class _Passing(Exception):
-    """A failure that another try may mend."""
+    """A failure that another try may mend. silent: nothing answered."""
 
-    def __init__(self, meaning: MemoryAnchorError) -> None:
+    def __init__(self, meaning: MemoryAnchorError, *, silent: bool = False) -> None:
         super().__init__()
-        self.meaning = meaning
+        self.meaning, self.silent = meaning, silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class QdrantLink:
             contextlib.nullcontext() if self.is_server else threading.RLock()
         )
         self._at = 0
+        self._answered = self._silent_at = float("-inf")
         with self._translated():
             self._clients = [self._to(url) for url in access.urls] or [self._local()]
 
@@ -101,6 +107,9 @@ class QdrantLink:
         from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay
         from tenacity.wait import wait_random_exponential
 
+        began = time.monotonic()
+        if began - self._silent_at < REST_S:
+            raise self._away()
         tries = Retrying(
             stop=stop_after_attempt(TRIES * len(self._clients)) | stop_after_delay(self.access.timeout_s),
             wait=wait_random_exponential(multiplier=0.05, max=WAIT_MOST_S),
@@ -110,7 +119,10 @@ class QdrantLink:
         try:
             answer: T = tries(self._once, work)
         except _Passing as error:
+            if error.silent and self._answered < began:
+                self._silent_at = time.monotonic()
             raise error.meaning from error.__cause__
+        self._answered = time.monotonic()
         return answer
 
     def _once(self, work: Callable[[QdrantClient], T]) -> T:
@@ -158,7 +170,7 @@ class QdrantLink:
                 return QdrantClient(
                     url=url,
                     api_key=self.access.api_key,
-                    timeout=max(1, round(self.access.timeout_s)),
+                    timeout=max(1, round(self.access.timeout_s / min(2, len(self.access.urls)))),
                     check_compatibility=False,
                     verify=self.access.ca_file or True,
                 )
@@ -196,11 +208,11 @@ class QdrantLink:
         except ResponseHandlingException as error:
             if isinstance(error.source, ValidationError):
                 raise self._is_no_qdrant() from error
-            raise _Passing(self._away()) from error
+            raise _Passing(self._away(), silent=True) from error
         except (ValidationError, JSONDecodeError) as error:
             raise self._is_no_qdrant() from error
         except (ConnectionError, TimeoutError) as error:
-            raise _Passing(self._away()) from error
+            raise _Passing(self._away(), silent=True) from error
         except RuntimeError as error:
             if "already accessed" in str(error):
                 raise StoreBusy(
@@ -217,6 +229,8 @@ class QdrantLink:
         )
 
     def _away(self) -> Unavailable:
+        if len(self.access.urls) > 1:
+            return Unavailable(f"no node of the Qdrant cluster at {self.place} answers, or too few do; start them.")
         return Unavailable(f"the Qdrant server at {self.place} does not answer; start it, or set store.kind to edge.")
 
     def of_status(self, status: int, content: bytes) -> MemoryAnchorError:

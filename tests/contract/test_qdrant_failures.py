@@ -10,7 +10,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -214,6 +214,45 @@ def test_a_server_that_says_nothing_is_left_within_the_limit() -> None:
         ):
             store.open_collection(FACTS, SPEC)
         assert time.monotonic() - began < 20 * LIMIT_S
+
+
+def test_a_request_of_many_parts_waits_once_for_a_server_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 17: what nothing answered is not asked again for a while, and then it is."""
+    monkeypatch.setattr(qdrant_link, "REST_S", 3600.0)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(8)
+        silent.settimeout(0.2)
+        with closing(store_at(f"http://127.0.0.1:{silent.getsockname()[1]}")) as store:
+            for _ in range(3):
+                with pytest.raises(Unavailable, match="does not answer; start it"):
+                    store.count(FACTS, Where())
+            asked = _asked(silent)
+            monkeypatch.setattr(qdrant_link, "REST_S", 0.0)
+            with pytest.raises(Unavailable):
+                store.count(FACTS, Where())
+
+        assert (len(asked), len(_asked(silent))) == (1, 1)
+
+
+def _asked(server: socket.socket) -> list[socket.socket]:
+    """Return the connections that wait to be taken."""
+    taken: list[socket.socket] = []
+    with suppress(TimeoutError):
+        while True:
+            taken.append(server.accept()[0])
+    return taken
+
+
+def test_a_silent_node_leaves_time_to_the_next(scripted: Any) -> None:
+    """Issue 17: of several addresses none takes all of an operation's time."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(8)
+        asleep, up = f"http://127.0.0.1:{silent.getsockname()[1]}", scripted(well)
+        with closing(QdrantStore(access=Access((asleep, up.url), timeout_s=2 * LIMIT_S))) as store:
+            store.open_collection(FACTS, SPEC)
+            assert store.count(FACTS, Where()) == 7
 
 
 def test_a_restart_is_waited_for_and_another_node_is_asked(scripted: Any) -> None:
