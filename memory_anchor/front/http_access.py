@@ -177,6 +177,8 @@ class Guard:
 
     async def _credential(self, scope: Scope, headers: Mapping[str, str]) -> Credential | None:
         """Return for whom the request is let in, None on a path that is open. Raises NoCredential, TooMany, ..."""
+        if sum(name == b"authorization" for name, _ in scope["headers"]) > 1:
+            raise NoCredential("the request has two Authorization headers, so who asks is open; send one")
         kind, _, token = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and not is_open(scope["path"]):
             ask = partial(self._admission.of_bearer, token.strip(), (scope.get("client") or ("",))[0])

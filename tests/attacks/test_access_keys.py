@@ -290,6 +290,17 @@ def test_a_body_of_the_wrong_shape_is_one_sentence(served: Served, held: Core, b
     assert told in answer.json()["message"] and "\n" not in answer.json()["message"]
 
 
+def test_two_credentials_in_one_request_are_none(served: Served, held: Core) -> None:
+    """Issue 17, bad input: a proxy that looks at the one and a server that takes the other would disagree."""
+    first, second = (bearer(key_for(held, account)[0])["Authorization"] for account in ("acme", "other"))
+    for keys in ((first, second), (first, first)):
+        answer = served.ask(
+            "POST", "/v1/memory/search", headers=[("Authorization", key) for key in keys], json={"query": "whales"}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (401, "no_credential")
+        assert "two Authorization headers" in answer.json()["message"]
+
+
 def test_a_hundred_megabytes_are_refused_before_they_are_read(served: Served, held: Core) -> None:
     """Issue 17, bad input: by what the request says of itself, and while it is read where it says nothing."""
     key, _ = key_for(held, "acme")
