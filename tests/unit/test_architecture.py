@@ -84,7 +84,7 @@ BUDGETS: dict[str, int] = {
     "moving": 228,
     "maintenance": 307,
     "front": 13337,
-    "adapters": 8006,
+    "adapters": 8020,
     "language": 5480,
     "knowledge": 5772,
     "lore": 296,
