@@ -11,13 +11,14 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from memory_anchor import inputs, rights
 from memory_anchor import requests as asks
 from memory_anchor.context.context import LoreFound
 from memory_anchor.context.transcript import content_text
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json
 from memory_anchor.knowledge.lorebook import Lorebook, read_lorebook
 from memory_anchor.knowledge.lorebook_scan import (
     LoreMessage,
@@ -34,9 +35,16 @@ from memory_anchor.model import Citation, Layer, Locator, RetrievedSnippet, Tag,
 from memory_anchor.rights import HUMAN_AUTHOR, Deed
 from memory_anchor.writes import Writes
 
-Json = dict[str, Any]
 SPEAKERS = ("user", "assistant", "system")
 ROWS_KEPT = 50
+
+
+class ScannedLore(NamedTuple):
+    """What lorebooks say to messages. places: of each snippet where it stands."""
+
+    snippets: list[RetrievedSnippet]
+    places: list[dict[str, Json]]
+    report: dict[str, Json]
 
 
 class Lore:
@@ -46,7 +54,7 @@ class Lore:
         self._home = home_of(writes.services.data_dir, writes.actor.scope)
         self._settings = ScanSettings(**writes.room.settings.lorebook.model_dump())
 
-    def add(self, asked: asks.AddLorebook) -> Json:
+    def add(self, asked: asks.AddLorebook) -> dict[str, Json]:
         """Keep a book; return what was read of it, and what was left out."""
         self._check(next((one for one in self._shelf.books(self._home) if one.id == book_name(asked.file)), None))
         human = rights.is_human(self._actor.caller)
@@ -64,11 +72,11 @@ class Lore:
         problems = [*book.problems, *LoreScanner([book], self._settings).index.wrong.all()]
         return {**_shown(record), "entries": len(book.entries), "format": book.format, "problems": problems}
 
-    def books(self) -> Json:
+    def books(self) -> dict[str, Json]:
         """Return the books of this project."""
         return {"books": [_shown(one) for one in self._shelf.books(self._home)]}
 
-    def show(self, asked: asks.ShowLorebook) -> Json:
+    def show(self, asked: asks.ShowLorebook) -> dict[str, Json]:
         """Return a book's entries and what of it could not be taken."""
         record = self._shelf.record(self._home, asked.name)
         scanner, lost = self._shelf.scanner(self._home, [record], self._settings)
@@ -97,7 +105,7 @@ class Lore:
     def has(self, name: str) -> bool:
         return any(one.id == name for one in self._shelf.books(self._home))
 
-    def remove(self, name: str) -> Json:
+    def remove(self, name: str) -> dict[str, Json]:
         """Erase a book and the timed effects of its entries; return the certificate that the end of a source has."""
         self._check(self._shelf.record(self._home, name))
         record = self._shelf.remove(self._home, name)
@@ -110,13 +118,13 @@ class Lore:
         clean = not self._shelf.is_there(self._home, record)
         return {"source": record.id, "documents": 1, "passages": 0, "clean": clean}
 
-    def export(self, asked: asks.ExportLorebook) -> Json:
+    def export(self, asked: asks.ExportLorebook) -> dict[str, Json]:
         """Return a book's very bytes, in base64."""
         record = self._shelf.record(self._home, asked.name)
         content = self._shelf.content(self._home, record)
         return {"name": record.id, "file": Path(record.file).name, "content": base64.b64encode(content).decode()}
 
-    def scan(self, asked: asks.ScanLorebook) -> Json:
+    def scan(self, asked: asks.ScanLorebook) -> ScannedLore:
         """Return what the books say to these messages and why; with `keep` the conversation goes on from there."""
         scanner, trusts, lost = self._scanner(asked)
         conversation = asked.conversation or self._actor.scope.conversation
@@ -141,18 +149,15 @@ class Lore:
             short = built(scanner, found, lost, whole=False)
             self._shelf.keep(self._home, conversation, ConversationTurn(scanned.at, found.started, short))
         placed = found.placed()
-        return {
-            "snippets": [self.snippet(one, trusts, place) for place, one in enumerate(placed)],
-            "places": [_where(one) for one in placed],
-            "report": report,
-        }
+        snippets = [self.snippet(one, trusts, place) for place, one in enumerate(placed)]
+        return ScannedLore(snippets, [_where(one) for one in placed], report)
 
-    def report(self, asked: asks.LorebookReport) -> Json:
+    def report(self, asked: asks.LorebookReport) -> dict[str, Json]:
         """Return the report of a conversation's last scan that was kept, and which timed effects run."""
         turn = self._shelf.turn(self._home, asked.conversation or self._actor.scope.conversation)
         return {"count": turn.count, "started": dict(turn.started), "report": turn.report}
 
-    def found(self, messages: Sequence[Mapping[str, Any]], window_tokens: int, *, is_prompt: bool) -> LoreFound:
+    def found(self, messages: Sequence[Mapping[str, Json]], window_tokens: int, *, is_prompt: bool) -> LoreFound:
         """Return what a context for these messages holds of the project's books.
 
         is_prompt: the messages are the conversation whole, so its timed effects go on with them. A named outlet is for
@@ -220,7 +225,7 @@ class Lore:
             rights.check(Deed.TRUST_KNOWLEDGE, self._actor.caller)
 
 
-def said(messages: object) -> tuple[LoreMessage, ...]:
+def said(messages: Json) -> tuple[LoreMessage, ...]:
     """Return what people and agents said, the newest messages; without what was recalled into them. Raises BadInput."""
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
         raise BadInput(f"messages is a {type(messages).__name__}; allowed is a list of {{role, content, name?}}")
@@ -238,7 +243,7 @@ def said(messages: object) -> tuple[LoreMessage, ...]:
     return tuple(spoken)
 
 
-def built(scanner: LoreScanner, found: LoreScan, lost: Sequence[str], *, whole: bool = True) -> Json:
+def built(scanner: LoreScanner, found: LoreScan, lost: Sequence[str], *, whole: bool = True) -> dict[str, Json]:
     """Return the report of a scan: every entry, admitted or dropped, and why.
 
     whole: else only the first that were admitted, or that a text came near; left_out counts the others.
@@ -260,15 +265,20 @@ def built(scanner: LoreScanner, found: LoreScan, lost: Sequence[str], *, whole: 
     }
 
 
-def _row(verdict: LoreVerdict) -> Json:
-    row: Json = {"id": verdict.id, "title": verdict.entry.title, "why": verdict.why.value, "pass": verdict.passed}
+def _row(verdict: LoreVerdict) -> dict[str, Json]:
+    row: dict[str, Json] = {
+        "id": verdict.id,
+        "title": verdict.entry.title,
+        "why": verdict.why.value,
+        "pass": verdict.passed,
+    }
     if verdict.admitted:
         row |= {"tokens": verdict.tokens} | _where(verdict)
     more = {"key": verdict.key, "detail": verdict.detail}
     return row | {name: value for name, value in more.items() if value}
 
 
-def _where(verdict: LoreVerdict) -> Json:
+def _where(verdict: LoreVerdict) -> dict[str, Json]:
     """Return where an entry stands: prefix, tail (at a depth of messages, as a role), or a named outlet."""
     entry = verdict.entry
     if entry.place == "outlet":
@@ -276,7 +286,7 @@ def _where(verdict: LoreVerdict) -> Json:
     return {"place": entry.place} | ({"depth": entry.depth, "role": entry.role} if entry.place == "tail" else {})
 
 
-def _shown(record: BookRecord) -> Json:
+def _shown(record: BookRecord) -> dict[str, Json]:
     return {
         "name": record.id,
         "file": record.file,

@@ -9,8 +9,8 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from memory_anchor import inputs, rights
 from memory_anchor import moving_requests as moved
@@ -24,6 +24,7 @@ from memory_anchor.context.context_reports import RecordedReport, owner_of
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.files import remove_durably
 from memory_anchor.hashing import stable_hash
+from memory_anchor.json_values import Json, Record, parsed, record
 from memory_anchor.knowledge.care import ProjectSources
 from memory_anchor.knowledge.care import holders as knowledge_holders
 from memory_anchor.knowledge.lorebooks import ProjectBooks
@@ -36,7 +37,6 @@ from memory_anchor.upkeep.upkeep import JobReport, Limits
 from memory_anchor.where import OneOf, Where
 from memory_anchor.writes import Writes
 
-Json = dict[str, Any]
 PREVIEW_MAX, PREVIEW_CHARS = 200, 120
 AUDIENCES_MAX = 100_000
 REINDEX_STEP_S = 2.0
@@ -67,7 +67,7 @@ class Maintenance:
         self._process = process
         self._services, self._actor = writes.services, writes.actor
 
-    def pause(self, asked: asks.PauseAgents) -> Json:
+    def pause(self, asked: asks.PauseAgents) -> dict[str, Json]:
         """Stop agents from writing, or let them go on, which only a human does; what is on shows in `stats`."""
         rights.check(Deed.RESUME if asked.off else Deed.PAUSE, self._actor.caller)
         data, now = self._services.data_dir, self._services.clock.now()
@@ -82,7 +82,7 @@ class Maintenance:
         until = {"until": pause.until.isoformat()} if pause.until else {}
         return {"paused": True, **until, **({"silent": True} if pause.silent else {})}
 
-    def undo(self, asked: asks.Undo) -> Json:
+    def undo(self, asked: asks.Undo) -> dict[str, Json]:
         """Return the plan of what is given back, carried out with `apply`."""
         up, reader = self._process.upkeep, self._actor.scope
         human = rights.may(Deed.UNDO_HUMANS, self._actor.caller)
@@ -112,40 +112,39 @@ class Maintenance:
 
     # --- purge -------------------------------------------------------------------------------------------------
 
-    def preview_purge(self, asked: asks.PreviewPurge) -> Json:
+    def preview_purge(self, asked: asks.PreviewPurge) -> dict[str, Json]:
         """Return the memories that a purge of these ids, or of this text, would erase; for a human alone."""
         rights.check(Deed.PURGE, self._actor.caller)
         named = purging.doomed(self._process.upkeep, ids=asked.ids, text=asked.text)
         found: dict[str, list[Memory]] = {}
         for memory in (one for members in named.values() for one in members):
             found.setdefault(memory.id, []).append(memory)
-        shown = [
+        shown: list[Record] = [
             {"id": name, "versions": len(held), "content": " ".join(held[-1].content.split())[:PREVIEW_CHARS]}
             for name, held in sorted(found.items())
         ]
         return {"memories": shown[:PREVIEW_MAX], "count": len(shown), "seen": purging.digest(named)}
 
-    def purge(self, asked: asks.Purge) -> Json:
+    def purge(self, asked: asks.Purge) -> dict[str, Json]:
         """Erase memories for good by id or by a text: a human's call alone."""
         rights.check(Deed.PURGE, self._actor.caller)
         if bool(asked.ids) == bool(asked.text):
             raise BadInput("purge names nothing, or both ids and a text; allowed is one of them")
         data_dir, services = self._services.data_dir, self._services
         left = _left_to_humans(services, self._process)
-        how: Json = {
-            "caller": self._actor.caller,
-            "at": services.clock.now(),
-            "by": self._writes.author,
-            "seen": asked.seen,
-            "holders": (left, *_holders(services, self._process)),
-        }
         for memory_id in asked.ids:
             services.records.read(memory_id, self._actor.scope)
         up = self._process.upkeep
-        done = purging.purge_ids(up, asked.ids, **how) if asked.ids else purging.purge_text(up, asked.text, **how)
+        erase = partial(purging.purge_ids, up, asked.ids) if asked.ids else partial(purging.purge_text, up, asked.text)
+        done = erase(
+            caller=self._actor.caller,
+            at=services.clock.now(),
+            by=self._writes.author,
+            seen=asked.seen,
+            holders=(left, *_holders(services, self._process)),
+        )
         told = {**asdict(done), "versions": done.versions, "still_in": [*left.found, *backup.out_of_reach(data_dir)]}
-        answer: Json = json.loads(json.dumps(told, default=str))
-        return answer
+        return dict(record(parsed(json.dumps(told, default=str))))
 
     # --- jobs --------------------------------------------------------------------------------------------------
 
@@ -153,7 +152,7 @@ class Maintenance:
         """Run one job now, or only say what it would do."""
         return self._process.scheduler.run(asked.name, self._services.clock.now(), Limits(dry_run=asked.dry_run))
 
-    def switch_jobs(self, asked: asks.SwitchJobs) -> Json:
+    def switch_jobs(self, asked: asks.SwitchJobs) -> dict[str, Json]:
         """Keep the engine from running jobs by itself, or let it again; remembered over restarts."""
         self._process.let_jobs_run(asked.on)
         return {"running": asked.on}
@@ -183,7 +182,7 @@ class Maintenance:
 
     # --- the store ---------------------------------------------------------------------------------------------
 
-    def reindex(self, asked: asks.ReindexStore) -> Json:
+    def reindex(self, asked: asks.ReindexStore) -> dict[str, Json]:
         """Go on with making words, indexes and (asked for) vectors anew, for a moment; searches go on meanwhile."""
         self._writes.check_writable()
         services = self._services
@@ -204,7 +203,7 @@ class Maintenance:
 
     # --- projects ----------------------------------------------------------------------------------------------
 
-    def projects(self, asked: moved.ListProjects) -> Json:
+    def projects(self, asked: moved.ListProjects) -> dict[str, Json]:
         """Return every project: where it lies, how it is known, how many memories it has, and which one it may be."""
         known_here = dict(self._process.projects.listed())
         counts: dict[str, int] = {}
@@ -230,7 +229,7 @@ class Maintenance:
             ],
         }
 
-    def link(self, asked: moved.LinkProject) -> Json:
+    def link(self, asked: moved.LinkProject) -> dict[str, Json]:
         """Make the caller's folder, or `folder`, part of a project; with `moved` it is where that project is now."""
         rights.check(Deed.LINK, self._actor.caller)
         target = self._target(asked.project)
@@ -240,7 +239,7 @@ class Maintenance:
         left = self._count(before) if before != target else 0
         return {"project": target, "folder": folder, "was": before, "left_behind": left}
 
-    def merge(self, asked: moved.MergeProjects) -> Json:
+    def merge(self, asked: moved.MergeProjects) -> dict[str, Json]:
         """Move every memory of one project to another, or with `undo` those that a merge moved back."""
         rights.check(Deed.MERGE_PROJECTS, self._actor.caller)
         self._writes.check_writable()
@@ -276,7 +275,7 @@ class Maintenance:
         where = Where((OneOf("project", (project,)),), (OneOf("state", (HISTORY,)),))
         return sum(self._services.store.count(name, where) for name in MOVED)
 
-    def _recorded(self, kind: str, what: Json) -> None:
+    def _recorded(self, kind: str, what: dict[str, Json]) -> None:
         self._services.audit.append(kind, what, by=self._writes.author, at=self._services.clock.now())
 
 

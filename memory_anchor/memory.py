@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache, cached_property
-from typing import Any
 
 from memory_anchor import knowledge_requests as wanted
 from memory_anchor import moving_requests as moved
@@ -28,10 +27,14 @@ from memory_anchor.fields import Moment, use_case
 from memory_anchor.heeded import HEEDED, HeededFile
 from memory_anchor.ingest.profile import ProfileLine
 from memory_anchor.ingest.remembering import Extracted, Remembered
+from memory_anchor.json_values import Json
+from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.desk import KnowledgeDesk
+from memory_anchor.knowledge.finding import Opened
+from memory_anchor.knowledge.sources import Source
 from memory_anchor.language.safety import cleaned
 from memory_anchor.layers.links import Tie, links_of
-from memory_anchor.lore import Lore
+from memory_anchor.lore import Lore, ScannedLore
 from memory_anchor.maintenance import Maintenance
 from memory_anchor.model import (
     HISTORY,
@@ -59,7 +62,6 @@ from memory_anchor.upkeep.upkeep import JobReport
 from memory_anchor.where import OneOf, Where
 from memory_anchor.writes import Writes
 
-Json = dict[str, Any]
 TOPIC_KEYS = ("current_topic", "topic")
 """Keys of L1 under which an agent says what a conversation is about, the first one first."""
 TOPIC_CHARS = 300
@@ -130,7 +132,7 @@ class MemoryAnchor:
         return self.writes.propose(asked)
 
     @use_case(asks.GetActiveContext)
-    def active(self, asked: asks.GetActiveContext) -> dict[str, tuple[Any, datetime]]:
+    def active(self, asked: asks.GetActiveContext) -> dict[str, tuple[Json, datetime]]:
         """Return key -> (value, expires_at) of this conversation, or the one asked for (empty when it is gone)."""
         values = self.services.active.values(self.actor.scope)
         if asked.key is None:
@@ -239,7 +241,7 @@ class MemoryAnchor:
         lively = (one for one in joined.snippets if one.id not in sunk or (one.relevance or 0) >= STRONG)
         return [one for one in lively if not one.weak][:limit]
 
-    def heeded(self) -> list[dict[str, Any]]:
+    def heeded(self) -> list[dict[str, Json]]:
         """Return how many memories hooks told agents, and how many these used, by layer and hook."""
         return HeededFile(self.services.data_dir / HEEDED).table()
 
@@ -259,7 +261,7 @@ class MemoryAnchor:
         return due_of(memories, now=now, zone=self.actor.zone, done=file.done(), ahead_days=asked.days)
 
     @use_case(asks.WhyNot)
-    def why_not(self, asked: asks.WhyNot) -> dict[str, Any]:
+    def why_not(self, asked: asks.WhyNot) -> dict[str, Json]:
         """Return why a memory does or does not answer a query: found, reason, and its rank and signals when scored."""
         memory = self.services.records.read(asked.id, self.actor.scope)
         request = self._search_request(asks.SearchMemory.of(asked.query))
@@ -449,22 +451,22 @@ class MemoryAnchor:
     # --- looking after --------------------------------------------------------------------------------------------
 
     @use_case(asks.PauseAgents)
-    def pause(self, asked: asks.PauseAgents) -> Json:
+    def pause(self, asked: asks.PauseAgents) -> dict[str, Json]:
         """Stop agents from writing, or let them go on, which only a human does."""
         return self.maintenance.pause(asked)
 
     @use_case(asks.Undo)
-    def undo(self, asked: asks.Undo) -> Json:
+    def undo(self, asked: asks.Undo) -> dict[str, Json]:
         """Return the plan of what is given back, carried out with `apply`."""
         return self.maintenance.undo(asked)
 
     @use_case(asks.PreviewPurge)
-    def preview_purge(self, asked: asks.PreviewPurge) -> Json:
+    def preview_purge(self, asked: asks.PreviewPurge) -> dict[str, Json]:
         """Return the memories that a purge would erase; for a human alone."""
         return self.maintenance.preview_purge(asked)
 
     @use_case(asks.Purge)
-    def purge(self, asked: asks.Purge) -> Json:
+    def purge(self, asked: asks.Purge) -> dict[str, Json]:
         """Erase memories for good by id or by a text: a human's call alone."""
         return self.maintenance.purge(asked)
 
@@ -474,7 +476,7 @@ class MemoryAnchor:
         return self.maintenance.run_job(asked)
 
     @use_case(asks.SwitchJobs)
-    def switch_jobs(self, asked: asks.SwitchJobs) -> Json:
+    def switch_jobs(self, asked: asks.SwitchJobs) -> dict[str, Json]:
         """Keep the engine from running jobs by itself, or let it again."""
         return self.maintenance.switch_jobs(asked)
 
@@ -484,113 +486,113 @@ class MemoryAnchor:
         return self.maintenance.report(asked)
 
     @use_case(asks.ReindexStore)
-    def reindex(self, asked: asks.ReindexStore) -> Json:
+    def reindex(self, asked: asks.ReindexStore) -> dict[str, Json]:
         """Go on with making words, indexes and vectors anew, for a moment."""
         return self.maintenance.reindex(asked)
 
     @use_case(moved.ListProjects)
-    def projects(self, asked: moved.ListProjects) -> Json:
+    def projects(self, asked: moved.ListProjects) -> dict[str, Json]:
         """Return every project, and which one it may be."""
         return self.maintenance.projects(asked)
 
     @use_case(moved.LinkProject)
-    def link_project(self, asked: moved.LinkProject) -> Json:
+    def link_project(self, asked: moved.LinkProject) -> dict[str, Json]:
         """Make a folder part of a project."""
         return self.maintenance.link(asked)
 
     @use_case(moved.MergeProjects)
-    def merge_projects(self, asked: moved.MergeProjects) -> Json:
+    def merge_projects(self, asked: moved.MergeProjects) -> dict[str, Json]:
         """Move every memory of one project to another, or back."""
         return self.maintenance.merge(asked)
 
     @use_case(asks.AddLorebook)
-    def add_lorebook(self, asked: asks.AddLorebook) -> Json:
+    def add_lorebook(self, asked: asks.AddLorebook) -> dict[str, Json]:
         """Keep a lorebook for this project; return what was read of it, and what was left out."""
         return self.lore.add(asked)
 
     @use_case(asks.ListLorebooks)
-    def lorebooks(self, _: asks.ListLorebooks) -> Json:
+    def lorebooks(self, _: asks.ListLorebooks) -> dict[str, Json]:
         """Return the lorebooks of this project."""
         return self.lore.books()
 
     @use_case(asks.ShowLorebook)
-    def show_lorebook(self, asked: asks.ShowLorebook) -> Json:
+    def show_lorebook(self, asked: asks.ShowLorebook) -> dict[str, Json]:
         """Return a lorebook's entries and problems."""
         return self.lore.show(asked)
 
     @use_case(asks.RemoveLorebook)
-    def remove_lorebook(self, asked: asks.RemoveLorebook) -> Json:
+    def remove_lorebook(self, asked: asks.RemoveLorebook) -> dict[str, Json]:
         """Erase a lorebook and the timed effects of its entries."""
         return self.lore.remove(asked.name)
 
     @use_case(asks.ExportLorebook)
-    def export_lorebook(self, asked: asks.ExportLorebook) -> Json:
+    def export_lorebook(self, asked: asks.ExportLorebook) -> dict[str, Json]:
         """Return a lorebook's bytes as they came, in base64."""
         return self.lore.export(asked)
 
     @use_case(asks.ScanLorebook)
-    def scan_lorebook(self, asked: asks.ScanLorebook) -> Json:
+    def scan_lorebook(self, asked: asks.ScanLorebook) -> ScannedLore:
         """Return what lorebooks say to messages, with why each entry is in or out."""
         return self.lore.scan(asked)
 
     @use_case(asks.LorebookReport)
-    def lorebook_report(self, asked: asks.LorebookReport) -> Json:
+    def lorebook_report(self, asked: asks.LorebookReport) -> dict[str, Json]:
         """Return the last scan of a conversation that was kept."""
         return self.lore.report(asked)
 
     @use_case(moved.BeginExport)
-    def begin_export(self, asked: moved.BeginExport) -> Json:
+    def begin_export(self, asked: moved.BeginExport) -> dict[str, Json]:
         """Return the instant an export shows, and the caller's project."""
         return self.moving.begin_export(asked)
 
     @use_case(moved.ExportPage)
-    def export_page(self, asked: moved.ExportPage) -> Json:
+    def export_page(self, asked: moved.ExportPage) -> dict[str, Json]:
         """Return the next versions that this caller may read."""
         return self.moving.export_page(asked)
 
     @use_case(moved.ImportProjects)
-    def import_projects(self, asked: moved.ImportProjects) -> Json:
+    def import_projects(self, asked: moved.ImportProjects) -> dict[str, Json]:
         """Learn the projects of an export; return which go by another id here."""
         return self.moving.import_projects(asked)
 
     @use_case(moved.ImportLines)
-    def import_lines(self, asked: moved.ImportLines) -> Json:
+    def import_lines(self, asked: moved.ImportLines) -> dict[str, Json]:
         """Take in lines of an export; what cannot be taken is told by its line."""
         return self.moving.import_lines(asked)
 
     # --- knowledge --------------------------------------------------------------------------------------------------
 
     @use_case(wanted.KnowledgeSearch)
-    def knowledge_search(self, asked: wanted.KnowledgeSearch) -> Any:
+    def knowledge_search(self, asked: wanted.KnowledgeSearch) -> list[RetrievedSnippet]:
         """Return passages of documents, code and history that answer, with their citations."""
         return self.knowledge.search(asked)
 
     @use_case(wanted.KnowledgeGet)
-    def knowledge_get(self, asked: wanted.KnowledgeGet) -> Any:
+    def knowledge_get(self, asked: wanted.KnowledgeGet) -> Opened:
         """Open a citation."""
         return self.knowledge.open(asked)
 
     @use_case(wanted.KnowledgeAdd)
-    def knowledge_add(self, asked: wanted.KnowledgeAdd) -> Any:
+    def knowledge_add(self, asked: wanted.KnowledgeAdd) -> Source:
         """Add a source of knowledge."""
         return self.knowledge.add(asked)
 
     @use_case(wanted.KnowledgePush)
-    def knowledge_push(self, asked: wanted.KnowledgePush) -> Any:
+    def knowledge_push(self, asked: wanted.KnowledgePush) -> Source:
         """Keep a document that was pushed."""
         return self.knowledge.push(asked)
 
     @use_case(wanted.KnowledgeSources)
-    def knowledge_sources(self, _: wanted.KnowledgeSources) -> Any:
+    def knowledge_sources(self, _: wanted.KnowledgeSources) -> list[SourceState]:
         """Return the sources there are."""
         return self.knowledge.sources()
 
     @use_case(wanted.KnowledgeSync)
-    def knowledge_sync(self, asked: wanted.KnowledgeSync) -> Json:
+    def knowledge_sync(self, asked: wanted.KnowledgeSync) -> dict[str, Json]:
         """Read what changed, for a moment."""
         return self.knowledge.sync(asked)
 
     @use_case(wanted.KnowledgeRemove)
-    def knowledge_remove(self, asked: wanted.KnowledgeRemove) -> Json:
+    def knowledge_remove(self, asked: wanted.KnowledgeRemove) -> dict[str, Json]:
         """Erase a source and all that came of it."""
         return self.lore.remove(asked.source) if self.lore.has(asked.source) else self.knowledge.remove(asked)

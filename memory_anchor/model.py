@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from memory_anchor.json_values import Json
 
@@ -493,7 +493,7 @@ class RetrievedSnippet:
     origin: Origin = Origin.AGENT
     before: str = ""
     linked: str = ""
-    beside: Mapping[str, Any] | None = None
+    beside: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 from memory_anchor import json_values, rights
 from memory_anchor import moving_requests as moved
@@ -23,7 +22,7 @@ from memory_anchor.adapters.payload import from_payload, to_payload
 from memory_anchor.care import transfer
 from memory_anchor.errors import MemoryAnchorError, Refused
 from memory_anchor.hashing import stable_hash
-from memory_anchor.json_values import items
+from memory_anchor.json_values import Json, items
 from memory_anchor.knowledge.index import COLLECTION as KNOWLEDGE
 from memory_anchor.language import safety
 from memory_anchor.layers.records import audit_record
@@ -32,7 +31,6 @@ from memory_anchor.rights import Deed
 from memory_anchor.services import Process
 from memory_anchor.writes import IMPORT, Line, Writes
 
-Json = dict[str, Any]
 CODEC = transfer.Codec(to_payload, from_payload)
 RECORDS_EACH = 40
 """Written versions an audit record names: some 20 kB, a third of what one may be."""
@@ -44,7 +42,7 @@ class Moving:
         self._process = process
         self._services, self._actor = writes.services, writes.actor
 
-    def begin_export(self, asked: moved.BeginExport) -> Json:
+    def begin_export(self, asked: moved.BeginExport) -> dict[str, Json]:
         """Return the instant the export shows, the caller's project, and the collections there are."""
         if asked.everything:
             rights.check(Deed.EXPORT_ALL, self._actor.caller)
@@ -55,7 +53,7 @@ class Moving:
             "collections": [name for name in COLLECTIONS if name != KNOWLEDGE],  # derived: read again from its sources
         }
 
-    def export_page(self, asked: moved.ExportPage) -> Json:
+    def export_page(self, asked: moved.ExportPage) -> dict[str, Json]:
         """Return the next versions that this caller may read, as their payload."""
         if asked.everything:
             rights.check(Deed.EXPORT_ALL, self._actor.caller)
@@ -70,14 +68,14 @@ class Moving:
         )
         return {"lines": [to_payload(memory) for memory in memories], "after": after}
 
-    def import_projects(self, asked: moved.ImportProjects) -> Json:
+    def import_projects(self, asked: moved.ImportProjects) -> dict[str, Json]:
         """Learn the projects of an export, where a human brings it; return which of them go by another id here."""
         self._writes.check_writable()
         projects = self._process.projects
         learns = rights.may(Deed.IMPORT_PROJECTS, self._actor.caller)
         return {"renamed": projects.adopt(asked.projects) if learns else projects.renamed(asked.projects)}
 
-    def import_lines(self, asked: moved.ImportLines) -> Json:
+    def import_lines(self, asked: moved.ImportLines) -> dict[str, Json]:
         """Take in lines of an export, [[number, text], ...]; what cannot be taken is told by its line.
 
         What the file's adopted trail names is not recorded anew; what an agent brings in is, whatever the file holds.
@@ -159,7 +157,7 @@ class Moving:
             raise Refused(f"line {number}: {memory.version_id} is below the gate; a human brings it in with --human")
         return lowered
 
-    def _as_new(self, number: int, record: Json, *, dry: bool) -> tuple[asks.ImportedLine, Line]:
+    def _as_new(self, number: int, record: dict[str, Json], *, dry: bool) -> tuple[asks.ImportedLine, Line]:
         """Return a foreign line as a new write: a human's word, or a document's, which passes no gate alone.
 
         What says where it comes from was taken out of there: it waits for review.
@@ -200,7 +198,7 @@ def _counted(outcome: Outcome, dry: bool) -> str:
     return "conflicts" if dry and outcome in (Outcome.SUPERSEDED, Outcome.NEEDS_REVIEW) else "written"
 
 
-def _is_safe(record: Json) -> bool:
+def _is_safe(record: dict[str, Json]) -> bool:
     """Return whether no text of a line holds a secret or a private part, as nothing that was stored does."""
     return all(safety.strip_private(text) == text and not safety.redact(text).kinds for text in _texts(record))
 

@@ -15,13 +15,14 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from cachetools import LRUCache
 
 from memory_anchor.errors import ChangedMeanwhile, MemoryAnchorError, decided_anew
 from memory_anchor.files import read_bounded, write_whole
 from memory_anchor.hashing import stable_hash
+from memory_anchor.json_values import Json
 from memory_anchor.ports import SharedRecords
 
 A = TypeVar("A")
@@ -84,11 +85,11 @@ class FirstAnswers:
                 else:
                     self._turns[key] = (turn, waiting - 1)
 
-    def noted(self, *parts: str) -> Any:
+    def noted(self, *parts: str) -> Json:
         """Return what an earlier sending of this request noted, None for none. parts: name the request, nonce last."""
         return self._read(stable_hash("noted", *parts)) if parts[-1] else None
 
-    def note(self, value: Any, *parts: str) -> None:
+    def note(self, value: Json, *parts: str) -> None:
         """Keep what a request starts from, JSON, before it writes anything. Raises ours: it cannot be written."""
         if parts[-1]:
             self._write(stable_hash("noted", *parts), value)
@@ -99,10 +100,11 @@ class FirstAnswers:
         if before is not None:
             return cast(A, before)
         made = make()
-        self.note(made, *parts)
+        if parts[-1]:
+            self._write(stable_hash("noted", *parts), made)
         return made
 
-    def _read(self, name: str) -> Any:
+    def _read(self, name: str) -> Json:
         try:
             if self._records is not None:
                 held = self._records.read(f"{FOLDER}/{name}")
@@ -114,7 +116,7 @@ class FirstAnswers:
         except (OSError, ValueError, RecursionError):
             return None
 
-    def _write(self, name: str, value: object) -> None:
+    def _write(self, name: str, value: A) -> None:
         content = json.dumps(value, ensure_ascii=False).encode()
         if self._records is not None:
             decided_anew(partial(self._write_record, self._records, f"{FOLDER}/{name}", content))

@@ -6,9 +6,8 @@ twice is an error and a stranger's file cannot take long; where a value came fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -34,7 +33,7 @@ class _Doubled(Exception):
 class _EachOnce(yaml.SafeLoader):
     """Takes no name twice in one mapping; YAML itself would keep the last one silently."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Json]:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for at, (key, _) in enumerate(node.value):
             if isinstance(key, yaml.ScalarNode) and key.value in names[:at]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_serializer
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from memory_anchor.errors import BadInput
 from memory_anchor.json_values import Json
@@ -47,7 +47,7 @@ JobName = Literal[
 """Jobs whose interval a user may set."""
 
 
-def _switched(value: Any) -> Any:
+def _switched(value: str | bool) -> bool:
     try:
         return switched(str(value))
     except ValueError:
@@ -431,7 +431,7 @@ def _validated(merged: Mapping[str, Json], origins: Mapping[str, str]) -> Settin
     return settings
 
 
-def _told(error: Any, origins: Mapping[str, str]) -> str:
+def _told(error: ErrorDetails, origins: Mapping[str, str]) -> str:
     """Return what is wrong with a setting in one sentence, without a secret."""
     parts = [str(part) for part in error["loc"] if part != "[key]"]
     name = ".".join(parts)

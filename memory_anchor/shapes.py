@@ -15,13 +15,13 @@ from contextvars import ContextVar
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any
 
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of
 from memory_anchor.context.context import BuiltContext
 from memory_anchor.identity import proposals
 from memory_anchor.ingest.profile import ProfileLine, told
 from memory_anchor.ingest.remembering import Remembered
+from memory_anchor.json_values import Json, Record, items, optional_text, record, records, text, texts
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.finding import Opened
 from memory_anchor.knowledge.sources import Source
@@ -48,7 +48,8 @@ from memory_anchor.model import (
     WriteOutcome,
 )
 
-Json = dict[str, Any]
+Shown = dict[str, Json]
+"""A JSON object as front ends show it."""
 
 ANSWER_BYTES_MAX = 99_000
 """Under the 100,000 bytes promised; some clients replace larger results by a preview."""
@@ -72,7 +73,7 @@ def cited_with(versions: Mapping[str, str]) -> Iterator[None]:
         _VERSIONS.reset(token)
 
 
-def compact(answer: Mapping[str, Any]) -> str:
+def compact(answer: Mapping[str, Json]) -> str:
     """Return the answer as one line of JSON text, Chinese as it is."""
     return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
@@ -90,9 +91,9 @@ def time_text(at: datetime, *, seconds: bool = False) -> str:
 # --- writes ----------------------------------------------------------------------------------------------------
 
 
-def outcome(value: WriteOutcome) -> Json:
+def outcome(value: WriteOutcome) -> Shown:
     """Return {outcome, id, layer, status, reason, target_id?, similar?, redactions?}; id is null when rejected."""
-    shaped: Json = {
+    shaped: Shown = {
         "outcome": value.outcome.value,
         "id": value.id,
         "layer": value.layer.value,
@@ -110,15 +111,15 @@ def outcome(value: WriteOutcome) -> Json:
     return shaped
 
 
-def outcomes(values: Sequence[WriteOutcome]) -> Json:
+def outcomes(values: Sequence[WriteOutcome]) -> Shown:
     return shortened(
         {"outcomes": [outcome(one) for one in values]}, "outcomes", "everything was written; search_events shows it"
     )
 
 
-def remembered(done: Sequence[Remembered], notes: Sequence[str]) -> Json:
+def remembered(done: Sequence[Remembered], notes: Sequence[str]) -> Shown:
     """Return {outcomes: [WriteOutcome with its episode], notes?}."""
-    shaped: Json = {
+    shaped: Shown = {
         "outcomes": [
             outcome(one.outcome) | {"episode": {"number": one.episode, "start": one.start, "end": one.end}}
             for one in done
@@ -129,7 +130,7 @@ def remembered(done: Sequence[Remembered], notes: Sequence[str]) -> Json:
     return shortened(shaped, "outcomes", "everything was written; search_memory finds it")
 
 
-def proposal(value: Proposal) -> Json:
+def proposal(value: Proposal) -> Shown:
     """Return {proposal_id, status, confirmations, required, how_to_approve, ...}."""
     return {name: inner for name, inner in proposals.answer(value).items() if inner is not None}
 
@@ -137,9 +138,9 @@ def proposal(value: Proposal) -> Json:
 # --- memories --------------------------------------------------------------------------------------------------
 
 
-def memory(value: Memory, *, now: datetime, reader: Scope, activation: ActivationSettings = DEFAULTS) -> Json:
+def memory(value: Memory, *, now: datetime, reader: Scope, activation: ActivationSettings = DEFAULTS) -> Shown:
     """Return a Memory, or an Event when it is one; `strength` is 0 to 100 at `now`, as `activation` counts it."""
-    shaped: Json = {
+    shaped: Shown = {
         "id": value.id,
         "key": value.key,
         "content": value.content,
@@ -162,9 +163,9 @@ def memory(value: Memory, *, now: datetime, reader: Scope, activation: Activatio
     return shaped | _uncommon(value, reader)
 
 
-def event(value: Memory, *, reader: Scope) -> Json:
+def event(value: Memory, *, reader: Scope) -> Shown:
     """Return an Event of a list, with nothing that most events have alike."""
-    shaped: Json = {
+    shaped: Shown = {
         "id": value.id,
         "key": value.key,
         "content": worded(value, reader),
@@ -181,9 +182,9 @@ def event(value: Memory, *, reader: Scope) -> Json:
     return shaped | _uncommon(value, reader)
 
 
-def _uncommon(value: Memory, reader: Scope) -> Json:
+def _uncommon(value: Memory, reader: Scope) -> Shown:
     """Return the fields that differ from their default."""
-    found: Json = {
+    found: Shown = {
         "tags": [_tag(one) for one in value.tags],
         "priority": value.priority if value.priority != 50 else None,
         "sentiment": value.sentiment,
@@ -213,12 +214,12 @@ def _uncommon(value: Memory, reader: Scope) -> Json:
     return {name: inner for name, inner in found.items() if inner is not None and inner != []}
 
 
-def profile(lines: Sequence[ProfileLine]) -> Json:
+def profile(lines: Sequence[ProfileLine]) -> Shown:
     """Return {text, lines}: the page, and each line with its page, section and the fact it cites."""
     return {"text": told(lines), "lines": [asdict(line) for line in lines]}
 
 
-def _gap(value: Mapping[str, Any] | None) -> Json | None:
+def _gap(value: Mapping[str, Json] | None) -> Shown | None:
     """Return the kind and size of what deviated from what was expected, and what that was."""
     if not value or not value.get("predicted"):
         return None
@@ -226,21 +227,20 @@ def _gap(value: Mapping[str, Any] | None) -> Json | None:
 
 
 def with_history(
-    current: Json,
+    current: Shown,
     versions: Sequence[Memory],
     *,
     now: datetime,
     reader: Scope,
     activation: ActivationSettings = DEFAULTS,
-) -> Json:
+) -> Shown:
     """Return a Memory with `versions`, oldest first; the newest ones when not all fit."""
     told = [memory(one, now=now, reader=reader, activation=activation) for one in reversed(versions)]
     shaped = shortened(current | {"versions": told}, "versions", "the newest; `memory-anchor history` has all")
-    shaped["versions"].reverse()
-    return shaped
+    return shaped | {"versions": items(shaped["versions"])[::-1]}
 
 
-def events(values: Sequence[Memory], *, reader: Scope) -> Json:
+def events(values: Sequence[Memory], *, reader: Scope) -> Shown:
     return shortened(
         {"events": [event(one, reader=reader) for one in values]}, "events", "ask again with a shorter time range"
     )
@@ -249,9 +249,9 @@ def events(values: Sequence[Memory], *, reader: Scope) -> Json:
 # --- recall ----------------------------------------------------------------------------------------------------
 
 
-def search_answer(value: SearchAnswer, *, reader: Scope) -> Json:
+def search_answer(value: SearchAnswer, *, reader: Scope) -> Shown:
     """Return {snippets, conflicts?, notes?}: strong ones first; `weak` marks what may be beside the point."""
-    shaped: Json = {"snippets": [snippet(one, reader=reader) for one in value.snippets]}
+    shaped: Shown = {"snippets": [snippet(one, reader=reader) for one in value.snippets]}
     if value.conflicts:
         shaped["conflicts"] = [list(pair) for pair in value.conflicts]
     if value.notes:
@@ -259,13 +259,13 @@ def search_answer(value: SearchAnswer, *, reader: Scope) -> Json:
     return shortened(shaped, "snippets", "ask again with a smaller limit or a narrower query")
 
 
-def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
+def snippet(value: RetrievedSnippet, *, reader: Scope) -> Shown:
     """Return a RetrievedSnippet; `text` is the memory's content, whole, behind its speaker's name where it has one.
 
     What most have alike goes unsaid: weights of 1, the trust and origin `agent`, a vivid strength; an agent's memory
     that names its sources does not cite itself.
     """
-    shaped: Json = {
+    shaped: Shown = {
         "id": value.id,
         "text": value.text,
         "score": round(value.score, SCORE_DIGITS),
@@ -301,32 +301,34 @@ def snippet(value: RetrievedSnippet, *, reader: Scope) -> Json:
     return shaped
 
 
-def lines(answer: Mapping[str, Any], *, now: datetime) -> str:
+def lines(answer: Mapping[str, Json], *, now: datetime) -> str:
     """Return a search's answer as plain lines: id, age, who wrote it and how far that is trusted, then the text whole.
 
     The structured form has the rest; an agent that reads the text pays for these few words alone.
     """
     told = []
-    for one in answer["snippets"]:
-        about = [one["id"], _age(one.get("when"), now), *_author(one)]
-        about += [one.get("status", ""), _standing(one)]
-        stale = {cited.get("freshness") for cited in one.get("citations", ())} - {None, "fresh"}
-        before = f" (since {one['when'][:10]}; before: {_short(one['before'])})" if one.get("before") else ""
-        told.append(f"[{' '.join(filter(None, (*about, *sorted(stale))))}] {one['text']}{before}")
-        if near := one.get("beside"):
-            told.append(f"[{near['side']} it, {near['ref']}:{near['lines'][0]}-{near['lines'][1]}] {near['text']}")
-    told += [f"{first} and {second} contradict each other." for first, second in answer.get("conflicts", ())]
-    return "\n".join([*told, *(f"Note: {note}" for note in answer.get("notes", ()))]) or "Nothing is remembered."
+    for one in records(answer["snippets"]):
+        when, before = optional_text(one.get("when")), text(one.get("before"), "")
+        about = [text(one["id"]), _age(when, now), *_author(one)]
+        about += [text(one.get("status"), ""), _standing(one)]
+        stale = {text(cited.get("freshness"), "fresh") for cited in records(one.get("citations"))} - {"fresh"}
+        was = f" (since {(when or '')[:10]}; before: {_short(before)})" if before else ""
+        told.append(f"[{' '.join(filter(None, (*about, *sorted(stale))))}] {text(one['text'])}{was}")
+        if near := record(one.get("beside")):
+            first, last = items(near["lines"])
+            told.append(f"[{near['side']} it, {near['ref']}:{first}-{last}] {near['text']}")
+    told += [f"{one} and {other} contradict each other." for one, other in map(texts, items(answer.get("conflicts")))]
+    return "\n".join([*told, *(f"Note: {note}" for note in items(answer.get("notes")))]) or "Nothing is remembered."
 
 
-def _standing(one: Mapping[str, Any]) -> str:
-    return f"linked: {one['linked']}" if one.get("linked") else "weak" * one.get("weak", False)
+def _standing(one: Record) -> str:
+    return f"linked: {one['linked']}" if one.get("linked") else "weak" if one.get("weak") else ""
 
 
-def _author(one: Mapping[str, Any]) -> list[str]:
+def _author(one: Record) -> list[str]:
     """Return who wrote a snippet where it was not an agent, and its trust where that does not follow."""
-    trusts = {cited["trust"] for cited in one.get("citations", ()) if "trust" in cited}
-    origin = Origin(one.get("origin", Origin.AGENT.value))
+    trusts = {text(cited["trust"]) for cited in records(one.get("citations")) if "trust" in cited}
+    origin = Origin(text(one.get("origin"), Origin.AGENT.value))
     return [origin.value, *sorted(trusts - {TRUST_OF_ORIGIN[origin].value})]
 
 
@@ -348,7 +350,7 @@ def _short(text: str) -> str:
     return text if len(text) <= BEFORE_CHARS else f"{text[:BEFORE_CHARS]}…"
 
 
-def _cited(cited: Citation, of: RetrievedSnippet, reader: Scope) -> Json:
+def _cited(cited: Citation, of: RetrievedSnippet, reader: Scope) -> Shown:
     """Return a citation without what the snippet says itself."""
     shaped = citation(replace(cited, observed_at=None) if cited.observed_at == of.when else cited, reader=reader)
     if cited.trust is Trust.AGENT:
@@ -356,9 +358,9 @@ def _cited(cited: Citation, of: RetrievedSnippet, reader: Scope) -> Json:
     return shaped
 
 
-def citation(value: Citation, *, reader: Scope) -> Json:
+def citation(value: Citation, *, reader: Scope) -> Shown:
     """Return a Citation. Its scope says only where it differs from the reader's."""
-    shaped: Json = {"kind": value.kind, "ref": value.ref}
+    shaped: Shown = {"kind": value.kind, "ref": value.ref}
     if value.title:
         shaped["title"] = value.title
     locator = {
@@ -380,33 +382,34 @@ def citation(value: Citation, *, reader: Scope) -> Json:
     return shaped | versions | own
 
 
-def operations(values: Sequence[OperationPassage]) -> Json:
+def operations(values: Sequence[OperationPassage]) -> Shown:
     """Return {operations: [{name, path, title, text, score}]}."""
-    found = [
+    found: list[Shown] = [
         {"name": one.name, "path": one.path, "title": one.title, "text": one.text, "score": one.score} for one in values
     ]
     return shortened({"operations": found}, "operations", "read the file at `path` for the rest")
 
 
-def knowledge_source(value: Source) -> Json:
+def knowledge_source(value: Source) -> Shown:
     return {"id": value.id, "kind": value.kind.value, "ref": value.ref, "trust": value.trust.value}
 
 
-def knowledge_sources(values: Sequence[SourceState], *, unembedded: int) -> Json:
+def knowledge_sources(values: Sequence[SourceState], *, unembedded: int) -> Shown:
     """Return {sources: [{id, kind, ref, trust, documents, passages, ...}], unembedded?}."""
-    told = []
+    told: list[Shown] = []
     for one in values:
-        shaped = knowledge_source(one.source) | {"documents": one.documents, "passages": one.passages}
-        more = {"waiting": one.waiting, "synced_at": one.synced_at, "left_out": dict(one.counted)}
+        more: Shown = {"waiting": one.waiting, "synced_at": one.synced_at, "left_out": dict(one.counted)}
         more |= {"skipped": list(one.skipped), "wrong": one.wrong}
-        told.append(shaped | {name: inner for name, inner in more.items() if inner})
-    return shortened({"sources": told} | ({"unembedded": unembedded} if unembedded else {}), "sources", "see `--json`")
+        counts = {"documents": one.documents, "passages": one.passages}
+        told.append(knowledge_source(one.source) | counts | {name: inner for name, inner in more.items() if inner})
+    shaped: Shown = {"sources": told}
+    return shortened(shaped | ({"unembedded": unembedded} if unembedded else {}), "sources", "see `--json`")
 
 
-def knowledge_opened(value: Opened, *, reader: Scope) -> Json:
+def knowledge_opened(value: Opened, *, reader: Scope) -> Shown:
     """Return {id, standing, text, lines?, around?, diff?, beside?, citations}: untrusted text is somebody else's
     words."""
-    shaped: Json = {"id": value.id, "standing": value.standing, "text": value.text}
+    shaped: Shown = {"id": value.id, "standing": value.standing, "text": value.text}
     shaped |= {name: inner for name in ("around", "diff") if (inner := getattr(value, name))}
     if value.lines:
         shaped["lines"] = list(value.lines)
@@ -415,9 +418,9 @@ def knowledge_opened(value: Opened, *, reader: Scope) -> Json:
     return shaped | {"citations": [citation(one, reader=reader) for one in value.citations]}
 
 
-def constitution(value: Constitution) -> Json:
+def constitution(value: Constitution) -> Shown:
     """Return {entries, version, tokens, warnings}: L0 whole, as long as it is no longer than an answer may be."""
-    answer: Json = {
+    answer: Shown = {
         "entries": [
             {"id": one.id, "content": one.content, "priority": one.priority, "source": one.source}
             for one in value.entries
@@ -427,10 +430,10 @@ def constitution(value: Constitution) -> Json:
         "warnings": list(value.warnings),
     }
     told = shortened(answer, "entries", "a human reads all with `memory-anchor constitution show`")
-    return told | {"warnings": [*told["warnings"], *told.pop("notes", ())]}
+    return told | {"warnings": [*value.warnings, *items(told.pop("notes", None))]}
 
 
-def active(values: Mapping[str, tuple[Any, datetime]], *, now: datetime) -> Json:
+def active(values: Mapping[str, tuple[Json, datetime]], *, now: datetime) -> Shown:
     """Return {values: {key: value}, expires_in_s: {key: seconds}}."""
     kept = {key: value for key, (value, _) in values.items()}
     left = {key: max(0, round((expires_at - now).total_seconds())) for key, (_, expires_at) in values.items()}
@@ -446,28 +449,28 @@ def active(values: Mapping[str, tuple[Any, datetime]], *, now: datetime) -> Json
 # --- context ---------------------------------------------------------------------------------------------------
 
 
-def built_context(value: BuiltContext, *, reader: Scope) -> Json:
+def built_context(value: BuiltContext, *, reader: Scope) -> Shown:
     """Return {text, report, citations, report_id?, notes?}; a text too long ends after a whole quotation."""
-    shaped: Json = {
+    told = report(value.report, reader=reader)
+    shaped: Shown = {
         "text": value.text,
-        "report": report(value.report, reader=reader),
+        "report": {name: part for name, part in told.items() if name != "citations"},  # they stand beside it
         "citations": [citation(one, reader=reader) for one in value.citations],
     }
-    shaped["report"].pop("citations", None)  # once is enough: they stand beside it
     if value.report_id:
         shaped["report_id"] = value.report_id
-    if value.notes:
-        shaped["notes"] = list(value.notes)
+    notes = list(value.notes)
+    shaped |= {"notes": notes} if notes else {}
     room = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(shaped | {"text": "", "citations": []}).encode())
     if len(_encoded(value.text)) > room:
         shaped["text"] = _cut_after_quotation(value.text, room)
-        shaped.setdefault("notes", []).append("the text was cut; ask again with a smaller budget_tokens")
+        shaped["notes"] = [*notes, "the text was cut; ask again with a smaller budget_tokens"]
     return shortened(shaped, "citations", "the memories' ids stand in the text")
 
 
-def report(value: ContextCostReport, *, reader: Scope) -> Json:
+def report(value: ContextCostReport, *, reader: Scope) -> Shown:
     """Return a ContextCostReport."""
-    return {
+    shaped: Shown = {
         "context_window_tokens": value.context_window_tokens,
         "reserved_output_tokens": value.reserved_output_tokens,
         "estimated_tokens": dict(value.estimated_tokens),
@@ -477,31 +480,32 @@ def report(value: ContextCostReport, *, reader: Scope) -> Json:
         "stage_ms": dict(value.stage_ms),
         "cache": dict(value.cache),
         "variant": value.variant,
-    } | dict(_VERSIONS.get())
+    }
+    return shaped | dict(_VERSIONS.get())
 
 
 # --- shared ----------------------------------------------------------------------------------------------------
 
 
-def shortened(answer: Json, name: str, how: str) -> Json:
+def shortened(answer: Shown, name: str, how: str) -> Shown:
     """Return the answer with the tail of its list `name` left out where it is too long, and a note saying so.
 
     how: the way to get the rest. A single entry that is too long by itself loses its citations.
     """
     if len(compact(answer).encode()) <= ANSWER_BYTES_MAX:
         return answer
-    whole: list[Any] = answer[name]
+    whole = items(answer[name])
     room = ANSWER_BYTES_MAX - NOTE_BYTES - len(compact(answer | {name: []}).encode())
-    kept: list[Any] = []
+    kept: list[Json] = []
     for one in whole:
         room -= len(_encoded(one)) + 1
         if room < 0:
             break
         kept.append(one)
-    if not kept and isinstance(whole[0], dict):
-        kept = [{key: value for key, value in whole[0].items() if key != "citations"}]
+    if not kept and isinstance(first := whole[0], dict):
+        kept = [{key: value for key, value in first.items() if key != "citations"}]
     note = f"{len(kept)} of {len(whole)} {name} are shown, to stay under {ANSWER_BYTES_MAX} bytes; {how}"
-    return answer | {name: kept, "notes": [*answer.get("notes", ()), note]}
+    return answer | {name: kept, "notes": [*items(answer.get("notes")), note]}
 
 
 def shortened_text(text: str, name: str) -> str:
@@ -513,7 +517,7 @@ def shortened_text(text: str, name: str) -> str:
     return f"{head}\n\n[cut at {ANSWER_BYTES_MAX} bytes; find_operations finds the passages of {name[:80]}]\n"
 
 
-def _encoded(value: Any) -> bytes:
+def _encoded(value: Json) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -528,7 +532,7 @@ def _time(at: datetime | None) -> str | None:
     return time_text(at) if at is not None else None
 
 
-def _tag(tag: Tag) -> Json:
+def _tag(tag: Tag) -> Shown:
     return {"name": tag.name, "weight": tag.weight}
 
 

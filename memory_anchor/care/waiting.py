@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from memory_anchor.errors import decided_anew
+from memory_anchor.json_values import Json
 from memory_anchor.ports import SharedRecords
 
 BATCHES = "team/ingest"
@@ -75,11 +75,11 @@ def unescaped(line: str) -> str:
     return "\n".join([line, json.dumps(value, ensure_ascii=False), *texts_in(value)])
 
 
-def texts_in(value: Any) -> list[str]:
+def texts_in(value: Json) -> list[str]:
     """Return every text inside a value once, names included; an alias is followed once."""
     found: list[str] = []
     seen: set[int] = set()
-    left = [value]
+    left: list[Json] = [value]
     while left:
         one = left.pop()
         if isinstance(one, str):

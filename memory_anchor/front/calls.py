@@ -25,7 +25,7 @@ from memory_anchor.front.callers import actor_from
 from memory_anchor.front.table import ROWS, Row
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof, SignedCall
-from memory_anchor.json_values import items
+from memory_anchor.json_values import items, optional_text
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.requests import AssemblePrompt, CreateBackup, ReadStats
 from memory_anchor.runtime.wire import Preamble
@@ -208,7 +208,7 @@ def backup_create(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
     target = Path(CreateBackup.read(given, "backup").file)
     request = (stable_hash("backup", str(target)), anchor.actor.scope.account, anchor.actor.nonce)
-    if (begun := core.services.answers.noted(*request)) is not None and os.path.lexists(begun):
+    if (begun := optional_text(core.services.answers.noted(*request))) is not None and os.path.lexists(begun):
         return {**backup.made(Path(begun))}
     target = backup.free_place(target, core.clock.now())
     core.services.answers.note(str(target), *request)

@@ -16,11 +16,12 @@ from memory_anchor import requests as asks
 from memory_anchor import shapes
 from memory_anchor.fields import BaseRequest
 from memory_anchor.language.persons import worded
+from memory_anchor.lore import ScannedLore
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Memory, SearchAnswer
-from memory_anchor.shapes import Json
+from memory_anchor.shapes import Shown
 
-View = Callable[[Any, MemoryAnchor], Json]
+View = Callable[[Any, MemoryAnchor], Shown]
 """What of an answer this caller is shown."""
 
 
@@ -31,31 +32,31 @@ class Row:
     use_case: Callable[..., Any]
     view: View
 
-    def answer(self, anchor: MemoryAnchor, request: BaseRequest) -> Json:
+    def answer(self, anchor: MemoryAnchor, request: BaseRequest) -> Shown:
         """Return what the use case says to this request, as it is shown."""
         return self.view(self.use_case(anchor, request), anchor)
 
 
-def shaped_memory(memory: Memory, anchor: MemoryAnchor) -> Json:
+def shaped_memory(memory: Memory, anchor: MemoryAnchor) -> Shown:
     """Return a memory as this caller may see it now."""
     services = anchor.services
     return shapes.memory(memory, now=services.clock.now(), reader=anchor.actor.scope, activation=services.activation)
 
 
-def _one(memory: Memory, anchor: MemoryAnchor) -> Json:
+def _one(memory: Memory, anchor: MemoryAnchor) -> Shown:
     return {"memory": shaped_memory(memory, anchor) | _linked(memory, anchor)}
 
 
-def _linked(memory: Memory, anchor: MemoryAnchor) -> Json:
+def _linked(memory: Memory, anchor: MemoryAnchor) -> Shown:
     links = anchor.links(memory)
     return {"links": [asdict(link) for link in links]} if links else {}
 
 
-def _many(memories: list[Memory], anchor: MemoryAnchor) -> Json:
+def _many(memories: list[Memory], anchor: MemoryAnchor) -> Shown:
     return {"memories": [shaped_memory(memory, anchor) for memory in memories]}
 
 
-def _due(waiting: list[Any], anchor: MemoryAnchor) -> Json:
+def _due(waiting: list[Any], anchor: MemoryAnchor) -> Shown:
     return {
         "due": [
             {"due_at": shapes.time_text(one.at) if one.at else None, "memory": shaped_memory(one.memory, anchor)}
@@ -64,11 +65,11 @@ def _due(waiting: list[Any], anchor: MemoryAnchor) -> Json:
     }
 
 
-def _told(memory: Memory, anchor: MemoryAnchor) -> Json:
+def _told(memory: Memory, anchor: MemoryAnchor) -> Shown:
     return shaped_memory(memory, anchor) | {"content": worded(memory, anchor.actor.scope)}
 
 
-def _get(anchor: MemoryAnchor, asked: asks.GetMemory) -> Json:
+def _get(anchor: MemoryAnchor, asked: asks.GetMemory) -> Shown:
     memory = anchor.get(asked)
     shown = _told(memory, anchor)
     if not asked.history:
@@ -82,7 +83,7 @@ def _get(anchor: MemoryAnchor, asked: asks.GetMemory) -> Json:
     )
 
 
-def _found(found: tuple[Any, Any, list[str]], _: MemoryAnchor) -> Json:
+def _found(found: tuple[Any, Any, list[str]], _: MemoryAnchor) -> Shown:
     extracted, mode, notes = found
     candidates = [
         {
@@ -99,7 +100,7 @@ def _found(found: tuple[Any, Any, list[str]], _: MemoryAnchor) -> Json:
     return {"candidates": candidates, "episodes": len(extracted.episodes), "mode": mode.value, "notes": notes}
 
 
-def _steps(history: tuple[list[Memory], Any], anchor: MemoryAnchor) -> Json:
+def _steps(history: tuple[list[Memory], Any], anchor: MemoryAnchor) -> Shown:
     versions, steps = history
     return {
         "versions": [shaped_memory(memory, anchor) for memory in versions],
@@ -107,7 +108,7 @@ def _steps(history: tuple[list[Memory], Any], anchor: MemoryAnchor) -> Json:
     }
 
 
-def _waiting(items: list[Any], anchor: MemoryAnchor) -> Json:
+def _waiting(items: list[Any], anchor: MemoryAnchor) -> Shown:
     return {
         "items": [
             {
@@ -121,27 +122,27 @@ def _waiting(items: list[Any], anchor: MemoryAnchor) -> Json:
     }
 
 
-def _outcome(done: Any, _: MemoryAnchor) -> Json:
+def _outcome(done: Any, _: MemoryAnchor) -> Shown:
     return shapes.outcome(done)
 
 
-def _as_is(answer: Json, _: MemoryAnchor) -> Json:
+def _as_is(answer: Shown, _: MemoryAnchor) -> Shown:
     return answer
 
 
-def _search(answer: Any, anchor: MemoryAnchor) -> Json:
+def _search(answer: Any, anchor: MemoryAnchor) -> Shown:
     return shapes.search_answer(answer, reader=anchor.actor.scope)
 
 
-def _events(events: list[Memory], anchor: MemoryAnchor) -> Json:
+def _events(events: list[Memory], anchor: MemoryAnchor) -> Shown:
     return shapes.events(events, reader=anchor.actor.scope)
 
 
-def _context(built: Any, anchor: MemoryAnchor) -> Json:
+def _context(built: Any, anchor: MemoryAnchor) -> Shown:
     return shapes.built_context(built, reader=anchor.actor.scope)
 
 
-def _job(done: Any, _: MemoryAnchor) -> Json:
+def _job(done: Any, _: MemoryAnchor) -> Shown:
     return {
         "job": done.job,
         "at": shapes.time_text(done.at),
@@ -154,7 +155,7 @@ def _job(done: Any, _: MemoryAnchor) -> Json:
     }
 
 
-def _report(kept: Any, anchor: MemoryAnchor) -> Json:
+def _report(kept: Any, anchor: MemoryAnchor) -> Shown:
     return {
         "id": kept.id,
         "recorded_at": kept.recorded_at.isoformat(),
@@ -162,34 +163,34 @@ def _report(kept: Any, anchor: MemoryAnchor) -> Json:
     }
 
 
-def _lore(scanned: Json, anchor: MemoryAnchor) -> Json:
-    shown = [shapes.snippet(one, reader=anchor.actor.scope) for one in scanned["snippets"]]
-    placed = [one | where for one, where in zip(shown, scanned["places"], strict=True)]
-    return {"snippets": placed, "report": scanned["report"]}
+def _lore(scanned: ScannedLore, anchor: MemoryAnchor) -> Shown:
+    shown = [shapes.snippet(one, reader=anchor.actor.scope) for one in scanned.snippets]
+    placed = [one | where for one, where in zip(shown, scanned.places, strict=True)]
+    return {"snippets": placed, "report": scanned.report}
 
 
-def _why_not(anchor: MemoryAnchor, asked: asks.WhyNot) -> Json:
+def _why_not(anchor: MemoryAnchor, asked: asks.WhyNot) -> Shown:
     found = anchor.why_not(asked)
     return {"id": asked.id, "query": asked.query, "reasons": [found["reason"]], **found}
 
 
-def _constitution(anchor: MemoryAnchor, _: asks.GetConstitution) -> Json:
+def _constitution(anchor: MemoryAnchor, _: asks.GetConstitution) -> Shown:
     return shapes.constitution(anchor.constitution())
 
 
-def _passages(found: list[Any], anchor: MemoryAnchor) -> Json:
+def _passages(found: list[Any], anchor: MemoryAnchor) -> Shown:
     return shapes.search_answer(SearchAnswer(tuple(found)), reader=anchor.actor.scope)
 
 
-def _opened(opened: Any, anchor: MemoryAnchor) -> Json:
+def _opened(opened: Any, anchor: MemoryAnchor) -> Shown:
     return shapes.knowledge_opened(opened, reader=anchor.actor.scope)
 
 
-def _source(source: Any, _: MemoryAnchor) -> Json:
+def _source(source: Any, _: MemoryAnchor) -> Shown:
     return {"source": shapes.knowledge_source(source)}
 
 
-def _sources(states: list[Any], anchor: MemoryAnchor) -> Json:
+def _sources(states: list[Any], anchor: MemoryAnchor) -> Shown:
     told = shapes.knowledge_sources(states, unembedded=anchor.services.knowledge.unembedded())
     books = anchor.lorebooks()["books"]
     return told | ({"lorebooks": books} if books else {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
@@ -72,9 +72,9 @@ class ExtractionAnswer(_Answer):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _whole_ones(cls, value: Any, handler: Callable[[Any], ExtractionAnswer]) -> ExtractionAnswer:
+    def _whole_ones(cls, value: Json, handler: Callable[[Json], ExtractionAnswer]) -> ExtractionAnswer:
         items = value.get("memories") if isinstance(value, Mapping) else None
-        if not isinstance(items, list):
+        if not isinstance(value, Mapping) or not isinstance(items, list):
             return handler(value)
         fit = [item for item in items[:ANSWER_MAX] if _fits(item)]
         if items and not fit:
