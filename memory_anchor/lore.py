@@ -11,7 +11,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypedDict
 
 from memory_anchor import inputs, rights
 from memory_anchor import requests as asks
@@ -39,7 +39,7 @@ SPEAKERS = ("user", "assistant", "system")
 ROWS_KEPT = 50
 
 
-class ScannedLore(NamedTuple):
+class ScannedLore(TypedDict):
     """What lorebooks say to messages. places: of each snippet where it stands."""
 
     snippets: list[RetrievedSnippet]
@@ -150,7 +150,7 @@ class Lore:
             self._shelf.keep(self._home, conversation, ConversationTurn(scanned.at, found.started, short))
         placed = found.placed()
         snippets = [self.snippet(one, trusts, place) for place, one in enumerate(placed)]
-        return ScannedLore(snippets, [_where(one) for one in placed], report)
+        return {"snippets": snippets, "places": [_where(one) for one in placed], "report": report}
 
     def report(self, asked: asks.LorebookReport) -> dict[str, Json]:
         """Return the report of a conversation's last scan that was kept, and which timed effects run."""

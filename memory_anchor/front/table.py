@@ -164,9 +164,9 @@ def _report(kept: Any, anchor: MemoryAnchor) -> Shown:
 
 
 def _lore(scanned: ScannedLore, anchor: MemoryAnchor) -> Shown:
-    shown = [shapes.snippet(one, reader=anchor.actor.scope) for one in scanned.snippets]
-    placed = [one | where for one, where in zip(shown, scanned.places, strict=True)]
-    return {"snippets": placed, "report": scanned.report}
+    shown = [shapes.snippet(one, reader=anchor.actor.scope) for one in scanned["snippets"]]
+    placed = [one | where for one, where in zip(shown, scanned["places"], strict=True)]
+    return {"snippets": placed, "report": scanned["report"]}
 
 
 def _why_not(anchor: MemoryAnchor, asked: asks.WhyNot) -> Shown:
