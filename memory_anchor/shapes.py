@@ -27,6 +27,7 @@ from memory_anchor.knowledge.finding import Opened
 from memory_anchor.knowledge.sources import Source
 from memory_anchor.language.persons import worded
 from memory_anchor.language.safety import FENCE_TAG
+from memory_anchor.lore import ScannedLore
 from memory_anchor.model import (
     TRUST_OF_ORIGIN,
     Citation,
@@ -388,6 +389,12 @@ def operations(values: Sequence[OperationPassage]) -> Shown:
         {"name": one.name, "path": one.path, "title": one.title, "text": one.text, "score": one.score} for one in values
     ]
     return shortened({"operations": found}, "operations", "read the file at `path` for the rest")
+
+
+def scanned_lore(value: ScannedLore, *, reader: Scope) -> Shown:
+    """Return {snippets, report}: each snippet with where it stands."""
+    placed = zip(value["snippets"], value["places"], strict=True)
+    return {"snippets": [snippet(one, reader=reader) | place for one, place in placed], "report": value["report"]}
 
 
 def knowledge_source(value: Source) -> Shown:

@@ -16,7 +16,6 @@ from memory_anchor import requests as asks
 from memory_anchor import shapes
 from memory_anchor.fields import BaseRequest
 from memory_anchor.language.persons import worded
-from memory_anchor.lore import ScannedLore
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Memory, SearchAnswer
 from memory_anchor.shapes import Shown
@@ -163,12 +162,6 @@ def _report(kept: Any, anchor: MemoryAnchor) -> Shown:
     }
 
 
-def _lore(scanned: ScannedLore, anchor: MemoryAnchor) -> Shown:
-    shown = [shapes.snippet(one, reader=anchor.actor.scope) for one in scanned["snippets"]]
-    placed = [one | where for one, where in zip(shown, scanned["places"], strict=True)]
-    return {"snippets": placed, "report": scanned["report"]}
-
-
 def _why_not(anchor: MemoryAnchor, asked: asks.WhyNot) -> Shown:
     found = anchor.why_not(asked)
     return {"id": asked.id, "query": asked.query, "reasons": [found["reason"]], **found}
@@ -262,7 +255,12 @@ ROWS: Mapping[str, Row] = {
         Row("lorebook_show", asks.ShowLorebook, MemoryAnchor.show_lorebook, _as_is),
         Row("lorebook_remove", asks.RemoveLorebook, MemoryAnchor.remove_lorebook, _as_is),
         Row("lorebook_export", asks.ExportLorebook, MemoryAnchor.export_lorebook, _as_is),
-        Row("lorebook_scan", asks.ScanLorebook, MemoryAnchor.scan_lorebook, _lore),
+        Row(
+            "lorebook_scan",
+            asks.ScanLorebook,
+            MemoryAnchor.scan_lorebook,
+            lambda value, anchor: shapes.scanned_lore(value, reader=anchor.actor.scope),
+        ),
         Row("lorebook_report", asks.LorebookReport, MemoryAnchor.lorebook_report, _as_is),
         Row("export_begin", moved.BeginExport, MemoryAnchor.begin_export, _as_is),
         Row("export_page", moved.ExportPage, MemoryAnchor.export_page, _as_is),
