@@ -101,7 +101,7 @@ BUDGETS: dict[str, int] = {
     "model": 600,
     "settings": 496,
     "writes": 507,
-    "shapes": 545,
+    "shapes": 552,
     "curation": 355,
     "activation": 370,
     "beneath": 330,
