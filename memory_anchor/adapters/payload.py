@@ -178,7 +178,7 @@ def is_as_written(payload: Record) -> bool:
 
     First as it is: few payloads have a number of more digits than `_DIGITS`.
     """
-    return SUM not in payload or payload[SUM] in (_sum(payload), _sum(record(_rounded(payload))))
+    return SUM not in payload or payload[SUM] == _sum(payload) or payload[SUM] == _sum(record(_rounded(payload)))
 
 
 def _rounded(value: Json) -> Json:
