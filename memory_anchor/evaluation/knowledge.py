@@ -1,7 +1,8 @@
 """Knowledge asked bundled questions: 60 about the project's own `docs/`, half of them in Chinese.
 
 Each question names the document and the heading that must answer. They were written from the headings alone, before any
-was asked. The documents are not in the wheel: this runs in a checkout of the project.
+was asked; where another place states the same fact, it is named beside it with words that the passage must hold. The
+documents are not in the wheel: this runs in a checkout of the project.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import tempfile
 import time
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memory_anchor.errors import BadInput
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import Actor, Caller
+from memory_anchor.model import Actor, Caller, RetrievedSnippet
 from memory_anchor.ports import Embedder
 from memory_anchor.settings import Settings
 
@@ -23,11 +24,36 @@ DEPTH = 10
 SYNC_MAX = 1_000
 
 
-def questions() -> list[tuple[str, str, str]]:
-    """Return (question, document, heading)."""
+class Place(NamedTuple):
+    """Where an answer stands. words: what the passage must hold, "" for any passage under the heading."""
+
+    document: str
+    heading: str
+    words: str = ""
+
+    def holds(self, found: RetrievedSnippet) -> bool:
+        """Return whether a passage found is of this place."""
+        cited = found.citations[0]
+        return cited.ref == self.document and self.heading in cited.locator.heading and self.words in found.text
+
+
+class Question(NamedTuple):
+    """A question and the places of its answer, the one it was written for first."""
+
+    query: str
+    places: tuple[Place, ...]
+
+
+def questions() -> list[Question]:
+    """Return the bundled questions: one a line, its document and heading, then other places and their words."""
     text = files("memory_anchor.evaluation").joinpath(QUESTIONS).read_text(encoding="utf-8")
-    rows = [line.split("\t") for line in text.splitlines() if line]
-    return [(query, document, heading) for query, document, heading in rows]
+    return [_question(line.split("\t")) for line in text.splitlines() if line]
+
+
+def _question(cells: list[str]) -> Question:
+    query, document, heading, *others = cells
+    also = [Place(*others[start : start + 3]) for start in range(0, len(others), 3)]
+    return Question(query, (Place(document, heading), *also))
 
 
 def run(docs: Path, settings: Settings, embedder: Embedder | None) -> list[dict[str, Any]]:
@@ -39,7 +65,8 @@ def run(docs: Path, settings: Settings, embedder: Embedder | None) -> list[dict[
     from memory_anchor.app import build_core
 
     asked = questions()
-    if missing := sorted({name for _, name, _ in asked if not (docs / name).is_file()}):
+    named = {place.document for question in asked for place in question.places}
+    if missing := sorted(name for name in named if not (docs / name).is_file()):
         raise BadInput(f"{docs} lacks {', '.join(missing)}; run this in a checkout of the project")
     with tempfile.TemporaryDirectory(prefix="memory-anchor-eval-") as folder:
         core = build_core(settings, data_dir=Path(folder), store=DictStore(), embedder=embedder)
@@ -56,15 +83,15 @@ def run(docs: Path, settings: Settings, embedder: Embedder | None) -> list[dict[
             core.close()
 
 
-def _figures(anchor: Any, asked: list[tuple[str, str, str]]) -> list[dict[str, Any]]:
+def _figures(anchor: Any, asked: list[Question]) -> list[dict[str, Any]]:
     found: dict[str, list[tuple[int, int, float]]] = {"en": [], "zh": []}
-    for query, document, heading in asked:
+    for query, answers in asked:
         started = time.perf_counter()
         snippets = anchor.knowledge_search(query, limit=DEPTH)
         took = 1000 * (time.perf_counter() - started)
-        cited = [(one.citations[0].ref, one.citations[0].locator.heading) for one in snippets]
-        places = [at for at, (ref, path) in enumerate(cited, 1) if ref == document and heading in path]
-        documents = [at for at, (ref, _) in enumerate(cited, 1) if ref == document]
+        places = [at for at, one in enumerate(snippets, 1) if any(place.holds(one) for place in answers)]
+        right = {place.document for place in answers}
+        documents = [at for at, one in enumerate(snippets, 1) if one.citations[0].ref in right]
         row = (places[0] if places else 0, documents[0] if documents else 0, took)
         found["zh" if is_chinese(query) else "en"].append(row)
     return [

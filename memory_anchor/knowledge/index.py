@@ -179,4 +179,6 @@ def _score(
 ) -> Scored | None:
     if not len(rows):
         return None
-    return scoring.score(mirror, question, rows, words, weights=weights, readers=readers, period=period)
+    return scoring.score(
+        mirror, question, rows, words, weights=weights, readers=readers, period=period, is_levelled=True
+    )

@@ -48,6 +48,10 @@ def as_said(row: Matrix, script: int, identity: EmbedderIdentity) -> Matrix:
     return row if shift is None or shift.shape != row.shape else row - shift
 
 
+LEVEL_COUNTS_FROM = 10
+"""Of so many texts in a language their common nearness counts half."""
+
+
 class Centring:
     """Running sums per script over one store; every method takes and returns (n, dimensions) float32."""
 
@@ -101,6 +105,20 @@ class Centring:
         The documents' mean serves for queries too: a mean of their own cost 4 to 17 points of R@10.
         """
         return np.asarray(_unit((row - self.means()[script])[None, :])[0])
+
+    def level(self, centred: Matrix, script: int) -> float:
+        """Return how near the texts of a script are on average to an already centred row, as far as that says nothing.
+
+        Few texts in one language hardly move its mean: what the whole store is about stays in them, and is gone from
+        those in the other language. 0 where half of the store or more is of this script, and less the fewer there are.
+        """
+        count = float(self._counts[script])
+        minority = 1 - 2 * count / max(float(self._counts.sum()), 1.0)
+        if not count or minority <= 0:
+            return 0.0
+        mean, own = self.means()[script], self._sums[script] / count
+        length = float(np.sqrt(max(1 - 2 * own @ mean + mean @ mean, 1e-6)))
+        return minority * count / (count + LEVEL_COUNTS_FROM) * float(centred @ (own - mean)) / length
 
     def means(self) -> NDArray[np.float32]:
         """Return (scripts, dimensions): what is taken off a raw row of each script. Not to be written to."""

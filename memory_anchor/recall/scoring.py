@@ -106,10 +106,12 @@ def score(
     weights: RankingWeights,
     readers: Collection[str] | None,
     period: TimeWords | None,
+    is_levelled: bool = False,
 ) -> Scored:
     """Score these mirror rows, and the events beside the best of them, for the question and its words' scores.
 
     readers: the audiences the caller holds, which events beside must be for; None leaves conversations out.
+    is_levelled: what few texts in the question's language all have in common with it counts for none of them.
     """
     # A whole identifier that the project does not have is no gap: its parts are terms too.
     counts = words.known | ~np.asarray([is_compound(term) for term in question.terms], dtype=bool)
@@ -126,7 +128,8 @@ def score(
     share = np.asarray(words.scores[rows] / max(mass, ranking.SPAN_EPSILON), dtype=np.float32)
     worded = ranking.scaled(words.scores[rows], low=0.0)
     foreign = mirror.scripts(rows) != question.script
-    nearness = np.where(foreign, np.float32(relevance.ACROSS) * dense, dense)
+    own = dense - np.float32(_level(mirror, question)) if is_levelled and foreign.any() else dense
+    nearness = np.where(foreign, np.float32(relevance.ACROSS) * dense, own)
     meaning = ranking.stretched(nearness, span=ranking.LEAST_SPAN if question.says else ranking.RELATED_SPAN)
     if question.row is not None:
         # Not embedded yet is not far: until its row is there, a memory's words stand in for its meaning.
@@ -228,6 +231,13 @@ def _dense(mirror: Mirror, question: PreparedQuery, rows: NDArray[np.int64]) -> 
     if question.row is None:
         return np.full(len(rows), np.nan, dtype=np.float32)
     return mirror.cosines(question.row, question.script, rows, using=question.using)
+
+
+def _level(mirror: Mirror, question: PreparedQuery) -> float:
+    centring = mirror.centring(question.using) if question.row is not None else None
+    if question.row is None or centring is None:
+        return 0.0
+    return centring.level(centring.query(question.row, question.script), question.script)
 
 
 def _conversation_parts(

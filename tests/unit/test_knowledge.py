@@ -16,14 +16,14 @@ import pytest
 
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.evaluation.knowledge import questions
+from memory_anchor.evaluation.knowledge import Place, Question, questions
 from memory_anchor.knowledge import reading
 from memory_anchor.knowledge.convert import PAGE_CHARS_MAX, main_text
 from memory_anchor.knowledge.history import left_out
 from memory_anchor.language.passages import cut, plain
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.model import Actor, Caller, Citation, Layer, Locator, RetrievedSnippet, Scope
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
 from memory_anchor.where import Where
 
@@ -780,10 +780,30 @@ def test_the_bundled_questions_name_headings_that_are_there() -> None:
     """Knowledge: `eval --knowledge` asks 60 questions, half of them in Chinese, about the documents as they are."""
     asked = questions()
     docs = Path(__file__).resolve().parents[2] / "docs"
-    assert (len(asked), sum(is_chinese(query) for query, _, _ in asked)) == (60, 30)
-    for _, name, heading in asked:
-        lines = (docs / name).read_text(encoding="utf-8").splitlines()
-        assert any(line.startswith("#") and line.lstrip("# ") == heading for line in lines), (name, heading)
+    assert (len(asked), sum(is_chinese(query) for query, _ in asked)) == (60, 30)
+    for name, heading, words in (place for _, places in asked for place in places):
+        text = (docs / name).read_text(encoding="utf-8")
+        titles = [line for line in text.splitlines() if line.startswith("#")]
+        assert any(line.lstrip("# ") == heading for line in titles), (name, heading)
+        assert words in text.partition(f"# {heading}\n")[2].partition("\n## ")[0], (name, heading, words)
+
+
+def test_another_place_answers_only_with_its_words() -> None:
+    """Knowledge: of another place that states the same fact, only a passage that holds the words counts."""
+    found = RetrievedSnippet(
+        id="a",
+        text="power cut at any moment: what was answered is there",
+        score=1.0,
+        layer=Layer.OPERATIONAL_KNOWLEDGE,
+        type="files",
+        when=None,
+        citations=(Citation("file", "architecture.md", locator=Locator(heading=("Architecture", "Failure cases"))),),
+    )
+    assert Place("architecture.md", "Failure cases", "power cut").holds(found)
+    assert Place("architecture.md", "Failure cases").holds(found)
+    assert not Place("architecture.md", "Failure cases", "disk full").holds(found)
+    assert not Place("architecture.md", "Decisions", "power cut").holds(found)
+    assert not Place("security.md", "Failure cases", "power cut").holds(found)
 
 
 def test_the_bundled_questions_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -792,7 +812,10 @@ def test_the_bundled_questions_are_asked(tmp_path: Path, monkeypatch: pytest.Mon
     from memory_anchor.settings import Settings
 
     (tmp_path / "guide.md").write_text(GUIDE, encoding="utf-8")
-    asked = [("run the setup script", "guide.md", "Install"), ("恢复最近的快照", "guide.md", "回滚")]
+    asked = [
+        Question("run the setup script", (Place("guide.md", "Install"),)),
+        Question("恢复最近的快照", (Place("guide.md", "回滚"),)),
+    ]
     monkeypatch.setattr(knowledge, "questions", lambda: asked)
 
     rows = knowledge.run(tmp_path, Settings(), HashEmbedder())
@@ -806,7 +829,10 @@ def test_two_ways_of_ranking_passages_are_compared(
     """Knowledge: `eval --knowledge --variant` asks the same questions by each variant's weights."""
     from memory_anchor.evaluation import knowledge
 
-    asked = [("run the setup script", "guide.md", "Install"), ("恢复最近的快照", "guide.md", "回滚")]
+    asked = [
+        Question("run the setup script", (Place("guide.md", "Install"),)),
+        Question("恢复最近的快照", (Place("guide.md", "回滚"),)),
+    ]
     (docs / "other.md").write_text("# Setup\nsetup setup setup\n", encoding="utf-8")
     monkeypatch.setattr(knowledge, "questions", lambda: asked)
     variants = ("retrieval.weights.words=0", "retrieval.weights.words=1")
