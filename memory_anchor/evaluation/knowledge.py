@@ -24,7 +24,7 @@ DEPTH = 10
 SYNC_MAX = 1_000
 
 
-class Place(NamedTuple):
+class AnswerPlace(NamedTuple):
     """Where an answer stands. words: what the passage must hold, "" for any passage under the heading."""
 
     document: str
@@ -37,23 +37,23 @@ class Place(NamedTuple):
         return cited.ref == self.document and self.heading in cited.locator.heading and self.words in found.text
 
 
-class Question(NamedTuple):
+class DocsQuestion(NamedTuple):
     """A question and the places of its answer, the one it was written for first."""
 
     query: str
-    places: tuple[Place, ...]
+    places: tuple[AnswerPlace, ...]
 
 
-def questions() -> list[Question]:
+def questions() -> list[DocsQuestion]:
     """Return the bundled questions: one a line, its document and heading, then other places and their words."""
     text = files("memory_anchor.evaluation").joinpath(QUESTIONS).read_text(encoding="utf-8")
     return [_question(line.split("\t")) for line in text.splitlines() if line]
 
 
-def _question(cells: list[str]) -> Question:
+def _question(cells: list[str]) -> DocsQuestion:
     query, document, heading, *others = cells
-    also = [Place(*others[start : start + 3]) for start in range(0, len(others), 3)]
-    return Question(query, (Place(document, heading), *also))
+    also = [AnswerPlace(*others[start : start + 3]) for start in range(0, len(others), 3)]
+    return DocsQuestion(query, (AnswerPlace(document, heading), *also))
 
 
 def run(docs: Path, settings: Settings, embedder: Embedder | None) -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ def run(docs: Path, settings: Settings, embedder: Embedder | None) -> list[dict[
             core.close()
 
 
-def _figures(anchor: Any, asked: list[Question]) -> list[dict[str, Any]]:
+def _figures(anchor: Any, asked: list[DocsQuestion]) -> list[dict[str, Any]]:
     found: dict[str, list[tuple[int, int, float]]] = {"en": [], "zh": []}
     for query, answers in asked:
         started = time.perf_counter()

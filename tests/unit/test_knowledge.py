@@ -16,7 +16,7 @@ import pytest
 
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.evaluation.knowledge import Place, Question, questions
+from memory_anchor.evaluation.knowledge import AnswerPlace, DocsQuestion, questions
 from memory_anchor.knowledge import reading
 from memory_anchor.knowledge.convert import PAGE_CHARS_MAX, main_text
 from memory_anchor.knowledge.history import left_out
@@ -799,11 +799,11 @@ def test_another_place_answers_only_with_its_words() -> None:
         when=None,
         citations=(Citation("file", "architecture.md", locator=Locator(heading=("Architecture", "Failure cases"))),),
     )
-    assert Place("architecture.md", "Failure cases", "power cut").holds(found)
-    assert Place("architecture.md", "Failure cases").holds(found)
-    assert not Place("architecture.md", "Failure cases", "disk full").holds(found)
-    assert not Place("architecture.md", "Decisions", "power cut").holds(found)
-    assert not Place("security.md", "Failure cases", "power cut").holds(found)
+    assert AnswerPlace("architecture.md", "Failure cases", "power cut").holds(found)
+    assert AnswerPlace("architecture.md", "Failure cases").holds(found)
+    assert not AnswerPlace("architecture.md", "Failure cases", "disk full").holds(found)
+    assert not AnswerPlace("architecture.md", "Decisions", "power cut").holds(found)
+    assert not AnswerPlace("security.md", "Failure cases", "power cut").holds(found)
 
 
 def test_the_bundled_questions_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -813,8 +813,8 @@ def test_the_bundled_questions_are_asked(tmp_path: Path, monkeypatch: pytest.Mon
 
     (tmp_path / "guide.md").write_text(GUIDE, encoding="utf-8")
     asked = [
-        Question("run the setup script", (Place("guide.md", "Install"),)),
-        Question("恢复最近的快照", (Place("guide.md", "回滚"),)),
+        DocsQuestion("run the setup script", (AnswerPlace("guide.md", "Install"),)),
+        DocsQuestion("恢复最近的快照", (AnswerPlace("guide.md", "回滚"),)),
     ]
     monkeypatch.setattr(knowledge, "questions", lambda: asked)
 
@@ -830,8 +830,8 @@ def test_two_ways_of_ranking_passages_are_compared(
     from memory_anchor.evaluation import knowledge
 
     asked = [
-        Question("run the setup script", (Place("guide.md", "Install"),)),
-        Question("恢复最近的快照", (Place("guide.md", "回滚"),)),
+        DocsQuestion("run the setup script", (AnswerPlace("guide.md", "Install"),)),
+        DocsQuestion("恢复最近的快照", (AnswerPlace("guide.md", "回滚"),)),
     ]
     (docs / "other.md").write_text("# Setup\nsetup setup setup\n", encoding="utf-8")
     monkeypatch.setattr(knowledge, "questions", lambda: asked)
