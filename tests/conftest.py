@@ -47,6 +47,9 @@ SLOW_S = 600
 """When a slow test is ended that names no time of its own: many processes on a machine that does other things too."""
 
 
+gc.set_threshold(GARBAGE_AFTER)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
@@ -57,7 +60,6 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: no garbage collection need look at it again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GARBAGE_AFTER)
 
 
 @pytest.fixture(autouse=True)

@@ -153,6 +153,8 @@ def release_mapped(directory: Path) -> None:
         return
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for line in lines:
+        if prefix not in line:
+            continue
         parts = line.split(maxsplit=5)
         if len(parts) == 6 and parts[1].endswith("s") and parts[5].startswith(prefix):
             start, end = (int(text, 16) for text in parts[0].split("-"))

@@ -23,6 +23,7 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -494,10 +495,17 @@ def sync_folders(shard: Path) -> None:
 
 
 def _seal(home: Path) -> None:
-    """Close to others what the engine made since; until then the 0700 folder keeps it closed."""
+    """Close to others what the engine made since; until then the 0700 folder keeps it closed.
+
+    What is closed is left as it is: setting a mode writes the file's record anew, and a collection has 230 of them.
+    """
     for folder, _, files in os.walk(home):
-        here = Path(folder)
-        here.chmod(0o700)
+        _close(folder, 0o700)
         for name in files:
-            with contextlib.suppress(FileNotFoundError):
-                (here / name).chmod(0o600)
+            _close(f"{folder}/{name}", 0o600)
+
+
+def _close(path: str, mode: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_IMODE(os.stat(path).st_mode) != mode:  # noqa: PTH116 - a Path for each costs more than the call
+            os.chmod(path, mode)  # noqa: PTH101

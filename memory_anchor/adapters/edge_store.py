@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -417,7 +418,9 @@ def _entry(record: Record, memory: Memory, with_vectors: bool) -> Entry:
 
 def _still_to_take(home: Path) -> int:
     """Return what a collection's files may take beyond what they take now, where reading fills their holes."""
-    files = [path.lstat() for path in home.glob("shard-*/**/*") if path.is_file()] if home.is_dir() else []
+    shards = home.glob("shard-*") if home.is_dir() else ()
+    paths = [f"{folder}/{name}" for shard in shards for folder, _, names in os.walk(shard) for name in names]
+    files = [one for one in map(os.lstat, paths) if stat.S_ISREG(one.st_mode)]
     taken = sum(getattr(one, "st_blocks", 0) * _BLOCK_BYTES for one in files)
     return max(0, min(NEW_SHARD_BYTES, sum(one.st_size for one in files) or NEW_SHARD_BYTES) - taken)
 

@@ -9,16 +9,17 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from figures import figure
-from qdrant_client import QdrantClient
-from qdrantserver import Place, qdrant
 from replicas import Owner, Replica
 
 from memory_anchor.adapters.working_copy import FRESH_S
 from memory_anchor.team.credential import Role
+
+if TYPE_CHECKING:
+    from qdrantserver import Place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KEYS = 5
@@ -26,6 +27,8 @@ KEYS = 5
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
+    from qdrantserver import qdrant  # the client is a second and a half to import, for whoever only collects this
+
     with qdrant() as made:
         yield made
 
@@ -109,6 +112,8 @@ def test_a_hundred_requests_cost_the_store_a_look_each_half_second(
 
 def _stored(place: Place, mark: str) -> list[str]:
     """Return the content of every current memory and event that holds a word."""
+    from qdrant_client import QdrantClient
+
     client = QdrantClient(url=place.url.split(",")[0], check_compatibility=False)
     found: list[str] = []
     for name in ("event_log", "verified_fact"):

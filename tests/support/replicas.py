@@ -9,11 +9,10 @@ import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 from homes import COMMAND, environment
-from qdrantserver import Place
 from serving import bearer
 
 from memory_anchor.adapters.working_copy import WorkingCopy
@@ -22,6 +21,9 @@ from memory_anchor.ports import SharedRecords
 from memory_anchor.settings import StoreSettings
 from memory_anchor.team.keys import AccessKey, KeyFile, new_key
 from memory_anchor.testing import human_of
+
+if TYPE_CHECKING:
+    from qdrantserver import Place
 
 START_S = 240.0
 """Of a process on a machine that does much else."""

@@ -10,7 +10,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from qdrant_client import QdrantClient
 
 from memory_anchor.adapters import restoring
 from memory_anchor.adapters.dict_store import DictStore
@@ -285,8 +284,10 @@ def test_a_backup_of_a_qdrant_store_fills_an_empty_one(tmp_path):
         return QdrantStore(url=url) if url else QdrantStore(path=str(tmp_path / name))
 
     def emptied():
+        import qdrant_client
+
         for collection in (*COLLECTIONS, "memory_anchor_leases") if url else ():
-            QdrantClient(url=url).delete_collection(collection)
+            qdrant_client.QdrantClient(url=url).delete_collection(collection)
 
     emptied()
     data, again = tmp_path / "data", tmp_path / "again"
