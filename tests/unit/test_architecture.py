@@ -84,7 +84,7 @@ BUDGETS: dict[str, int] = {
     "moving": 228,
     "maintenance": 307,
     "front": 13337,
-    "adapters": 8020,
+    "adapters": 8033,
     "language": 5480,
     "knowledge": 5774,
     "lore": 297,
