@@ -46,6 +46,7 @@ from memory_anchor.ingest.remembering import Rememberer
 from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.json_values import Json
 from memory_anchor.knowledge.library import Library
+from memory_anchor.knowledge.lorebooks import LorebookShelf
 from memory_anchor.knowledge.turns import Poll
 from memory_anchor.knowledge.watching import SourceWatcher
 from memory_anchor.language.indexing import embedded_text
@@ -271,6 +272,7 @@ class Core:
             answers=FirstAnswers(data_dir / FOLDER, self.records if shared else None),
             remote=options.remote(settings, data_dir, new_token, time.monotonic),
             project_note=self.projects.note,
+            lorebooks=LorebookShelf(shared[1].lorebooks() if shared else None),
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: options.gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)

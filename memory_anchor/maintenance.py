@@ -136,13 +136,14 @@ class Maintenance:
             services.records.read(memory_id, self._actor.scope)
         up = self._process.upkeep
         erase = partial(purging.purge_ids, up, asked.ids) if asked.ids else partial(purging.purge_text, up, asked.text)
-        done = erase(
-            caller=self._actor.caller,
-            at=services.clock.now(),
-            by=self._writes.author,
-            seen=asked.seen,
-            holders=(left, *_holders(services, self._process)),
-        )
+        with services.lorebooks.changing():
+            done = erase(
+                caller=self._actor.caller,
+                at=services.clock.now(),
+                by=self._writes.author,
+                seen=asked.seen,
+                holders=(left, *_holders(services, self._process)),
+            )
         told = {**asdict(done), "versions": done.versions, "still_in": [*left.found, *backup.out_of_reach(data_dir)]}
         return dict(record(parsed(json.dumps(told, default=str))))
 

@@ -286,6 +286,10 @@ class Sharing(Protocol):
         """Bring what others changed, unless that was looked at a moment ago. Raises Unavailable."""
         ...
 
+    def lorebooks(self) -> Sharing:
+        """Return the same for the lorebooks of the data directory."""
+        ...
+
     def changing(self) -> AbstractContextManager[None]:
         """Around a change: what is newest is here before, and everybody has it after; a failure undoes it here.
 

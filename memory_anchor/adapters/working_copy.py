@@ -19,6 +19,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from memory_anchor.adapters.file_records import HIDDEN
@@ -33,11 +34,26 @@ NAME = "service.json"
 NOTE_FILE = "service.json"
 """Of a data directory: which service it is a copy of."""
 CHANGING_FILE = "service.changing"
-LOCK_FILE = "service.lock"
-SHARED = ("constitution-heads", "first_key.json", "identity", "team/keys.json")
-"""Files and folders that replicas have alike; first the one without which the others would be taken for rolled back."""
-OWN = ("refused_tries.json",)
-"""Names below them that are each machine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPart:
+    """Files that change together. name: of their record, note and lock. files: files and folders; first the one without
+    which the others would be taken for rolled back. own: names below them that are each machine's."""
+
+    name: str
+    files: tuple[str, ...]
+    own: frozenset[str]
+
+
+RULES = SharedPart(
+    "service",
+    ("constitution-heads", "first_key.json", "identity", "team/keys.json"),
+    frozenset({"refused_tries.json"}),
+)
+"""What is small and read often."""
+LOREBOOKS = SharedPart("lorebooks", ("lorebooks",), frozenset({"turns"}))
+"""Books of every project, without where their conversations are."""
 FRESH_S = 0.5
 """How old a look may be: what another replica changed holds here after this, also where the look itself is slow."""
 BYTES_MAX = 48 << 20
@@ -54,7 +70,10 @@ class WorkingCopy:
 
     is_shared = True
 
-    def __init__(self, data_dir: Path, records: SharedRecords, claim: Claim) -> None:
+    def __init__(self, data_dir: Path, records: SharedRecords, claim: Claim, part: SharedPart = RULES) -> None:
+        self._part, self._name = part, f"{part.name}.json"
+        self._note_file, self._changing_file = data_dir / f"{part.name}.json", data_dir / f"{part.name}.changing"
+        self._lock_file = data_dir / f"{part.name}.lock"
         self._root, self._records, self._claim = data_dir, records, claim
         self._lock = threading.RLock()
         self._revision: str | None = None
@@ -62,6 +81,10 @@ class WorkingCopy:
         self._looked_at = float("-inf")
         self._failed: MemoryAnchorError | None = None
         self._inside = False
+
+    def lorebooks(self) -> WorkingCopy:
+        """Return the same for the lorebooks of this directory."""
+        return WorkingCopy(self._root, self._records, self._claim, LOREBOOKS)
 
     @property
     def is_fresh(self) -> bool:
@@ -95,10 +118,10 @@ class WorkingCopy:
             if self._inside:  # part of a larger change
                 yield
                 return
-            with exclusive(self._root / LOCK_FILE), self._leased():
+            with exclusive(self._lock_file), self._leased():
                 self._take()
                 before = self._files()
-                write_whole(self._root / CHANGING_FILE, b"")
+                write_whole(self._changing_file, b"")
                 self._inside = True
                 try:
                     yield
@@ -108,44 +131,44 @@ class WorkingCopy:
                     raise
                 finally:
                     self._inside = False
-                remove_durably(self._root / CHANGING_FILE)
+                remove_durably(self._changing_file)
 
     # --- the record and the files --------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        found = self._records.revisions([NAME]).get(NAME, "")
-        if found != self._revision or (self._root / CHANGING_FILE).exists():
-            with exclusive(self._root / LOCK_FILE):  # who is changing here ends first
+        found = self._records.revisions([self._name]).get(self._name, "")
+        if found != self._revision or (self._changing_file).exists():
+            with exclusive(self._lock_file):  # who is changing here ends first
                 self._take()
 
     def _take(self) -> None:
         """Make the files what the record says; of a service that has none yet, make the record of the files."""
-        if (self._root / CHANGING_FILE).exists():
+        if (self._changing_file).exists():
             self._revision = None
-        found = self._records.revisions([NAME]).get(NAME, "")
+        found = self._records.revisions([self._name]).get(self._name, "")
         if self._revision is not None and found == self._revision:
             return
-        held = self._records.read(NAME)
+        held = self._records.read(self._name)
         if held is None:
             held_files, revision = self._first(), self._revision
         else:
             revision = held.revision
-            service, held_files = _read(held.content)
+            service, held_files = _read(held.content, self._name)
             self._check_ours(service, held_files)
         self._put(held_files)
         self._revision = revision
         with contextlib.suppress(OSError):
-            remove_durably(self._root / CHANGING_FILE)
+            remove_durably(self._changing_file)
 
     def _first(self) -> Mapping[str, bytes]:
         """Give the server what is here: the first replica of a service brings its keys and texts along."""
         if self._service():
             raise Refused(
                 f"the store has no keys and texts of the service that {self._root} belongs to: it was emptied, or "
-                f"store.url names another. Restore the store, or remove {NOTE_FILE} there to give it what is here"
+                f"store.url names another. Restore it, or remove {self._note_file.name} there to give it what is here"
             )
         service, files = new_token(), self._files()
-        self._revision = self._records.write(NAME, _written(service, files), before="")
+        self._revision = self._records.write(self._name, _written(service, files), before="")
         self._note(service)
         return files
 
@@ -166,15 +189,15 @@ class WorkingCopy:
         if files == before:
             return
         revision, self._revision = self._revision or "", None  # what comes of it is not known if this fails
-        self._revision = self._records.write(NAME, _written(self._service(), files), before=revision)
+        self._revision = self._records.write(self._name, _written(self._service(), files), before=revision)
 
     def _files(self) -> dict[str, bytes]:
         """Return what is here. Raises TooLarge."""
         found: dict[str, bytes] = {}
-        for part in SHARED:
+        for part in self._part.files:
             place = self._root / part
             for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
-                if path.is_symlink() or not path.is_file() or path.suffix in HIDDEN or path.name in OWN:
+                if path.is_symlink() or not path.is_file() or path.suffix in HIDDEN or self._is_own(path):
                     continue
                 try:
                     content = read_bounded(path, most_bytes=BYTES_MAX)
@@ -186,15 +209,20 @@ class WorkingCopy:
             raise TooLarge(f"keys and texts of {self._root} are more than {FILES_MAX} files or {BYTES_MAX} bytes")
         return found
 
+    def _is_own(self, path: Path) -> bool:
+        return not self._part.own.isdisjoint(path.relative_to(self._root).parts)
+
     def _put(self, wanted: Mapping[str, bytes]) -> None:
         """Make the files these; what is the same is not touched."""
         here = self._files()
-        for part in SHARED:
+        for part in self._part.files:
             for name, content in wanted.items():
                 if (name == part or name.startswith(f"{part}/")) and here.get(name) != content:
                     path = self._root / name
                     if ".." in path.parts:
-                        raise StoreDamaged(f"the record {NAME} names {name[:80]!r}; restore a backup of the store")
+                        raise StoreDamaged(
+                            f"the record {self._name} names {name[:80]!r}; restore a backup of the store"
+                        )
                     make_private(path.parent)
                     write_whole(path, content)
         for name in here.keys() - wanted.keys():
@@ -205,19 +233,19 @@ class WorkingCopy:
 
     def _service(self) -> str:
         try:
-            told = json.loads(read_bounded(self._root / NOTE_FILE, most_bytes=4_000) or b"{}")
+            told = json.loads(read_bounded(self._note_file, most_bytes=4_000) or b"{}")
             return str(told.get("service", ""))
         except (OSError, ValueError, AttributeError):
             return "?"
 
     def _note(self, service: str) -> None:
-        write_whole(self._root / NOTE_FILE, (json.dumps({"service": service}) + "\n").encode())
+        write_whole(self._note_file, (json.dumps({"service": service}) + "\n").encode())
 
     @contextlib.contextmanager
     def _leased(self) -> Iterator[None]:
         """Hold the right to change, so that two humans at two replicas wait for one another."""
         holder, end = new_token(), time.monotonic() + WAIT_S
-        while not self._claim(NAME, holder, LEASE_S):
+        while not self._claim(self._name, holder, LEASE_S):
             if time.monotonic() > end:
                 raise Unavailable("another replica changes keys or texts all the time; try again")
             time.sleep(PAUSE_S)
@@ -225,7 +253,7 @@ class WorkingCopy:
             yield
         finally:
             with contextlib.suppress(MemoryAnchorError):
-                self._claim(NAME, holder, 0.0)
+                self._claim(self._name, holder, 0.0)
 
 
 def _written(service: str, files: Mapping[str, bytes]) -> bytes:
@@ -233,13 +261,13 @@ def _written(service: str, files: Mapping[str, bytes]) -> bytes:
     return json.dumps({"format": 1, "service": service, "files": told}).encode()
 
 
-def _read(content: bytes) -> tuple[str, dict[str, bytes]]:
+def _read(content: bytes, name: str) -> tuple[str, dict[str, bytes]]:
     """Return whose service a record is of, and its files."""
     try:
         told = record(parsed(content))
         if told["format"] != 1:
-            raise StoreDamaged(f"the record {NAME} was written by a newer memory-anchor; upgrade this one")
+            raise StoreDamaged(f"the record {name} was written by a newer memory-anchor; upgrade this one")
         files = {name: base64.b64decode(text(one)) for name, one in record(told["files"]).items()}
         return text(told["service"]), files
     except (ValueError, KeyError, RecursionError):
-        raise StoreDamaged(f"the record {NAME} on the server cannot be read; restore a backup of it") from None
+        raise StoreDamaged(f"the record {name} on the server cannot be read; restore a backup of it") from None

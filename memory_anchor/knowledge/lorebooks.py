@@ -21,12 +21,13 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from memory_anchor.errors import BadInput, NotFound, StoreDamaged
+from memory_anchor.errors import BadInput, NotFound, StoreDamaged, Unavailable
 from memory_anchor.files import make_private, read_bounded, remove_durably, write_whole
 from memory_anchor.hashing import stable_hash
 from memory_anchor.knowledge.lorebook import BOOK_BYTES_MAX, Lorebook, read_lorebook
 from memory_anchor.knowledge.lorebook_scan import LoreScanner, ScanSettings
 from memory_anchor.model import Scope, Trust
+from memory_anchor.ports import Sharing
 
 BOOKS_MAX = 64
 """Books of one project."""
@@ -62,14 +63,25 @@ class ConversationTurn:
 
 
 class LorebookShelf:
-    """Books and turns of every project below one folder. Thread-safe; one process has the folder."""
+    """Books and turns of every project below one folder. Thread-safe; one process has the folder.
 
-    def __init__(self) -> None:
+    sharing: of several replicas, which have the books alike; a conversation's turns are where it is held.
+    """
+
+    def __init__(self, sharing: Sharing | None = None) -> None:
+        self._sharing = sharing
         self._lock = threading.Lock()
         self._scanners: LRUCache[tuple[object, ...], LoreScanner] = LRUCache(SCANNERS_KEPT)
 
+    def changing(self) -> contextlib.AbstractContextManager[None]:
+        """Around a change of books: what is newest is here before, and every replica has it after."""
+        return self._sharing.changing() if self._sharing is not None else contextlib.nullcontext()
+
     def books(self, home: Path) -> list[BookRecord]:
         """Return the books of a project, by name. Raises StoreDamaged: the list cannot be read."""
+        if self._sharing is not None:
+            with contextlib.suppress(Unavailable):  # what is here is read on
+                self._sharing.fresh()
         held = _read(home / _LIST)
         try:
             return [BookRecord(**one) for one in (held or {}).get("books", ())]
@@ -84,7 +96,7 @@ class LorebookShelf:
         record = BookRecord(
             book_name(file), file, hashlib.sha256(content).hexdigest(), len(content), trust.value, by, at
         )
-        with self._lock:
+        with self._lock, self.changing():
             others = [one for one in self.books(home) if one.id != record.id]
             if len(others) >= BOOKS_MAX:
                 raise BadInput(f"this project has {len(others)} lorebooks; allowed are {BOOKS_MAX}: remove one first")
@@ -95,7 +107,7 @@ class LorebookShelf:
 
     def remove(self, home: Path, name: str) -> BookRecord:
         """Erase a book and the turns of its entries. Raises NotFound."""
-        with self._lock:
+        with self._lock, self.changing():
             record = self.record(home, name)
             _write_list(home, [one for one in self.books(home) if one.id != record.id])
             self._scanners.clear()
@@ -168,7 +180,7 @@ class LorebookShelf:
 
     def move(self, home: Path, name: str, to: Path, new_name: str) -> None:
         """Move a book to another project's folder, and its name with it; nothing where it is gone or there already."""
-        with self._lock:
+        with self._lock, self.changing():
             record = next((one for one in self.books(home) if one.id == name), None)
             if record is None:
                 return

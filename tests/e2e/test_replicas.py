@@ -190,3 +190,59 @@ def test_a_batch_whose_replica_is_killed_after_the_answer_is_finished_by_another
     finally:
         survivor.close()
         doomed.close()
+
+
+def _passages(place: Place, mark: str) -> list[str]:
+    """Return every passage on the server that holds a word."""
+    client = QdrantClient(url=place.url.split(",")[0], check_compatibility=False)
+    records, _ = client.scroll("knowledge", limit=10_000, with_payload=["content", "status", "state"])
+    client.close()
+    return sorted(text for one in records if one.payload and mark in (text := str(one.payload.get("content", ""))))
+
+
+def _read(replica: Replica, key: str) -> dict[str, Any]:
+    """Return the uploads as a replica lists them, once nothing of them waits."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        told = replica.ask("GET", "/v1/knowledge/sources", key).json()
+        sources: list[dict[str, Any]] = told.get("sources", [])
+        if sources and not any(one.get("waiting") for one in sources):
+            return sources[0]
+        time.sleep(0.2)
+    raise AssertionError((told, replica.log()))
+
+
+@pytest.mark.timeout(figure(900, 7_200))
+def test_what_was_pushed_to_a_replica_that_is_killed_is_read_by_another_once(
+    pair: tuple[Replica, Replica], owner: Owner, place: Place, tmp_path: Path
+) -> None:
+    """Rule name: killed at random points after it accepted documents: 0 lost, 0 doubled, 0 of another account."""
+    key, _ = owner.key()
+    stranger, _ = owner.key(account="globex")
+    doomed = Replica(tmp_path / "doomed", place)
+    chance = random.Random(18)
+    for run in range(figure(3, 20)):
+        doomed.start()
+        mark = f"Heron{run}x"
+        names = [f"{mark}-{number}.md" for number in range(8)]
+        for name in names:
+            body = {"name": name, "text": f"# {name}\n\nThe {mark} nests at pond {name}.\n"}
+            told = doomed.ask("POST", "/v1/knowledge/add", key, json=body)
+            assert told.status_code == 200, told.text
+        time.sleep(chance.random() * chance.choice((0.0, 0.3, 2.0)))
+        doomed.kill()
+
+        for one in pair:
+            source = _read(one, key)
+            assert source["documents"] == 8 * (run + 1), source
+            found = one.ask("POST", "/v1/knowledge/search", key, json={"query": f"where does {mark} nest", "limit": 10})
+            assert mark in found.text, found.text
+            other = one.ask("POST", "/v1/knowledge/search", stranger, json={"query": f"where does {mark} nest"})
+            assert mark not in other.text and mark not in one.ask("GET", "/v1/knowledge/sources", stranger).text
+        stored = _passages(place, mark)
+        assert len(stored) == len(set(stored)) == 8, stored
+    gone = pair[0].ask("POST", "/v1/knowledge/remove", key, json={"source": "uploads"})
+    assert gone.status_code == 200 and gone.json()["clean"], gone.text
+    assert _passages(place, "Heron") == []
+    time.sleep(1.0)
+    assert pair[1].ask("GET", "/v1/knowledge/sources", key).json().get("sources") == []

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from memory_anchor.adapters import working_copy
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink
 from memory_anchor.adapters.qdrant_records import QdrantRecords
 from memory_anchor.adapters.qdrant_store import QdrantStore
@@ -102,6 +103,7 @@ def member(account: str = "acme", user: str = "eve", project: str = "site") -> A
 def replicas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
     """Yield a service whose looks are never old and whose turns end soon."""
     monkeypatch.setattr(shared_catalogue, "FRESH_S", 0.0)
+    monkeypatch.setattr(working_copy, "FRESH_S", 0.0)
     monkeypatch.setattr(turns, "LEASE_S", LEASE_S)
     monkeypatch.setattr(turns, "RENEW_S", LEASE_S / 4)
     made = Replicas(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -426,3 +427,29 @@ def test_a_server_that_is_away_takes_no_push_and_loses_none(service: Replicas, m
             there.knowledge_push("ships.md", SHIPS)
     read_all(two, there)
     assert listed(here) == [("upload", 1, 2, 0)]
+
+
+def test_a_lorebook_that_one_replica_takes_speaks_on_the_other_until_it_is_removed_anywhere(service: Replicas) -> None:
+    """Rule name: lorebooks are the service's: added, listed, scanned, exported, purged and removed on any replica."""
+    one, two = service.core(), service.core()
+    here, there = one.anchor(member()), two.anchor(member())
+    entries = [{"keys": ["whale"], "content": "The whale Ishmael is white.", "enabled": True}]
+    book = json.dumps({"spec": "lorebook_v3", "data": {"name": "sea", "entries": entries}}).encode()
+    here.add_lorebook(file="sea.json", content=base64.b64encode(book).decode())
+    asked: list[Any] = [{"role": "user", "content": "Tell me of the whale."}]
+
+    assert "Ishmael" in str(there.scan_lorebook(messages=asked))
+    assert base64.b64decode(there.export_lorebook("sea")["content"]) == book
+    assert two.anchor(member("globex")).lorebooks()["books"] == []
+
+    there.add_lorebook(file="land.json", content=base64.b64encode(book.replace(b"Ishmael", b"Zanzibar")).decode())
+    human = two.anchor(replace(member(), caller=Caller.HUMAN))
+    assert human.purge(text="Zanzibar", seen=human.preview_purge(text="Zanzibar")["seen"])["clean"]
+    assert "Zanzibar" not in str(here.scan_lorebook(messages=asked))
+    for core in (one, two):
+        core.anchor(member()).lorebooks()
+        assert not any(b"Zanzibar" in path.read_bytes() for path in core.data_dir.rglob("*.book"))
+
+    here.remove_lorebook("sea")
+    assert [one["name"] for one in there.lorebooks()["books"]] == ["land"]
+    assert "Ishmael" not in str(there.scan_lorebook(messages=asked))
