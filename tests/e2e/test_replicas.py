@@ -194,6 +194,8 @@ def test_a_batch_whose_replica_is_killed_after_the_answer_is_finished_by_another
 
 def _passages(place: Place, mark: str) -> list[str]:
     """Return every passage on the server that holds a word."""
+    from qdrant_client import QdrantClient
+
     client = QdrantClient(url=place.url.split(",")[0], check_compatibility=False)
     records, _ = client.scroll("knowledge", limit=10_000, with_payload=["content", "status", "state"])
     client.close()

@@ -228,6 +228,7 @@ def test_killed_at_any_change_of_a_removal_another_replica_ends_it(
             here.knowledge_push("whales.md", WHALES)
             read_all(one, here)
             here.knowledge_push("ships.md", SHIPS)
+            here.lorebooks()  # makes their record
             life.left, life.after = left, after
             with contextlib.suppress(Killed):
                 here.knowledge_remove("uploads")
