@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from memory_anchor.json_values import Json, Record
 from memory_anchor.model import Actor, Caller, Memory, Scope
 from memory_anchor.settings import Settings
 
@@ -138,13 +139,13 @@ def kept_of(core: Core) -> list[Memory]:
 
 def run(
     found: Sequence[WorkingSession], settings: Settings, embedder: Embedder | None, *, say: Callable[[str], None]
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     """Return recall and precision by language, with what was missed and what was too much.
 
     say: told what is in work.
     """
     totals: dict[str, Counter[str]] = {}
-    told: list[dict[str, Any]] = []
+    told: list[dict[str, Json]] = []
     for session in found:
         say(f"{session.language}/{session.name}")
         kept = _kept(session.messages, session.name, settings, embedder)
@@ -168,9 +169,7 @@ def run(
     return {"by_language": {name: _shares(total) for name, total in totals.items()}, "sessions": told}
 
 
-def would_keep(
-    messages: Sequence[dict[str, Any]], name: str, settings: Settings, embedder: Embedder | None
-) -> dict[str, Any]:
+def would_keep(messages: Sequence[Record], name: str, settings: Settings, embedder: Embedder | None) -> dict[str, Json]:
     """Return what would be kept of one's own transcript, by kind and state; it is written nowhere."""
     kept = _kept(messages, name, settings, embedder)
     return {
@@ -187,13 +186,13 @@ def _line(memory: Memory) -> dict[str, str]:
     return {"type": memory.type.value, "status": memory.status.value, "content": memory.content}
 
 
-def _shares(total: Counter[str]) -> dict[str, Any]:
+def _shares(total: Counter[str]) -> dict[str, Json]:
     recall, precision = total["found"] / max(1, total["wanted"]), total["right"] / max(1, total["kept"])
     typed = total["typed"] / max(1, total["right"])
     return {**total, "recall": round(recall, 3), "precision": round(precision, 3), "type_right": round(typed, 3)}
 
 
-def _kept(messages: Sequence[dict[str, Any]], name: str, settings: Settings, embedder: Embedder | None) -> list[Memory]:
+def _kept(messages: Sequence[Record], name: str, settings: Settings, embedder: Embedder | None) -> list[Memory]:
     """Return what a memory of its own keeps of a conversation."""
     with tempfile.TemporaryDirectory(prefix="memory-anchor-eval-") as folder:
         core = scratch(Path(folder), settings, embedder)

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation.questions import UNANSWERABLE, Case, Material, Question
+from memory_anchor.json_values import Json, items, record, records
 
 FILE_BYTES_MAX = 4 << 30
 TEXT_CHARS_MAX = 8_000
@@ -39,18 +39,20 @@ def _conversations(path: Path, stores: int | None) -> Iterator[Case]:
         yield _conversation(path, sample, str(sample.get("sample_id", number)))
 
 
-def _conversation(path: Path, sample: Mapping[str, Any], name: str) -> Case:
-    talk, turns = sample["conversation"], []
+def _conversation(path: Path, sample: Mapping[str, Json], name: str) -> Case:
+    talk = record(sample["conversation"])
+    turns: list[Material] = []
     for number in range(1, SESSIONS_MAX):
         if f"session_{number}" not in talk:
             continue
         at = _locomo_date(path, str(talk.get(f"session_{number}_date_time", "")))
-        turns += [_turn(turn, at, conversation=str(number)) for turn in talk[f"session_{number}"]]
+        turns += [_turn(turn, at, conversation=str(number)) for turn in records(talk[f"session_{number}"])]
     held = {turn.name for turn in turns}
     questions = []
-    for place, asked in enumerate(sample["qa"]):
-        category = LOCOMO_CATEGORIES.get(asked.get("category"))
-        named = _EVIDENCE.findall(" ".join(map(str, asked.get("evidence", ()))).replace("D:", "D"))
+    for place, asked in enumerate(records(sample["qa"])):
+        kind = asked.get("category")
+        category = LOCOMO_CATEGORIES.get(kind) if isinstance(kind, int) else None
+        named = _EVIDENCE.findall(" ".join(map(str, items(asked.get("evidence")))).replace("D:", "D"))
         gold = frozenset(f"D{int(session)}:{int(turn)}" for session, turn in named) & held
         if category and gold:
             questions.append(Question(f"{name}#{place}", str(asked["question"]), gold, category, "en"))
@@ -58,7 +60,7 @@ def _conversation(path: Path, sample: Mapping[str, Any], name: str) -> Case:
     return Case(name, tuple(turns), tuple(questions), now)
 
 
-def _turn(turn: Mapping[str, Any], at: datetime, *, conversation: str) -> Material:
+def _turn(turn: Mapping[str, Json], at: datetime, *, conversation: str) -> Material:
     speaker = str(turn["speaker"])
     photo = f" [shared a photo: {turn['blip_caption']}]" if turn.get("blip_caption") else ""
     text = f"[{at.day} {at:%B %Y}] {speaker}: {str(turn['text']).strip()}{photo}"
@@ -87,12 +89,12 @@ def _haystacks(path: Path, stores: int | None) -> Iterator[Case]:
         yield _haystack(path, sample)
 
 
-def _haystack(path: Path, sample: Mapping[str, Any]) -> Case:
+def _haystack(path: Path, sample: Mapping[str, Json]) -> Case:
     turns, gold = [], set()
-    sessions = zip(sample["haystack_session_ids"], sample["haystack_dates"], sample["haystack_sessions"], strict=False)
-    for place, (session, day, said) in enumerate(sessions):
+    parts = (items(sample[f"haystack_{part}"]) for part in ("session_ids", "dates", "sessions"))
+    for place, (session, day, said) in enumerate(zip(*parts, strict=False)):
         at = _long_date(path, str(day))
-        for number, turn in enumerate(said):
+        for number, turn in enumerate(records(said)):
             text = str(turn.get("content", "")).strip()[:TEXT_CHARS_MAX]
             if not text:
                 continue
@@ -133,7 +135,7 @@ def _with_questions(path: Path, kind: str, cases: Iterable[Case]) -> Iterator[Ca
         raise BadInput(f"{path} holds no question that can be measured; allowed is a {kind} file with one")
 
 
-def _list(path: Path, kind: str, *, needs: tuple[str, ...]) -> list[dict[str, Any]]:
+def _list(path: Path, kind: str, *, needs: tuple[str, ...]) -> list[dict[str, Json]]:
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise BadInput(f"{path} is {path.stat().st_size} bytes; allowed are {FILE_BYTES_MAX}")

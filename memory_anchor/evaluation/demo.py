@@ -8,7 +8,6 @@ for each question what came back, from which layer and how fast, and the recall 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -19,12 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from memory_anchor import beneath
 from memory_anchor.adapters import git
 from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.evaluation.approved import approve_in
+from memory_anchor.json_values import Json, Record, items, parsed, record, records, text
 from memory_anchor.layers.operational_knowledge import DEPTH_MAX, FILE_BYTES_MAX, FILES_MAX, FOLDER
 
 COMMITS_MAX = 40
@@ -34,6 +34,9 @@ L0_RECALL = 1.0
 RECALL = 0.8
 P95_MS = 500.0
 """The strategy's 7.2: L0 100 %, L2/L3 at least 80 %, answers within 500 ms at the 95th percentile."""
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 Say = Callable[[str], None]
 
@@ -61,7 +64,7 @@ QUESTIONS = (
     DemoQuestion("Who looked at the flaky CI run?", ("event_log",), ("test_edge",), "our own"),
 )
 
-FACTS: tuple[Mapping[str, Any], ...] = (
+FACTS: tuple[Mapping[str, Json], ...] = (
     {
         "content": "用户确认使用 Qdrant 作为向量数据库：可以嵌入进程内运行，支持稠密与稀疏混合检索和过滤。",
         "type": "decision",
@@ -87,7 +90,7 @@ class DemoAnswer:
     ms: float
 
 
-def run(*, say: Say, repository: Path | None = None, keep: bool = False) -> dict[str, Any]:
+def run(*, say: Say, repository: Path | None = None, keep: bool = False) -> dict[str, Json]:
     """Run the demo; return its figures as JSON. Raises Unavailable: the server did not start.
 
     Its questions speak of today and of last week: where the day ends while it runs, it is run once more.
@@ -104,7 +107,7 @@ def _today() -> date:
     return datetime.now().astimezone().date()
 
 
-def _once(say: Say, source: Path, keep: bool) -> dict[str, Any]:
+def _once(say: Say, source: Path, keep: bool) -> dict[str, Json]:
     import anyio
 
     room = Path(tempfile.mkdtemp(prefix="memory-anchor-demo-"))
@@ -116,7 +119,7 @@ def _once(say: Say, source: Path, keep: bool) -> dict[str, Any]:
             shutil.rmtree(room, ignore_errors=True)
 
 
-async def _run(source: Path, room: Path, say: Say) -> dict[str, Any]:
+async def _run(source: Path, room: Path, say: Say) -> dict[str, Json]:
     project = _fresh_project(source, room / "project")
     say(f"project {project}, input from {source.name}")
     approve_in(room / "data", project)
@@ -136,13 +139,13 @@ async def _run(source: Path, room: Path, say: Say) -> dict[str, Any]:
     return _figures(answers, written, up_ms)
 
 
-async def _write(client: Any, source: Path, say: Say) -> dict[str, int]:
+async def _write(client: Client, source: Path, say: Say) -> dict[str, int]:
     commits = _commits(source)
     for commit in commits:
         await _call(client, "log_event", **commit)
     now = datetime.now().astimezone()
     last_week = now - timedelta(days=now.weekday() + 4)
-    events = (
+    events: tuple[Record, ...] = (
         {
             "content": "修复了 search_memory 空查询返回 None 的 Bug",
             "where": "backend/services/memory.py",
@@ -153,12 +156,12 @@ async def _write(client: Any, source: Path, say: Say) -> dict[str, int]:
     )
     logged = [await _call(client, "log_event", **event) for event in events]
     say(f"logged {len(commits)} events from the Git history and {len(events)} samples")
-    outcomes = [(await _call(client, "save_memory", **fact))["outcome"] for fact in FACTS]
+    outcomes = [text((await _call(client, "save_memory", **fact))["outcome"]) for fact in FACTS]
     say(f"saved facts: {', '.join(outcomes)}")
     rule = await _call(
         client,
         "promote_to_fact",
-        event_id=logged[0]["id"],
+        event_id=text(logged[0]["id"]),
         content=RULE,
     )
     say(f"promoted an event to the fact {rule['id']}")
@@ -172,23 +175,22 @@ async def _write(client: Any, source: Path, say: Say) -> dict[str, int]:
     say(f"proposed {proposal['proposal_id']}: {proposal['confirmations']} of {proposal['required']} confirmations")
     await _call(client, "set_active_context", key="current_topic", value="优化 search_memory 性能")
     ended = await _call(client, "end_session", summary="Looked at search_memory and its empty-query bug.")
-    say(f"ended the session: {len(ended['outcomes'])} event from the active context")
+    say(f"ended the session: {len(items(ended['outcomes']))} event from the active context")
     return {"events": len(commits) + len(events), "facts": sum(o in ("added", "pending") for o in outcomes) + 1}
 
 
-async def _ask(client: Any, question: DemoQuestion) -> DemoAnswer:
+async def _ask(client: Client, question: DemoQuestion) -> DemoAnswer:
     started = time.perf_counter()
     answer = await _call(client, "search_memory", query=question.text, limit=5)
     ms = _since(started)
-    snippets = answer.get("snippets", [])
-    for rank, snippet in enumerate(snippets, 1):
-        if snippet["layer"] in question.layers and any(text in snippet["text"] for text in question.expected):
-            return DemoAnswer(question, rank, snippet["text"], snippet["layer"], ms)
-    first = snippets[0] if snippets else {"text": "(nothing)", "layer": ""}
-    return DemoAnswer(question, None, first["text"], first["layer"], ms)
+    shown = [(text(one["text"]), text(one["layer"])) for one in records(answer.get("snippets"))]
+    for rank, (said, layer) in enumerate(shown, 1):
+        if layer in question.layers and any(wanted in said for wanted in question.expected):
+            return DemoAnswer(question, rank, said, layer, ms)
+    return DemoAnswer(question, None, *(shown[0] if shown else ("(nothing)", "")), ms)
 
 
-def _figures(answers: Sequence[DemoAnswer], written: Mapping[str, int], up_ms: float) -> dict[str, Any]:
+def _figures(answers: Sequence[DemoAnswer], written: Mapping[str, int], up_ms: float) -> dict[str, Json]:
     def share(chosen: Sequence[DemoAnswer]) -> float:
         return sum(a.rank is not None for a in chosen) / len(chosen)
 
@@ -196,7 +198,8 @@ def _figures(answers: Sequence[DemoAnswer], written: Mapping[str, int], up_ms: f
     others = [a for a in answers if "identity_schema" not in a.question.layers]
     times = sorted(a.ms for a in answers)
     p95 = times[min(len(times) - 1, round(0.95 * len(times)))]
-    figures: dict[str, Any] = {
+    l0_recall, recall, slow_ms = share(identity), share(others), round(p95, 1)
+    return {
         "written": dict(written),
         "restart_ms": round(up_ms),
         "questions": [
@@ -211,17 +214,14 @@ def _figures(answers: Sequence[DemoAnswer], written: Mapping[str, int], up_ms: f
             }
             for a in answers
         ],
-        "l0_recall": share(identity),
-        "recall_at_5": share(others),
-        "p95_ms": round(p95, 1),
+        "l0_recall": l0_recall,
+        "recall_at_5": recall,
+        "p95_ms": slow_ms,
+        "passed": l0_recall >= L0_RECALL and recall >= RECALL and slow_ms < P95_MS,
     }
-    figures["passed"] = bool(
-        figures["l0_recall"] >= L0_RECALL and figures["recall_at_5"] >= RECALL and figures["p95_ms"] < P95_MS
-    )
-    return figures
 
 
-def _client(project: Path, data: Path) -> Any:
+def _client(project: Path, data: Path) -> Client:
     from mcp import Client, StdioServerParameters
 
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MEMORY_ANCHOR_", "CLAUDE"))}
@@ -234,13 +234,12 @@ def _client(project: Path, data: Path) -> Any:
     )
 
 
-async def _call(client: Any, tool: str, **arguments: Any) -> dict[str, Any]:
+async def _call(client: Client, tool: str, **arguments: Json) -> Record:
     result = await client.call_tool(tool, arguments)
-    text = "".join(getattr(part, "text", "") for part in result.content)
+    said = "".join(getattr(part, "text", "") for part in result.content)
     if result.is_error:
-        raise Unavailable(f"the demo's {tool} failed: {text}")
-    answer: dict[str, Any] = result.structured_content or json.loads(text)
-    return answer
+        raise Unavailable(f"the demo's {tool} failed: {said}")
+    return record(result.structured_content or parsed(said))
 
 
 def _repository() -> Path:
@@ -262,7 +261,7 @@ def _fresh_project(source: Path, project: Path) -> Path:
     return project
 
 
-def _commits(source: Path) -> list[dict[str, Any]]:
+def _commits(source: Path) -> list[dict[str, Json]]:
     """Return the newest commits as events; [] where there is no history."""
     repository = git.found(os.path.realpath(source))
     commit = git.head(repository) if repository is not None else None
@@ -270,7 +269,7 @@ def _commits(source: Path) -> list[dict[str, Any]]:
         return []
     shown = ("--no-show-signature", "--date=iso-strict", "--format=%h%x1f%ad%x1f%an%x1f%s")
     told = git.asked(repository, "log", f"-{COMMITS_MAX}", *shown, commit, "--") or ""
-    events = []
+    events: list[dict[str, Json]] = []
     for line in told.encode(errors="surrogateescape").decode(errors="replace").splitlines():
         sha, when, author, subject = (*line.split("\x1f"), "", "", "")[:4]
         if subject:

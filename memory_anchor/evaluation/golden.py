@@ -13,14 +13,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from memory_anchor import inputs, shapes
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation.questions import Question
 from memory_anchor.evaluation.runner import ASKED_DEPTH, SHOWN, Answered, ranked_names
 from memory_anchor.files import exclusive, make_private, read_bounded, write_whole
-from memory_anchor.json_values import Json
+from memory_anchor.json_values import Json, Record, number, texts, whole
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor
@@ -86,22 +85,22 @@ def checked(query: Json, expects: Json) -> Golden:
     )
 
 
-def ask(anchor: MemoryAnchor, questions: Json) -> dict[str, Any]:
+def ask(anchor: MemoryAnchor, questions: Json) -> dict[str, Json]:
     """Ask the caller's own store; return for each question ids best first, milliseconds, and tokens of the answer.
 
     questions: a list of texts. A time is that of the first search for a text in a process that has searched before: one
     is asked unmeasured, and what is kept of each is forgotten first. Raises BadInput.
     """
-    texts = inputs.strings("questions", questions, most=QUESTIONS_MAX, each=inputs.QUERY_MAX)
-    answers = []
-    for text in texts[:1]:
-        anchor.search(text, limit=1)  # the first search of a process loads what the others find loaded
-    for text in texts:
-        anchor.services.searcher.forget(text)
+    asked = inputs.strings("questions", questions, most=QUESTIONS_MAX, each=inputs.QUERY_MAX)
+    answers: list[Record] = []
+    for query in asked[:1]:
+        anchor.search(query, limit=1)  # the first search of a process loads what the others find loaded
+    for query in asked:
+        anchor.services.searcher.forget(query)
         started = time.perf_counter()
-        found = anchor.search(text, limit=ASKED_DEPTH)
+        found = anchor.search(query, limit=ASKED_DEPTH)
         ms = (time.perf_counter() - started) * 1000
-        shown = anchor.search(text, limit=SHOWN)
+        shown = anchor.search(query, limit=SHOWN)
         tokens = count_tokens(
             shapes.lines(shapes.search_answer(shown, reader=anchor.actor.scope), now=anchor.services.clock.now())
         )
@@ -110,17 +109,17 @@ def ask(anchor: MemoryAnchor, questions: Json) -> dict[str, Any]:
     return {"answers": answers}
 
 
-def answered(questions: Sequence[Golden], answers: Sequence[Mapping[str, Any]]) -> list[Answered]:
+def answered(questions: Sequence[Golden], answers: Sequence[Mapping[str, Json]]) -> list[Answered]:
     """Return the questions with what `ask` said of them, in the same order."""
     return [
         Answered(
-            golden.question(number),
-            tuple(answer["ids"]),
-            float(answer["ms"]),
-            int(answer["tokens"]),
-            max(0, int(answer["tokens"]) - int(answer["own"])),
+            golden.question(place),
+            tuple(texts(answer["ids"])),
+            number(answer["ms"]),
+            whole(answer["tokens"]),
+            max(0, whole(answer["tokens"]) - whole(answer["own"])),
         )
-        for number, (golden, answer) in enumerate(zip(questions, answers, strict=True), 1)
+        for place, (golden, answer) in enumerate(zip(questions, answers, strict=True), 1)
     ]
 
 

@@ -11,10 +11,12 @@ import tempfile
 import time
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json
 from memory_anchor.language.terms import is_chinese
+from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, RetrievedSnippet
 from memory_anchor.ports import Embedder
 from memory_anchor.settings import Settings
@@ -56,7 +58,7 @@ def _question(cells: list[str]) -> DocsQuestion:
     return DocsQuestion(query, (AnswerPlace(document, heading), *also))
 
 
-def run(docs: Path, settings: Settings, embedder: Embedder | None) -> list[dict[str, Any]]:
+def run(docs: Path, settings: Settings, embedder: Embedder | None) -> list[dict[str, Json]]:
     """Return the figures of each language: R@1, R@5, MRR by heading, and of documents, ms a search (median).
 
     Raises BadInput: `docs` does not hold the documents that are asked for.
@@ -83,7 +85,7 @@ def run(docs: Path, settings: Settings, embedder: Embedder | None) -> list[dict[
             core.close()
 
 
-def _figures(anchor: Any, asked: list[DocsQuestion]) -> list[dict[str, Any]]:
+def _figures(anchor: MemoryAnchor, asked: list[DocsQuestion]) -> list[dict[str, Json]]:
     found: dict[str, list[tuple[int, int, float]]] = {"en": [], "zh": []}
     for query, answers in asked:
         started = time.perf_counter()

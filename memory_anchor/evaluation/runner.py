@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from memory_anchor import shapes
 from memory_anchor.adapters.system import ManualClock
@@ -25,9 +24,10 @@ from memory_anchor.core import Core
 from memory_anchor.evaluation import metrics
 from memory_anchor.evaluation.approved import approve
 from memory_anchor.evaluation.questions import Case, Material, Question
+from memory_anchor.json_values import Json
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Layer, RetrievedSnippet, Scope
+from memory_anchor.model import Actor, Caller, Layer, RetrievedSnippet, Scope, WriteOutcome
 from memory_anchor.ports import Embedder, MemoryStore
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
@@ -74,7 +74,7 @@ class Tally:
     writes: Counter[str] = field(default_factory=Counter)
     stores: int = 0
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Json]:
         return {"stores": self.stores, "writes": dict(self.writes), **figures(self.answers)}
 
 
@@ -85,7 +85,7 @@ def run(
     *,
     say: Say,
     make_store: Callable[[], MemoryStore] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     """Return the figures over all cases. settings: those under test, the user's own places left out by `scratch`.
 
     make_store: gives each case its store; None: an embedded one in the case's scratch folder.
@@ -140,7 +140,7 @@ def scratch(settings: Settings) -> Settings:
     return Settings.model_validate(plain)
 
 
-def figures(answers: Sequence[Answered]) -> dict[str, Any]:
+def figures(answers: Sequence[Answered]) -> dict[str, Json]:
     """Return metrics over all, by language and by category, times and tokens, and the place of each question."""
     with_gold = [one for one in answers if one.question.answerable]
     without = [one for one in answers if not one.question.answerable]
@@ -170,7 +170,7 @@ def _metrics(answers: Sequence[Answered]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in metrics.mean(rows).items()}
 
 
-def _split(answers: Sequence[Answered], part: Callable[[Answered], str]) -> dict[str, Any]:
+def _split(answers: Sequence[Answered], part: Callable[[Answered], str]) -> dict[str, Json]:
     return {
         name: {"questions": len(chosen), **_metrics(chosen)}
         for name in sorted({part(one) for one in answers})
@@ -218,14 +218,14 @@ def _write(
     return names
 
 
-def _save(anchor: MemoryAnchor, memory: Material) -> Any:
+def _save(anchor: MemoryAnchor, memory: Material) -> WriteOutcome:
     return anchor.save_memory(
         memory.text, key=memory.key, type=memory.type.value, tags=list(memory.tags), importance=memory.importance
     )
 
 
-def _event(memory: Material) -> dict[str, Any]:
-    given: Mapping[str, Any] = {
+def _event(memory: Material) -> dict[str, Json]:
+    given: Mapping[str, Json] = {
         "when": memory.on.isoformat(),
         "where": memory.where or None,
         "who": list(memory.who) or None,

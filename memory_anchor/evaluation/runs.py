@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.files import make_private, read_bounded, write_whole
+from memory_anchor.json_values import Json, Record, number, parsed, record, records, text
 
 RUNS_KEPT = 20
 """Runs of one kind; older ones are removed."""
@@ -37,7 +37,7 @@ def kind_of_file(name: str, path: Path) -> str:
     return f"{name}-{digest.hexdigest()[:12]}"
 
 
-def keep(folder: Path, kind: str, figures: Mapping[str, Any], *, at: datetime) -> Path:
+def keep(folder: Path, kind: str, figures: Mapping[str, Json], *, at: datetime) -> Path:
     """Keep one run, and only the newest `RUNS_KEPT` of its kind. Raises our errors: it cannot be written."""
     make_private(folder)
     path = folder / f"run-{kind}-{at:%Y%m%dT%H%M%S%f}.json"
@@ -47,30 +47,30 @@ def keep(folder: Path, kind: str, figures: Mapping[str, Any], *, at: datetime) -
     return path
 
 
-def last(folder: Path, kind: str) -> dict[str, Any] | None:
+def last(folder: Path, kind: str) -> Record | None:
     """Return the newest run of this kind; None where there is none that can be read."""
     for path in reversed(_of(folder, kind)):
         try:
-            found = json.loads(read_bounded(path, most_bytes=RUN_BYTES_MAX) or b"")
+            found = record(parsed(read_bounded(path, most_bytes=RUN_BYTES_MAX) or b""))
         except (OSError, ValueError):
             continue
-        if isinstance(found, dict) and {"overall", "results", "ms"} <= found.keys():
+        if {"overall", "results", "ms"} <= found.keys():
             return found
     return None
 
 
-def compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def compared(before: Mapping[str, Json], after: Mapping[str, Json]) -> dict[str, Json]:
     """Return what changed: metrics that moved, questions lost and found, times, tokens, and settings that differ.
 
     A question is told by its id; only those in both runs count as lost or found.
     """
-    was = {result["id"]: result for result in before["results"]}
-    both = [(was[result["id"]], result) for result in after["results"] if result["id"] in was]
-    moved = {
-        name: round(after["overall"][name] - before["overall"][name], 4)
-        for name in COMPARED
-        if name in after["overall"] and name in before["overall"]
-    }
+    old_results, results = records(before["results"]), records(after["results"])
+    was = {text(result["id"]): result for result in old_results}
+    both = [(was[name], result) for result in results if (name := text(result["id"])) in was]
+    now, then = record(after["overall"]), record(before["overall"])
+    moved = {name: _grown(now, then, name, 4) for name in COMPARED if name in now and name in then}
+    ms, old_ms = record(after["ms"]), record(before["ms"])
+    tokens, old_tokens = record(after["answer_tokens"]), record(before["answer_tokens"])
     return {
         "since": before.get("at"),
         "metrics": {name: change for name, change in moved.items() if change},
@@ -79,18 +79,22 @@ def compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, A
         "moved": [
             _change(old, new) for old, new in both if old["found"] == new["found"] and old["rank"] != new["rank"]
         ],
-        "new_questions": len(after["results"]) - len(both),
-        "gone_questions": len(before["results"]) - len(both),
-        "ms_p50": round(after["ms"]["p50"] - before["ms"]["p50"], 2),
-        "ms_p95": round(after["ms"]["p95"] - before["ms"]["p95"], 2),
-        "answer_tokens": round(after["answer_tokens"]["mean"] - before["answer_tokens"]["mean"], 1),
-        "settings": _differences(before.get("settings", {}), after.get("settings", {})),
+        "new_questions": len(results) - len(both),
+        "gone_questions": len(old_results) - len(both),
+        "ms_p50": _grown(ms, old_ms, "p50", 2),
+        "ms_p95": _grown(ms, old_ms, "p95", 2),
+        "answer_tokens": _grown(tokens, old_tokens, "mean", 1),
+        "settings": _differences(record(before.get("settings")), record(after.get("settings"))),
     }
 
 
-def changed_settings(settings: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _grown(after: Record, before: Record, name: str, digits: int) -> float:
+    return round(number(after[name]) - number(before[name]), digits)
+
+
+def changed_settings(settings: Mapping[str, Json], defaults: Mapping[str, Json], prefix: str = "") -> dict[str, Json]:
     """Return the settings that are not at their default, by dotted name; nothing secret."""
-    told: dict[str, Any] = {}
+    told: dict[str, Json] = {}
     for name, value in settings.items():
         usual = defaults.get(name)
         if any(part in name for part in ("key", "token")):
@@ -102,11 +106,11 @@ def changed_settings(settings: Mapping[str, Any], defaults: Mapping[str, Any], p
     return told
 
 
-def _change(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def _change(old: Mapping[str, Json], new: Mapping[str, Json]) -> dict[str, Json]:
     return {"id": new["id"], "query": new["query"], "was": old["rank"], "is": new["rank"]}
 
 
-def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _differences(before: Mapping[str, Json], after: Mapping[str, Json]) -> dict[str, list[Json]]:
     names = sorted({*before, *after})
     return {name: [before.get(name), after.get(name)] for name in names if before.get(name) != after.get(name)}
 

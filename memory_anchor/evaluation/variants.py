@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -26,12 +25,13 @@ from memory_anchor.app import build_core, loaded_settings, open_store
 from memory_anchor.care import backup
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 
 EMBED_BATCH = 64
 WARM_ROUNDS_MAX = 1_000
-Ask = Callable[[Core, Sequence[str]], dict[str, Any]]
+Ask = Callable[[Core, Sequence[str]], dict[str, Json]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Copy:
     home: Path
     lock: DirectoryLock
 
-    def answers(self, settings: Settings, questions: Sequence[str], ask: Ask) -> dict[str, Any]:
+    def answers(self, settings: Settings, questions: Sequence[str], ask: Ask) -> dict[str, Json]:
         """Return what `ask` says of the questions under these settings, L0 and L4 embedded before. Raises our errors.
 
         ask(core, questions): as the caller would be answered.
@@ -123,7 +123,7 @@ def chosen_of(texts: Sequence[str] | None, env: Mapping[str, str], project_dir: 
     return [variant(text, env, project_dir) for text in texts] if texts else [as_set(env, project_dir)]
 
 
-def _of_file(path: Path) -> dict[str, Any]:
+def _of_file(path: Path) -> dict[str, Json]:
     try:
         if path.stat().st_size > VARIANT_BYTES_MAX:
             raise BadInput(f"variant {path} is {path.stat().st_size} bytes; allowed are {VARIANT_BYTES_MAX}")
@@ -139,18 +139,20 @@ def _of_file(path: Path) -> dict[str, Any]:
     return value
 
 
-def _of_pairs(text: str) -> dict[str, Any]:
+def _of_pairs(pairs: str) -> dict[str, Json]:
     """Return {"retrieval": {"priors": False}} of "retrieval.priors=false"."""
-    changes: dict[str, Any] = {}
-    for pair in text.split(","):
+    changes: dict[str, Json] = {}
+    for pair in pairs.split(","):
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise BadInput(f"variant part {pair[:80]!r} has no value; allowed is name=value,name=value")
         *parents, last = name.strip().split(".")
         inner = changes
         for parent in parents:
-            inner = inner.setdefault(parent, {})
-            if not isinstance(inner, dict):
+            below = inner.setdefault(parent, {})
+            if isinstance(below, dict):
+                inner = below
+            else:
                 raise BadInput(f"variant names {name.strip()!r} below a name it gives a value; allowed is one of them")
         try:
             inner[last] = yaml.safe_load(value)

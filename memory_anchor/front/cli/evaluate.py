@@ -23,6 +23,7 @@ from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
 from memory_anchor.front.cli.spoken import whole_id
+from memory_anchor.json_values import Record, records
 
 if TYPE_CHECKING:
     from memory_anchor.evaluation.kept_rows import KeptRows
@@ -135,7 +136,7 @@ def _capture(transcripts: Sequence[Path], variants: Many, *, as_json: bool) -> N
     from memory_anchor.ingest.transcripts import read_transcript
 
     own = [(path.name, newest(read_transcript(path)[0])) for path in transcripts]
-    reports = []
+    reports: list[Record] = []
     for one in chosen_of(variants, os.environ, preamble().project_dir):
         _progress(f"capture ({one.name})")
         with _rows_kept(one) as rows:
@@ -248,7 +249,7 @@ def _golden(*, asked_for: bool) -> list[dict[str, Any]]:
         return []
     _progress(f"golden: {len(questions)} questions on your own memory")
     answer = call("ask_golden", questions=[one.query for one in questions])
-    figures = runner.figures(golden.answered(questions, answer["answers"]))
+    figures = runner.figures(golden.answered(questions, records(answer["answers"])))
     return [_kept({"kind": "golden", "variant": "as set", **figures})]
 
 
@@ -280,7 +281,7 @@ def _golden_variants(texts: Sequence[str]) -> list[dict[str, Any]]:
                 lambda core, asked: run(core, who, "ask_golden", {"questions": list(asked)}),
             )
             told = runs.changed_settings(one.settings.model_dump(mode="json"), Settings().model_dump(mode="json"))
-            figures = runner.figures(golden.answered(questions, answer["answers"]))
+            figures = runner.figures(golden.answered(questions, records(answer["answers"])))
             reports.append({"kind": "golden", "variant": one.name, "settings": told, **figures})
     return reports
 
