@@ -95,7 +95,7 @@ BUDGETS: dict[str, int] = {
     "ingest": 3448,
     "care": 3601,
     "context": 2282,
-    "evaluation": 1922,
+    "evaluation": 1929,
     "layers": 1243,
     "core": 585,
     "model": 600,
