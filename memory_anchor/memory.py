@@ -228,7 +228,7 @@ class MemoryAnchor:
     def brought_up(self, prompt: str, *, limit: int) -> list[RetrievedSnippet]:
         """Return what decides a prompt that asked memory nothing, of L2, L3 and L4; nothing where nothing does.
 
-        With an embedder that `recall/moments.py` does not know, what a search calls strong.
+        With an embedder that `recall/unasked.py` does not know, what a search calls strong.
         """
         searcher, request = self.services.searcher, SearchRequest(prompt, limit=limit, weak=0)
         now = self.services.clock.now()

@@ -2,6 +2,12 @@
 
 Every method takes a checked request, refuses what a caller may not do, strips private parts and secrets, and hands a
 draft to the layer it belongs to. A repeated request gets its first answer.
+
+What a collection is used for decides who may write to it without being asked.
+
+`memory`: agents and what is extracted from conversations write; documents do not belong there. `knowledge`: people
+manage it by hand and documents are taken in; nothing writes automatically. `hybrid`: both. A human may always write.
+Source: the write-back RFC, section 2.3 (usage of a knowledge base).
 """
 
 from __future__ import annotations
@@ -17,7 +23,6 @@ from memory_anchor.hashing import content_hash, stable_hash
 from memory_anchor.ingest.writing import FactDraft
 from memory_anchor.json_values import Json
 from memory_anchor.language import safety
-from memory_anchor.layers.collection_usage import check_writer
 from memory_anchor.layers.event_log import EventDraft
 from memory_anchor.layers.gate import UNCLAIMED
 from memory_anchor.layers.records import Request, author_of, request_of, with_receipt
@@ -505,3 +510,20 @@ def session_text(summary: str, values: Mapping[str, Json]) -> str:
     if len(text) > inputs.CONTENT_MAX:
         text = text[: inputs.CONTENT_MAX - 2].rstrip() + " …"
     return text
+
+
+WRITERS: Mapping[str, frozenset[Origin]] = {
+    "memory": frozenset({Origin.HUMAN, Origin.SYSTEM, Origin.AGENT, Origin.EXTRACTED}),
+    "knowledge": frozenset({Origin.HUMAN, Origin.SYSTEM, Origin.DOCUMENT}),
+    "hybrid": frozenset(Origin),
+}
+"""usage -> origins that may write."""
+
+
+def check_writer(collection: str, usage: str, origin: Origin) -> None:
+    """Raise Refused: this collection does not take what comes from there."""
+    if origin not in WRITERS[usage]:
+        raise Refused(
+            f"collection {collection} is used as {usage}, which takes no writes of {origin.value} origin; "
+            f"allowed are {', '.join(sorted(one.value for one in WRITERS[usage]))}"
+        )

@@ -5,19 +5,30 @@ its `_meta`); else it is guessed from the words of its name, so that other peopl
 of no known group are shown in `full` only. What the prompt's messages call is always shown: an API refuses a call
 whose tool it is not given. Our own marks are taken off before the tools go back: APIs refuse keys they do not know. On
 request every tool's argument schema comes back strict (`text.schemas`).
+
+A tool's JSON Schema made strict, so that a model's arguments fit it more often. Pure.
+
+Objects refuse undeclared names, `$ref` is inlined and definitions are dropped, `oneOf` becomes `anyOf` (models and APIs
+know only that), and names that are required (always, or beside another name) or used by a branch but not declared are
+declared. The aim is that an argument which was right for the tool stays right; what strict dialects cannot say is
+therefore left alone: a declared map (`additionalProperties` with a schema, or `true` without properties) stays a map,
+and the branches of an object are not closed one by one, since all of them see the same object and its declared names.
+
+Rejected: requiring every property, as some APIs want it, by default. Tools would get nulls they never asked for;
+`require_all` does it on demand. Invariant: strict_schema(strict_schema(s)) == strict_schema(s).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeGuard
+from urllib.parse import unquote
 
-from memory_anchor.context.schemas import strict_schema
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json
+from memory_anchor.json_values import Json, Record, items, record
 from memory_anchor.language.tokens import count_tokens
 
 ToolProfile = Literal["minimal", "coding", "web", "full"]
@@ -184,3 +195,280 @@ def _unmarked(tool: Mapping[str, Json]) -> Mapping[str, Json]:
     if marked and isinstance(meta, Mapping) and (kept := {k: v for k, v in meta.items() if k not in ours}):
         plain["_meta"] = kept
     return plain
+
+
+REF_LEVELS = 3
+"""How often a definition is written out inside itself before its inner copy accepts anything of its kind."""
+NODES_MAX = 20_000
+DEPTH_MAX = 64
+
+_OBJECT_WORDS = frozenset(
+    {
+        "properties",
+        "required",
+        "patternProperties",
+        "dependentRequired",
+        "dependentSchemas",
+        "minProperties",
+        "maxProperties",
+        "propertyNames",
+        "additionalProperties",
+    }
+)
+_IN_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
+_IN_PLACE = ("if", "then", "else", "not")
+_CHILDREN = ("items", "additionalItems", "additionalProperties", "unevaluatedItems")
+_OPEN_CHILDREN = ("contains", "propertyNames", "unevaluatedProperties")
+_CHILD_MAPS = ("properties", "patternProperties")
+_NOTES = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"})
+_DEPENDENT = ("dependentSchemas", "dependencies")
+_GONE = frozenset({"$defs", "definitions", "$schema", "$id", "discriminator"})
+_ANYTHING_OF: Mapping[str, dict[str, Json]] = {"object": {"type": "object", "additionalProperties": True}}
+
+
+def strict_schema(schema: Mapping[str, Json], *, require_all: bool = False) -> dict[str, Json]:
+    """Return the strict form of a tool's JSON Schema (draft 7 to 2020-12); the given one is not changed.
+
+    require_all: every declared property becomes required, and those that were optional may be null instead.
+    Raises BadInput: not a mapping, a reference that leads nowhere in it, or a schema too deep or too large written out.
+
+    >>> strict_schema({"type": "object", "properties": {"a": {"oneOf": [{"type": "string"}]}}})
+    {'type': 'object', 'properties': {'a': {'anyOf': [{'type': 'string'}]}}, 'additionalProperties': False}
+    """
+    if not isinstance(schema, Mapping):
+        raise BadInput(f"schema is a {type(schema).__name__}; allowed is a JSON Schema as a mapping")
+    made = _Normaliser(schema, require_all=require_all).node(schema, _SchemaPath(closed=True))
+    return made if isinstance(made, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _SchemaPath:
+    """Where a schema stands. closed: may it refuse undeclared names. exact: its outcome is negated or decides a
+    branch, so it may not be widened. refs: the references being written out."""
+
+    closed: bool
+    exact: bool = False
+    refs: tuple[str, ...] = ()
+    depth: int = 0
+
+    def inside(self, *, closed: bool | None = None, exact: bool = False) -> _SchemaPath:
+        return replace(
+            self,
+            closed=self.closed if closed is None else closed,
+            exact=self.exact or exact,
+            depth=self.depth + 1,
+        )
+
+
+class _Normaliser:
+    def __init__(self, root: Mapping[str, Json], *, require_all: bool) -> None:
+        self._root = root
+        self._require_all = require_all
+        self._nodes = 0
+
+    def node(self, schema: Json, place: _SchemaPath) -> Json:
+        """Return one schema normalised; booleans and what is no schema stay as they are."""
+        if not isinstance(schema, Mapping):
+            return schema
+        self._spend(place.depth)
+        _check(schema)
+        if "$ref" in schema:
+            return self._inlined(schema, place)
+        plain = {name: value for name, value in schema.items() if name not in _GONE}
+        plain = plain if place.exact else _one_union(plain)
+        if (single := _lone_all_of(plain)) is not None:
+            return self.node(single, place.inside())
+        if _is_object(plain):
+            return self._object(plain, place)
+        # A union of whole alternatives: each is an object of its own and may be closed.
+        return self._parts(plain, place, branches_closed=place.closed, contested=frozenset())
+
+    def _spend(self, depth: int) -> None:
+        self._nodes += 1
+        if self._nodes > NODES_MAX or depth > DEPTH_MAX:
+            raise BadInput(f"schema has over {NODES_MAX} parts or {DEPTH_MAX} levels written out; make it smaller")
+
+    def _inlined(self, schema: Record, place: _SchemaPath) -> Json:
+        ref = schema["$ref"]
+        if not isinstance(ref, str):
+            raise BadInput(f"schema has a $ref that is a {type(ref).__name__}; allowed is text such as #/$defs/Name")
+        target = _found(self._root, ref)
+        if place.refs.count(ref) >= REF_LEVELS:
+            return _anything_like(target)
+        beside = {name: value for name, value in schema.items() if name != "$ref"}
+        inner = replace(place, refs=(*place.refs, ref), depth=place.depth + 1)
+        if not isinstance(target, Mapping):
+            return target
+        if set(beside) <= _NOTES | _GONE:
+            return self.node({**target, **beside}, inner)
+        return self.node({**beside, "allOf": [*items(beside.get("allOf")), target]}, inner)
+
+    def _object(self, plain: dict[str, Json], place: _SchemaPath) -> dict[str, Json]:
+        named = list(dict.fromkeys(self._names(plain, place.refs)))
+        branch_names = frozenset(
+            name for branch in _branches(plain) for name in self._names(branch, place.refs, asked=False)
+        )
+        made = self._parts(plain, place, branches_closed=False, contested=branch_names)
+        extra = made.get("additionalProperties")
+        is_map = isinstance(extra, dict) or (extra is True and not any(self._names(plain, place.refs, asked=False)))
+        if not place.closed or is_map:
+            return made
+        properties = record(made.get("properties"))
+        made["properties"] = {**properties, **{name: {} for name in named if name not in properties}}
+        made["additionalProperties"] = False
+        if self._require_all:
+            _require_all(made)
+        return made
+
+    def _parts(
+        self, plain: Mapping[str, Json], place: _SchemaPath, *, branches_closed: bool, contested: frozenset[str]
+    ) -> dict[str, Json]:
+        """Return the schema with every schema inside it normalised. contested: properties that a branch describes too,
+        which therefore may not be closed on one side only."""
+        made: dict[str, Json] = {}
+        for name, value in plain.items():
+            if name in _IN_PLACE_LISTS and _is_list(value):
+                made[name] = [self.node(one, place.inside(closed=branches_closed)) for one in value]
+            elif name in _IN_PLACE or name in _OPEN_CHILDREN:
+                made[name] = self.node(value, place.inside(closed=False, exact=name in ("not", "if")))
+            elif name in ("items", "prefixItems") and _is_list(value):
+                made[name] = [self.node(one, place.inside()) for one in value]
+            elif name in _CHILDREN:
+                made[name] = self.node(value, place.inside())
+            elif name in _CHILD_MAPS and isinstance(value, Mapping):
+                made[name] = {
+                    key: self.node(one, place.inside(closed=place.closed and key not in contested))
+                    for key, one in value.items()
+                }
+            elif name in _DEPENDENT and isinstance(value, Mapping):
+                made[name] = {key: self.node(one, place.inside(closed=False)) for key, one in value.items()}
+            else:
+                made[name] = value
+        return made
+
+    def _names(self, schema: Json, refs: tuple[str, ...], *, asked: bool = True) -> Iterable[str]:
+        """Yield the property names that a schema or one of its branches mentions for the same object.
+
+        asked: also those that it only asks for.
+        """
+        if not isinstance(schema, Mapping):
+            return
+        self._spend(len(refs))
+        properties = schema.get("properties")
+        yield from properties if isinstance(properties, Mapping) else ()
+        yield from _asked_for(schema) if asked else ()
+        ref = schema.get("$ref")
+        if isinstance(ref, str) and ref not in refs:
+            yield from self._names(_found(self._root, ref), (*refs, ref), asked=asked)
+        for branch in _branches(schema):
+            yield from self._names(branch, refs, asked=asked)
+
+
+def _check(schema: Mapping[str, Json]) -> None:
+    for name in _CHILD_MAPS:
+        if name in schema and not isinstance(schema[name], Mapping):
+            raise BadInput(f"schema has {name} that are a {type(schema[name]).__name__}; allowed is a mapping")
+
+
+def _asked_for(schema: Mapping[str, Json]) -> Iterable[str]:
+    """Yield the names that a schema asks for: always, or when another name is there, with that other name."""
+    lists = [schema.get("required")]
+    for word in ("dependentRequired", *_DEPENDENT):
+        dependent = schema.get(word)
+        if isinstance(dependent, Mapping):
+            yield from dependent
+            lists.extend(dependent.values())
+    for names in lists:
+        yield from (name for name in names if isinstance(name, str)) if _is_list(names) else ()
+
+
+def _branches(schema: Mapping[str, Json]) -> list[Json]:
+    """Return the schemas that apply to the same value as this one."""
+    found = [one for name in _IN_PLACE_LISTS if _is_list(several := schema.get(name)) for one in several]
+    found.extend(schema[name] for name in _IN_PLACE if name in schema)
+    for name in _DEPENDENT:
+        dependent = schema.get(name)
+        found.extend(dependent.values() if isinstance(dependent, Mapping) else ())
+    return found
+
+
+def _is_list(value: Json) -> TypeGuard[Sequence[Json]]:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _is_object(schema: Mapping[str, Json]) -> bool:
+    """Return whether the schema itself speaks of one object, rather than choosing among whole alternatives."""
+    kind = schema.get("type")
+    if kind == "object" or (_is_list(kind) and "object" in kind):
+        return True
+    if not _OBJECT_WORDS.isdisjoint(schema):
+        return True
+    unions = [name for name in ("anyOf", "oneOf") if name in schema]
+    # Several conditions on one value: none of them may be closed by itself.
+    return ("allOf" in schema or "if" in schema or len(unions) > 1) and any(_speaks(b) for b in _branches(schema))
+
+
+def _speaks(schema: Json) -> bool:
+    return isinstance(schema, Mapping) and (
+        "$ref" in schema or _is_object(schema) or any(map(_speaks, _branches(schema)))
+    )
+
+
+def _one_union(schema: dict[str, Json]) -> dict[str, Json]:
+    """Return the schema with `oneOf` as `anyOf`, in its place; beside another `anyOf` both must hold."""
+    if not _is_list(schema.get("oneOf")):
+        return schema
+    if "anyOf" not in schema:
+        return {("anyOf" if name == "oneOf" else name): value for name, value in schema.items()}
+    rest = {name: value for name, value in schema.items() if name != "oneOf"}
+    return {**rest, "allOf": [*items(rest.get("allOf")), {"anyOf": schema["oneOf"]}]}
+
+
+def _lone_all_of(schema: Mapping[str, Json]) -> dict[str, Json] | None:
+    """Return the one schema of an `allOf` that has only notes beside it, with these notes; None where there is more."""
+    every = schema.get("allOf")
+    if not _is_list(every) or len(every) != 1 or not isinstance(lone := every[0], Mapping):
+        return None
+    beside = {name: value for name, value in schema.items() if name != "allOf"}
+    return {**lone, **beside} if set(beside) <= _NOTES else None
+
+
+def _found(root: Record, ref: str) -> Json:
+    """Return what a local JSON pointer leads to (RFC 6901, in a URI fragment)."""
+    at: Json = root
+    if ref != "#":
+        for part in unquote(ref[2:]).split("/") if ref.startswith("#/") else [ref]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(at, Mapping) and key in at:
+                at = at[key]
+            elif _is_list(at) and key.isdecimal() and int(key) < len(at):
+                at = at[int(key)]
+            else:
+                raise BadInput(f"schema has a $ref {ref[:80]!r} that leads nowhere in it; allowed is #/$defs/Name")
+    return at
+
+
+def _anything_like(target: Json) -> dict[str, Json]:
+    """Return what stands for one more copy of a definition that contains itself: any object, or anything."""
+    kind = target.get("type") if isinstance(target, Mapping) else None
+    return dict(_ANYTHING_OF.get(kind, {})) if isinstance(kind, str) else {}
+
+
+def _require_all(made: dict[str, Json]) -> None:
+    """Make every property required; one that was optional may be null instead of missing."""
+    required, properties = items(made.get("required")), record(made["properties"])
+    made["properties"] = {
+        name: schema if name in required or _takes_null(schema) else {"anyOf": [schema, {"type": "null"}]}
+        for name, schema in properties.items()
+    }
+    made["required"] = list(properties)
+
+
+def _takes_null(schema: Json) -> bool:
+    if not isinstance(schema, Mapping):
+        return schema is not False
+    kind = schema.get("type")
+    if kind == "null" or (_is_list(kind) and "null" in kind) or not schema:
+        return True
+    options = schema.get("anyOf")
+    return _is_list(options) and any(map(_takes_null, options))

@@ -14,8 +14,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.front import prompts
 from memory_anchor.front.clients import hooks as process
-from memory_anchor.hooks import KEEP, KEEP_IN_CHINESE, Hooks
-from memory_anchor.ingest.asking import ASK, ASK_IN_CHINESE
+from memory_anchor.hooks import ASK, ASK_IN_CHINESE, KEEP, KEEP_IN_CHINESE, Hooks
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope, Visibility, WriteMode

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.context.profiles import PROFILES, group_of, narrow, read_tools
-from memory_anchor.context.schemas import strict_schema
+from memory_anchor.context.profiles import PROFILES, group_of, narrow, read_tools, strict_schema
 from memory_anchor.errors import BadInput
 from memory_anchor.language.tokens import count_tokens
 

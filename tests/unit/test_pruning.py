@@ -11,8 +11,7 @@ from contextkit import IDENTITY, World, actions, event, fact
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.context.assembly import AssembledContext, PromptAssembler
-from memory_anchor.context.pruning import PrunePolicy, soft_trim
+from memory_anchor.context.assembly import AssembledContext, PromptAssembler, PrunePolicy, soft_trim
 from memory_anchor.errors import BadInput
 from memory_anchor.language.tokens import count_tokens
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from memory_anchor.context.schemas import DEPTH_MAX, NODES_MAX, strict_schema
+from memory_anchor.context.profiles import DEPTH_MAX, NODES_MAX, strict_schema
 from memory_anchor.errors import BadInput
 
 
