@@ -1,6 +1,7 @@
 """What consolidation does to answers: their tokens and what they tell, before and after, in three settings.
 
     python scripts/bench_stories.py              # JSON
+    python scripts/bench_stories.py --held       # another month, whose misses nobody read
     python scripts/bench_stories.py --misses     # also what each answer does not tell, and its lines
 
 A working month in each language (`scripts/data/stories.yaml`: 12 conversations, 112 events, 12 questions), written with
@@ -45,6 +46,7 @@ from memory_anchor.testing import START, ManualClock
 from memory_anchor.upkeep.consolidation import Story
 
 DATA = Path(__file__).parent / "data" / "stories.yaml"
+HELD = DATA.with_name("stories_held.yaml")
 SETTINGS = ("no_model", "own_summaries", "model")
 LIMIT = 5
 MINUTES_BETWEEN = 7
@@ -183,9 +185,10 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "memory-anchor-rows")
     options.add_argument("--misses", action="store_true", help="print every answer and what it lacks to stderr")
+    options.add_argument("--held", action="store_true", help="the month that nothing was chosen on")
     options.add_argument("--setting", choices=SETTINGS, action="append", help="only this one")
     chosen = options.parse_args()
-    whole = yaml.safe_load(DATA.read_text(encoding="utf-8"))
+    whole = yaml.safe_load((HELD if chosen.held else DATA).read_text(encoding="utf-8"))
     embedder = CachedEmbedder(chosen.cache)
     found = {
         setting: {one: measured(one, setting, whole, embedder, misses=chosen.misses) for one in ("en", "zh")}

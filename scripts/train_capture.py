@@ -37,7 +37,7 @@ from memory_anchor.ingest.worth import KINDS, NUMBERS, Said, Worth, chat_figures
 from memory_anchor.recall.centring import Centring, script_of
 
 DATA = Path(__file__).parent / "data"
-STRENGTH = {"form": (0.3, 0.3), "meaning": (0.15, 0.3), "chat": (0.06, 0.1)}
+STRENGTH = {"form": (0.3, 0.3), "meaning": (0.25, 0.3), "chat": (0.06, 0.1)}
 """Of the chance and of the kinds: the inverse of how strongly weights are held down."""
 WEIGHT = {"mc": 0.3, "lines": 1.0, "s": 1.0}
 """How much a sentence of each source counts: the dialogues have ten times as many."""
@@ -46,7 +46,7 @@ SETS = ("form", "meaning", "chat")
 
 def sees(what: str, name: str) -> bool:
     """Return whether a set of numbers is trained on a source: short messages not on dialogues of long ones, and the
-    others not on what was written for short messages later (sessions 3x, 4x and 6x, `capture_chat_lines`)."""
+    others not on what was written for short messages later (sessions 3x, 4x, 6x and 7x, `capture_chat_lines`)."""
     source, _, rest = name.partition("/")
     if what == "chat":
         return source != "mc"
@@ -160,18 +160,42 @@ class Data:
         return np.concatenate([self.labels[name] for name in names])
 
 
+WRITTEN = ("01", "36", "4", "7")
+"""First digits of the sessions that were written at one time, in one manner."""
+APART = 3.0
+"""How freely a manner may be worth more or less as a whole: the scale of its figure."""
+
+
+def manner(data: Data, names: Sequence[str]) -> np.ndarray:
+    """Return of each sentence which manner of `WRITTEN` it is of; none for our lines, which `Said.few` tells.
+
+    Known in training alone: what a whole manner is worth is told apart from what a sentence says, and forgotten. Of
+    sessions of a manner left out, English ranks .836 and Chinese .913 so (average precision), .809 and .878 as one.
+    """
+    rows = []
+    for name in names:
+        digit = "-" if name.startswith("lines") else name.split("/")[-1][0]
+        rows.append(np.tile([APART * (digit in tens) for tens in WRITTEN], (len(data.labels[name]), 1)))
+    return np.concatenate(rows)
+
+
 def fit(data: Data, names: Sequence[str], what: str) -> np.ndarray:
     """Return (kinds + 1, figures + 1) weights: the chance, then each kind; the constant last."""
     from sklearn.linear_model import LogisticRegression
 
     seen, kinds = data.of(what, names), data.kinds(names)
     counts = np.concatenate([np.full(len(data.labels[name]), WEIGHT[name.split("/")[0]]) for name in names])
-    worth = LogisticRegression(C=STRENGTH[what][0], max_iter=600).fit(seen, kinds != "0", sample_weight=counts)
+    known = manner(data, names) if what == "chat" else np.zeros((len(seen), 0), seen.dtype)
+    worth = LogisticRegression(C=STRENGTH[what][0], max_iter=600)
+    worth.fit(np.concatenate([seen, known], axis=1), kinds != "0", sample_weight=counts)
+    own, of_manner = np.split(worth.coef_[0], [seen.shape[1]])
+    met = known.any(axis=0)  # a conversation of an unknown manner is worth what sessions are on the average
+    constant = worth.intercept_[0] + (APART * of_manner[met].mean() if met.any() else 0)
     kept = kinds != "0"
     kind = LogisticRegression(C=STRENGTH[what][1], max_iter=600, class_weight="balanced")
     kind.fit(seen[kept], kinds[kept], sample_weight=counts[kept])
     rows = np.zeros((len(KINDS) + 1, seen.shape[1] + 1))
-    rows[0] = [*worth.coef_[0], worth.intercept_[0]]
+    rows[0] = [*own, constant]
     rows[1:, -1] = -99
     for name, weights, constant in zip(kind.classes_, kind.coef_, kind.intercept_, strict=True):
         rows[1 + KINDS.index(name)] = [*weights, constant]
@@ -192,9 +216,9 @@ def folds(names: Sequence[str], what: str) -> list[list[str]]:
 
 
 def by_hand(names: Sequence[str]) -> list[list[str]]:
-    """Return the sessions in parts that were written at one time, in one manner: numbers 0x and 1x, 3x and 6x, 4x."""
+    """Return the sessions in parts that were written at one time, in one manner."""
     talks = [name for name in names if not name.startswith("lines")]
-    return [[name for name in talks if name.split("/")[-1][0] in tens] for tens in ("01", "36", "4")]
+    return [[name for name in talks if name.split("/")[-1][0] in tens] for tens in WRITTEN]
 
 
 def left_out(
@@ -302,7 +326,7 @@ def differing(made: dict[str, Any], shipped: dict[str, Any]) -> list[str]:
 CHANCE_STEP = 0.01
 PRECISION = {"form": (0.78, 0.8), "meaning": (0.78, 0.8), "chat": (0.8, 0.8)}
 """Of single sentences left out, English and Chinese, from which the keeping threshold is taken."""
-AIM = 0.83
+AIM = 0.86
 """Precision of whole memories of sessions left out by source, from which short messages' keeping threshold is taken."""
 TRIED = (0.3, 0.92, 0.02)
 """Chances tried as that threshold: from, below, by."""

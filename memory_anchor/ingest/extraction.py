@@ -24,7 +24,7 @@ from memory_anchor.ingest.choices import deviation, other_choices
 from memory_anchor.ingest.messages import Message, fold, plain, recalled
 from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.reconcile import Relation, relation
-from memory_anchor.ingest.worth import CHAT, READ_WHOLE, TALKATIVE, Said, Worth, acknowledges, trained
+from memory_anchor.ingest.worth import CHAT, READ_WHOLE, TALKATIVE, Said, Worth, acknowledges, few, trained
 from memory_anchor.json_values import Json, number
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.perspective import spoken_by, title
@@ -205,7 +205,8 @@ def sentences_of(messages: Iterable[Message]) -> list[Sentence]:
     # A few usual messages are counted in, so that one long message is no lecture yet.
     spoken = len({one.seq for one in found}) + USUAL_MESSAGES
     talk = min(1.0, (len(found) + USUAL_MESSAGES) / TALKATIVE / spoken)
-    return [replace(one, said=replace(one.said, talk=talk)) for one in found]
+    short = few(spoken - USUAL_MESSAGES)
+    return [replace(one, said=replace(one.said, talk=talk, few=short)) for one in found]
 
 
 def _brings_text(text: str, start: int) -> bool:

@@ -142,6 +142,8 @@ class Rememberer:
             names = naming_rules(one.content) if one.type is MemoryType.INSTRUCTION else {}
             ended = rules.ended_by(names) if one.confidence >= gate.active else []
             outcome = self._write(actor, one, gate, mode, model, ended)
+            if outcome.outcome is Outcome.SUPERSEDED and outcome.target_id:
+                rules.drop(outcome.target_id)
             if names and outcome.id and outcome.outcome in STANDS:
                 rules.add(outcome.id, names)
             done.append(Remembered(outcome, number, episode.start, episode.end, one.quote))
@@ -227,6 +229,11 @@ class _NamingRules:
         for slot, sign in rules.items():
             same = {other: held for other, held in self._signs.get(slot, {}).items() if held == sign}
             self._signs[slot] = {**same, name: sign}
+
+    def drop(self, name: str) -> None:
+        """Forget a memory that does not stand any more."""
+        for held in self._signs.values():
+            held.pop(name, None)
 
     def ended_by(self, rules: Mapping[tuple[str, str], str]) -> list[str]:
         """Return the memories of which no rule would be left beside these."""

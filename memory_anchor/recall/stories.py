@@ -1,7 +1,7 @@
 """A story or the events that it tells, never both: which of them an answer holds, and what places they take.
 
 A story stands in the place of the best of its events where none of those that the answer would hold tells more of the
-query's words, and it costs a reader less than their lines; or where it alone is strong. It then takes as
+query's words by far, and it costs a reader less than their lines; or where it alone is strong. It then takes as
 many of the answer's places as the events that it stands for, or what is folded away would be filled up with whatever is
 less about the question, and an answer would get longer by being told shorter. Beside a story of fewer numbers than its
 events tell, strong ones stay whose numbers it leaves out. Else the events stand, and the best of them cites the story.
@@ -20,6 +20,9 @@ from memory_anchor.recall.assembling import Ranked
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.request import SearchRequest
 
+TELLS = 0.6
+"""A story that says this share of the query's words that the best of its events says tells as much: it has other words
+for them, and an event that opened the matter often repeats the question and no answer."""
 LINE_TOKENS = 15
 """What the id, age and author of a line cost beside its text."""
 
@@ -89,7 +92,7 @@ def _held(ranked: Sequence[Ranked], request: SearchRequest) -> list[Ranked]:
 
 def _tells(story: Ranked, held: Sequence[Ranked], asked: set[str]) -> bool:
     most = max(len(asked & set(terms(one.memory.content))) for one in held)
-    return len(asked & set(terms(story.memory.content))) >= most
+    return len(asked & set(terms(story.memory.content))) >= TELLS * most
 
 
 def _left_out(story: Ranked, held: Sequence[Ranked]) -> list[Ranked]:

@@ -8,8 +8,11 @@ import pytest
 
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
+from memory_anchor.ingest.extraction import Candidate
+from memory_anchor.ingest.remembering import Extracted
+from memory_anchor.ingest.segmentation import Episode
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Origin, Outcome, Visibility
+from memory_anchor.model import Actor, MemoryType, Origin, Outcome, Status, Visibility, WriteMode
 
 TALK = [
     {"role": "user", "content": "I always prefer short answers and never long ones."},
@@ -146,3 +149,23 @@ def test_a_later_rule_for_the_same_names_ends_the_earlier_one_in_another_session
     live = [memory.content for memory in anchor.listing()]
     assert any("'_n'" in content for content in live)
     assert any("'_c'" in content for content in live), "of two rules in one memory one still holds"
+
+
+def test_a_rule_that_the_same_talk_ended_in_other_words_is_not_ended_twice(core: Core, anchor: MemoryAnchor) -> None:
+    """Rule naming.ended: a later rule of names goes on where what it would end does not stand any more."""
+    texts = (
+        "Function names always start with 'fn_'.",
+        "From now on function names no longer start with 'fn_'.",
+        "Function names always start with 'do_'.",
+    )
+    talk = Episode(0, len(texts), "end")
+    candidates = tuple(
+        Candidate(text, text, MemoryType.INSTRUCTION, 0.8, 0.92, text, "project", at) for at, text in enumerate(texts)
+    )
+
+    done = core.services.rememberer.store(
+        anchor.actor, Extracted((talk,), candidates, "rules"), gate=anchor.room.gate, mode=WriteMode.TOOL_CALL
+    )
+
+    assert done[1].outcome.target_id == done[0].outcome.id
+    assert anchor.get(done[2].outcome.id or "").status is Status.ACTIVE
