@@ -92,7 +92,7 @@ BUDGETS: dict[str, int] = {
     "recall": 5026,
     "identity": 3770,
     "upkeep": 2968,
-    "ingest": 3370,
+    "ingest": 3389,
     "care": 3601,
     "context": 2282,
     "evaluation": 1929,
