@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from memory_anchor import inputs, options
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.file_records import FileRecords
 from memory_anchor.adapters.projects import DEFAULT, Projects
+from memory_anchor.adapters.request_turns import RequestTurns
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.care.at_start import mend_at_start
@@ -271,6 +272,7 @@ class Core:
             answers=FirstAnswers(data_dir / FOLDER, self.records if shared else None),
             remote=options.remote(settings, data_dir, new_token, time.monotonic),
             project_note=self.projects.note,
+            turn_of=RequestTurns(self.records).of if shared else lambda _: nullcontext(),
             lorebooks=LorebookShelf(shared[1].lorebooks() if shared else None),
         )
         reader = EventReader(self.services.rememberer, self._message_rows, lambda: options.gate(settings))

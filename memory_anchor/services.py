@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -80,6 +81,8 @@ class Services:
     answers: FirstAnswers = field(default_factory=FirstAnswers)
     said: SaidBefore = field(default_factory=SaidBefore)
     lorebooks: LorebookShelf = field(default_factory=LorebookShelf)
+    turn_of: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+    """Of several replicas: around a request by its name, so that one of two that do it at once waits."""
     remote: RemoteMemory | None = None
     """A served memory that is asked first; None for a memory that works alone."""
     project_note: Callable[[str], str] = lambda _: ""

@@ -136,16 +136,18 @@ class Desk:
         name = "" if REQUEST_ID in row.request.model_fields else text_of(body, REQUEST_ID, REQUEST_ID_MAX)
         wanted = row.request.read(body, path.path.rpartition("/")[2])
         actor = self.actor(request, whose, deed=path.deed)
-        if path.writes and name:
-            scope = actor.scope
-            own = (scope.account, actor.project, scope.user, scope.agent, scope.conversation, name)
-            actor = replace(actor, nonce=stable_hash("http", path.path, *own))
+        scope, sent, turn = actor.scope, name or str(getattr(wanted, REQUEST_ID, "") or ""), ""
+        if path.writes and sent:
+            own = (scope.account, actor.project, scope.user, scope.agent, scope.conversation, sent)
+            turn = stable_hash("http", path.path, *own)
+            actor = replace(actor, nonce=turn if name else actor.nonce)
         once = self.core.services.answers.once
         variant = self.variants.chosen(request, actor, actor.scope.conversation)
 
         def work(anchor: MemoryAnchor) -> Record:
             began = time.monotonic()
-            told: Record = once(actor.nonce, repr(wanted), partial(row.answer, anchor, wanted))
+            with self.core.services.turn_of(turn):
+                told: Record = once(actor.nonce, repr(wanted), partial(row.answer, anchor, wanted))
             if path.row == "search":
                 self.variants.searched(variant, actor, told, time.monotonic() - began)
             return told

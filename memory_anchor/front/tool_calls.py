@@ -29,6 +29,20 @@ def answer(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> Reco
 def run(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> str:
     """Return a tool's answer as one compact JSON text; of a write that is sent again the first one."""
     actor = anchor.actor
+    if name in WRITING and (request_id := _request_id(asked)):
+        whose = (actor.scope.account, actor.scope.project, actor.client, actor.scope.conversation, actor.person)
+        with anchor.services.turn_of(stable_hash("tool", name, *whose, request_id)):
+            return _once(anchor, name, asked)
+    return _once(anchor, name, asked)
+
+
+def _request_id(asked: BaseRequest | Record) -> str:
+    found = asked.get("request_id") if isinstance(asked, dict) else getattr(asked, "request_id", "")
+    return found if isinstance(found, str) else ""
+
+
+def _once(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> str:
+    actor = anchor.actor
     if name not in WRITING or not actor.nonce:
         return shapes.compact(answer(anchor, name, asked))
     # Over the request as it came: a resent one gets its first answer, also one that stored nothing to find it by.

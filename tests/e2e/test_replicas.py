@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -248,3 +249,19 @@ def test_what_was_pushed_to_a_replica_that_is_killed_is_read_by_another_once(
     assert _passages(place, "Heron") == []
     time.sleep(1.0)
     assert pair[1].ask("GET", "/v1/knowledge/sources", key).json().get("sources") == []
+
+
+def test_a_request_sent_to_both_replicas_in_the_same_moment_is_done_once(
+    pair: tuple[Replica, Replica], owner: Owner, place: Place
+) -> None:
+    """Rule name: a request id names one write, whoever is asked and when."""
+    key, _ = owner.key()
+    time.sleep(FRESH_S)
+    for number in range(figure(5, 50)):
+        body = {"content": f"Gannet{number}x closes its gate at nine", "request_id": f"both-{number}"}
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(lambda one, body=body: one.ask("POST", "/v1/memory/store", key, json=body), pair))
+
+        assert {one.status_code for one in answers} == {200}, [one.text for one in answers]
+        assert len({one.json()["id"] for one in answers}) == 1, [one.text for one in answers]
+        assert len(_stored(place, f"Gannet{number}x")) == 1

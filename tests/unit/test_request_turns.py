@@ -1,0 +1,75 @@
+"""Issue 17, replicas: one request that two replicas get in the same moment is done once."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pairs import Replicas, member, replicas
+
+from memory_anchor.adapters import request_turns
+from memory_anchor.adapters.request_turns import RequestTurns
+from memory_anchor.errors import Unavailable
+from memory_anchor.front import tool_calls
+from memory_anchor.json_values import Record
+from memory_anchor.memory import MemoryAnchor
+from memory_anchor.where import Where
+
+ROUNDS = 12
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
+    with replicas(tmp_path, monkeypatch) as made:
+        yield made
+
+
+def test_a_request_sent_to_three_replicas_at_once_is_done_once(service: Replicas) -> None:
+    """Rule name: a request id names one write of the service; everybody who sends it gets the first answer."""
+    anchors = [service.core().anchor(member()) for _ in range(3)]
+    texts = ("The {} closes at nine.", "Nobody may moor at the {} without a permit.")
+    for number in range(ROUNDS):
+        at_once = threading.Barrier(len(anchors))
+
+        asked: Record = {"content": texts[number % 2].format(f"pier{number}x"), "request_id": f"r{number}"}
+
+        def send(anchor: MemoryAnchor, asked: Record = asked, at_once: threading.Barrier = at_once) -> str:
+            at_once.wait()
+            return tool_calls.run(anchor, "save_memory", asked)
+
+        with ThreadPoolExecutor(len(anchors)) as pool:
+            told = list(pool.map(send, anchors))
+
+        assert len({json.loads(one)["id"] for one in told}) == 1, told
+        facts = service.store.find("verified_fact", Where(), limit=500)
+        assert len([one for one in facts if f"pier{number}x" in one.content]) == 1, facts
+    assert service.records.listed("turns") == []
+
+
+def test_a_turn_whose_replica_was_killed_goes_to_the_next_after_its_time(
+    service: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule name: nobody waits for the dead for longer than a turn lasts, and nobody for ever."""
+    monkeypatch.setattr(request_turns, "HELD_S", 0.3)
+    turns = RequestTurns(service.records)
+    dead = turns.of("a")
+    dead.__enter__()
+    began = time.monotonic()
+
+    with turns.of("a"):
+        waited = time.monotonic() - began
+    with turns.of("b"), turns.of(""):
+        pass
+
+    assert waited >= 0.25
+    dead.__exit__(None, None, None)  # it wakes: what is another's by now is not taken away
+    monkeypatch.setattr(request_turns, "HELD_S", 60.0)
+    monkeypatch.setattr(request_turns, "WAIT_S", 0.1)
+    with turns.of("a"), pytest.raises(Unavailable, match="send it again"), turns.of("a"):
+        pass
+    assert service.records.listed("turns") == []
