@@ -94,6 +94,7 @@ from memory_anchor.repeats import FOLDER, FirstAnswers
 from memory_anchor.services import Project, Services, rules_home
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.upkeep.disagreements import RecalledTogether
+from memory_anchor.upkeep.item_turn import SharedInTurn
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
 from memory_anchor.upkeep.leases import RUNNER_FILE, StoreLease, runner_id
 from memory_anchor.upkeep.registry import all_jobs
@@ -244,6 +245,10 @@ class Core:
             recalled=recalled,
             stand_aside=self.foreground.let_pass,
         )
+        if shared is not None:
+            runner = runner_id(data_dir / RUNNER_FILE, ids.new)
+            turn = SharedInTurn(store, SystemClock(), runner, time.monotonic)
+            self.upkeep = replace(self.upkeep, batch_item=turn)
         self.services = Services(
             settings=settings,
             data_dir=data_dir,

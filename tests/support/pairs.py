@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memory_anchor.adapters import working_copy
-from memory_anchor.adapters.qdrant_link import Access, QdrantLink
+from memory_anchor.adapters import qdrant_leases, qdrant_records, working_copy
+from memory_anchor.adapters.qdrant_link import Access, QdrantLink, addresses
 from memory_anchor.adapters.qdrant_records import QdrantRecords
 from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.adapters.working_copy import WorkingCopy
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.knowledge import shared_catalogue, turns
-from memory_anchor.model import Actor, Caller, Scope
+from memory_anchor.model import COLLECTIONS, Actor, Caller, Scope
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
 
@@ -65,12 +67,17 @@ class Mortal:
 
 
 class Replicas:
-    """Makes cores of one service. clock: of all of them."""
+    """Makes cores of one service, on the server of `QDRANT_TEST_URL` or in local mode. clock: of all of them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self.clock = folder, ManualClock()
-        self.store = QdrantStore(path=":memory:")
-        self.records = QdrantRecords(QdrantLink(Access(path=":memory:")))
+        url = os.environ.get("QDRANT_TEST_URL")
+        access = Access(addresses(url)) if url else Access(path=":memory:")
+        link = QdrantLink(access)
+        if url:
+            for name in (*COLLECTIONS, qdrant_leases.COLLECTION, qdrant_records.COLLECTION):
+                link.ask(partial(_dropped, name))
+        self.store, self.records = QdrantStore(access=access), QdrantRecords(link)
         self._made = 0
 
     def core(self, life: Life | None = None) -> Core:
@@ -92,6 +99,10 @@ class Replicas:
     def close(self) -> None:
         self.store.close()
         self.records.close()
+
+
+def _dropped(name: str, client: Any) -> None:
+    client.delete_collection(name)
 
 
 def member(account: str = "acme", user: str = "eve", project: str = "site") -> Actor:

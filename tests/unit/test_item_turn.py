@@ -1,0 +1,90 @@
+"""Issue 17, replicas: a purge on one waits for the item of a batch that another writes, and comes before the next."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pairs import Replicas, member, replicas
+
+from memory_anchor.errors import Refused
+from memory_anchor.model import Caller
+from memory_anchor.upkeep import item_turn
+from memory_anchor.where import Where
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
+    with replicas(tmp_path, monkeypatch) as made:
+        yield made
+
+
+def test_a_purge_waits_for_the_item_that_another_replica_writes_and_finds_it(service: Replicas) -> None:
+    """Rule name: what is purged is not written behind the purge's back by another replica."""
+    one, two = service.core(), service.core()
+    human = two.anchor(replace(member(), caller=Caller.HUMAN))
+    human.save_memory("Zanzibar is where the harbour plan began.")
+    seen = human.preview_purge(text="Zanzibar")["seen"]
+    inside, order = threading.Event(), []
+
+    def item() -> None:
+        with one.upkeep.batch_item:
+            inside.set()
+            time.sleep(0.3)
+            one.anchor(member()).log_event("The Zanzibar release went out.")
+            order.append("item")
+
+    writing = threading.Thread(target=item)
+    writing.start()
+    inside.wait()
+    with pytest.raises(Refused, match="shown"):  # the item was stored first, and is told
+        human.purge(text="Zanzibar", seen=seen)
+    order.append("purge")
+    writing.join()
+
+    assert order == ["item", "purge"]
+    assert human.purge(text="Zanzibar", seen=human.preview_purge(text="Zanzibar")["seen"])["clean"]
+    for collection in ("event_log", "verified_fact"):
+        assert not [m for m in service.store.find(collection, Where(), limit=100) if "Zanzibar" in m.content]
+
+
+def test_who_waits_comes_before_the_one_that_goes_on(service: Replicas) -> None:
+    """Rule name: a long batch lets a purge of another replica in between two items."""
+    one, two = service.core(), service.core()
+    done, purged = [], threading.Event()
+
+    def batch() -> None:
+        for number in range(200):
+            with one.upkeep.batch_item:
+                done.append(number)
+                time.sleep(0.01)
+            if purged.is_set():
+                return
+
+    working = threading.Thread(target=batch)
+    working.start()
+    while not done:
+        time.sleep(0.001)
+    with two.upkeep.batch_item:
+        at = len(done)
+        purged.set()
+        time.sleep(0.05)
+        assert len(done) == at
+    working.join()
+
+    assert at < 100
+
+
+def test_a_killed_replica_holds_it_for_as_long_as_its_lease(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule name: nobody waits for the dead."""
+    monkeypatch.setattr(item_turn, "LEASE_S", 0.3)
+    one, two = service.core(), service.core()
+    one.upkeep.batch_item.__enter__()  # never left: killed inside, and what renews it with it
+    one.upkeep.batch_item._over.set()  # type: ignore[attr-defined]
+    began = time.monotonic()
+    with two.upkeep.batch_item:
+        assert time.monotonic() - began < 5
