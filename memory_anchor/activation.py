@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, Protocol
 
 from memory_anchor.model import PLAIN_IMPORTANCE, USAGE_KEPT, Layer, Memory, MemoryType, Strength
 
@@ -248,18 +248,30 @@ def strength_word(value: float) -> Strength:
     return "fading" if value >= FADING else "faded"
 
 
-def first_priority(importance: float) -> float:
-    """Return the priority a memory starts with, 0 to 100, for its importance (0 to 1)."""
-    return round(importance * 100, 1)
+class Weighted(Protocol):
+    """What says how important it is, 0 to 1: a memory, or what is to become one."""
+
+    @property
+    def importance(self) -> float: ...
 
 
-def merged_priority(priority: float, *, importance: float = 0.0) -> float:
-    """Return the priority, 0 to 200, of a memory that was said again with this importance (0 to 1).
+def first_priority(of: Weighted) -> float:
+    """Return the priority a memory starts with, 0 to 100."""
+    return round(of.importance * 100, 1)
 
-    >>> merged_priority(50, importance=0.7), merged_priority(195)
-    (80.0, 200.0)
+
+def merged_priority(priority: float, again: Weighted | None = None) -> float:
+    """Return the priority, 0 to 200, of a memory that was said again.
+
+    >>> merged_priority(195)
+    200.0
     """
-    return min(MAX_PRIORITY, max(priority, first_priority(importance)) + MERGE_BONUS)
+    return min(MAX_PRIORITY, max(priority, first_priority(again) if again is not None else 0.0) + MERGE_BONUS)
+
+
+def as_important(memory: Memory, of: Iterable[Weighted]) -> Memory:
+    """Return the memory as important as the most important of these."""
+    return replace(memory, importance=max(one.importance for one in of))
 
 
 def decayed_priority(priority: float, *, idle_days: float, factor: float) -> float:
@@ -292,7 +304,7 @@ def priority_bonus(memory: Memory, now: datetime, settings: ActivationSettings =
     factor = settings.priority_factors.get(memory.scope.agent, 1.0)
     idle = age_days(last_used_at(memory), now)
     left = decayed_priority(memory.priority, idle_days=idle, factor=factor)
-    return (HALF_PRIORITY + left) / (HALF_PRIORITY + first_priority(memory.importance))
+    return (HALF_PRIORITY + left) / (HALF_PRIORITY + first_priority(memory))
 
 
 def age_days(since: datetime, now: datetime) -> float:

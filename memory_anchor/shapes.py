@@ -19,6 +19,7 @@ from types import MappingProxyType
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of
 from memory_anchor.context.context import BuiltContext
 from memory_anchor.identity import proposals
+from memory_anchor.ingest.extraction import Candidate
 from memory_anchor.ingest.profile import ProfileLine, told
 from memory_anchor.ingest.remembering import Remembered
 from memory_anchor.json_values import Json, Record, items, optional_text, record, records, text, texts
@@ -129,6 +130,19 @@ def remembered(done: Sequence[Remembered], notes: Sequence[str]) -> Shown:
     if notes:
         shaped["notes"] = list(notes)
     return shortened(shaped, "outcomes", "everything was written; search_memory finds it")
+
+
+def candidate(value: Candidate) -> Shown:
+    """Return what a conversation would be remembered by, before anything is written."""
+    return {
+        "key": value.key,
+        "content": value.content,
+        "type": value.type.value,
+        "about": value.about,
+        "importance": value.importance,
+        "confidence": value.confidence,
+        "message": value.seq,
+    }
 
 
 def proposal(value: Proposal) -> Shown:

@@ -71,7 +71,7 @@ FACTS: tuple[Mapping[str, Json], ...] = (
         "key": "向量数据库选型",
         "confidence": 0.95,
     },
-    {"content": "The user prefers short answers with a runnable command.", "type": "preference", "importance": 0.8},
+    {"content": "The user prefers short answers with a runnable command.", "type": "preference"},
     {"content": "部署流程：上线之前必须先跑一遍冒烟测试，再由值班同学确认。", "type": "workflow"},
     {"content": "AI 推断项目需要缓存优化", "type": "fact", "confidence": 0.8},
     {"content": "也许要换数据库？", "type": "fact", "confidence": 0.4},

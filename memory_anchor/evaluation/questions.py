@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Json
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import LAYER_OF_TYPE, PLAIN_IMPORTANCE, Layer, MemoryType
 
@@ -47,6 +48,13 @@ class Material:
     @property
     def layer(self) -> Layer:
         return LAYER_OF_TYPE[self.type]
+
+    def fields(self) -> dict[str, Json]:
+        """Return the fields of the request that stores it."""
+        said = {"content": self.text, "type": self.type.value, "key": self.key, "tags": list(self.tags)}
+        when = {"when": self.on.isoformat(), "where": self.where, "who": list(self.who)}
+        given = said | (when if self.layer is Layer.EVENT_LOG else {})
+        return {"importance": self.importance, **{name: value for name, value in given.items() if value}}
 
 
 @dataclass(frozen=True, slots=True)

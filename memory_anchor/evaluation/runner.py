@@ -23,11 +23,11 @@ from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.evaluation import metrics
 from memory_anchor.evaluation.approved import approve
-from memory_anchor.evaluation.questions import Case, Material, Question
+from memory_anchor.evaluation.questions import Case, Question
 from memory_anchor.json_values import Json
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Layer, RetrievedSnippet, Scope, WriteOutcome
+from memory_anchor.model import Actor, Caller, Layer, RetrievedSnippet, Scope
 from memory_anchor.ports import Embedder, MemoryStore
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
@@ -205,7 +205,8 @@ def _write(
     for memory in sorted(case.memories, key=lambda one: one.on):
         clock.set(memory.on)
         anchor = core.anchor(_actor(project, memory.conversation))
-        done = anchor.log_event(**_event(memory)) if memory.layer is Layer.EVENT_LOG else _save(anchor, memory)
+        store = anchor.log_event if memory.layer is Layer.EVENT_LOG else anchor.save_memory
+        done = store(**memory.fields())
         tally.writes[done.outcome.value] += 1
         if done.id is not None:
             names[done.id] = (*names.get(done.id, ()), memory.name)
@@ -216,24 +217,6 @@ def _write(
         if embedded // TOLD_EVERY > (embedded - done_now) // TOLD_EVERY:
             say(f"{case.name}: {embedded} of {len(case.memories)} embedded")
     return names
-
-
-def _save(anchor: MemoryAnchor, memory: Material) -> WriteOutcome:
-    return anchor.save_memory(
-        memory.text, key=memory.key, type=memory.type.value, tags=list(memory.tags), importance=memory.importance
-    )
-
-
-def _event(memory: Material) -> dict[str, Json]:
-    given: Mapping[str, Json] = {
-        "when": memory.on.isoformat(),
-        "where": memory.where or None,
-        "who": list(memory.who) or None,
-        "key": memory.key or None,
-        "tags": list(memory.tags) or None,
-    }
-    told = {name: value for name, value in given.items() if value is not None}
-    return {"content": memory.text, "type": memory.type.value, "importance": memory.importance, **told}
 
 
 def _warm(core: Core, reader: MemoryAnchor, case: Case) -> None:

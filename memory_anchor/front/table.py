@@ -84,18 +84,7 @@ def _get(anchor: MemoryAnchor, asked: asks.GetMemory) -> Shown:
 
 def _found(found: tuple[Any, Any, list[str]], _: MemoryAnchor) -> Shown:
     extracted, mode, notes = found
-    candidates = [
-        {
-            "key": one.key,
-            "content": one.content,
-            "type": one.type.value,
-            "about": one.about,
-            "importance": one.importance,
-            "confidence": one.confidence,
-            "message": one.seq,
-        }
-        for one in extracted.candidates
-    ]
+    candidates = [shapes.candidate(one) for one in extracted.candidates]
     return {"candidates": candidates, "episodes": len(extracted.episodes), "mode": mode.value, "notes": notes}
 
 

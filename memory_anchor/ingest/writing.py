@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memory_anchor.activation import first_priority, merged_priority
+from memory_anchor.activation import as_important, first_priority, merged_priority
 from memory_anchor.errors import BadInput, Refused, decided_anew
 from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import Decision, Relation
@@ -270,11 +270,10 @@ class FactWriter:
             content_hash=content_hash(merged),
             tags=(*target.tags, *(tag for tag in draft.tags if tag.name not in names)),
             citations=(*target.citations, *draft.citations),
-            priority=merged_priority(target.priority, importance=draft.importance),
-            importance=max(target.importance, draft.importance),
+            priority=merged_priority(target.priority, draft),
             corroborated_at=at,
         )
-        step = self._revised(write.actor, target, both, at, decision.reason)
+        step = self._revised(write.actor, target, as_important(both, (target, draft)), at, decision.reason)
         answer = WriteOutcome(
             Outcome.UPDATED,
             target.id,
@@ -369,7 +368,7 @@ class FactWriter:
             who=draft.who,
             key=draft.key,
             tags=draft.tags,
-            priority=first_priority(draft.importance),
+            priority=first_priority(draft),
             importance=draft.importance,
             confidence=verdict.confidence,
             sentiment=draft.sentiment,

@@ -167,7 +167,7 @@ class EventLog:
             valid_from=draft.when,
             key=draft.key,
             tags=draft.tags,
-            priority=first_priority(draft.importance),
+            priority=first_priority(draft),
             importance=draft.importance,
             confidence=draft.confidence,
             sentiment=draft.sentiment,

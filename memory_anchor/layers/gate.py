@@ -110,7 +110,7 @@ class Gate:
                 one if one.trust is Trust.UNTRUSTED else replace(one, trust=TRUST_OF_ORIGIN[origin])
                 for one in memory.citations
             ),
-            priority=min(memory.priority, first_priority(memory.importance)),
+            priority=min(memory.priority, first_priority(memory)),
             corroborated_at=None,
             usage=Usage(),
             receipts=(),

@@ -83,7 +83,7 @@ def behind_best(found: Sequence[Ranked], joining: Sequence[Ranked]) -> list[Rank
 
 
 def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST) -> float:
-    """Return what importance, use, pinning, verification and fading say in advance; 0 for a plain new memory.
+    """Return what weight, use, pinning, verification and fading say in advance; 0 for a plain new memory.
 
     strength: 0 to 100, where age counts. Between -1.25 and 1.
     """

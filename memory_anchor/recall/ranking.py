@@ -43,7 +43,7 @@ class RankingWeights:
     with those. layer: a rule or a choice is asked for and the memory is a fact, or what happened and it is an event.
     abroad: a memory in the other language says what is asked, by the glossary.
     newer: of two that say nearly the same, the newer comes first where its score is at most so much lower.
-    prior: the most that importance, use and checking may add.
+    prior: the most that a memory's weight, use and checking may add.
     rerank: what a reranker's best score adds, where one is set.
     """
 

@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 
 from pydantic import BaseModel, Field
 
+from memory_anchor.activation import as_important
 from memory_anchor.errors import Unavailable
 from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
@@ -386,12 +387,11 @@ def _merge(kept: Memory, gone: Memory, at: datetime) -> list[Change]:
         kept,
         tags=(*kept.tags, *(tag for tag in gone.tags if tag.name not in names)),
         citations=tuple(dict.fromkeys((*kept.citations, *cited([gone]), *gone.citations))),
-        importance=max(kept.importance, gone.importance),
         confidence=max(kept.confidence, gone.confidence),
         gap=max((kept.gap, gone.gap), key=_size),
     )
     reason = f"merged with {gone.version_id}, which says the same"
-    union = revise(kept, both, at=at, author=MERGE_AUTHOR, reason=reason)
+    union = revise(kept, as_important(both, (kept, gone)), at=at, author=MERGE_AUTHOR, reason=reason)
     ended = replace(gone, status=Status.SUPERSEDED)
     end = revise(gone, ended, at=at, author=MERGE_AUTHOR, reason=f"merged into {kept.id}")
     return [Change(union), Change(end)]

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from memory_anchor.activation import FADING, age_days, last_used_at, strength_of
+from memory_anchor.activation import FADING, age_days, as_important, last_used_at, strength_of
 from memory_anchor.hashing import content_hash
 from memory_anchor.model import Caller, Layer, Memory, MemoryType, Origin, Status, WriteMode
 from memory_anchor.rights import HUMAN_AUTHOR, Deed, may
@@ -321,7 +321,7 @@ def digest_memory(group: Sequence[Memory], *, at: datetime, author: str) -> Memo
     """
     first = group[0]
     text = ordered_digest(group)
-    return Memory(
+    told = Memory(
         id=stable_id("d", *sorted(m.id for m in group)),
         content=text,
         layer=Layer.EVENT_LOG,
@@ -330,7 +330,6 @@ def digest_memory(group: Sequence[Memory], *, at: datetime, author: str) -> Memo
         recorded_at=at,
         valid_from=min(m.happened_at for m in group),
         when=max(m.happened_at for m in group),
-        importance=max(m.importance for m in group),
         confidence=min(m.confidence for m in group),
         # A story of what a document said is no better than the document.
         origin=Origin.DOCUMENT if any(m.origin is Origin.DOCUMENT for m in group) else Origin.EXTRACTED,
@@ -342,3 +341,4 @@ def digest_memory(group: Sequence[Memory], *, at: datetime, author: str) -> Memo
         author=author,
         reason=f"stands for {len(group)} archived memories",
     )
+    return as_important(told, group)

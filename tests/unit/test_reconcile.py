@@ -111,8 +111,8 @@ def test_a_fuller_wording_updates_and_a_poorer_one_is_skipped() -> None:
     decision = decide(fact(new), [(old, 0.9)])
     assert decision.outcome is Outcome.UPDATED
     assert decision.merged_content == new
-    assert merged_priority(old.priority, importance=0.9) == 200.0
-    assert first_priority(0.7) == 70.0
+    assert merged_priority(old.priority, replace(old, importance=0.9)) == 200.0
+    assert first_priority(replace(old, importance=0.7)) == 70.0
     assert decide(old, [(fact(new, "full"), 0.9)]).outcome is Outcome.SKIPPED
 
 
