@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from memory_anchor.ingest.segmentation import Episode
 
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
 from memory_anchor.ingest.extraction import Candidate
-from memory_anchor.ingest.remembering import Extracted
+from memory_anchor.ingest.remembering import Episode, Extracted
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, MemoryType, Origin, Outcome, Status, Visibility, WriteMode
 
