@@ -5,8 +5,6 @@ PyYAML's node marks and a change replaces, removes or inserts exactly the charac
 again and must hold what was wanted and nothing else, or the splice is refused. Scalars are read as plain strings (no
 implicit dates, booleans or tags), so no value of the file can surprise. Invariant: `parse` takes any bytes and never
 raises; what it cannot read becomes a problem that names the line and never quotes the text.
-
-How large L0 may be, and how a text is cleaned before it stands in a file for Git.
 """
 
 from __future__ import annotations
@@ -21,10 +19,8 @@ import yaml
 
 from memory_anchor.bounded_yaml import TooMuchYaml
 from memory_anchor.bounded_yaml import check as check_yaml
-from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound
-from memory_anchor.inputs import CONTENT_MAX, telling
-from memory_anchor.inputs import text as checked_text
-from memory_anchor.language.tokens import count_tokens
+from memory_anchor.errors import BadInput, NotFound
+from memory_anchor.inputs import CONTENT_MAX
 from memory_anchor.model import ConstitutionEntry
 from memory_anchor.terminal import hidden, named
 
@@ -391,31 +387,3 @@ def _lines(text: str, place: Position) -> tuple[int, int]:
     start = text.rfind("\n", 0, dashes[-1] if dashes else place.start) + 1
     newline = text.find("\n", place.end)
     return start, len(text) if newline < 0 else newline + 1
-
-
-def check_limits(document: Document, error: type[MemoryAnchorError], *, budget_tokens: int) -> None:
-    """Raise `error` unless a text is usable and within its bounds."""
-    if document.problems:
-        raise error(f"{FILE_NAME} would not be usable: {document.problems[0]}")
-    entries = document.entries
-    if len(entries) > MAX_ENTRIES:
-        raise error(f"there would be {len(entries)} entries; allowed are {MAX_ENTRIES}")
-    tokens = count_tokens(joined(entries))
-    if tokens > budget_tokens:
-        raise error(f"the entries would cost {tokens} tokens; allowed are {budget_tokens} (budget.identity)")
-
-
-def check_first(document: Document, *, budget_tokens: int) -> None:
-    """Raise BadInput unless a text may be the first one: usable, within its bounds, and somebody's own words."""
-    check_limits(document, BadInput, budget_tokens=budget_tokens)
-    if any(PLACEHOLDER in one.content for one in document.entries):
-        raise BadInput(f"{FILE_NAME} says {PLACEHOLDER!r}: say it first, `init --goal TEXT`")
-
-
-def told(what: str, value: str, *, most: int) -> str:
-    """Return a text without secrets and private parts. Raises BadInput: empty or too long."""
-    return telling(what, checked_text(what, value, most=most)).text
-
-
-def joined(entries: Sequence[ConstitutionEntry]) -> str:
-    return "\n".join(one.content for one in entries)

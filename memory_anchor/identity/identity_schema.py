@@ -48,18 +48,10 @@ from memory_anchor.identity.approved import (
     write_trail,
 )
 from memory_anchor.identity.changes import after, shown_diff, target
-from memory_anchor.identity.constitution_text import (
-    FILE_NAME,
-    Document,
-    check_first,
-    check_limits,
-    in_order,
-    joined,
-    told,
-)
+from memory_anchor.identity.constitution_text import FILE_NAME, Document, in_order
 from memory_anchor.identity.elsewhere import Electorate, Ground, KeyOpens, Vote, kept_approval, no_key_opens, voter
 from memory_anchor.identity.human_key import HumanKey, OwnTrail
-from memory_anchor.identity.judging import Judge
+from memory_anchor.identity.judging import Judge, check_first, check_limits, joined, told
 from memory_anchor.identity.proposals import MAX_OPEN, REJECTED, Filed, ProposalBook, Rejected, Rejection, new_id
 from memory_anchor.identity.served import TextInForce
 from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored
