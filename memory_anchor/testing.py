@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from memory_anchor.adapters.system import START as START
 from memory_anchor.adapters.system import ManualClock as ManualClock
 from memory_anchor.errors import Unavailable
-from memory_anchor.json_values import Json
+from memory_anchor.json_values import Json, Record
 from memory_anchor.language.terms import term_id, terms
 from memory_anchor.ports import EmbedderIdentity, ModelUsage
 
@@ -57,7 +57,7 @@ def human_of(data_dir: Path) -> Signer:
         return keys.unlock(PASSPHRASE) if own else keys.create(name="alice", passphrase=PASSPHRASE)
 
 
-def signed_call(core: Core, caller: Preamble, name: str, given: Mapping[str, Json], human: Signer) -> dict[str, Json]:
+def signed_call(core: Core, caller: Preamble, name: str, given: Mapping[str, Json], human: Signer) -> Record:
     """Return the answer of a call that a human signed, as a terminal's process does it."""
     from memory_anchor.front.calls import run
     from memory_anchor.identity.signed_requests import CHALLENGE_CALL, signed

@@ -26,10 +26,10 @@ from memory_anchor.files import make_private, write_whole
 from memory_anchor.identity.approval import Signer
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.identity.proposals import MAX_FILE_BYTES, MAX_LISTED, PROPOSAL_ID
-from memory_anchor.json_values import Json, optional_text, record, records, text, texts, whole
+from memory_anchor.json_values import Json, Record, optional_text, record, records, text, texts, whole
 from memory_anchor.ports import AuditRecord
 
-Ask = Callable[..., dict[str, Json]]
+Ask = Callable[..., Record]
 
 IMPORTED = "imported"
 ALIASES = "project_aliases"

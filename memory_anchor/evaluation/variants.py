@@ -25,13 +25,13 @@ from memory_anchor.app import build_core, loaded_settings, open_store
 from memory_anchor.care import backup
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json
+from memory_anchor.json_values import Json, Record
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 
 EMBED_BATCH = 64
 WARM_ROUNDS_MAX = 1_000
-Ask = Callable[[Core, Sequence[str]], dict[str, Json]]
+Ask = Callable[[Core, Sequence[str]], Record]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Copy:
     home: Path
     lock: DirectoryLock
 
-    def answers(self, settings: Settings, questions: Sequence[str], ask: Ask) -> dict[str, Json]:
+    def answers(self, settings: Settings, questions: Sequence[str], ask: Ask) -> Record:
         """Return what `ask` says of the questions under these settings, L0 and L4 embedded before. Raises our errors.
 
         ask(core, questions): as the caller would be answered.

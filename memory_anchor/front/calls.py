@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from memory_anchor import inputs, shapes
 from memory_anchor.adapters.system import moved
@@ -25,14 +25,16 @@ from memory_anchor.front.callers import actor_from
 from memory_anchor.front.table import ROWS, Row
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof, SignedCall
-from memory_anchor.json_values import items, optional_text
+from memory_anchor.json_values import Json, Record, items, optional_text, text
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.requests import AssemblePrompt, CreateBackup, ReadStats
 from memory_anchor.runtime.wire import Preamble
 
-Json = dict[str, Any]
+if TYPE_CHECKING:
+    from memory_anchor.care.backup import MadeBackup
+
 T = TypeVar("T")
-Call = Callable[[Core, MemoryAnchor, Json], Json]
+Call = Callable[[Core, MemoryAnchor, dict[str, Json]], Record]
 TOOLS_ALONE = frozenset({"active", "end_session", "found_in", "get", "propose", "remember", "set_active"})
 """Rows of the table that belong to a conversation, which a command has none of."""
 ANSWERED_FIRST = frozenset({"add", "context", "events", "history", "list", "log", "profile", "search", "show"})
@@ -48,7 +50,7 @@ MOVES_CLOCK = frozenset({"jobs_run", "show", "search", "why_not", "history", "li
 def _of(row: Row) -> Call:
     """Return the call of a row."""
 
-    def ask(_: Core, anchor: MemoryAnchor, given: Json) -> Json:
+    def ask(_: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
         return row.answer(anchor, row.request.read(given, row.name))
 
     return ask
@@ -62,7 +64,7 @@ def call(function: Call) -> Call:
     return function
 
 
-def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any]) -> Json:
+def run(core: Core, preamble: Preamble, name: str, arguments: Record) -> Record:
     """Return the answer of one call. Raises our errors; BadInput: no such call."""
     if name == CHALLENGE_CALL:
         return dict(core.challenge(actor_from(preamble, agent=core.settings.scope.agent)))
@@ -83,7 +85,7 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any])
         actor = replace(actor, nonce=f"{preamble.nonce}/{name}")
     at = _moved_to(core, name, given)
 
-    def work() -> Json:
+    def work() -> Record:
         with moved(at), core.foreground if name in ANSWERED_FIRST else nullcontext():
             return CALLS[name](core, core.anchor(actor), given)
 
@@ -93,7 +95,7 @@ def run(core: Core, preamble: Preamble, name: str, arguments: Mapping[str, Any])
     return core.services.answers.once(key, asked, work, lasting=lasting)
 
 
-def _moved_to(core: Core, name: str, given: Json) -> datetime | None:
+def _moved_to(core: Core, name: str, given: dict[str, Json]) -> datetime | None:
     text = given.pop("at", None)
     if text is None:
         return None
@@ -109,19 +111,19 @@ def _moved_to(core: Core, name: str, given: Json) -> datetime | None:
 
 
 @call
-def ask_golden(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def ask_golden(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Ask golden questions of this very store; see `evaluation.golden`."""
     from memory_anchor.evaluation.golden import ask
 
     name = given.get("variant", "")
     if name and name not in core.services.searcher.variants:
         raise BadInput(f"variant is {str(name)[:80]!r}; allowed are {', '.join(core.services.searcher.variants)}")
-    with core.services.searcher.going_by(name):
+    with core.services.searcher.going_by(text(name)):
         return ask(anchor, given.get("questions"))
 
 
 @call
-def variants(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def variants(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Tell the ways of recall that are served, their versions, and what each was good for."""
     from memory_anchor.front.variants import VariantChoice
 
@@ -131,14 +133,14 @@ def variants(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
-def stats(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def stats(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     if ReadStats.read(given, "stats").heeded:
         return {"heeded": anchor.heeded()}
     return core.stats(anchor.actor.scope)
 
 
 @call
-def saving(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def saving(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Return whether what is written arrives: why the last write failed, "" when it did not."""
     return {"failure": core.services.saving.failure}
 
@@ -147,7 +149,7 @@ def saving(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
-def extract(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def extract(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Store what is worth keeping of a conversation, or only show it."""
     row = ROWS["remember" if given.pop("apply", False) else "found_in"]
     return row.answer(anchor, row.request.read(given, "extract"))
@@ -157,7 +159,7 @@ def extract(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
-def jobs_list(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def jobs_list(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     states = core.scheduler.stats()
     due = {job.name for job in core.scheduler.due(core.clock.now())}
     return {
@@ -180,13 +182,13 @@ def jobs_list(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
-def context_reports(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def context_reports(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     kept = core.reports.list(owner_of(anchor.actor.scope))
     return {"reports": [{"id": id, "recorded_at": at.isoformat()} for id, at in kept]}
 
 
 @call
-def assemble(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def assemble(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     prompt = given.get("prompt")
     if not isinstance(prompt, Mapping):
         raise BadInput(f"a prompt is a {type(prompt).__name__}; allowed is an object with messages and tools")
@@ -202,21 +204,25 @@ def assemble(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
-def backup_create(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def backup_create(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Write a backup to the absolute path `file`, a file or a folder; writers wait while memories are read."""
     from memory_anchor.care import backup
 
     target = Path(CreateBackup.read(given, "backup").file)
     request = (stable_hash("backup", str(target)), anchor.actor.scope.account, anchor.actor.nonce)
     if (begun := optional_text(core.services.answers.noted(*request))) is not None and os.path.lexists(begun):
-        return {**backup.made(Path(begun))}
+        return _backup(backup.made(Path(begun)))
     target = backup.free_place(target, core.clock.now())
     core.services.answers.note(str(target), *request)
-    return {**backup.create(core, target)}
+    return _backup(backup.create(core, target))
+
+
+def _backup(made: MadeBackup) -> Record:
+    return {"file": made["file"], "bytes": made["bytes"], "versions": made["versions"]}
 
 
 @call
-def sync_now(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def sync_now(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Exchange with the user's other devices; what went wrong with single files stands in the notes."""
     if not core.devices.is_set_up:
         return {"set_up": False, "sent": 0, "received": 0, "purged": 0, "disputed": 0, "notes": [], "unsigned": 0}
@@ -226,23 +232,23 @@ def sync_now(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
-def sync_status(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def sync_status(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     return core.devices.exchange.status() if core.devices.is_set_up else {"set_up": False}
 
 
 @call
-def sync_reached(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def sync_reached(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     return asdict(core.devices.exchange.reached(str(given.get("device"))))
 
 
 @call
-def sync_unsigned(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def sync_unsigned(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Return what a human signs so that what was purged here is purged on every device."""
     return {"said": core.devices.exchange.unsigned() if core.devices.is_set_up else {}}
 
 
 @call
-def sync_signed(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def sync_signed(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Keep that signature; it is checked against this device's human, whoever brings it."""
     said = given.get("said")
     if not isinstance(said, Mapping):
@@ -252,10 +258,10 @@ def sync_signed(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
 
 
 @call
-def doctor_probe(core: Core, anchor: MemoryAnchor, given: Json) -> Json:
+def doctor_probe(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     """Return what `doctor` finds out in the process that has the store; with `vectors_from` a step of `--deep`."""
     from memory_anchor.front import doctor
 
     if (start := given.get("vectors_from")) is not None:
-        return doctor.vectors_looked_at(core, start)
+        return doctor.vectors_looked_at(core, [optional_text(one) for one in items(start)])
     return {"checks": [asdict(check) for check in doctor.probe(core)]}

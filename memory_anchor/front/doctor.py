@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor import quarantine
 from memory_anchor.adapters.system import SystemClock
@@ -33,6 +33,7 @@ from memory_anchor.errors import (
 )
 from memory_anchor.files import ours
 from memory_anchor.front.doctor_machine import (
+    STATES,
     Check,
     State,
     directory_found,
@@ -46,7 +47,7 @@ from memory_anchor.front.doctor_machine import (
     settings_found,
 )
 from memory_anchor.identity.constitution_text import FILE_NAME
-from memory_anchor.json_values import record, texts
+from memory_anchor.json_values import Json, Record, items, one_of, optional_text, record, records, text, texts, whole
 from memory_anchor.runtime import engine, wire
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def exit_code(checks: list[Check]) -> int:
 def _store(settings: Settings, data_dir: Path, serving: bool, deep: Tick | None) -> Iterator[Check]:
     try:
         if serving:
-            yield from (Check(**held) for held in _asked_of_engine(data_dir)["checks"])
+            yield from map(_check, records(_asked_of_engine(data_dir)["checks"]))
             if deep is not None:
                 yield _vectors(lambda start: _asked_of_engine(data_dir, vectors_from=start), deep)
         else:
@@ -140,7 +141,12 @@ def _store(settings: Settings, data_dir: Path, serving: bool, deep: Tick | None)
             yield failed("store", ours(error, data_dir), f"chmod -R u+rwX {data_dir}")
 
 
-def _asked_of_engine(data_dir: Path, **arguments: Any) -> dict[str, Any]:
+def _check(told: Record) -> Check:
+    fix = text(told.get("fix"), "")
+    return Check(text(told["name"]), one_of(told["state"], STATES), text(told["told"]), fix, whole(told["exit_code"]))
+
+
+def _asked_of_engine(data_dir: Path, **arguments: Json) -> Record:
     try:
         own = wire.own_preamble(os.environ, cwd=str(Path.cwd()), pid=os.getpid(), nonce="")
     except wire.Misread as error:
@@ -192,7 +198,7 @@ def probe(core: Core) -> Iterator[Check]:
     yield _tried("store loop", lambda: _store_loop(core), SALVAGE)
 
 
-def vectors_looked_at(core: Core, start: Sequence[str | None]) -> dict[str, Any]:
+def vectors_looked_at(core: Core, start: Sequence[str | None]) -> Record:
     """Return a step of comparing vectors with texts: {count, odd: [version ids], left: where to go on or None}."""
     from memory_anchor.care.odd_vectors import look
     from memory_anchor.ports import DENSE, DENSE_LOCAL
@@ -204,16 +210,16 @@ def vectors_looked_at(core: Core, start: Sequence[str | None]) -> dict[str, Any]
     return asdict(look(core.services.store, makers, start=start, enough=lambda: time.monotonic() > until))
 
 
-def _vectors(step: Callable[[Sequence[str | None]], dict[str, Any]], tick: Tick) -> Check:
+def _vectors(step: Callable[[Sequence[str | None]], Record], tick: Tick) -> Check:
     """Return whether every vector made here is the one of its text; what is not stays as it is."""
     count, odd, start = 0, list[str](), list[str | None]()
     while True:
         looked = step(start)
-        count, odd = count + looked["count"], odd + looked["odd"]
+        count, odd = count + whole(looked["count"]), odd + texts(looked["odd"])
         tick(count)
         if looked["left"] is None:
             break
-        start = looked["left"]
+        start = [optional_text(one) for one in items(looked["left"])]
     if not odd:
         return Check("vectors", "ok", f"{count} made anew, each as it is stored")
     named = f"{', '.join(odd[:FAULTS_TOLD])}{' and more' if len(odd) > FAULTS_TOLD else ''}"

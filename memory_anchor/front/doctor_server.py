@@ -7,14 +7,17 @@ there, and the key is in no finding.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from memory_anchor.front.doctor_machine import Check
 from memory_anchor.runtime.wire import VERSION, newer
+
+if TYPE_CHECKING:
+    from httpx2 import Client, Response
 
 TIMEOUT_S = 10.0
 SKEW_S = 60.0
@@ -31,7 +34,6 @@ GREETING = {
         "clientInfo": {"name": "memory-anchor-doctor", "version": VERSION},
     },
 }
-Json = dict[str, Any]
 
 
 def look_at(url: str, key: str) -> Iterator[Check]:
@@ -69,7 +71,7 @@ def look_at(url: str, key: str) -> Iterator[Check]:
         yield _mcp(client)
 
 
-def _known(client: Any, health: Any) -> Iterator[Check]:
+def _known(client: Client, health: Response) -> Iterator[Check]:
     version = client.get("/v1/version").json()
     told = (
         f"version {version.get('version')}, index {version.get('index_version')}, recall {version.get('algo_version')}"
@@ -88,7 +90,7 @@ def _known(client: Any, health: Any) -> Iterator[Check]:
         yield Check("store", "failed", _message(ready), "on the server: memory-anchor doctor", UNREACHED)
 
 
-def _let_in(client: Any, has_key: bool) -> Any:
+def _let_in(client: Client, has_key: bool) -> Generator[Check, None, bool]:
     """Yield what a key opens, and return whether it opens anything."""
     if not has_key:
         yield Check("key", "warning", "none was given", "give one: --key-file FILE, or - for standard input")
@@ -107,7 +109,7 @@ def _let_in(client: Any, has_key: bool) -> Any:
     return False
 
 
-def _mcp(client: Any) -> Check:
+def _mcp(client: Client) -> Check:
     accepted = {"Accept": "application/json, text/event-stream"}
     answer = client.post("/mcp", json=GREETING, headers=accepted)
     if answer.status_code == 200 and "serverInfo" in answer.text:
@@ -130,14 +132,14 @@ def _cause(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def _is_ours(health: Any) -> bool:
+def _is_ours(health: Response) -> bool:
     try:
         return bool(health.status_code == 200 and health.json().get("status") == "ok")
     except (ValueError, AttributeError):
         return False
 
 
-def _message(answer: Any) -> str:
+def _message(answer: Response) -> str:
     try:
         return str(answer.json()["message"])
     except (ValueError, KeyError, TypeError):

@@ -10,10 +10,11 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from memory_anchor.errors import BadInput, Refused, StoreBusy
+from memory_anchor.json_values import Json, Record
 from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
 
@@ -27,9 +28,7 @@ SCHEMES = {"qdrant": "http", "qdrants": "https", "http": "http", "https": "https
 ALLOWED = "edge, qdrant://HOST:PORT (http), qdrants://HOST:PORT (https), or a folder /… for the client's local mode"
 
 
-def migrated(
-    data_dir: Path, *, to: str, source: str, dry: bool, human: Callable[[], Signer], tick: Tick
-) -> dict[str, Any]:
+def migrated(data_dir: Path, *, to: str, source: str, dry: bool, human: Callable[[], Signer], tick: Tick) -> Record:
     """Copy and compare; return {from, to, collections, resumed, set}. set: what the settings must say now.
 
     source: "" for the store of the settings. human: asks for the passphrase; raises Refused.
@@ -58,16 +57,24 @@ def migrated(
         makers = {DENSE: embedder_of(settings, data_dir), DENSE_LOCAL: local_of(settings, data_dir)}
         who = {name: one.identity for name, one in makers.items() if one is not None}
         jobs = data_dir / "jobs"
-        told: dict[str, Any] = {"from": names[0], "to": names[1], "resumed": False, "dry_run": dry}
+        told: dict[str, Json] = {"from": names[0], "to": names[1], "resumed": False, "dry_run": dry}
         if dry:
             target = store_of(there) if there.url or Path(names[1]).exists() else None
             plan = planned(store_of(here), target, names=names, embedders=who, state_dir=jobs)
-            return {**told, "resumed": any(one["copied"] for one in plan.values()), "collections": plan, "set": ""}
+            return {
+                **told,
+                "resumed": any(one["copied"] for one in plan.values()),
+                "collections": {
+                    name: {"versions": one["versions"], "vectors": one["vectors"], "copied": one["copied"]}
+                    for name, one in plan.items()
+                },
+                "set": "",
+            }
         run = Migration(store_of(here), store_of(there), names=names, embedders=who, state_dir=jobs)
         told["resumed"] = run.is_resumed
         for step in run.copy():
             tick(step.done, step.total, f"{step.collection}: {step.doing}")
-        sides: dict[str, Any] = {}
+        sides: dict[str, Record] = {}
         for one in run.compare():
             if isinstance(one, tuple):
                 name, before, after = one
@@ -82,7 +89,7 @@ def migrated(
     return {**told, "collections": sides, "set": _settings_for(there)}
 
 
-def _settle(data_dir: Path, told: dict[str, Any], signer: Signer | None) -> None:
+def _settle(data_dir: Path, told: Record, signer: Signer | None) -> None:
     """Record the move in the audit trail, and drop what was derived from the store that was left."""
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE

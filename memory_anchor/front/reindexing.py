@@ -10,16 +10,16 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.errors import StoreBusy, Unavailable
+from memory_anchor.json_values import Record, whole
 from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
 
 Tick = Callable[[int, int | None, str], None]
 
 
-def reindexed(data_dir: Path, *, vectors: bool, kind: str | None, model: str | None, tick: Tick) -> dict[str, Any]:
+def reindexed(data_dir: Path, *, vectors: bool, kind: str | None, model: str | None, tick: Tick) -> Record:
     """Do the whole work, telling how far it is; return {embedder, set}. set: what the settings must say now.
 
     Raises StoreBusy: an engine serves and another embedder was asked for. Unavailable: the embedder cannot run.
@@ -36,17 +36,17 @@ def reindexed(data_dir: Path, *, vectors: bool, kind: str | None, model: str | N
         return _here(data_dir, lock, vectors, asked, tick)
 
 
-def _in_the_engine(vectors: bool, tick: Tick) -> dict[str, Any]:
+def _in_the_engine(vectors: bool, tick: Tick) -> Record:
     from memory_anchor.front.cli.link import call
 
     told = call("reindex", vectors=vectors)
     while not told["finished"]:
-        tick(told["done"], told["total"], f"{told['collection']}: {told['stage']}")
+        tick(whole(told["done"]), whole(told["total"]), f"{told['collection']}: {told['stage']}")
         told = call("reindex", vectors=vectors)
     return {"embedder": told["embedder"], "set": ""}
 
 
-def _here(data_dir: Path, lock: DirectoryLock, vectors: bool, asked: dict[str, str], tick: Tick) -> dict[str, Any]:
+def _here(data_dir: Path, lock: DirectoryLock, vectors: bool, asked: dict[str, str], tick: Tick) -> Record:
     from memory_anchor.app import embedder_of, local_of, open_store, settings_of
     from memory_anchor.care.reindex import Reindex
     from memory_anchor.model import COLLECTIONS

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -34,8 +33,8 @@ from memory_anchor.front.cli.passphrase import ask_hidden, ask_human, human_besi
 from memory_anchor.front.cli.review import review
 from memory_anchor.front.cli.review import stamps as stamps
 from memory_anchor.front.cli.spoken import whole_id
+from memory_anchor.json_values import Record, items, number, record, records, text, texts
 
-Answer = Mapping[str, Any]
 EXTRACT_AT_ONCE = 400
 """Turns handed over in one call; more are taken in parts."""
 
@@ -49,12 +48,12 @@ def register(app: typer.Typer) -> None:
     generated.register(jobs, *JOBS)
 
 
-def _undone(answer: Answer, values: Values) -> None:
+def _undone(answer: Record, values: Values) -> None:
     done = "nothing to undo" if not answer["steps"] else "undone" if values["apply"] else "would undo"
     out.print(f"{done}: {shown(answer['what'])}")
-    for step in answer["steps"]:
+    for step in records(answer["steps"]):
         out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{shown(step['reason'])}[/]")
-    for left in answer["left"]:
+    for left in records(answer["left"]):
         out.print(f"  [yellow]left alone[/] {left['id']}: {shown(left['reason'])}")
     if answer["steps"] and not values["apply"]:
         quiet("nothing was changed; add --yes to do it")
@@ -84,7 +83,7 @@ def purge(
     named = [] if matching else [whole_id(one) for one in given]
     preview = call("purge_preview", ids=named, text=text, human=signer)
     if not json_:
-        for memory in preview["memories"]:
+        for memory in records(preview["memories"]):
             out.print(f"  [cyan]{memory['id']}[/] [dim]{memory['versions']} versions[/] {shown(memory['content'])}")
     if not (json_ or yes) and not typer.confirm("Erase for good? Nothing brings it back", default=False):
         quiet("nothing was erased")
@@ -94,19 +93,19 @@ def purge(
     if json_:
         show_json(answer)
         return
-    out.print(f"erased {answer['versions']} versions; emptied the search context of {len(answer['emptied'])}")
-    for collection, gone in answer["removed"].items():
-        out.print(f"  {collection}: {', '.join(gone)}")
-    for name, many in answer["files"].items():
+    out.print(f"erased {answer['versions']} versions; emptied the search context of {len(items(answer['emptied']))}")
+    for collection, gone in record(answer["removed"]).items():
+        out.print(f"  {collection}: {', '.join(texts(gone))}")
+    for name, many in record(answer["files"]).items():
         if many:
             out.print(f"  {shown(name)}: {many}")
-    for mention in answer["mentions"]:
+    for mention in items(answer["mentions"]):
         out.print(f"  [yellow]quotes it, left for you to decide[/] {shown(mention)}")
-    for place in answer["still_in"]:
+    for place in items(answer["still_in"]):
         out.print(f"  [yellow]may still hold it, delete it yourself[/] {shown(place)}")
     if not answer["clean"]:
         out.print("[red]something was still found afterwards; run it again[/]")
-    for place in answer["out_of_reach"]:
+    for place in items(answer["out_of_reach"]):
         out.print(f"  [dim]out of reach: {shown(place)}[/]")
 
 
@@ -141,16 +140,16 @@ def extract(
     from memory_anchor.ingest.transcripts import read_transcript
 
     messages, kind = read_transcript(file)
-    pieces: list[list[dict[str, Any]]] = [[]]
+    pieces: list[list[Record]] = [[]]
     for message in messages:
         if message.role == "user" and len(pieces[-1]) >= EXTRACT_AT_ONCE:  # a tool's answer stays with its call
             pieces.append([])
-        calls = [{"name": one.name, "arguments": dict(one.arguments)} for one in message.tool_calls]
+        calls: list[Record] = [{"name": one.name, "arguments": dict(one.arguments)} for one in message.tool_calls]
         pieces[-1].append({"role": message.role, "content": message.content, "tool_calls": calls})
     answers = []
-    for number, piece in enumerate(pieces, 1):
+    for part, piece in enumerate(pieces, 1):
         if len(pieces) > 1:
-            err.print(f"[dim]part {number} of {len(pieces)}[/]")
+            err.print(f"[dim]part {part} of {len(pieces)}[/]")
         answers.append(
             call(
                 "extract",
@@ -164,21 +163,21 @@ def extract(
         show_json({"format": kind, "parts": answers})
         return
     for answer in answers:
-        for one in answer.get("candidates", ()):
+        for one in records(answer.get("candidates", ())):
             out.print(
                 f"[cyan]{one['type']}[/] {shown(one['content'])} [dim]{shown(one['about'])}, {one['confidence']}[/]"
             )
-        for one in answer.get("outcomes", ()):
+        for one in records(answer.get("outcomes")):
             show_outcome(one, False)
-        for note in answer.get("notes", ()):
-            quiet(note)
+        for note in items(answer.get("notes", ())):
+            quiet(text(note))
     if not yes:
         quiet("nothing was stored; add --yes to do it")
 
 
-def _stats(answer: Answer, _: Values) -> None:
-    for one in answer.get("heeded", ()):
-        share = round(100 * one["heeded"] / one["told"])
+def _stats(answer: Record, _: Values) -> None:
+    for one in records(answer.get("heeded", ())):
+        share = round(100 * number(one["heeded"]) / number(one["told"]))
         out.print(f"[cyan]{one['layer']}[/] {one['hook']}: {one['heeded']} of {one['told']} heeded ({share} %)")
     if answer.get("heeded") == []:
         quiet("nothing was told and looked at yet")
@@ -189,9 +188,8 @@ def _stats(answer: Answer, _: Values) -> None:
         for name, value in answer.items()
         if isinstance(value, dict) and name != "by_layer"
     }
-    out.print(
-        f"[bold]{answer['total']}[/] memories in {answer['versions']} versions, {answer['size_bytes'] / 1e6:.1f} MB"
-    )
+    megabytes = number(answer["size_bytes"]) / 1e6
+    out.print(f"[bold]{answer['total']}[/] memories in {answer['versions']} versions, {megabytes:.1f} MB")
     for name, value in counts.items():
         words = [f"{_counted(name, key)} {count}" for key, count in value.items() if count]
         out.print(f"[dim]{name.replace('_', ' ')}:[/] {shown(', '.join(words) or 'none')}")
@@ -208,7 +206,7 @@ def _counted(name: str, key: str) -> str:
     return layer_name(key) if name in ("layer", "layers") else key
 
 
-def _paused(answer: Answer, _: Values) -> None:
+def _paused(answer: Record, _: Values) -> None:
     if not answer["paused"]:
         quiet("agents may write again")
         return
@@ -216,19 +214,19 @@ def _paused(answer: Answer, _: Values) -> None:
     quiet(f"paused{until}: agents read and do not write" + (", and are told nothing unasked" * ("silent" in answer)))
 
 
-def _due(answer: Answer, _: Values) -> None:
-    SHOWN.extend(str(one["memory"]["id"]) for one in answer["due"])
-    for one in answer["due"]:
+def _due(answer: Record, _: Values) -> None:
+    SHOWN.extend(str(record(one["memory"])["id"]) for one in records(answer["due"]))
+    for one in records(answer["due"]):
         when = f"due {local(one['due_at'])[:10]}" if one["due_at"] else "open task"
-        out.print(f"[cyan]{one['memory']['id']}[/] [dim]{when}[/] {shown(one['memory']['content'])}")
+        out.print(f"[cyan]{record(one['memory'])['id']}[/] [dim]{when}[/] {shown(record(one['memory'])['content'])}")
     if not answer["due"]:
         quiet("nothing is due")
 
 
-def _jobs(answer: Answer, _: Values) -> None:
+def _jobs(answer: Record, _: Values) -> None:
     if not answer["running"]:
         quiet("nothing runs by itself here: no engine serves, or `memory-anchor jobs stop` was said")
-    for job in answer["jobs"]:
+    for job in records(answer["jobs"]):
         due = " [yellow]due[/]" if job["due"] else ""
         out.print(f"[cyan]{job['name']}[/]{due} [dim]{job['about']}[/]")
         if job["runs"] or job["failures"]:
@@ -237,16 +235,16 @@ def _jobs(answer: Answer, _: Values) -> None:
             out.print(f"  [dim]last {last}; {job['runs']} runs, {job['changed']} changed{failed}[/]")
 
 
-def _job_run(answer: Answer, values: Values) -> None:
-    done = f"would change {len(answer['planned'])}" if values["dry_run"] else f"{answer['changed']} changed"
+def _job_run(answer: Record, values: Values) -> None:
+    done = f"would change {len(items(answer['planned']))}" if values["dry_run"] else f"{answer['changed']} changed"
     out.print(f"{answer['job']}: {done}{', more is left' if answer['left'] else ''}")
-    if counts := ", ".join(f"{name.replace('_', ' ')} {count:g}" for name, count in answer["counts"].items()):
+    if counts := ", ".join(f"{name.replace('_', ' ')} {count:g}" for name, count in record(answer["counts"]).items()):
         out.print(f"  [dim]{shown(counts)}[/]")
-    for step in answer["planned"]:
+    for step in records(answer["planned"]):
         out.print(f"  {step['action']} [cyan]{step['id']}[/] [dim]{shown(step['reason'])}[/]")
 
 
-def _switched(answer: Answer, _: Values) -> None:
+def _switched(answer: Record, _: Values) -> None:
     quiet("jobs run when they fall due" if answer["running"] else "jobs only run when you start them by name")
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Any, get_args
+from typing import get_args
 
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.fields import Moment
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import LAYERS, layer_name, local
+from memory_anchor.json_values import Record, items, record, records
 from memory_anchor.model import Layer
 from memory_anchor.runtime.wire import Misread
 
@@ -32,7 +33,7 @@ def words(*allowed: str) -> Completes:
     return lambda incomplete: [(word, "") for word in allowed if word.startswith(incomplete)]
 
 
-def of_kind(annotation: Any) -> Completes | None:
+def of_kind(annotation: object) -> Completes | None:
     """Return what completes a request's field: the words of its enumeration or literal, times; None for any other."""
     kinds = list(_inner(annotation))
     if Layer in kinds:
@@ -44,7 +45,7 @@ def of_kind(annotation: Any) -> Completes | None:
     return words(*told) if told else None
 
 
-def _inner(annotation: Any) -> Iterator[Any]:
+def _inner(annotation: object) -> Iterator[object]:
     yield annotation
     for part in get_args(annotation):
         yield from _inner(part)
@@ -65,7 +66,7 @@ def ids(incomplete: str) -> list[tuple[str, str]]:
 
     def ask() -> Iterator[tuple[object, object]]:
         for status in (None, "archived", "superseded") if incomplete else (None,):
-            for one in call("list", status=status, limit=1_000 if incomplete else IDS_MAX)["memories"]:
+            for one in records(call("list", status=status, limit=1_000 if incomplete else IDS_MAX)["memories"]):
                 yield one["id"], _about(one)
 
     return _asked(incomplete, ask)
@@ -75,32 +76,35 @@ def pending(incomplete: str) -> list[tuple[str, str]]:
     """What waits for review."""
 
     def ask() -> Iterator[tuple[object, object]]:
-        for one in call("inbox")["items"]:
-            yield one["memory"]["id"], _about(one["memory"])
+        for one in records(call("inbox")["items"]):
+            yield record(one["memory"])["id"], _about(record(one["memory"]))
 
     return _asked(incomplete, ask)
 
 
-def _about(memory: Mapping[str, Any]) -> str:
+def _about(memory: Record) -> str:
     when = local(memory.get("when") or memory.get("recorded_at") or "")[:10]
     return f"{layer_name(memory['layer'])} {memory['type']} {when}"
 
 
 def projects(incomplete: str) -> list[tuple[str, str]]:
     return _asked(
-        incomplete, lambda: ((one["id"], *one["paths"][:1], "")[:2] for one in call("projects_list")["projects"])
+        incomplete,
+        lambda: (
+            (one["id"], next(iter(items(one["paths"])), "")) for one in records(call("projects_list")["projects"])
+        ),
     )
 
 
 def jobs(incomplete: str) -> list[tuple[str, str]]:
-    return _asked(incomplete, lambda: ((one["name"], one["about"]) for one in call("jobs_list")["jobs"]))
+    return _asked(incomplete, lambda: ((one["name"], one["about"]) for one in records(call("jobs_list")["jobs"])))
 
 
 def sources(incomplete: str) -> list[tuple[str, str]]:
     """Sources of knowledge by their id and by their kind."""
 
     def ask() -> Iterator[tuple[object, object]]:
-        for one in call("knowledge_sources")["sources"]:
+        for one in records(call("knowledge_sources")["sources"]):
             yield one["id"], one["ref"]
             yield one["kind"], ""
 
@@ -108,7 +112,7 @@ def sources(incomplete: str) -> list[tuple[str, str]]:
 
 
 def lorebooks(incomplete: str) -> list[tuple[str, str]]:
-    return _asked(incomplete, lambda: ((one["name"], one["file"]) for one in call("lorebook_list")["books"]))
+    return _asked(incomplete, lambda: ((one["name"], one["file"]) for one in records(call("lorebook_list")["books"])))
 
 
 def settings(incomplete: str) -> list[tuple[str, str]]:
@@ -125,7 +129,10 @@ def variants(incomplete: str) -> list[tuple[str, str]]:
 
 
 def reports(incomplete: str) -> list[tuple[str, str]]:
-    return _asked(incomplete, lambda: ((one["id"], one["recorded_at"]) for one in call("context_reports")["reports"]))
+    return _asked(
+        incomplete,
+        lambda: ((one["id"], one["recorded_at"]) for one in records(call("context_reports")["reports"])),
+    )
 
 
 def keys(incomplete: str) -> list[tuple[str, str]]:
@@ -146,7 +153,8 @@ def proposals(incomplete: str) -> list[tuple[str, str]]:
 
 def devices(incomplete: str) -> list[tuple[str, str]]:
     return _asked(
-        incomplete, lambda: ((one["name"], "") for one in call("sync_status").get("devices", ()) if not one["here"])
+        incomplete,
+        lambda: ((one["name"], "") for one in records(call("sync_status").get("devices", ())) if not one["here"]),
     )
 
 

@@ -14,13 +14,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, report
 from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.passphrase import tell, wait
+from memory_anchor.json_values import Record, whole
 from memory_anchor.model import Constitution, Proposal, ProposalAction, ProposalStatus
 from memory_anchor.terminal import visible, visible_json, visible_lines
 
@@ -44,7 +45,7 @@ ProposalId = Annotated[
 ]
 
 
-def answer(proposal: Proposal) -> dict[str, Any]:
+def answer(proposal: Proposal) -> Record:
     """Return a proposal as it is shown; what L0 is made of is loaded by the first command that needs it."""
     from memory_anchor.identity import proposals
 
@@ -306,7 +307,7 @@ def _add_approving(app: typer.Typer, build: Build) -> None:
 
 def init_constitution(
     schema: IdentitySchema, *, approver: str = "", as_json: bool = False, opened: Callable[[str], object] = len
-) -> dict[str, Any]:
+) -> Record:
     """Approve the project's file on the terminal and set the passphrase; return what became of it.
 
     The text is shown before the passphrase is asked for. Without one (no file, no entries, a placeholder) only the key
@@ -437,7 +438,7 @@ def _review(schema: IdentitySchema, proposal: Proposal, *, as_json: bool) -> Non
     _head(proposal, as_json=as_json)
     if proposal.status is ProposalStatus.OPEN:
         _say(schema.diff(proposal), error=as_json)
-        required = int(answer(proposal)["required"])
+        required = whole(answer(proposal)["required"])
         number = min(len(proposal.confirmations) + 1, required)
         _say(f"This is confirmation {number} of {required}. 第 {number} 次确认。", error=as_json)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from memory_anchor.front.cli.constitution import check_terminal
 from memory_anchor.front.cli.link import asked_of, key_of
 from memory_anchor.front.cli.output import JsonOption, KeyFileOption, ServerOption, err, guarded, out, quiet, show_json
 from memory_anchor.front.cli.passphrase import ask_human
+from memory_anchor.json_values import Record, optional_text, record, records, text, whole
 from memory_anchor.terminal import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def review(
         raise BadInput("a proposal is named twice; allowed is one decision for each")
     url, key = server.rstrip("/"), key_of(key_file)
     told = asked_of(url, key, "constitution/proposals", {})
-    rows = {str(row.get("proposal_id")): row for row in told.get("proposals", [])}
+    rows = {str(row.get("proposal_id")): row for row in records(told.get("proposals", []))}
     if list_only or (json_ and not named):
         _list(told, rows, as_json=json_)
         return
@@ -64,16 +65,16 @@ def review(
         return
     check_terminal(as_json=True)  # what is shown goes to stderr
     human: Signer | None = None
-    outcomes: list[dict[str, Any]] = []
+    outcomes: list[Record] = []
     for name in named or list(rows):
         told = asked_of(url, key, "constitution/proposals", {}) if outcomes else told
-        row = next((one for one in told["proposals"] if one["proposal_id"] == name), None)
+        row = next((one for one in records(told["proposals"]) if one["proposal_id"] == name), None)
         if row is None:
             continue
-        proposal, ground, number = _read(row, told)
+        proposal, ground, number = _read(record(row), told)
         fits = True
         try:
-            _show(proposal, ground, row, number, str(told["by"]))
+            _show(proposal, ground, record(row), number, str(told["by"]))
         except MemoryAnchorError as error:
             fits = False
             err.print(f"{visible(name)} cannot be applied to the text in force: {visible(str(error))}", markup=False)
@@ -96,7 +97,7 @@ def review(
 
 def _decide(
     url: str, key: str, human: Signer, proposal: Proposal, ground: Ground, number: int, by: str, why: str
-) -> dict[str, Any]:
+) -> Record:
     """Send a decision, signed here, and return what became of it. why: of a rejection, "" for an approval."""
     from memory_anchor.identity.elsewhere import approval_of, rejection_of
     from memory_anchor.identity.signed_requests import signed
@@ -116,7 +117,7 @@ def _decide(
     return asked_of(url, key, call.replace("_", "/"), {**given, "human": proof})
 
 
-def _read(row: Mapping[str, Any], told: Mapping[str, Any]) -> tuple[Proposal, Ground, int]:
+def _read(row: Record, told: Record) -> tuple[Proposal, Ground, int]:
     """Return a proposal as the server told it, the ground it stands on, and the number of the next confirmation."""
     from memory_anchor.identity.elsewhere import Ground
     from memory_anchor.model import Proposal, ProposalAction
@@ -124,20 +125,20 @@ def _read(row: Mapping[str, Any], told: Mapping[str, Any]) -> tuple[Proposal, Gr
     try:
         proposal = Proposal(
             id=str(row["proposal_id"]),
-            action=ProposalAction(row["action"]),
+            action=ProposalAction(text(row["action"])),
             content=str(row["content"]),
             reason=str(row["reason"]),
             proposed_by=str(row["proposed_by"]),
-            proposed_at=datetime.fromisoformat(row["proposed_at"]),
-            entry_id=row["entry_id"],
-            from_id=row["from_id"],
+            proposed_at=datetime.fromisoformat(text(row["proposed_at"])),
+            entry_id=optional_text(row["entry_id"]),
+            from_id=optional_text(row["from_id"]),
         )
-        return proposal, Ground.of(told["ground"]), int(row["confirmations"]) + 1
+        return proposal, Ground.of(record(told["ground"])), whole(row["confirmations"]) + 1
     except (KeyError, TypeError, ValueError):
         raise BadInput("the server's answer is no list of proposals; is it of another version?") from None
 
 
-def _show(proposal: Proposal, ground: Ground, row: Mapping[str, Any], number: int, by: str) -> None:
+def _show(proposal: Proposal, ground: Ground, row: Record, number: int, by: str) -> None:
     """Show all that an approval is about. Raises BadInput, NotFound: it does not fit the text in force."""
     from memory_anchor.identity.changes import shown_diff
 
@@ -146,10 +147,10 @@ def _show(proposal: Proposal, ground: Ground, row: Mapping[str, Any], number: in
     err.print(f"reason 理由: {visible(proposal.reason)}", markup=False)
     err.print(visible_lines(difference), markup=False)
     err.print(visible(f"Server {ground.installation}, as {by}"), markup=False)
-    err.print(f"This is confirmation {number} of {int(row['required'])}. 第 {number} 次确认。", markup=False)
+    err.print(f"This is confirmation {number} of {row['required']}. 第 {number} 次确认。", markup=False)
 
 
-def _list(told: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> None:
+def _list(told: Record, rows: Mapping[str, Record], *, as_json: bool) -> None:
     if as_json:
         show_json({name: told[name] for name in ("proposals", "notes") if name in told})
         return

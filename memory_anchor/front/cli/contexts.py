@@ -7,10 +7,9 @@ word of its content. A mistyped path is no task: what can only be meant as a fil
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -21,6 +20,7 @@ from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import JsonOption, clipped, guarded, local, out, quiet, show_json, shown
 from memory_anchor.front.cli.spoken import the_one
+from memory_anchor.json_values import Json, Record, parsed, record, records, text
 
 STDIN = "-"
 PROMPT_BYTES_MAX = 64 * 1024 * 1024
@@ -53,8 +53,8 @@ def context_build(
     if json_:
         show_json(answer)
         return
-    out.print(escape(answer["text"]))
-    total = answer["report"]["estimated_tokens"].get("total")
+    out.print(escape(text(answer["text"])))
+    total = record(record(answer["report"])["estimated_tokens"]).get("total")
     quiet(f"{total} tokens; `memory-anchor context show {answer.get('report_id', 'ID')}` says what they were spent on")
 
 
@@ -70,25 +70,28 @@ def context_show(
 ) -> None:
     """Show what an earlier context cost and why."""
     if id:
-        id = the_one(id, {one["id"] for one in call("context_reports")["reports"] if one["id"].startswith(id)})
+        id = the_one(
+            id,
+            {text(one["id"]) for one in records(call("context_reports")["reports"]) if text(one["id"]).startswith(id)},
+        )
     answer = call("context_report", id=id) if id is not None else call("context_reports")
     if json_:
         show_json(answer)
         return
-    for kept in answer.get("reports", ()):
+    for kept in records(answer.get("reports", ())):
         out.print(f"{kept['id']}  [dim]{local(kept['recorded_at'])}[/]")
     if "report" in answer:
-        _show_report(answer["report"])
+        _show_report(record(answer["report"]))
 
 
-def _show_report(report: dict[str, Any]) -> None:
-    for section in report["sections"]:
+def _show_report(report: Record) -> None:
+    for section in records(report["sections"]):
         out.print(f"{section['part']:<7} {section['name']:<24} {section['tokens']:>6}")
-    for decision in report["decisions"]:
+    for decision in records(report["decisions"]):
         out.print(f"[yellow]{shown(decision['action'])}[/] {shown(clipped(str(decision.get('reason', ''))))}")
 
 
-def read_prompt(source: str) -> dict[str, Any]:
+def read_prompt(source: str) -> Record:
     """Return the prompt in a file, "-" for standard input.
 
     Raises BadInput: too large, not text, no JSON, or neither an object with messages nor messages. Unavailable: the
@@ -97,7 +100,7 @@ def read_prompt(source: str) -> dict[str, Any]:
     name = "standard input" if source == STDIN else source
     text = _text(source, name)
     try:
-        found = json.loads(text)
+        found: Json = parsed(text)
     except ValueError:
         found = _lines(text, name)
     if isinstance(found, list):
@@ -129,12 +132,12 @@ def _text(source: str, name: str) -> str:
     return text
 
 
-def _lines(text: str, name: str) -> list[Any]:
-    found = []
+def _lines(text: str, name: str) -> list[Json]:
+    found: list[Json] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             try:
-                found.append(json.loads(line))
+                found.append(parsed(line))
             except ValueError:
                 where = f" (line {number})" if found else ""
                 raise BadInput(f"{name} is no JSON{where}; {WANTED}") from None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +16,11 @@ from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir
 from memory_anchor.front.cli.output import HumanOption, JsonOption, err, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import ask_hidden, ask_human
+from memory_anchor.json_values import Record, items, record, records, text, texts, whole
+
+if TYPE_CHECKING:
+    from memory_anchor.devices.membership import Device
+    from memory_anchor.identity.approval import Signer
 
 HELP = "Keep the memories of your devices alike through a folder that you share anyway: setup, now, status, revoke."
 NAME_MAX = 40
@@ -120,19 +124,20 @@ def status(json_: JsonOption = False) -> None:
         quiet("sync is not set up here; `memory-anchor sync setup FOLDER` does it")
         return
     out.print(f"[cyan]{shown(answer['name'])}[/] in {shown(answer['folder'])} [dim]{answer['versions']} versions[/]")
-    for one in answer.get("devices", ()):
+    for one in records(answer.get("devices", ())):
         said = "this one" if one["here"] else "revoked" if one["revoked"] else f"read up to segment {one['read']}"
         out.print(f"  [cyan]{shown(one['name'])}[/] [dim]{said}[/]")
-    for own, shared in answer["projects"].items():
+    for own, shared in record(answer["projects"]).items():
         out.print(f"  [dim]project {shown(own)}{'' if own == shared else f' (shared as {shown(shared)})'}[/]")
-    last = answer["last"]
+    last = record(answer["last"])
     if last:
-        out.print(f"[dim]last exchange {last['at'][:16]} UTC: {last['sent']} sent, {last['received']} received[/]")
+        at = text(last["at"])[:16]
+        out.print(f"[dim]last exchange {at} UTC: {last['sent']} sent, {last['received']} received[/]")
     if answer.get("foreign_files"):
         quiet(f"{answer['foreign_files']} files in the folder are not ours and were left alone")
-    for note in dict.fromkeys([*answer["notes"], *(last.get("notes", []) if last else [])]):
+    for note in dict.fromkeys([*texts(answer["notes"]), *texts(last.get("notes"))]):
         out.print(f"[yellow]{shown(note)}[/]")
-    _unsigned(len(answer["unsigned"]))
+    _unsigned(len(items(answer["unsigned"])))
 
 
 @guarded
@@ -155,7 +160,7 @@ def revoke(
 
     def reached(other: str) -> Reached:
         told = call("sync_reached", device=other)
-        return Reached(told["generation"], told["segment"])
+        return Reached(whole(told["generation"]), whole(told["segment"]))
 
     with membership.alone(data):
         device = membership.load(data) or device
@@ -170,28 +175,33 @@ def revoke(
     quiet("what it had read it still has; a lost device that you can reach: `memory-anchor purge` there first")
 
 
-def sign_purges(signer: Any) -> None:
+def sign_purges(signer: Signer) -> None:
     """Sign what was purged here and is not told to other devices yet."""
     if not (data_dir() / "sync" / "device.json").exists():
         return
     said = call("sync_unsigned")["said"]
     if said:
-        answer = call("sync_signed", said=said, signature=signer.sign(said), by=signer.approver.name)
+        answer = call("sync_signed", said=said, signature=signer.sign(record(said)), by=signer.approver.name)
         err.print(f"[dim]{answer['signed']} purged memories go from your other devices too, at their next sync[/]")
 
 
-def _wanted(chosen: list[str], *, everything: bool, before: Any) -> tuple[dict[str, list[str]], dict[str, str]]:
+def _wanted(
+    chosen: list[str], *, everything: bool, before: Device | None
+) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Return (every project here with its remotes and first commits, id -> shared id of those to sync)."""
-    listed = call("projects_list")["projects"]
+    listed = records(call("projects_list")["projects"])
     own = {
-        one["id"]: [*(f"remote:{name}" for name in one["remotes"]), *(f"root:{name}" for name in one["first_commits"])]
+        text(one["id"]): [
+            *(f"remote:{name}" for name in items(one["remotes"])),
+            *(f"root:{name}" for name in items(one["first_commits"])),
+        ]
         for one in listed
     }
     if everything:
         return own, dict.fromkeys(own, "")
     if not chosen:
         held = dict(before.projects) if before is not None else {}
-        here = next((one["id"] for one in listed if one["here"]), None)
+        here = next((text(one["id"]) for one in listed if one["here"]), None)
         wanted = held or ({here: ""} if here else {})
     else:
         wanted = dict(one.partition("=")[::2] for one in chosen)
@@ -210,7 +220,7 @@ def _sync_passphrase(*, is_new: bool) -> str:
     return typed
 
 
-def _device(data: Path) -> Any:
+def _device(data: Path) -> Device | None:
     from memory_anchor.devices import membership
 
     return membership.load(data)
@@ -221,7 +231,7 @@ def _host() -> str:
     return kept[:NAME_MAX] or "device"
 
 
-def _exchanged(answer: Mapping[str, Any]) -> None:
+def _exchanged(answer: Record) -> None:
     if not answer.get("set_up", True):
         quiet("sync is not set up here; `memory-anchor sync setup FOLDER` does it")
         return
@@ -229,9 +239,9 @@ def _exchanged(answer: Mapping[str, Any]) -> None:
     quiet(counts + (f", {answer['purged']} purged" if answer["purged"] else ""))
     if answer["disputed"]:
         quiet(f"{answer['disputed']} were written on two devices at once: `memory-anchor review` shows them")
-    for note in answer["notes"]:
+    for note in items(answer["notes"]):
         err.print(f"[yellow]{shown(note)}[/]")
-    _unsigned(answer["unsigned"])
+    _unsigned(whole(answer["unsigned"]))
 
 
 def _unsigned(many: int) -> None:

@@ -8,11 +8,11 @@ without one is kept and compared with the last of its kind.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -23,7 +23,7 @@ from memory_anchor.front.cli import completing
 from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
 from memory_anchor.front.cli.spoken import whole_id
-from memory_anchor.json_values import Record, records
+from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 
 if TYPE_CHECKING:
     from memory_anchor.evaluation.kept_rows import KeptRows
@@ -91,7 +91,7 @@ def evaluate(
         if path is not None and not path.is_file():
             raise BadInput(f"{name} names {str(path)!r}, which is no file; allowed is the path of one")
     everything = not (locomo or longmemeval or golden or bundled)
-    reports: list[dict[str, Any]] = []
+    reports: list[Record] = []
     if bundled or everything:
         from memory_anchor.evaluation import questions
 
@@ -116,7 +116,7 @@ def _knowledge(variants: Many, *, as_json: bool) -> None:
     from memory_anchor.evaluation.variants import chosen_of
 
     docs = Path(preamble().project_dir or Path.cwd()) / "docs"
-    reports: list[dict[str, Any]] = []
+    reports: list[Record] = []
     for chosen in chosen_of(variants, os.environ, preamble().project_dir):
         _progress(f"knowledge ({chosen.name})")
         with _rows_kept(chosen) as embedder:
@@ -153,25 +153,27 @@ def _capture(transcripts: Sequence[Path], variants: Many, *, as_json: bool) -> N
         _show_capture(report)
 
 
-def _show_capture(report: Mapping[str, Any]) -> None:
-    out.print(f"\n[bold]capture[/] [dim]{escape(report['variant'])}[/]")
-    for language, row in report.get("by_language", {}).items():
+def _show_capture(report: Record) -> None:
+    out.print(f"\n[bold]capture[/] [dim]{escape(text(report['variant']))}[/]")
+    for language, row in record(report.get("by_language", {})).items():
+        share = record(row)
         out.print(
-            f"{language}: recall {row['recall']:.2f} ({row['found']} of {row['wanted']}), precision "
-            f"{row['precision']:.2f} ({row['right']} of {row['kept']}), right type {row['type_right']:.2f}"
+            f"{language}: recall {share['recall']:.2f} ({share['found']} of {share['wanted']}), precision "
+            f"{share['precision']:.2f} ({share['right']} of {share['kept']}), right type {share['type_right']:.2f}"
         )
-    for session in report.get("sessions", ()):
-        for item in session["missed"]:
-            out.print(f"  [red]missed[/] {escape(session['session'])}: {escape(clipped(item['text'], 90))}")
-        for item in session["too_much"]:
-            out.print(f"  [yellow]too much[/] {escape(session['session'])}: {escape(clipped(item['content'], 90))}")
-    for told in report.get("transcripts", ()):
-        out.print(f"{escape(told['transcript'])}: {told['kept']} kept of {told['messages']} messages")
-        for item in told["memories"]:
-            out.print(f"  [dim]{item['type']}, {item['status']}[/] {escape(clipped(item['content'], 110))}")
+    for session in records(report.get("sessions", ())):
+        name = escape(text(session["session"]))
+        for item in records(session["missed"]):
+            out.print(f"  [red]missed[/] {name}: {escape(clipped(text(item['text']), 90))}")
+        for item in records(session["too_much"]):
+            out.print(f"  [yellow]too much[/] {name}: {escape(clipped(text(item['content']), 90))}")
+    for told in records(report.get("transcripts", ())):
+        out.print(f"{escape(text(told['transcript']))}: {told['kept']} kept of {told['messages']} messages")
+        for item in records(told["memories"]):
+            out.print(f"  [dim]{item['type']}, {item['status']}[/] {escape(clipped(text(item['content']), 110))}")
 
 
-def _files(locomo: Path | None, longmemeval: Path | None, stores: int | None, variants: Many) -> list[dict[str, Any]]:
+def _files(locomo: Path | None, longmemeval: Path | None, stores: int | None, variants: Many) -> list[Record]:
     from memory_anchor.evaluation import datasets, runs
 
     reports = []
@@ -185,7 +187,7 @@ def _files(locomo: Path | None, longmemeval: Path | None, stores: int | None, va
     return reports
 
 
-def _each_variant(kind: str, cases: Callable[[], Iterable[Case]], variants: Many) -> list[dict[str, Any]]:
+def _each_variant(kind: str, cases: Callable[[], Iterable[Case]], variants: Many) -> list[Record]:
     """Run the cases under each variant; without one, under the settings as they are, kept and compared."""
     from memory_anchor.evaluation.variants import chosen_of
 
@@ -209,7 +211,7 @@ def _rows_kept(chosen: Variant) -> Iterator[KeptRows | None]:
             kept.save()
 
 
-def _run(kind: str, cases: Iterable[Case], chosen: Variant) -> dict[str, Any]:
+def _run(kind: str, cases: Iterable[Case], chosen: Variant) -> Record:
     from memory_anchor.evaluation import runner, runs
     from memory_anchor.settings import Settings
 
@@ -226,20 +228,20 @@ def _run(kind: str, cases: Iterable[Case], chosen: Variant) -> dict[str, Any]:
     }
 
 
-def _kept(report: dict[str, Any]) -> dict[str, Any]:
+def _kept(report: Record) -> Record:
     """Return the report with its comparison, after it was kept as the last run of its kind."""
     from memory_anchor.adapters.system import SystemClock
     from memory_anchor.evaluation import runs
 
     now = SystemClock().now()
-    report["at"] = now.isoformat(timespec="seconds")
+    report = {**report, "at": now.isoformat(timespec="seconds")}
     folder = runs.folder_of(data_dir())
-    before = runs.last(folder, report["kind"])
-    runs.keep(folder, report["kind"], report, at=now)
+    before = runs.last(folder, text(report["kind"]))
+    runs.keep(folder, text(report["kind"]), report, at=now)
     return {**report, "compared": runs.compared(before, report) if before is not None else None}
 
 
-def _golden(*, asked_for: bool) -> list[dict[str, Any]]:
+def _golden(*, asked_for: bool) -> list[Record]:
     from memory_anchor.evaluation import golden, runner, runs
 
     questions = golden.load(runs.folder_of(data_dir()))
@@ -253,7 +255,7 @@ def _golden(*, asked_for: bool) -> list[dict[str, Any]]:
     return [_kept({"kind": "golden", "variant": "as set", **figures})]
 
 
-def _golden_variants(texts: Sequence[str]) -> list[dict[str, Any]]:
+def _golden_variants(texts: Sequence[str]) -> list[Record]:
     """Ask the golden questions of a copy of the user's memory, under each variant.
 
     Raises BadInput: no question is saved, or a variant has another embedder.
@@ -272,7 +274,7 @@ def _golden_variants(texts: Sequence[str]) -> list[dict[str, Any]]:
         raise BadInput(NO_GOLDEN)
     _progress("golden: copying your memory")
     with copied(data_dir(), lambda file: call("backup_create", file=file)) as copy:
-        reports = []
+        reports: list[Record] = []
         for one in chosen:
             _progress(f"golden ({one.name}): {len(questions)} questions on a copy of your memory")
             answer = copy.answers(
@@ -316,65 +318,70 @@ def _progress(line: str) -> None:
     err.print(f"[dim]· {escape(line)}[/]")
 
 
-def _show(report: Mapping[str, Any]) -> None:
-    name = "" if report["variant"] == "as set" else f" [dim]with[/] {escape(report['variant'])}"
-    out.print(f"\n[bold]{escape(report['kind'])}[/]{name}: {report['questions']} questions")
+def _show(report: Record) -> None:
+    name = "" if report["variant"] == "as set" else f" [dim]with[/] {escape(text(report['variant']))}"
+    out.print(f"\n[bold]{escape(text(report['kind']))}[/]{name}: {report['questions']} questions")
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("", "n", *COLUMNS):
         table.add_column(column, justify="left" if not column else "right")
-    asked = report["questions"] - report["unanswerable"]["questions"]
-    rows = [*report["by_language"].items(), *report["by_category"].items()]
-    for label, row in [("all", {"questions": asked, **report["overall"]}), *rows]:
-        cells = [f"{100 * row[column]:.1f}" if column in row else "-" for column in COLUMNS]
-        table.add_row(label, str(row["questions"]), *cells)
+    unanswerable = record(report["unanswerable"])
+    asked = whole(report["questions"]) - whole(unanswerable["questions"])
+    rows = [*record(report["by_language"]).items(), *record(report["by_category"]).items()]
+    for label, row in [("all", {"questions": asked, **record(report["overall"])}), *rows]:
+        shares = record(row)
+        cells = [f"{100 * number(shares[column]):.1f}" if column in shares else "-" for column in COLUMNS]
+        table.add_row(label, str(shares["questions"]), *cells)
     out.print(table)
-    if report["unanswerable"]["questions"]:
-        out.print(f"rightly empty: {report['unanswerable']['empty']} of {report['unanswerable']['questions']}")
-    tokens, beyond = report["answer_tokens"], report["answer_tokens_beyond_text"]
+    if unanswerable["questions"]:
+        out.print(f"rightly empty: {unanswerable['empty']} of {unanswerable['questions']}")
+    ms, tokens, beyond = (record(report[one]) for one in ("ms", "answer_tokens", "answer_tokens_beyond_text"))
     out.print(
-        f"search p50 {report['ms']['p50']} ms, p95 {report['ms']['p95']} ms; an answer of 5 costs "
+        f"search p50 {ms['p50']} ms, p95 {ms['p95']} ms; an answer of 5 costs "
         f"{tokens['mean']} tokens, {beyond['mean']} of them beyond the memories' own text"
     )
-    for result in report["results"]:
+    for result in records(report["results"]):
         if not result["found"]:
             place = f"rank {result['rank']}" if result["rank"] else "not as wanted"
-            out.print(f"  [red]✗[/] {escape(clipped(result['query'], 90))} [dim]{place}[/]")
+            out.print(f"  [red]✗[/] {escape(clipped(text(result['query']), 90))} [dim]{place}[/]")
     if report.get("compared"):
-        _show_changes(report["compared"])
+        _show_changes(record(report["compared"]))
 
 
-def _show_changes(changes: Mapping[str, Any]) -> None:
-    moved = ", ".join(f"{name} {100 * change:+.1f}" for name, change in changes["metrics"].items()) or "recall the same"
+def _show_changes(changes: Record) -> None:
+    metrics = {name: 100 * number(change) for name, change in record(changes["metrics"]).items()}
+    moved = ", ".join(f"{name} {change:+.1f}" for name, change in metrics.items()) or "recall the same"
     out.print(
         f"[dim]since {changes['since']}:[/] {moved}; p50 {changes['ms_p50']:+.1f} ms, "
         f"answer {changes['answer_tokens']:+.1f} tokens"
     )
     for mark, name in (("[red]lost[/]", "lost"), ("[green]found[/]", "found")):
-        for change in changes[name][:SHOWN_CHANGES]:
+        for change in records(items(changes[name])[:SHOWN_CHANGES]):
             was_is = f"rank {change['was'] or '-'} -> {change['is'] or '-'}"
-            out.print(f"  {mark} {escape(clipped(change['query'], 90))} [dim]{was_is}[/]")
-    for name, (old, new) in changes["settings"].items():
+            out.print(f"  {mark} {escape(clipped(text(change['query']), 90))} [dim]{was_is}[/]")
+    for name, both in record(changes["settings"]).items():
+        old, new = items(both)
         out.print(f"  [dim]setting {escape(name)}: {_told(old)} -> {_told(new)}[/]")
 
 
-def _told(value: Any) -> str:
+def _told(value: Json) -> str:
     """Return a setting as it is shown; a run keeps only those that differ from their default."""
     return "default" if value is None else escape(str(value))
 
 
-def _show_side_by_side(reports: Sequence[Mapping[str, Any]]) -> None:
+def _show_side_by_side(reports: Sequence[Record]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("", *COLUMNS, "found", "p50 ms", "p95 ms", "tokens"):
         table.add_column(column, justify="left" if not column else "right")
     letters = [chr(ord("A") + number) for number in range(len(reports))]
     out.print("\n[bold]side by side[/] [dim](medians and shares with their 95 % intervals)[/]")
     for letter, report in zip(letters, reports, strict=True):
-        out.print(f"{letter}: {escape(report['variant'])} [dim]({escape(report['kind'])})[/]")
+        out.print(f"{letter}: {escape(text(report['variant']))} [dim]({escape(text(report['kind']))})[/]")
     for letter, report in zip(letters, reports, strict=True):
-        recall = [f"{100 * report['overall'].get(column, 0):.1f}" for column in COLUMNS]
-        found, ms, tokens = (report["intervals"][name] for name in ("found", "ms", "tokens"))
+        recall = [f"{100 * number(record(report['overall']).get(column, 0)):.1f}" for column in COLUMNS]
+        intervals = {name: [number(one) for one in items(three)] for name, three in record(report["intervals"]).items()}
+        found, ms, tokens = (intervals[name] for name in ("found", "ms", "tokens"))
         recall.append(f"{100 * found[0]:.0f} ({100 * found[1]:.0f} to {100 * found[2]:.0f})")
-        cost = [f"{ms[0]:g} ({ms[1]:g} to {ms[2]:g})", str(report["ms"]["p95"])]
+        cost = [f"{ms[0]:g} ({ms[1]:g} to {ms[2]:g})", str(record(report["ms"])["p95"])]
         cost.append(f"{tokens[0]:g} ({tokens[1]:g} to {tokens[2]:g})")
         table.add_row(letter, *recall, *cost)
     out.print(table)
@@ -383,5 +390,5 @@ def _show_side_by_side(reports: Sequence[Mapping[str, Any]]) -> None:
 
     for other in reports[1:]:
         if other["kind"] == first["kind"]:
-            out.print(f"\n{escape(other['variant'])} [dim]against[/] {escape(first['variant'])}")
+            out.print(f"\n{escape(text(other['variant']))} [dim]against[/] {escape(text(first['variant']))}")
             _show_changes({**compared(first, other), "since": first["variant"]})

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import typer
 from pydantic.fields import FieldInfo
@@ -24,10 +24,11 @@ from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import AtOption, HumanOption, JsonOption, guarded, show_json
 from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.front.cli.spoken import moment, with_whole_id
+from memory_anchor.json_values import Json, Record, text
 from memory_anchor.requests import ENTRY
 
-Values = dict[str, Any]
-Shown = Callable[[Mapping[str, Any], Values], None]
+Values = dict[str, Json]
+Shown = Callable[[Record, Values], None]
 SINGULAR = {"layers": "layer", "types": "type", "tags": "tag", "files": "file"}
 
 
@@ -65,14 +66,14 @@ class Command:
         named = dict(self._fields())
         times = [name for name in named.values() if _kind(self.request.model_fields[name].annotation)[1] == TIME]
 
-        def run(**given: Any) -> None:
-            as_json, wants_human = given.pop("json_"), given.pop("human", False)
+        def run(**given: Json) -> None:
+            as_json, wants_human = given.pop("json_"), bool(given.pop("human", False))
             values = {named.get(name, name): value for name, value in given.items()}
             steps = self.before(values) if self.before is not None else [(self.call, values)]
             answers = []
             for asked, values in steps:
                 signs = wants_human or (self.signs is not None and self.signs(values))
-                values |= {name: moment(name, values[name]) for name in (*times, "at") if values.get(name)}
+                values |= {name: moment(name, text(values[name])) for name in (*times, "at") if values.get(name)}
                 ask = partial(call, asked, human=human_signer(signs))
                 answers.append(answer := with_whole_id(ask, values))
                 if not as_json:
@@ -126,12 +127,14 @@ def register(app: typer.Typer, *commands: Command) -> None:
         app.command(command.name)(command.made())
 
 
-def option(name: str, kind: Any, default: Any, help: str, *names: str, metavar: str | None = None) -> inspect.Parameter:
+def option(
+    name: str, kind: object, default: Json, help: str, *names: str, metavar: str | None = None
+) -> inspect.Parameter:
     """Return an option that is no field of the request."""
     return _own(name, Annotated[kind, typer.Option(*names, help=help, metavar=metavar)], default)
 
 
-def _own(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+def _own(name: str, annotation: object, default: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
@@ -145,7 +148,7 @@ def _help(field: FieldInfo) -> str | None:
     return "; ".join(one for one in (bounds, field.description) if one) or None
 
 
-def _kind(annotation: Any) -> tuple[Any, str | None]:
+def _kind(annotation: object) -> tuple[object, str | None]:
     """Return the type that typer reads a field as, and its metavar."""
     parts = [one for one in get_args(annotation) if one is not type(None)]
     is_optional = type(None) in get_args(annotation)

@@ -11,7 +11,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from importlib.resources import files
-from typing import Any, cast
+from typing import ParamSpec, TypeVar, cast
 
 import typer
 from rich.markup import escape
@@ -19,12 +19,15 @@ from typer.main import get_command_name
 from typer.models import CommandInfo
 
 from memory_anchor.front.cli.output import SHOWN, quiet
+from memory_anchor.json_values import Record, items, text, texts
 
 GROUP_EXAMPLES = 3
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @functools.cache
-def table() -> Mapping[str, Mapping[str, Any]]:
+def table() -> Mapping[str, Record]:
     """Return `add` or `backup create` -> {examples, next}."""
     return tomllib.loads(files(__package__).joinpath("guide.toml").read_text("utf-8"))
 
@@ -54,25 +57,25 @@ def _commands(app: typer.Typer | None) -> list[CommandInfo]:
 
 def _illustrated(command: CommandInfo, before: str) -> str:
     """Put its part of the table on a command; return its first example."""
-    callback = cast("Callable[..., Any]", command.callback)
+    callback = cast("Callable[..., object]", command.callback)
     entry = table()[before + (command.name or get_command_name(callback.__name__))]
-    command.epilog = _help(entry["examples"])
+    command.epilog = _help(texts(entry["examples"]))
     if "next" in entry:
-        command.callback = _guided(callback, entry["next"])
-    return str(entry["examples"][0])
+        command.callback = _guided(callback, text(entry["next"]))
+    return str(items(entry["examples"])[0])
 
 
 def _help(examples: list[str]) -> str:
     return "\n".join(["\b", "Examples:", *(escape(f"  {one}") for one in examples)])
 
 
-def _guided(command: Callable[..., Any], follows: str) -> Callable[..., Any]:
+def _guided(command: Callable[P, R], follows: str) -> Callable[P, R]:
     """Return the command, with what to type next said at its end where somebody reads it: no JSON, no pipe."""
 
     @functools.wraps(command)
-    def run(**given: Any) -> Any:
+    def run(*args: P.args, **given: P.kwargs) -> R:
         SHOWN.clear()
-        done = command(**given)
+        done = command(*args, **given)
         as_json = given.get("json_") or given.get("as_json")
         if not as_json and sys.stdout.isatty() and ("{id}" not in follows or SHOWN):
             quiet(f"next: `{follows.replace('{id}', SHOWN[0] if SHOWN else '')}`")

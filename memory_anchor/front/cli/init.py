@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -28,12 +28,15 @@ from memory_anchor.front.cli.link import call, data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, err, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import ask_human, key_ring
 from memory_anchor.inputs import text as checked_text
+from memory_anchor.json_values import Json, Record, items, record, records, texts
 from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
     from memory_anchor.front.clients.install import Plan
     from memory_anchor.identity.approval import Signer
     from memory_anchor.identity.identity_schema import IdentitySchema
+
+T = TypeVar("T")
 
 STARTER = """\
 # What this project is: always preloaded, changed only after three human confirmations.
@@ -73,7 +76,7 @@ class _Asker:
     as_json: bool
     unanswered: list[str] = field(default_factory=list)
 
-    def ask(self, question: str, read: Callable[[str], Any], *, default: Any, flag: str) -> Any:
+    def ask(self, question: str, read: Callable[[str], T], *, default: T, flag: str) -> T:
         """Return what `read` makes of the answer; it raises BadInput where the answer is none."""
         if self.takes_defaults:
             return default
@@ -96,7 +99,7 @@ class _Asker:
         return default
 
     def agrees(self, question: str, *, flag: str) -> bool:
-        return bool(self.ask(f"{question} [Y/n]? ", _yes_or_no, default=True, flag=flag))
+        return self.ask(f"{question} [Y/n]? ", _yes_or_no, default=True, flag=flag)
 
 
 def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
@@ -130,8 +133,7 @@ def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
         if not root.is_dir():
             raise BadInput(f"project folder {root} is no folder; allowed is one that exists")
         clients = None if client is None else tuple(one for one in client if one != NO_CLIENT)
-        answer = _set_up(identity(), root, asker, _Wishes(goal, capture, history, clients), approver)
-        problems: list[MemoryAnchorError] = answer.pop("problems")
+        answer, problems = _set_up(identity(), root, asker, _Wishes(goal, capture, history, clients), approver)
         if json_:
             show_json({**answer, "project_dir": str(root), "problems": [str(one) for one in problems]})
         else:
@@ -144,7 +146,9 @@ def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
     app.command()(init)
 
 
-def _set_up(schema: IdentitySchema, root: Path, asker: _Asker, given: _Wishes, approver: str) -> dict[str, Any]:
+def _set_up(
+    schema: IdentitySchema, root: Path, asker: _Asker, given: _Wishes, approver: str
+) -> tuple[Record, list[MemoryAnchorError]]:
     """Ask what is open, then do it; return what became of each part."""
     from memory_anchor.front.clients import install
     from memory_anchor.front.clients.places import CLIENTS
@@ -168,10 +172,11 @@ def _set_up(schema: IdentitySchema, root: Path, asker: _Asker, given: _Wishes, a
         flags = ", ".join([*asker.unanswered, "--yes for what a new user would take"])
         raise Refused(f"init asks on a terminal, where your key is made too; here it takes {flags}")
     answer, signer = _key(schema, asker, approver)
-    done: dict[str, Any] = {**answer, "made": made, "capture": None, "clients": {}, "history": None}
+    connected: dict[str, Json] = {}
+    done: dict[str, Json] = {**answer, "made": made, "capture": None, "clients": connected, "history": None}
     for name in wishes.clients or ():
         try:
-            done["clients"][name] = _told(install.install(name))
+            connected[name] = _told(install.install(name))
         except MemoryAnchorError as error:
             problems.append(error)
     try:
@@ -179,7 +184,7 @@ def _set_up(schema: IdentitySchema, root: Path, asker: _Asker, given: _Wishes, a
         done["history"] = _history_read(root, signer, asker) if wishes.history else None
     except MemoryAnchorError as error:
         problems.append(error)
-    return {**done, "problems": problems}
+    return done, problems
 
 
 def _is_in_force(schema: IdentitySchema) -> bool:
@@ -269,7 +274,7 @@ def _goal_written(schema: IdentitySchema, root: Path, goal: str, asker: _Asker) 
     return True
 
 
-def _key(schema: IdentitySchema, asker: _Asker, approver: str) -> tuple[dict[str, Any], Signer | None]:
+def _key(schema: IdentitySchema, asker: _Asker, approver: str) -> tuple[Record, Signer | None]:
     """Make or open the human's key, and approve the text that waits; return what became of it, and who signs."""
     from memory_anchor.front.cli.constitution import init_constitution
 
@@ -300,7 +305,7 @@ def _login() -> str:
         return "me"
 
 
-def _told(plan: Plan) -> dict[str, Any]:
+def _told(plan: Plan) -> Record:
     """Return what installing into a client changed, its files alone."""
     changed = [str(one.file) for one in plan.changes if one.before != one.after]
     return {"changed": changed, "backups": dict(plan.backups), "adopted": list(plan.adopted)}
@@ -345,10 +350,10 @@ def _capture_set(wanted: bool, clients: Sequence[str]) -> bool:
 def _is_read(root: Path) -> bool:
     """Return whether the folder's Git history is a source already."""
     sources = call("knowledge_sources")["sources"]
-    return any(one["kind"] == "git_history" and one["ref"] == str(root) for one in sources)
+    return any(one["kind"] == "git_history" and one["ref"] == str(root) for one in records(sources))
 
 
-def _history_read(root: Path, signer: Signer | None, asker: _Asker) -> dict[str, Any]:
+def _history_read(root: Path, signer: Signer | None, asker: _Asker) -> Record:
     """Make the Git history a source, and read it for a while; the rest is read behind.
 
     It is trusted as whoever asks is: a human's with a passphrase, else an agent's.
@@ -357,14 +362,14 @@ def _history_read(root: Path, signer: Signer | None, asker: _Asker) -> dict[str,
         signer = ask_human()
     source = call("knowledge_add", human=signer, ref=str(root), kind="git_history")["source"]
     until = time.monotonic() + READ_S
-    answer = call("knowledge_sync", source=source["id"], begin=False)
+    answer = call("knowledge_sync", source=record(source)["id"], begin=False)
     while answer["left"] and time.monotonic() < until:
-        answer = call("knowledge_sync", source=source["id"], begin=False)
-    return {"source": source["id"], "trust": source["trust"], "all_read": not answer["left"]}
+        answer = call("knowledge_sync", source=record(source)["id"], begin=False)
+    return {"source": record(source)["id"], "trust": record(source)["trust"], "all_read": not answer["left"]}
 
 
-def _show(answer: dict[str, Any]) -> None:
-    for name in answer["made"]:
+def _show(answer: Record) -> None:
+    for name in items(answer["made"]):
         quiet(f"made {name}")
     if answer["fingerprint"]:
         out.print(f"your key's fingerprint, to note down: [bold]{answer['fingerprint']}[/]")
@@ -375,8 +380,8 @@ def _show(answer: dict[str, Any]) -> None:
         quiet(
             "no text was approved: L0 stays empty until `memory-anchor init --goal TEXT`, or `init` after you wrote it"
         )
-    for name, told in answer["clients"].items():
-        place = ", ".join(told["changed"]) or "nothing to change"
+    for name, told in record(answer["clients"]).items():
+        place = ", ".join(texts(record(told)["changed"])) or "nothing to change"
         out.print(f"[green]connected[/] {name} [dim]{shown(place)}[/]")
     if answer["clients"]:
         quiet("they know it from their next session on; `memory-anchor uninstall CLIENT` takes it back")
@@ -384,5 +389,5 @@ def _show(answer: dict[str, Any]) -> None:
         learned = "are asked at their end what is worth keeping" if answer["capture"] else "are not learned from"
         quiet(f"sessions {learned}: agents.NAME.enabled in {wire.user_config_file(os.environ)}")
     if history := answer["history"]:
-        rest = "" if history["all_read"] else "; the rest of it is read behind"
-        quiet(f"the Git history is searched from now on ({history['trust']}){rest}")
+        rest = "" if record(history)["all_read"] else "; the rest of it is read behind"
+        quiet(f"the Git history is searched from now on ({record(history)['trust']}){rest}")

@@ -29,6 +29,7 @@ from memory_anchor.front.cli.output import (
 )
 from memory_anchor.front.cli.passphrase import PROMPT, ask_hidden, ask_human, key_ring, opened
 from memory_anchor.front.cli.session import Ticker
+from memory_anchor.json_values import record
 
 if TYPE_CHECKING:
     from memory_anchor.runtime.salvage import Account
@@ -85,9 +86,11 @@ def migrate(
     if json_:
         show_json(told)
         return
-    for name, one in told["collections"].items():
-        waiting = ", ".join(f"{many} wait for {vector}" for vector, many in one.get("to_embed", {}).items() if many)
-        out.print(f"  {name}: {one['versions']} versions{f' [dim]({waiting})[/]' if waiting else ''}")
+    for name, one in record(told["collections"]).items():
+        waiting = ", ".join(
+            f"{many} wait for {vector}" for vector, many in record(record(one).get("to_embed", {})).items() if many
+        )
+        out.print(f"  {name}: {record(one)['versions']} versions{f' [dim]({waiting})[/]' if waiting else ''}")
     if dry_run:
         quiet(f"from {told['from']} to {told['to']}; nothing was copied")
         return

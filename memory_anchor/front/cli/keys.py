@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +32,7 @@ from memory_anchor.front.cli.output import (
     shown,
 )
 from memory_anchor.front.cli.passphrase import ask_human, shared_here
+from memory_anchor.json_values import records, text
 from memory_anchor.requests import AddAccessKey
 
 if TYPE_CHECKING:
@@ -87,15 +90,24 @@ def create(
     if project:
         project_id(project)
     until = _until(expires, now)
-    wanted: dict[str, Any] = {"role": Role(role), "user": user, "project": project, "note": note}
-    wanted |= {"public": signs_with, "expires_at": until, "new_bytes": new_bytes, "now": now}
+    wanted = partial(
+        new_key,
+        role=Role(role),
+        user=user,
+        project=project,
+        note=note,
+        public=signs_with,
+        expires_at=until,
+        new_bytes=new_bytes,
+        now=now,
+    )
     if server:
         if account:
             raise BadInput("--account is given with --server; an admin's keys are of their own account: leave it out")
         key, made = _made_elsewhere(server.rstrip("/"), key_of(key_file), wanted)
     else:
         keys, of = keys_here(), account or settings_of(os.environ).scope.account
-        key, made = new_key(ask_human(), account=of, **wanted)
+        key, made = wanted(ask_human(), account=of)
         keys.add(made, now)
         audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
         audit.append("key.created", told_of(made), by=f"human:{made.created_by}", at=now)
@@ -114,7 +126,7 @@ def list_(server: ServerOption = "", key_file: KeyFileOption = "", json_: JsonOp
     from memory_anchor.team.keys import told_of
 
     if server:
-        rows = asked_of(server.rstrip("/"), key_of(key_file), "keys")["keys"]
+        rows = records(asked_of(server.rstrip("/"), key_of(key_file), "keys")["keys"])
     else:
         keys, now = keys_here(), SystemClock().now()
         used = keys.last_used()
@@ -124,7 +136,9 @@ def list_(server: ServerOption = "", key_file: KeyFileOption = "", json_: JsonOp
         show_json({"keys": rows})
         return
     for row in rows:
-        colour, state = ("dim", row["ended"].rpartition(f"{row['id']} ")[2]) if row["ended"] else ("green", "open")
+        colour, state = (
+            ("dim", text(row["ended"]).rpartition(f"{row['id']} ")[2]) if row["ended"] else ("green", "open")
+        )
         whose = "/".join(str(row[name]) for name in ("account", "user", "project") if row[name])
         out.print(f"[cyan]{row['id']}[/] {shown(row['role'])} {shown(whose)} [{colour}]{shown(state)}[/]")
         note = f"; {row['note']}" if row["note"] else ""
@@ -158,12 +172,12 @@ def revoke(
     quiet(f"{told['id']} of {told['account']} opens nothing any more")
 
 
-def _made_elsewhere(url: str, own: str, wanted: dict[str, Any]) -> tuple[str, AccessKey]:
+def _made_elsewhere(url: str, own: str, wanted: Callable[..., tuple[str, AccessKey]]) -> tuple[str, AccessKey]:
     """Return a key that is signed here and kept by a served memory. Raises what that says of it."""
-    from memory_anchor.team.keys import name_of, new_key
+    from memory_anchor.team.keys import name_of
 
     told = asked_of(url, own, "keys")
-    key, made = new_key(ask_human(), account=told["account"], made_with=name_of(own), **wanted)
+    key, made = wanted(ask_human(), account=text(told["account"]), made_with=name_of(own))
     said = {name: getattr(made, name) for name in AddAccessKey.model_fields}
     asked_of(url, own, "keys/create", {**said, "role": made.role.value})
     return key, made

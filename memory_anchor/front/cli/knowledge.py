@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -33,8 +32,8 @@ from memory_anchor.front.cli.output import (
     shown,
 )
 from memory_anchor.front.cli.passphrase import human_signer
+from memory_anchor.json_values import Record, items, number, record, records, text, texts
 
-Answer = Mapping[str, Any]
 HELP = "What stands written elsewhere: documents, code and Git history, with citations that open."
 PUSH_BYTES_MAX = 12 * 1024 * 1024
 
@@ -82,8 +81,8 @@ def add(
     chosen = kind or ("repo_docs" if (place / ".git").exists() else "files")
     given = {"ref": str(place), "kind": chosen, "trust": trust, "visibility": visibility, "converter": converter}
     source = call("knowledge_add", human=human_signer(human), **given)["source"]
-    _read_on(source["id"], begin=False)
-    _show_one(source["id"], json_)
+    _read_on(text(record(source)["id"]), begin=False)
+    _show_one(text(record(source)["id"]), json_)
 
 
 @guarded
@@ -105,15 +104,11 @@ def push(
         raise BadInput(f"{file} cannot be read ({error.strerror}); allowed is a file") from None
     if not 0 < len(content) <= PUSH_BYTES_MAX:
         raise BadInput(f"{file} has {len(content)} bytes; allowed are 1 to {PUSH_BYTES_MAX}")
-    given: Values = {
-        "name": name or Path(file).name,
-        "base64": base64.b64encode(content).decode(),
-        "mime": mime,
-        "into": into,
-    }
-    source = call("knowledge_push", **given)["source"]
-    _read_on(source["id"], begin=False)
-    _show_one(source["id"], json_)
+    encoded = base64.b64encode(content).decode()
+    pushed = call("knowledge_push", name=name or Path(file).name, base64=encoded, mime=mime, into=into)
+    source = text(record(pushed["source"])["id"])
+    _read_on(source, begin=False)
+    _show_one(source, json_)
 
 
 @guarded
@@ -134,30 +129,32 @@ def _read_on(source: str, *, begin: bool) -> None:
     while answer["left"]:
         if answer.get("read") and err.is_terminal:
             told = f"{answer['read']} of {answer['documents'] or '?'} documents, {answer['passages']} passages, "
-            err.print(f"[dim]{told}{answer['bytes'] / 1e6:.1f} MB[/]", end="\r")
+            err.print(f"[dim]{told}{number(answer['bytes']) / 1e6:.1f} MB[/]", end="\r")
         answer = call("knowledge_sync", source=source or None, begin=False)
 
 
 def _show_one(source: str, as_json: bool) -> None:
     answer = call("knowledge_sources")
     if source:
-        answer = {"sources": [one for one in answer["sources"] if one["id"] == source]}
+        answer = {"sources": [one for one in records(answer["sources"]) if one["id"] == source]}
     if as_json:
         show_json(answer)
     else:
         _list(answer, {})
 
 
-def _list(answer: Answer, _: Values) -> None:
-    for one in answer["sources"]:
+def _list(answer: Record, _: Values) -> None:
+    for one in records(answer["sources"]):
         out.print(f"[cyan]{one['id']}[/] {one['kind']} [dim]{one['trust']}[/] {shown(one['ref'])}")
         waits = f", {one['waiting']} waiting" if one.get("waiting") else ""
         out.print(f"  {one['documents']} documents, {one['passages']} passages{waits}")
         if left := one.get("left_out"):
-            out.print(f"  [dim]left out: {', '.join(f'{count} {shown(why)}' for why, count in left.items())}[/]")
-        for sentence in [*one.get("skipped", ()), *filter(None, [one.get("wrong")])]:
+            out.print(
+                f"  [dim]left out: {', '.join(f'{count} {shown(why)}' for why, count in record(left).items())}[/]"
+            )
+        for sentence in [*items(one.get("skipped")), *filter(None, [one.get("wrong")])]:
             out.print(f"  [yellow]{shown(sentence)}[/]")
-    for one in answer.get("lorebooks", ()):
+    for one in records(answer.get("lorebooks", ())):
         out.print(f"[cyan]{shown(one['name'])}[/] lorebook [dim]{one['trust']}[/] {shown(one['file'])}")
     if not answer["sources"] and not answer.get("lorebooks"):
         quiet("no source yet; `memory-anchor knowledge add .` reads this checkout's documents")
@@ -165,38 +162,39 @@ def _list(answer: Answer, _: Values) -> None:
         quiet(f"{answer['unembedded']} passages are found by words until they are embedded behind")
 
 
-def _search(answer: Answer, _: Values) -> None:
-    SHOWN.extend(str(one["id"]) for one in answer["snippets"])
-    for one in answer["snippets"]:
-        cited = one["citations"][0]
-        place = cited.get("locator", {})
+def _search(answer: Record, _: Values) -> None:
+    SHOWN.extend(str(one["id"]) for one in records(answer["snippets"]))
+    for one in records(answer["snippets"]):
+        cited = records(one["citations"])[0]
+        place = record(cited.get("locator"))
         lines = f":{place['line_start']}-{place['line_end']}" if "line_start" in place else ""
         weak = " [dim]weak[/]" if one.get("weak") else ""
         stale = f" [yellow]{cited['freshness']}[/]" if cited.get("freshness") not in (None, "fresh") else ""
         out.print(
             f"[cyan]{one['id']}[/] {shown(cited['ref'])}{lines} [dim]{cited.get('trust', 'agent')}[/]{weak}{stale}"
         )
-        if place.get("heading"):
-            out.print(f"  [dim]{shown(' > '.join(place['heading']))}[/]")
-        out.print(block(one["text"], "  "))
-        if near := one.get("beside"):
-            out.print(f"  [dim]{near['side']} it, lines {near['lines'][0]}-{near['lines'][1]}[/]")
-            out.print(block(near["text"], "    "))
+        if record(place).get("heading"):
+            out.print(f"  [dim]{shown(' > '.join(texts(record(place)['heading'])))}[/]")
+        out.print(block(text(one["text"]), "  "))
+        if near := record(one.get("beside")):
+            first, last = items(near["lines"])
+            out.print(f"  [dim]{near['side']} it, lines {first}-{last}[/]")
+            out.print(block(text(near["text"]), "    "))
     if not answer["snippets"]:
         quiet("nothing fits")
 
 
-def _show(answer: Answer, _: Values) -> None:
-    colour = {"fresh": "green", "moved": "yellow"}.get(answer["standing"], "red")
-    lines = f", lines {answer['lines'][0]}-{answer['lines'][1]}" if answer.get("lines") else ""
-    cited = answer["citations"][0]
+def _show(answer: Record, _: Values) -> None:
+    colour = {"fresh": "green", "moved": "yellow"}.get(text(answer["standing"]), "red")
+    lines = ", lines {}-{}".format(*items(answer["lines"])) if answer.get("lines") else ""
+    cited = records(answer["citations"])[0]
     out.print(f"[{colour}]{answer['standing']}[/]{lines} {shown(cited['ref'])} [dim]{cited.get('trust', 'agent')}[/]")
     if answer.get("diff"):
-        out.print(block(answer["diff"], "  "))
-    out.print(block(answer.get("around") or answer["text"] or "(its text is gone)", "  "))
+        out.print(block(text(answer["diff"]), "  "))
+    out.print(block(text(answer.get("around") or answer["text"] or "(its text is gone)"), "  "))
 
 
-def _removed(answer: Answer, _: Values) -> None:
+def _removed(answer: Record, _: Values) -> None:
     word = "nothing of it is left" if answer["clean"] else "[red]something of it is left[/]"
     out.print(
         f"[green]removed[/] {answer['source']}: {answer['passages']} passages, {answer['documents']} documents; {word}"

@@ -7,19 +7,21 @@ key here, and what goes to the engine is a signature over this one request (`lay
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, StoreBusy, Unavailable
 from memory_anchor.files import read_bounded
 from memory_anchor.front.cli.spinner import Spinner
+from memory_anchor.json_values import Json, Record, parsed, record
 from memory_anchor.runtime import env_names, wire
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ def used() -> bool:
     return bool(_CALLED) and not any(name.startswith("projects_") for name in _CALLED)
 
 
-def call(name: str, /, *, human: Signer | None = None, **arguments: Any) -> dict[str, Any]:
+def call(name: str, /, *, human: Signer | None = None, **arguments: Json) -> Record:
     """Return the answer of one call. human: who signs it; without one it is an agent's.
 
     Raises our errors, whoever ran it; BadInput: a wrong setting.
@@ -126,7 +128,7 @@ def key_of(file: str) -> str:
     return key
 
 
-def _through_server(url: str, key: str, name: str, given: dict[str, Any], human: Signer | None) -> dict[str, Any]:
+def _through_server(url: str, key: str, name: str, given: Record, human: Signer | None) -> Record:
     from memory_anchor.front.callers import REVIEWER
 
     if human is not None:
@@ -136,26 +138,27 @@ def _through_server(url: str, key: str, name: str, given: dict[str, Any], human:
     return asked_of(url, key, f"review/{name}", given)
 
 
-def asked_of(url: str, key: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def asked_of(url: str, key: str, path: str, body: Record | None = None) -> Record:
     """Return what a served memory answers to `/v1/PATH`; without a body it is only looked at. Raises our errors."""
     import httpx2
 
     try:
         head = {"Authorization": f"Bearer {key}"}
-        more: dict[str, Any] = {} if body is None else {"json": dict(body)}
-        method = "GET" if body is None else "POST"
-        answer = httpx2.request(method, f"{url}/v1/{path}", headers=head, timeout=SERVER_TIMEOUT_S, **more)
-        told = answer.json()
+        method, content = ("GET", None) if body is None else ("POST", json.dumps(body))
+        if content is not None:
+            head["Content-Type"] = "application/json"
+        answer = httpx2.request(method, f"{url}/v1/{path}", headers=head, timeout=SERVER_TIMEOUT_S, content=content)
+        told = record(parsed(answer.content))
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         raise Unavailable(f"{url[:80]} did not answer; see `memory-anchor doctor --server {url[:80]}`") from None
     if answer.status_code != 200:
         code = str(told.get("code", ""))
         exits = next((one.exit_code for one in TABLE.values() if one.code == code), 1)
         raise Failed(str(told.get("message", "the server failed")), exits)
-    return dict(told)
+    return told
 
 
-def _through_engine(name: str, given: Mapping[str, Any], human: Signer | None) -> dict[str, Any] | None:
+def _through_engine(name: str, given: Record, human: Signer | None) -> Record | None:
     """Return the engine's answer, None when none runs."""
     if human is None:
         return _ask_engine(name, given)
@@ -168,7 +171,7 @@ def _through_engine(name: str, given: Mapping[str, Any], human: Signer | None) -
     return answer
 
 
-def run_signed(core: Core, name: str, given: Mapping[str, Any], human: Signer | None) -> dict[str, Any]:
+def run_signed(core: Core, name: str, given: Record, human: Signer | None) -> Record:
     """Return the answer of a call in this process, signed as it would be for an engine."""
     from memory_anchor.front.calls import run
 
@@ -178,7 +181,7 @@ def run_signed(core: Core, name: str, given: Mapping[str, Any], human: Signer | 
     return run(core, preamble(), name, _with_proof(name, given, human, told))
 
 
-def _with_proof(name: str, given: Mapping[str, Any], human: Signer, told: Mapping[str, Any]) -> dict[str, Any]:
+def _with_proof(name: str, given: Record, human: Signer, told: Record) -> Record:
     from memory_anchor.identity.signed_requests import signed
 
     return {**given, "human": signed(human, name, given, preamble()._asdict(), told)}
@@ -189,7 +192,7 @@ def _agent() -> wire.Preamble:
     return preamble()._replace(nonce=_NONCE.get())
 
 
-def _sent(caller: wire.Preamble, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _sent(caller: wire.Preamble, name: str, arguments: Record) -> Record:
     from memory_anchor.runtime.engine import status
 
     data, given = data_dir(), dict(arguments)
@@ -199,7 +202,7 @@ def _sent(caller: wire.Preamble, name: str, arguments: Mapping[str, Any]) -> dic
     return dict(answer)
 
 
-def _ask_engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+def _ask_engine(name: str, arguments: Record) -> Record | None:
     """Return the engine's answer, None when none runs.
 
     An agent's call is sent once more when the engine ends over it: the nonce makes that harmless. One that was killed
@@ -227,14 +230,14 @@ def _ask_engine(name: str, arguments: Mapping[str, Any]) -> dict[str, Any] | Non
         return None
     if "error" in answer:
         error = answer["error"]
-        code = str(error.get("code", ""))
+        code = str(record(error).get("code", ""))
         exits = next((report.exit_code for report in TABLE.values() if report.code == code), 1)
-        raise Failed(str(error.get("message", "the engine failed")), exits)
+        raise Failed(str(record(error).get("message", "the engine failed")), exits)
     result = answer.get("result")
     return result if isinstance(result, dict) else {}
 
 
-def _run_here(name: str, arguments: Mapping[str, Any], human: Signer | None) -> dict[str, Any]:
+def _run_here(name: str, arguments: Record, human: Signer | None) -> Record:
     """Run the call in this process, holding the data directory's lock for its duration."""
     os.umask(0o077)
     from memory_anchor.runtime.lock import DirectoryLock

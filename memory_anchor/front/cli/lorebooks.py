@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,9 +22,9 @@ from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import JsonOption, block, clipped, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import human_signer
+from memory_anchor.json_values import Record, items, record, records, text, texts, whole
 from memory_anchor.requests import FILE_CONTENT_MAX
 
-Answer = Mapping[str, Any]
 FILE_BYTES_MAX = FILE_CONTENT_MAX // 4 * 3
 DROPPED_SHOWN = 20
 HELP = "World books: entries that come in when the conversation names them."
@@ -62,16 +61,16 @@ def add_file(path: Path, *, human: bool, as_json: bool) -> None:
 
 
 def _added(values: Values) -> list[tuple[str, Values]]:
-    path = Path(values["file"])
+    path = Path(text(values["file"]))
     return [("lorebook_add", values | {"file": str(path.absolute()), "content": _content(path)})]
 
 
 def _scanned(values: Values) -> list[tuple[str, Values]]:
     """Return the messages, and the book that was named: one that was added, or a file."""
     messages, name = values.pop("messages"), values["name"]
-    if messages is None:
+    if not isinstance(messages, str):
         raise BadInput("messages are missing; give --messages FILE, or - for standard input")
-    if name is not None and Path(name).is_file():
+    if isinstance(name, str) and Path(name).is_file():
         values |= {"name": None, "file": name, "content": _content(Path(name))}
     return [("lorebook_scan", values | {"messages": read_prompt(messages)["messages"]})]
 
@@ -84,7 +83,7 @@ def export(
 ) -> None:
     """Write a lorebook as it came, byte for byte."""
     answer = call("lorebook_export", name=name)
-    content = base64.b64decode(answer["content"])
+    content = base64.b64decode(text(answer["content"]))
     if json_:
         show_json(answer)
     elif to is None:
@@ -98,57 +97,57 @@ def export(
         quiet(f"{len(content)} bytes written to {to}")
 
 
-def _show_added(answer: Answer, _: Values) -> None:
+def _show_added(answer: Record, _: Values) -> None:
     quiet(f"{answer['name']}: {answer['entries']} entries ({answer['format']}), trust {answer['trust']}")
-    _problems(answer["problems"])
+    _problems(texts(answer["problems"]))
 
 
-def _show_list(answer: Answer, _: Values) -> None:
-    for one in answer["books"]:
+def _show_list(answer: Record, _: Values) -> None:
+    for one in records(answer["books"]):
         out.print(f"[cyan]{shown(one['name'])}[/] [dim]{one['bytes']} bytes, {one['trust']}, {shown(one['file'])}[/]")
     if not answer["books"]:
         quiet("no lorebook here yet; `memory-anchor lorebook add FILE` brings one")
 
 
-def _show_book(answer: Answer, _: Values) -> None:
-    for one in answer["entries"]:
-        how = "off" if not one["enabled"] else "constant" if one["constant"] else ", ".join(one["keys"])
+def _show_book(answer: Record, _: Values) -> None:
+    for one in records(answer["entries"]):
+        how = "off" if not one["enabled"] else "constant" if one["constant"] else ", ".join(texts(one["keys"]))
         out.print(f"[cyan]{shown(one['id'])}[/] {shown(one['title'])} [dim]({shown(clipped(how))}; {one['place']})[/]")
-        out.print(block(clipped(one["content"]), "  "))
-    _problems(answer["problems"])
+        out.print(block(clipped(text(one["content"])), "  "))
+    _problems(texts(answer["problems"]))
 
 
-def _show_scan(answer: Answer, _: Values) -> None:
-    for one in answer["snippets"]:
+def _show_scan(answer: Record, _: Values) -> None:
+    for one in records(answer["snippets"]):
         place = f"outlet {one['outlet']}" if one["place"] == "outlet" else one["place"]
         out.print(f"[cyan]{shown(one['id'])}[/] [dim]{shown(place)}[/]")
-        out.print(block(one["text"], "  "))
-    _show_report(answer["report"])
+        out.print(block(text(one["text"]), "  "))
+    _show_report(record(answer["report"]))
 
 
-def _show_kept(answer: Answer, _: Values) -> None:
-    for id, at in answer["started"].items():
+def _show_kept(answer: Record, _: Values) -> None:
+    for id, at in record(answer["started"]).items():
         out.print(f"[cyan]{shown(id)}[/] since message {at} of {answer['count']}")
     if answer["report"] is None:
         quiet("no scan of this conversation was kept; `memory-anchor lorebook scan --keep --conversation ID` keeps one")
     else:
-        _show_report(answer["report"])
+        _show_report(record(answer["report"]))
 
 
-def _show_report(report: Answer) -> None:
-    for one in report["admitted"]:
+def _show_report(report: Record) -> None:
+    for one in records(report["admitted"]):
         by = f" by {one['key']!r}" if one.get("key") else ""
         more = f"; {one['detail']}" if one.get("detail") else ""
         told = f"{one['why']}{by} in pass {one['pass']}, {one['tokens']} tokens{more}"
         out.print(f"[green]in [/] {shown(one['id'])} {shown(one['title'])}: {shown(told)}")
-    near = [one for one in report["dropped"] if one["why"] != "no key matched"]
+    near = [one for one in records(report["dropped"]) if one["why"] != "no key matched"]
     for one in near[:DROPPED_SHOWN]:
         more = f" ({one['detail']})" if one.get("detail") else ""
-        out.print(f"[yellow]out[/] {shown(one['id'])} {shown(one['title'])}: {shown(one['why'] + more)}")
-    left = len(report["dropped"]) + report["left_out"] - len(near[:DROPPED_SHOWN])
+        out.print(f"[yellow]out[/] {shown(one['id'])} {shown(one['title'])}: {shown(text(one['why']) + more)}")
+    left = len(items(report["dropped"])) + whole(report["left_out"]) - len(near[:DROPPED_SHOWN])
     tokens = f"{report['tokens']} of {report['budget_tokens']} tokens in {report['passes']} passes"
     quiet(f"{tokens}; {left} more entries are out, `--json` has each")
-    _problems(report["notes"])
+    _problems(texts(report["notes"]))
 
 
 def _problems(problems: list[str]) -> None:
@@ -156,7 +155,7 @@ def _problems(problems: list[str]) -> None:
         out.print(f"[yellow]note[/] {shown(one)}")
 
 
-def _show_removed(answer: Answer, _: Values) -> None:
+def _show_removed(answer: Record, _: Values) -> None:
     quiet(f"{answer['source']} is removed, nothing of it is left" if answer["clean"] else "something of it is left")
 
 

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -27,33 +26,32 @@ from memory_anchor.front.cli.output import (
     show_outcome,
     shown,
 )
+from memory_anchor.json_values import Json, Record, items, optional_text, parsed, record, records, text
 
-Answer = Mapping[str, Any]
 
-
-def _search(answer: Answer, _: Values) -> None:
-    SHOWN.extend(str(snippet["id"]) for snippet in answer["snippets"])
-    for snippet in answer["snippets"]:
+def _search(answer: Record, _: Values) -> None:
+    SHOWN.extend(str(snippet["id"]) for snippet in records(answer["snippets"]))
+    for snippet in records(answer["snippets"]):
         when = local(snippet.get("when", ""))
         status = "" if snippet.get("status", "active") == "active" else f" [yellow]{shown(snippet['status'])}[/]"
-        about = f"{layer_name(snippet['layer'])} {snippet['type']} {when}{' (weak)' * snippet.get('weak', False)}"
+        about = f"{layer_name(snippet['layer'])} {snippet['type']} {when}{' (weak)' * bool(snippet.get('weak'))}"
         out.print(f"[cyan]{snippet['id']}[/] {snippet['score']:.3f} [dim]{shown(about)}[/]{status}")
-        say(clipped(snippet["text"], 1000))
-        for name, value in (snippet.get("signals") or {}).items():
+        say(clipped(text(snippet["text"]), 1000))
+        for name, value in (record(snippet.get("signals") or {})).items():
             out.print(f"    [dim]{name}:[/] {shown(json.dumps(value, ensure_ascii=False))}")
     if not answer["snippets"]:
         quiet("nothing is remembered")
-    for note in answer.get("notes", ()):
-        quiet(note)
+    for note in items(answer.get("notes", ())):
+        quiet(text(note))
 
 
-def _why_not(answer: Answer, values: Values) -> None:
+def _why_not(answer: Record, values: Values) -> None:
     SHOWN.append(str(values["id"]))
-    for reason in answer["reasons"]:
+    for reason in items(answer["reasons"]):
         out.print(f"- {shown(reason)}")
 
 
-def _outcome(answer: Answer, _: Values) -> None:
+def _outcome(answer: Record, _: Values) -> None:
     show_outcome(answer, False)
 
 
@@ -64,15 +62,15 @@ def _listed(values: Values) -> list[tuple[str, Values]]:
     return [("list", values)]
 
 
-def _list(answer: Answer, _: Values) -> None:
+def _list(answer: Record, _: Values) -> None:
     if "entries" in answer:
-        for one in answer["entries"]:
+        for one in records(answer["entries"]):
             out.print(f"[cyan]{shown(one['id'])}[/] [dim]L0[/]")
-            say(one["content"])
-        for warning in answer["warnings"]:
-            quiet(warning)
+            say(text(one["content"]))
+        for warning in items(answer["warnings"]):
+            quiet(text(warning))
     elif answer["memories"]:
-        show_memories(answer["memories"])
+        show_memories(records(answer["memories"]))
     else:
         quiet("nothing here yet; `memory-anchor add TEXT` saves the first memory")
 
@@ -80,8 +78,8 @@ def _list(answer: Answer, _: Values) -> None:
 TIMES = frozenset({"when", "recorded_to", "valid_from", "valid_to"})
 
 
-def _show(answer: Answer, _: Values) -> None:
-    memory = dict(answer["memory"])
+def _show(answer: Record, _: Values) -> None:
+    memory = dict(record(answer["memory"]))
     SHOWN.append(str(memory.get("id", "")))
     content = str(memory.pop("content"))
     if "\n" in content:
@@ -92,7 +90,7 @@ def _show(answer: Answer, _: Values) -> None:
         say(_worded(name, value), 4, head=f"{name}: ")
 
 
-def _worded(name: str, value: Any) -> str:
+def _worded(name: str, value: Json) -> str:
     """Return a field's value as a person reads it."""
     if name in TIMES or name.endswith("_at"):
         return local(value)
@@ -103,39 +101,39 @@ def _worded(name: str, value: Any) -> str:
     return layer_name(value) if name == "layer" else str(value)
 
 
-def _profile(answer: Answer, _: Values) -> None:
-    out.print(block(answer["text"] or "Nothing is known of the user or the project yet."))
+def _profile(answer: Record, _: Values) -> None:
+    out.print(block(text(answer["text"] or "Nothing is known of the user or the project yet.")))
 
 
-def _history(answer: Answer, values: Values) -> None:
+def _history(answer: Record, values: Values) -> None:
     last = ""
-    SHOWN.extend(str(step["version_id"]).partition("@")[0] for step in answer["steps"][-1:])
-    for step in answer["steps"]:
+    SHOWN.extend(str(step["version_id"]).partition("@")[0] for step in records(items(answer["steps"])[-1:]))
+    for step in records(answer["steps"]):
         why = f": {shown(step['why'])}" if step["why"] else ""
         out.print(f"[cyan]{step['version_id']}[/] [dim]{local(step['at'])}[/] {shown(step['by'])}{why}")
-        if values["story"] and step["version_id"].partition("@")[0] != last:
-            last = step["version_id"].partition("@")[0]
-            out.print(f"    {shown(clipped(step['content']))}")
-        for name, (before, after) in step["changes"].items():
+        if values["story"] and text(step["version_id"]).partition("@")[0] != last:
+            last = text(step["version_id"]).partition("@")[0]
+            out.print(f"    {shown(clipped(text(step['content'])))}")
+        for name, (before, after) in ((one, items(both)) for one, both in record(step["changes"]).items()):
             say(f"{name}: {before} -> {after}", 4)
-        for line in step["diff"]:
-            say(line, 4)
+        for line in items(step["diff"]):
+            say(text(line), 4)
 
 
 def _added(values: Values) -> list[tuple[str, Values]]:
     """Return the memory that is saved, or those of a file of observations."""
     observation = values.pop("observation")
     if observation is None:
-        return [("add", values | {"content": _text(values["content"])})]
+        return [("add", values | {"content": _text(optional_text(values["content"]))})]
     from memory_anchor.observation import Observation
 
     calls = {"save_memory": "add", "log_event": "log"}
-    every = [one.asks() for one in Observation.read_all(_read_json(observation))]
+    every = [one.asks() for one in Observation.read_all(_read_json(Path(str(observation))))]
     return [(calls[asked.use_case], dict(asked.arguments)) for asked in every]
 
 
 def _logged(values: Values) -> list[tuple[str, Values]]:
-    return [("log", values | {"content": _text(values["content"])})]
+    return [("log", values | {"content": _text(optional_text(values["content"]))})]
 
 
 def _edited(values: Values) -> list[tuple[str, Values]]:
@@ -143,7 +141,7 @@ def _edited(values: Values) -> list[tuple[str, Values]]:
     judged = {name: values.pop(name) for name in ("epistemic", "shown_by")}
     if judged["epistemic"] is not None:
         return [("judge", {"id": values["id"], **judged})]
-    return [("edit", values | {"content": _text(values["content"])})]
+    return [("edit", values | {"content": _text(optional_text(values["content"]))})]
 
 
 def _text(content: str | None) -> str:
@@ -154,13 +152,13 @@ def _text(content: str | None) -> str:
     return content
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path) -> Json:
     try:
-        text = path.read_text(encoding="utf-8")
+        written = path.read_text(encoding="utf-8")
         try:
-            return json.loads(text)
+            return parsed(written)
         except ValueError:  # one observation a line
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
+            return [parsed(line) for line in written.splitlines() if line.strip()]
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({error.strerror}); allowed is a JSON file") from None
     except ValueError:

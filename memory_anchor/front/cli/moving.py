@@ -7,10 +7,10 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -138,7 +138,7 @@ def _check_target(target: Path, *, force: bool) -> None:
                 raise Refused(f"{target} is there and no export of ours; give another name, or --force to replace it")
 
 
-def _opened(beside: Path | None) -> Any:
+def _opened(beside: Path | None) -> AbstractContextManager[BinaryIO]:
     """Return standard output, or a new private file, as a context."""
     if beside is None:
         return nullcontext(sys.stdout.buffer)

@@ -24,6 +24,7 @@ from rich.text import Text
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, report
 from memory_anchor.front.cli.link import Failed, used
+from memory_anchor.json_values import Record, optional_text, records, text, texts
 from memory_anchor.runtime.wire import Misread, local_zone
 from memory_anchor.terminal import visible, visible_json, visible_lines
 
@@ -96,17 +97,17 @@ def fail(error: MemoryAnchorError) -> NoReturn:
     raise typer.Exit(code)
 
 
-def show_json(value: Any) -> None:
+def show_json(value: Mapping[str, object] | Sequence[object]) -> None:
     sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False, indent=2)) + "\n")
 
 
-def show_outcome(answer: Mapping[str, Any], as_json: bool) -> None:
+def show_outcome(answer: Record, as_json: bool) -> None:
     """Show what became of a write."""
-    SHOWN.extend(filter(None, [answer.get("id")]))
+    SHOWN.extend(filter(None, [optional_text(answer.get("id"))]))
     if as_json:
         show_json(answer)
         return
-    colour = {"rejected": "red", "needs_review": "yellow", "pending": "yellow"}.get(answer["outcome"], "green")
+    colour = {"rejected": "red", "needs_review": "yellow", "pending": "yellow"}.get(text(answer["outcome"]), "green")
     line = f"[{colour}]{answer['outcome']}[/] {shown(answer.get('id') or '')}"
     if answer.get("target_id"):
         line += f" [dim](about {shown(answer['target_id'])})[/]"
@@ -114,9 +115,9 @@ def show_outcome(answer: Mapping[str, Any], as_json: bool) -> None:
     if answer.get("reason"):
         out.print(f"  [dim]{shown(answer['reason'])}[/]")
     if answer.get("redactions"):
-        out.print(f"  [yellow]redacted:[/] {', '.join(answer['redactions'])}")
-    for other in answer.get("similar", ()):
-        out.print(f"  [dim]similar:[/] {shown(other['id'])} {shown(clipped(other.get('text', '')))}")
+        out.print(f"  [yellow]redacted:[/] {', '.join(texts(answer['redactions']))}")
+    for other in records(answer.get("similar", ())):
+        out.print(f"  [dim]similar:[/] {shown(other['id'])} {shown(clipped(text(other.get('text', ''))))}")
 
 
 def layer_name(layer: object) -> str:
@@ -135,7 +136,7 @@ def local(moment: object) -> str:
         return str(moment)
 
 
-def show_memories(memories: Iterable[Mapping[str, Any]]) -> None:
+def show_memories(memories: Iterable[Record]) -> None:
     """List memories: a table where there is room, short blocks in a narrow terminal, a line each in a pipe."""
     rows = [
         (
@@ -144,7 +145,7 @@ def show_memories(memories: Iterable[Mapping[str, Any]]) -> None:
             str(m["type"]),
             str(m.get("status", "active")),
             local(m.get("when") or m.get("recorded_at") or ""),
-            "📌 " * bool(m.get("pinned")) + visible(clipped(m["content"])),
+            "📌 " * bool(m.get("pinned")) + visible(clipped(text(m["content"]))),
         )
         for m in memories
     ]

@@ -14,6 +14,7 @@ from memory_anchor.front.cli.link import call
 from memory_anchor.front.cli.output import JsonOption, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import ask_human
 from memory_anchor.front.cli.spoken import whole_project
+from memory_anchor.json_values import items, record, records
 
 HELP = "Which folders share one memory: list, link, move, merge."
 
@@ -33,12 +34,12 @@ def list_(json_: JsonOption = False) -> None:
     if json_:
         show_json(answer)
         return
-    for one in answer["projects"]:
+    for one in records(answer["projects"]):
         mark = " [green](here)[/]" if one["here"] else ""
         out.print(f"[cyan]{shown(one['id'])}[/]{mark} [dim]{one['memories']} memories[/]")
-        for path in one["paths"]:
+        for path in items(one["paths"]):
             out.print(f"  {shown(path)}")
-        for remote in one["remotes"]:
+        for remote in items(one["remotes"]):
             out.print(f"  [dim]{shown(remote)}[/]")
         if one["may_be"]:
             out.print(f"  [yellow]may be {shown(one['may_be'])}: {shown(one['why'])}[/]")
@@ -92,14 +93,14 @@ def merge(
 
 
 def _likely() -> str:
-    here = next((one for one in call("projects_list")["projects"] if one["here"] and one["may_be"]), None)
+    here = next((one for one in records(call("projects_list")["projects"]) if one["here"] and one["may_be"]), None)
     if here is None:
         raise BadInput("this folder looks like no other project; name one: `memory-anchor projects list`")
-    out.print(f"this folder may be [cyan]{shown(here['may_be'])}[/]: {shown(here['why'])}")
+    out.print(f"this folder may be [cyan]{shown(record(here)['may_be'])}[/]: {shown(here['why'])}")
     if not typer.confirm("Is it that project?", default=False):
         quiet("nothing was linked")
         raise typer.Exit(0)
-    return str(here["may_be"])
+    return str(record(here)["may_be"])
 
 
 def linked(project: str, folder: Path | None, *, moved: bool, as_json: bool) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -42,6 +42,7 @@ from memory_anchor.front.cli.output import (
 from memory_anchor.front.cli.passphrase import ask_human
 from memory_anchor.front.cli.spoken import whole_id
 from memory_anchor.front.word_diff import word_diff
+from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.rights import stamp
 from memory_anchor.terminal import visible, visible_lines
 
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.model import Proposal
 
-Item = dict[str, Any]
 SHOWN_AGAIN_MAX = 20
 """How often one item is shown anew because somebody keeps changing it."""
 CITATIONS_SHOWN = 5
@@ -98,14 +98,14 @@ def review(
                 wishes = [(what, whole_id(one)) for what, one in wishes]
             _decide_named(wishes, resolution, content, json_)
             return
-        items, schema = call("inbox")["items"], None if server else _constitution()
+        waiting, schema = records(call("inbox")["items"]), None if server else _constitution()
         proposals = _open_proposals(schema) if schema is not None else []
         if json_ or list_only:
-            _show_inbox(items, proposals, json_)
-        elif not items and not proposals:
+            _show_inbox(waiting, proposals, json_)
+        elif not waiting and not proposals:
             quiet("nothing waits for review")
         else:
-            _Review(items, ask_human()).run()
+            _Review(waiting, ask_human()).run()
             for number, one in enumerate(proposals, 1):
                 if schema is not None and not _proposal(schema, one, f"{number}/{len(proposals)}"):
                     return
@@ -115,7 +115,7 @@ def _decide_named(
     wishes: Sequence[tuple[str, str]], resolution: str | None, content: str | None, as_json: bool
 ) -> None:
     """Show everything that is named, ask for the passphrase once, and carry it out."""
-    shown_sides = {name: call("sides", id=name)["memories"] for _, name in wishes}
+    shown_sides = {name: records(call("sides", id=name)["memories"]) for _, name in wishes}
     for sides in shown_sides.values():
         show_sides(sides, on=err)
     human, answers = ask_human(), []
@@ -141,7 +141,7 @@ class _Done:
 class _Review:
     """One walk through the inbox. place: the item at hand."""
 
-    items: list[Item]
+    items: list[Record]
     human: Signer
     place: int = 0
     last: _Done | None = None
@@ -157,7 +157,7 @@ class _Review:
     def _one(self) -> bool:
         """Ask about the item at hand; return whether to go on."""
         item = self.items[self.place]
-        sides = [item["memory"], *item["against"]]
+        sides = _sides(item)
         for _ in range(SHOWN_AGAIN_MAX):
             out.print(f"\n[bold]{self.place + 1}/{len(self.items)}[/] [dim]{shown(sides[0]['type'])}[/]")
             show_sides(sides, on=out)
@@ -177,7 +177,7 @@ class _Review:
                 self._carry_out(wish, sides)
                 break
             except MemoryAnchorError as error:
-                now = call("sides", id=sides[0]["id"])["memories"]
+                now = records(call("sides", id=sides[0]["id"])["memories"])
                 if stamps(now) == stamps(sides):
                     raise
                 sides = now
@@ -185,11 +185,11 @@ class _Review:
         self.place += 1
         return True
 
-    def _carry_out(self, wish: Item, sides: list[Item]) -> None:
-        given = {"id": sides[0]["id"], "seen": stamps(sides), **wish}
-        what = given.pop("call")
-        show_outcome(call(what, **given, human=self.human), False)
-        self._note(what, [one["id"] for one in sides])
+    def _carry_out(self, wish: Record, sides: list[Record]) -> None:
+        what = text(wish["call"])
+        given: dict[str, Json] = {name: value for name, value in wish.items() if name != "call"}
+        show_outcome(call(what, id=sides[0]["id"], seen=stamps(sides), human=self.human, **given), False)
+        self._note(what, [text(one["id"]) for one in sides])
 
     def _note(self, what: str, ids: list[str]) -> None:
         told = {"accept": "accepted", "reject": "rejected", "settle": "settled"}[what]
@@ -198,7 +198,7 @@ class _Review:
 
     def _rest(self, what: str) -> None:
         """Accept or reject every pending memory from here on, after one look at all of them."""
-        rest = [item["memory"] for item in self.items[self.place :] if not item["against"]]
+        rest = [record(item["memory"]) for item in self.items[self.place :] if not item["against"]]
         show_memories(rest)
         for memory in rest:
             _show_why(memory, out)
@@ -207,7 +207,7 @@ class _Review:
         for memory in rest:
             try:
                 call(what, id=memory["id"], seen=stamps([memory]), human=self.human)
-                self._note(what, [memory["id"]])
+                self._note(what, [text(memory["id"])])
             except MemoryAnchorError as error:  # changed since, or settled elsewhere: it is told and stays
                 err.print(f"[yellow]{memory['id']}: {shown(str(error))}[/]")
         self.place += next((n for n, item in enumerate(self.items[self.place :]) if item["against"]), len(rest))
@@ -218,31 +218,36 @@ class _Review:
             quiet("nothing was decided yet in this review")
             return
         plan = call("undo", what="last", human=self.human)
-        if not {step["id"] for step in plan["steps"]} & set(self.last.ids):
+        if not {step["id"] for step in records(plan["steps"])} & set(self.last.ids):
             quiet(f"somebody wrote since; `memory-anchor history {self.last.ids[0]}` shows what became of it")
             return
         call("undo", what="last", apply=True, human=self.human)
         self.place, ids = self.last.place, ", ".join(self.last.ids)
         self.last = None
-        waiting = {item["memory"]["id"]: item for item in call("inbox")["items"]}
-        self.items[self.place] = waiting.get(self.items[self.place]["memory"]["id"], self.items[self.place])
+        waiting = {record(item["memory"])["id"]: item for item in records(call("inbox")["items"])}
+        self.items[self.place] = waiting.get(record(self.items[self.place]["memory"])["id"], self.items[self.place])
         quiet(f"undone: {ids} waits again")
 
 
-def _wish(answer: str, sides: list[Item]) -> Item:
+def _wish(answer: str, sides: list[Record]) -> Record:
     """Return the call that a human chose, {} to skip."""
     if len(sides) > 1:
         chosen = RESOLUTIONS.get(answer)
         if chosen != "merge":
             return {"call": "settle", "resolution": chosen} if chosen else {}
-        text = edited("\n".join(one["content"] for one in reversed(sides)), "the one text that holds")
-        return {"call": "settle", "resolution": "merge", "content": text} if text else {}
+        merged = edited("\n".join(text(one["content"]) for one in reversed(sides)), "the one text that holds")
+        return {"call": "settle", "resolution": "merge", "content": merged} if merged else {}
     name = {"a": "accept", "e": "accept", "r": "reject"}.get(answer)
-    wish: Item = {"call": name} if name else {}
+    wish: dict[str, Json] = {"call": name} if name else {}
     if answer == "e":
-        text = edited(sides[0]["content"], "new text (empty: as it is)")
-        wish |= {"content": text} if text and text != sides[0]["content"] else {}
+        wording = edited(text(sides[0]["content"]), "new text (empty: as it is)")
+        wish |= {"content": wording} if wording and wording != sides[0]["content"] else {}
     return wish
+
+
+def _sides(item: Record) -> list[Record]:
+    """Return a waiting memory and what it speaks against."""
+    return [record(item["memory"]), *records(item["against"])]
 
 
 def edited(text: str, about: str) -> str:
@@ -314,7 +319,7 @@ def _proposal(schema: IdentitySchema, proposal: Proposal, place: str) -> bool:
 
     told = constitution.answer(proposal)
     seen = schema.fingerprint(proposal)
-    number = min(len(proposal.confirmations) + 1, int(told["required"]))
+    number = min(len(proposal.confirmations) + 1, whole(told["required"]))
     out.print(f"\n[bold]{place}[/] [dim]constitution, {proposal.action.value}[/] [cyan]{shown(proposal.id)}[/]")
     out.print(
         f"  [dim]proposed by {shown(proposal.proposed_by)}, {local(proposal.proposed_at)}:[/] {shown(proposal.reason)}"
@@ -342,59 +347,63 @@ def _proposal(schema: IdentitySchema, proposal: Proposal, place: str) -> bool:
 # --- what is shown -------------------------------------------------------------------------------------------------
 
 
-def _show_inbox(items: list[Item], proposals: Sequence[Proposal], as_json: bool) -> None:
+def _show_inbox(waiting: list[Record], proposals: Sequence[Proposal], as_json: bool) -> None:
     from memory_anchor.front.cli import constitution
 
     if as_json:
-        show_json({"items": items, "proposals": [constitution.answer(one) for one in proposals]})
+        show_json({"items": waiting, "proposals": [constitution.answer(one) for one in proposals]})
         return
-    if items:
-        show_memories(m for item in items for m in (item["memory"], *item["against"]))
+    if waiting:
+        show_memories(memory for item in waiting for memory in _sides(item))
     for one in proposals:
         out.print(f"{shown(constitution.line_of(one))}: {shown(one.reason)}")
-    if not items and not proposals:
+    if not waiting and not proposals:
         quiet("nothing waits for review")
 
 
-def show_sides(sides: list[Item], *, on: Console) -> None:
+def show_sides(sides: list[Record], *, on: Console) -> None:
     """Show a pending memory whole, or both sides of a contradiction: next to one another where there is room."""
     first, *against = sides
     if len(against) == 1 and on.is_terminal and on.width >= TABLE_COLUMNS:
         _show_beside(against[0], first, on)
     else:
         on.print(f"[cyan]{first['id']}[/] [dim]version {first['version']}[/]")
-        on.print(block(first["content"], "  "))
+        on.print(block(text(first["content"]), "  "))
         for other in against:
             on.print(f"  [yellow]against[/] [cyan]{other['id']}[/] [dim]version {other['version']}[/]")
-            on.print(block(other["content"], "  "))
+            on.print(block(text(other["content"]), "  "))
     for one in sides:
         _show_why(one, on)
 
 
-def _show_beside(old: Item, new: Item, on: Console) -> None:
-    parts = word_diff(old["content"], new["content"])
+def _show_beside(old: Record, new: Record, on: Console) -> None:
+    parts = word_diff(text(old["content"]), text(new["content"]))
     table = Table(box=None, pad_edge=False, padding=(0, 2), expand=True, header_style="")
     for name, one in (("old", old), ("new", new)):
-        head = Text(f"{name} ", "yellow") + Text(visible(one["id"]), "cyan") + Text(f" version {one['version']}", "dim")
+        head = (
+            Text(f"{name} ", "yellow")
+            + Text(visible(text(one["id"])), "cyan")
+            + Text(f" version {one['version']}", "dim")
+        )
         table.add_column(head, ratio=1, overflow="fold")
     table.add_row(side(parts, "gone"), side(parts, "new"))
     on.print(table, soft_wrap=False)
 
 
-def _show_why(memory: Item, on: Console) -> None:
+def _show_why(memory: Record, on: Console) -> None:
     """Say why a memory waits, who it is from, and what it cites."""
     on.print(f"  [dim]{shown(memory['id'])}: {shown('; '.join(why(memory)))}[/]")
     citations = memory.get("citations") or ()
-    for one in citations[:CITATIONS_SHOWN]:
-        on.print(f"  [dim]from {shown(cited(one))}[/]")
-    if len(citations) > CITATIONS_SHOWN:
-        on.print(f"  [dim]and {len(citations) - CITATIONS_SHOWN} more sources[/]")
+    for one in items(items(citations)[:CITATIONS_SHOWN]):
+        on.print(f"  [dim]from {shown(cited(record(one)))}[/]")
+    if len(items(citations)) > CITATIONS_SHOWN:
+        on.print(f"  [dim]and {len(items(citations)) - CITATIONS_SHOWN} more sources[/]")
 
 
-def why(memory: Mapping[str, Any]) -> list[str]:
+def why(memory: Record) -> list[str]:
     """Return why a memory waits for a human and where it comes from, in short parts."""
-    origin, confidence = str(memory.get("origin", "")), float(memory.get("confidence", 1.0))
-    who = str((memory.get("scope") or {}).get("agent") or "an agent")
+    origin, confidence = str(memory.get("origin", "")), number(memory.get("confidence", 1.0))
+    who = str((record(memory.get("scope") or {})).get("agent") or "an agent")
     said = {
         "agent": f"saved by {who}",
         "extracted": f"taken out of a conversation with {who}",
@@ -410,24 +419,24 @@ def why(memory: Mapping[str, Any]) -> list[str]:
     elif memory.get("visibility") == "account":
         parts.insert(0, "wants to be known in every project")
     if memory.get("disputes") and memory.get("status") == "pending":
-        parts.insert(0, f"speaks against {', '.join(map(str, memory['disputes']))}")
+        parts.insert(0, f"speaks against {', '.join(map(str, items(memory['disputes'])))}")
     if memory.get("extractor_model"):
         parts.append(f"by {memory['extractor_model']}")
     return [one for one in parts if one]
 
 
-def cited(one: Mapping[str, Any]) -> str:
+def cited(one: Record) -> str:
     """Return a citation in one line: kind, place, lines, and whether it still says so."""
     locator = one.get("locator") or {}
-    lines = f":{locator['line_start']}" if locator.get("line_start") else ""
-    lines += f"-{locator['line_end']}" if lines and locator.get("line_end") else ""
+    lines = f":{record(locator)['line_start']}" if record(locator).get("line_start") else ""
+    lines += f"-{record(locator)['line_end']}" if lines and record(locator).get("line_end") else ""
     fresh = f" ({one['freshness']})" if one.get("freshness") else ""
-    return f"{one['kind'].replace('_', ' ')} {one.get('title') or one['ref']}{lines}{fresh}"
+    return f"{text(one['kind']).replace('_', ' ')} {one.get('title') or one['ref']}{lines}{fresh}"
 
 
-def stamps(sides: list[Item]) -> list[str]:
+def stamps(sides: list[Record]) -> list[str]:
     """Return what names the versions that were shown; counted from the very text that was shown."""
-    return sorted(stamp(one["id"], one["version"], one["content"]) for one in sides)
+    return sorted(stamp(text(one["id"]), whole(one["version"]), text(one["content"])) for one in sides)
 
 
 def _check_terminal() -> None:

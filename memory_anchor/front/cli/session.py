@@ -9,16 +9,17 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.errors import StoreBusy
 from memory_anchor.front.cli.link import call, data_dir, run_signed
 from memory_anchor.front.cli.spinner import Spinner
+from memory_anchor.json_values import Json, Record
 
 if TYPE_CHECKING:
     from memory_anchor.identity.approval import Signer
 
-Ask = Callable[..., dict[str, Any]]
+Ask = Callable[..., Record]
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def session() -> Iterator[Ask]:
             core = build_core(settings_of(os.environ), data_dir=data_dir(), lock=lock)
             nightly.register(core)
 
-        def ask(name: str, *, human: Signer | None = None, **arguments: Any) -> dict[str, Any]:
+        def ask(name: str, *, human: Signer | None = None, **arguments: Json) -> Record:
             given = {key: value for key, value in arguments.items() if value is not None}
             return run_signed(core, name, given, human)
 

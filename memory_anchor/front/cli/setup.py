@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -17,9 +17,11 @@ from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import data_dir, preamble
 from memory_anchor.front.cli.output import JsonOption, clipped, err, guarded, out, quiet, show_json
 from memory_anchor.inputs import project_id as checked_project_id
+from memory_anchor.json_values import Json, Record, records, text
 from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
+    from memory_anchor.front.clients.install import Plan
     from memory_anchor.identity.identity_schema import IdentitySchema
 
 
@@ -116,13 +118,13 @@ def demo(
         raise typer.Exit(1)
 
 
-def _show_figures(figures: dict[str, Any]) -> None:
+def _show_figures(figures: Record) -> None:
     out.print()
-    for question in figures["questions"]:
+    for question in records(figures["questions"]):
         mark = "[green]✓[/]" if question["rank"] else "[red]✗[/]"
         place = f"rank {question['rank']} from {question['layer']}" if question["rank"] else question["expected_layer"]
-        out.print(f"{mark} [bold]{escape(question['query'])}[/] [dim]{place}, {question['ms']} ms[/]")
-        out.print(f"    {escape(clipped(question['text'], 120))}")
+        out.print(f"{mark} [bold]{escape(text(question['query']))}[/] [dim]{place}, {question['ms']} ms[/]")
+        out.print(f"    {escape(clipped(text(question['text']), 120))}")
     out.print()
     out.print(
         f"L0 recall {figures['l0_recall']:.0%} (wanted 100 %), L2-L4 recall@5 {figures['recall_at_5']:.0%} "
@@ -207,15 +209,15 @@ def config(
         show_json({"settings": rows, **told, "not_taken_by_engines": left.left})
         return
     for row in rows:
-        origin = "" if row["origin"] == "default" else f" [cyan]{escape(row['origin'])}[/]"
+        origin = "" if row["origin"] == "default" else f" [cyan]{escape(str(row['origin']))}[/]"
         out.print(f"{row['name']} = {escape(str(row['value']))}{origin}")
     quiet(f"data directory {data_dir()}; your file {wire.user_config_file(os.environ)}")
     if left.left:
         quiet(f"for this command alone, not for a shared engine: {', '.join(left.left)}; {left.reason}")
 
 
-def flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
+def flat(value: Record, prefix: str = "") -> list[tuple[str, Json]]:
+    rows: list[tuple[str, Json]] = []
     for name, inner in value.items():
         dotted = f"{prefix}{name}"
         if isinstance(inner, dict) and inner:
@@ -278,7 +280,7 @@ def uninstall(
     _show_plan(plan_for(client, scope=scope, dry_run=dry_run), json_)
 
 
-def _show_plan(plan: Any, as_json: bool) -> None:
+def _show_plan(plan: Plan, as_json: bool) -> None:
     if as_json:
         show_json(plan.as_dict())
         return

@@ -6,13 +6,13 @@ Only commands take these. A tool's caller has the whole id and a clock; a guess 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli.link import call, preamble
+from memory_anchor.json_values import Json, Record, records, text
 from memory_anchor.language.timewords import time_range
 
 LATEST = frozenset({"until"})
@@ -28,7 +28,7 @@ CHINESE_HOUR = re.compile(
 HOUR = re.compile(r"\d:\d|\d\s?[ap]\.?m\b|点", re.IGNORECASE)
 """What says a time of the day, which a range of days would lose."""
 
-Values = dict[str, Any]
+Values = dict[str, Json]
 
 
 def moment(field: str, said: str, *, now: datetime | None = None) -> str:
@@ -71,7 +71,7 @@ def in_digits(said: str) -> str:
     return CHINESE_HOUR.sub(clock, said)
 
 
-def with_whole_id(ask: Callable[..., dict[str, Any]], values: Values) -> dict[str, Any]:
+def with_whole_id(ask: Callable[..., Record], values: Values) -> Record:
     """Ask, with the ids that beginnings stand for. Raises BadInput: one begins several. What `ask` raises."""
     whole = {name: whole_id(str(values[name])) for name in ID_FIELDS if values.get(name)}
     return ask(**{**values, **whole})
@@ -102,12 +102,15 @@ def whole_project(said: str) -> str:
     """Return the id of the one project that begins so. Raises BadInput: it begins several."""
     if not BEGINNING.fullmatch(said):
         return said
-    return the_one(said, {one["id"] for one in call("projects_list")["projects"] if one["id"].startswith(said)})
+    return the_one(
+        said,
+        {text(one["id"]) for one in records(call("projects_list")["projects"]) if text(one["id"]).startswith(said)},
+    )
 
 
 def _begun(prefix: str) -> set[str]:
     """Return the ids that begin so, among the newest thousand of each state."""
-    listed: list[Mapping[str, Any]] = []
+    listed: list[Record] = []
     for status in (None, "archived", "superseded"):
-        listed += call("list", status=status, limit=LISTED_MAX)["memories"]
+        listed += records(call("list", status=status, limit=LISTED_MAX)["memories"])
     return {str(one["id"]) for one in listed if str(one["id"]).startswith(prefix)}

@@ -14,12 +14,12 @@ import select
 import sys
 import time
 
+from memory_anchor.json_values import Record
 from memory_anchor.runtime import launch, spool, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
 WAIT_S = {
     "SessionStart": 8.0,
@@ -76,7 +76,7 @@ def main(event: str) -> int:
     return 0
 
 
-def deliver(data: str, caller: wire.Preamble, event: str, payload: Mapping[str, Any], *, until: float) -> str:
+def deliver(data: str, caller: wire.Preamble, event: str, payload: Record, *, until: float) -> str:
     """Return the engine's text for this hook; a cold engine is started where the event may wait for it.
 
     until: monotonic seconds. Raises OSError: not delivered in time.
@@ -105,7 +105,7 @@ def deliver(data: str, caller: wire.Preamble, event: str, payload: Mapping[str, 
         return str(answer.get("text", ""))
 
 
-def caller_of(env: Mapping[str, str], payload: Mapping[str, Any], *, cwd: str, pid: int, nonce: str) -> wire.Preamble:
+def caller_of(env: Mapping[str, str], payload: Record, *, cwd: str, pid: int, nonce: str) -> wire.Preamble:
     """Return for whom this hook runs: the payload's session and folder come before the environment's.
 
     After `/clear` or a resume the environment of a long-lived client may still name the old session.
@@ -127,7 +127,7 @@ def printed(event: str, text: str) -> str:
     return text
 
 
-def _undelivered(data: str, caller: wire.Preamble, event: str, payload: Mapping[str, Any], error: OSError) -> None:
+def _undelivered(data: str, caller: wire.Preamble, event: str, payload: Record, error: OSError) -> None:
     print(f"memory-anchor: {event} goes on without memory ({error})", file=sys.stderr)
     if event not in MUST_ARRIVE:
         return
@@ -170,7 +170,7 @@ def _is_json(raw: bytearray) -> bool:
     return True
 
 
-def _payload(raw: bytes) -> dict[str, Any]:
+def _payload(raw: bytes) -> Record:
     """Return what the client said, {} when it said nothing. Raises ValueError: no JSON object; one sentence."""
     if not raw.strip():
         return {}

@@ -17,15 +17,15 @@ import re
 import shutil
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import replace_durably
 from memory_anchor.front.clients import jsonc, places
 from memory_anchor.front.clients.places import Part
+from memory_anchor.json_values import Json, Record, items, record
 from memory_anchor.runtime import wire
 
 RECORDS = "installed"
@@ -83,7 +83,7 @@ class Plan:
         step = [NEXT_STEP[self.client]] if self.client in NEXT_STEP and self.action == "install" else []
         return "\n".join([*changed, *kept_as, f"{self.client} ({self.scope}): {did}", *kept, *step])
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Record:
         """Return the plan as JSON; `diff` is empty for a file that stays as it is."""
         return {
             "client": self.client,
@@ -212,26 +212,26 @@ class _Site:
         A file that we did not write yet is kept as it is, with whatever stands in our place; one that somebody changed
         since is kept without our part, and with what stood there before it.
         """
-        record = self._record(client, scope, change.file)
+        place = self._record(client, scope, change.file)
         kept = self.kept(client, scope, change.file)
-        copy = record.with_suffix(".before")
+        copy = place.with_suffix(".before")
         first = kept.get("after") != _digest(change.before)  # else the file is still ours: its backup stands
         existed = bool(kept.get("existed")) if not first else change.before is not None
         held = kept.get("held", {}) if kept else _held(change.file, change.before, parts)
         if first and change.before is not None:
-            without = _without(change.file, change.before, parts, held) if kept else change.before
+            without = _without(change.file, change.before, parts, record(held)) if kept else change.before
             self._private()
             wire.write_private(str(copy), without or "")
         self.note(client, scope, change.file, {"existed": existed, "after": _digest(change.after), "held": held})
         return copy if existed else None
 
-    def note(self, client: str, scope: str, file: Path, told: Mapping[str, Any]) -> None:
+    def note(self, client: str, scope: str, file: Path, told: Record) -> None:
         self._private()
         wire.write_private(str(self._record(client, scope, file)), json.dumps({"file": str(file), **told}))
 
-    def kept(self, client: str, scope: str, file: Path) -> dict[str, Any]:
+    def kept(self, client: str, scope: str, file: Path) -> Record:
         """Return what installing noted about a file, {} when it noted nothing."""
-        return dict(wire.read_json(str(self._record(client, scope, file))) or {})
+        return wire.read_json(str(self._record(client, scope, file))) or {}
 
     def _private(self) -> None:
         wire.run_dir(str(self.records.parent))
@@ -246,31 +246,31 @@ class _Site:
         if part.kind == "json-hooks" or (kept and not kept.get("adopted")):
             return ""
         for name, entry in _servers(part.file, _read(part.file), part).items():
-            if places.starts_us(entry) and entry != dict(part.value) and self._is_alive(entry):
+            if places.starts_us(entry) and entry != dict(part.value) and self._is_alive(record(entry)):
                 return name
         return ""
 
-    def _is_alive(self, entry: Mapping[str, Any]) -> bool:
+    def _is_alive(self, entry: Record) -> bool:
         command = str(entry["command"])
         return bool(shutil.which(command, path=self.env.get("PATH", "")))
 
     def restored(self, client: str, scope: str, file: Path, parts: tuple[Part, ...]) -> ConfigChange:
         """Return the change that takes us out of `file`."""
-        record = self._record(client, scope, file)
+        place = self._record(client, scope, file)
         kept = self.kept(client, scope, file)
         now = _read(file)
         if now is not None and kept.get("after") == _digest(now):
-            copy = record.with_suffix(".before")
+            copy = place.with_suffix(".before")
             if not kept.get("existed"):
                 return ConfigChange(file, now, None)
             if copy.is_file():
                 return ConfigChange(file, now, _read(copy))
-        return ConfigChange(file, now, _without(file, now, parts, kept.get("held") or {}))
+        return ConfigChange(file, now, _without(file, now, parts, record(kept.get("held") or {})))
 
     def forget(self, client: str, scope: str, file: Path) -> None:
-        record = self._record(client, scope, file)
-        record.unlink(missing_ok=True)
-        record.with_suffix(".before").unlink(missing_ok=True)
+        place = self._record(client, scope, file)
+        place.unlink(missing_ok=True)
+        place.with_suffix(".before").unlink(missing_ok=True)
 
     def _record(self, client: str, scope: str, file: Path) -> Path:
         return self.records / f"{client}-{scope}-{hashlib.sha256(os.fsencode(file)).hexdigest()[:16]}.json"
@@ -291,7 +291,7 @@ def _by_file(parts: tuple[Part, ...]) -> dict[Path, tuple[Part, ...]]:
     return {file: tuple(part for part in parts if part.file == file) for file in dict.fromkeys(p.file for p in parts)}
 
 
-def _change(file: Path, edit: Any, parts: tuple[Part, ...]) -> ConfigChange:
+def _change(file: Path, edit: Callable[[Path, str | None, Part], str | None], parts: tuple[Part, ...]) -> ConfigChange:
     before = _read(file)
     after = before
     for part in parts:
@@ -307,20 +307,20 @@ def _added(file: Path, text: str | None, part: Part) -> str:
         _check_objects(file, tree, part.under[:-1])
         return _json_put(file, text, tree, part.under, dict(part.value))
     _check_objects(file, tree, part.under)
-    hooks = _at(tree, part.under) or {}
-    wanted = {event: [*_others(file, hooks, event), *part.value.get(event, [])] for event in {**hooks, **part.value}}
+    hooks = record(_at(tree, part.under))
+    wanted = {event: [*_others(file, hooks, event), *items(part.value.get(event))] for event in {**hooks, **part.value}}
     if {event: groups for event, groups in wanted.items() if groups} == hooks:
         return text or ""
     text = _without_hooks(file, text, part) if text is not None else None
     for event, groups in part.value.items():
-        for group in groups:
+        for group in items(groups):
             tree = _json_tree(file, text)
-            place = len((_at(tree, part.under) or {}).get(event, []))
+            place = len(items(record(_at(tree, part.under)).get(event)))
             text = _json_put(file, text, tree, (*part.under, event, place), group)
     return text or ""
 
 
-def _others(file: Path, hooks: Mapping[str, Any], event: str) -> list[Any]:
+def _others(file: Path, hooks: Record, event: str) -> list[Json]:
     groups = hooks.get(event, [])
     if not isinstance(groups, list):
         raise BadInput(f"{file} holds hooks.{event} that is no list; mend it, then install again")
@@ -351,7 +351,7 @@ def _without_hooks(file: Path, text: str, part: Part) -> str:
     return text
 
 
-def _without(file: Path, text: str | None, parts: tuple[Part, ...], held: Mapping[str, Any]) -> str | None:
+def _without(file: Path, text: str | None, parts: tuple[Part, ...], held: Record) -> str | None:
     """Return a file's text without us, and with the server again that stood in our place (`held`)."""
     for part in parts:
         text = _removed(file, text, part)
@@ -361,38 +361,38 @@ def _without(file: Path, text: str | None, parts: tuple[Part, ...], held: Mappin
         if part.kind == "json-server":
             text = _json_put(file, text, _json_tree(file, text), part.under, held[name])
         elif part.kind == "toml-server":
-            text = _toml_added(file, text, Part(part.file, part.kind, part.under, held[name]))
+            text = _toml_added(file, text, Part(part.file, part.kind, part.under, record(held[name])))
     return text
 
 
-def _held(file: Path, text: str | None, parts: tuple[Part, ...]) -> dict[str, Any]:
+def _held(file: Path, text: str | None, parts: tuple[Part, ...]) -> Record:
     """Return the servers of our name that are not of our making: name -> entry."""
     found = {part.under[-1]: _servers(file, text, part).get(part.under[-1]) for part in parts}
     return {name: entry for name, entry in found.items() if isinstance(entry, dict) and not places.starts_us(entry)}
 
 
-def _servers(file: Path, text: str | None, part: Part) -> dict[str, Any]:
+def _servers(file: Path, text: str | None, part: Part) -> Record:
     """Return the servers of a client's file that are objects: name -> entry."""
     if text is None or part.kind == "json-hooks":
         return {}
-    tree: Any = _toml_tree(file, text) if part.kind == "toml-server" else _json_tree(file, text)
+    tree = _toml_tree(file, text) if part.kind == "toml-server" else _json_tree(file, text)
     servers = _at(tree, part.under[:-1])
     return {name: one for name, one in servers.items() if isinstance(one, dict)} if isinstance(servers, dict) else {}
 
 
-def _at(tree: Any, under: Sequence[str]) -> Any:
+def _at(tree: Json, under: Sequence[str]) -> Json:
     for name in under:
         tree = tree.get(name) if isinstance(tree, dict) else None
     return tree
 
 
-def _check_objects(file: Path, tree: Mapping[str, Any], under: Sequence[str]) -> None:
+def _check_objects(file: Path, tree: Record, under: Sequence[str]) -> None:
     for depth in range(1, len(under) + 1):
         if (inner := _at(tree, under[:depth])) is not None and not isinstance(inner, dict):
             raise BadInput(f"{file} holds {under[depth - 1]!r} that is no object; mend it, then install again")
 
 
-def _json_tree(file: Path, text: str | None) -> dict[str, Any]:
+def _json_tree(file: Path, text: str | None) -> Record:
     if text is None or not text.strip("\ufeff \t\r\n"):
         return {}
     try:
@@ -407,7 +407,7 @@ def _json_tree(file: Path, text: str | None) -> dict[str, Any]:
     return tree
 
 
-def _json_put(file: Path, text: str | None, tree: Mapping[str, Any], path: jsonc.Steps, value: Any) -> str:
+def _json_put(file: Path, text: str | None, tree: Record, path: jsonc.Steps, value: Json) -> str:
     """Return the text with a value in its place, and every other sign as it was."""
     if _at(tree, [str(one) for one in path]) == value:
         return text or ""
@@ -423,14 +423,13 @@ def _edited(file: Path, text: str, path: jsonc.Steps) -> str:
 
 def _same_but(file: Path, before: str, after: str, path: jsonc.Steps) -> str:
     """Return `after` where it says the same as `before` but below the first name of `path`."""
-    old, new = _json_tree(file, before), _json_tree(file, after)
-    old[str(path[0])] = new[str(path[0])] = None
-    if old != new:
+    at = {str(path[0]): None}
+    if {**_json_tree(file, before), **at} != {**_json_tree(file, after), **at}:
         raise BadInput(f"{file} is written in a form we cannot edit; add what `memory-anchor install json` shows")
     return after
 
 
-def _toml_tree(file: Path, text: str) -> dict[str, Any]:
+def _toml_tree(file: Path, text: str) -> Record:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -466,7 +465,7 @@ def _toml_table(part: Part) -> str:
     return "\n".join([f"[{'.'.join(part.under)}]", *lines]) + "\n"
 
 
-def _toml_value(value: Any) -> str:
+def _toml_value(value: Json) -> str:
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{name} = {_toml_value(inner)}" for name, inner in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False)

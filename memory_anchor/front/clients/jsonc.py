@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any
+
+from memory_anchor.json_values import Json
 
 DEPTH_MAX = 100
 Steps = tuple[str | int, ...]
@@ -28,17 +29,17 @@ class _JsonNode:
 
     start: int
     end: int
-    value: Any
+    value: Json
     inner: list[tuple[str, int, _JsonNode]] = field(default_factory=list)
     commas: list[int | None] = field(default_factory=list)
 
 
-def read(text: str) -> Any:
+def read(text: str) -> Json:
     """Return the value that a text holds. Raises ValueError: it is not JSON, comments and trailing commas allowed."""
     return _parsed(text).value
 
 
-def put(text: str, path: Steps, value: Any) -> str:
+def put(text: str, path: Steps, value: Json) -> str:
     """Return the text with `value` at `path`; objects on the way are made, an index behind the last one appends.
 
     Raises ValueError: what is on the way is no container.
@@ -47,7 +48,7 @@ def put(text: str, path: Steps, value: Any) -> str:
     for depth, step in enumerate(path):
         found = _child(node, step)
         if found is None:
-            made = value
+            made: Json = value
             for name in reversed(path[depth + 1 :]):
                 made = [made] if isinstance(name, int) else {name: made}
             return _inserted(text, node, step, made, depth + 1)
@@ -87,7 +88,7 @@ def _cut(text: str, node: _JsonNode, place: int, start: int) -> str:
     return text[:start] + (rest if rest.strip() else "") + text[node.end - 1 :]
 
 
-def _inserted(text: str, node: _JsonNode, step: str | int, value: Any, depth: int) -> str:
+def _inserted(text: str, node: _JsonNode, step: str | int, value: Json, depth: int) -> str:
     if isinstance(step, str) is not isinstance(node.value, dict) or not isinstance(node.value, (dict, list)):
         raise ValueError(f"{step!r} stands in what is no container")
     close = node.end - 1
@@ -111,7 +112,7 @@ def _with_comma(before: str, node: _JsonNode) -> str:
     return f"{before[:end]},{before[end:]}"
 
 
-def _dumped(value: Any, text: str, depth: int) -> str:
+def _dumped(value: Json, text: str, depth: int) -> str:
     """Return a value indented as the file is, for a place so deep."""
     blank = _indent(text)
     return json.dumps(value, ensure_ascii=False, indent=blank).replace("\n", f"{_line_end(text)}{blank * depth}")
@@ -182,9 +183,9 @@ def _container(text: str, at: int, depth: int) -> _JsonNode:
             at = _skipped(text, at + 1)
         inner = _value(text, at, depth + 1)
         node.inner.append((key, start, inner))
-        if is_object:
+        if isinstance(node.value, dict):
             node.value[key] = inner.value
-        else:
+        elif isinstance(node.value, list):
             node.value.append(inner.value)
         at = _skipped(text, inner.end)
         is_comma = text[at : at + 1] == ","

@@ -13,9 +13,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import Record
 
 NAME = "memory-anchor"
 CODEX_NAME = "memory_anchor"
@@ -60,7 +61,7 @@ class Part:
     file: Path
     kind: Kind
     under: tuple[str, ...]
-    value: Mapping[str, Any]
+    value: Record
 
 
 def parts_of(
@@ -107,7 +108,7 @@ def parts_of(
     return ()
 
 
-def server_entry(command: tuple[str, ...], env: Mapping[str, str]) -> dict[str, Any]:
+def server_entry(command: tuple[str, ...], env: Mapping[str, str]) -> Record:
     """Return the server entry that every client understands."""
     places = _places_of(env)
     return {"command": command[0], "args": [*command[1:], "mcp"], **({"env": places} if places else {})}
@@ -119,7 +120,7 @@ def _places_of(env: Mapping[str, str]) -> dict[str, str]:
     return {name: str(Path(env[name]).expanduser().absolute()) for name in WRITTEN_OUT if env.get(name)}
 
 
-def hook_entries(command: tuple[str, ...], events: tuple[str, ...], env: Mapping[str, str]) -> dict[str, Any]:
+def hook_entries(command: tuple[str, ...], events: tuple[str, ...], env: Mapping[str, str]) -> Record:
     """Return event -> the matcher groups that are ours."""
     if sys.platform == "win32":
         quoted = " ".join(f'"{word}"' for word in command)

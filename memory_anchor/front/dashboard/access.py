@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from memory_anchor.json_values import Record
 from memory_anchor.runtime.cleanlog import log_bug
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ class Session:
     began: float
     used: float
     refused: int = 0
-    notices: list[Mapping[str, Any]] = field(default_factory=list)
-    last: Mapping[str, Any] | None = None
+    notices: list[Record] = field(default_factory=list)
+    last: Record | None = None
 
     def token(self, action: str) -> str:
         """Return what a form that posts to `action` carries."""

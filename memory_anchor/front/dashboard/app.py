@@ -12,11 +12,10 @@ import csv
 import hashlib
 import io
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from jinja2 import Environment, FileSystemLoader
@@ -27,14 +26,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, NotFound, Refused, Unavailable, report
 from memory_anchor.front.cli import link
 from memory_anchor.front.dashboard import beside, deeds, pages, said
 from memory_anchor.front.dashboard.access import OPEN, SESSION, STATIC, Door, Session, Sessions, cookie_of
+from memory_anchor.front.dashboard.pages import Page
 from memory_anchor.front.dashboard.said import LANGUAGES, Words
+from memory_anchor.json_values import Record, items
 
-Json = dict[str, Any]
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"
 FORM_BYTES_MAX = 8 << 20
@@ -44,7 +45,7 @@ NEW_VISIT_S = 30 * 60
 """Whoever comes back after this long is shown what changed since the time before."""
 NAV = ("inbox", "search", "timeline", "context", "knowledge", "health", "use")
 PATHS = {name: "/" if name == "inbox" else f"/{name}" for name in NAV}
-PAGES: dict[str, Callable[[pages.Asked, Words], Json]] = {
+PAGES: dict[str, Callable[[pages.Asked, Words], Page]] = {
     "search": pages.search,
     "timeline": pages.timeline,
     "context": pages.context,
@@ -72,7 +73,7 @@ class Dashboard:
         self._zone = link.preamble().zone
         self._project = Path(link.preamble().project_dir).name
         self._mark = hashlib.sha256(str(link.data_dir()).encode()).hexdigest()[:8]
-        self._checks: Json = {}
+        self._checks: Record = {}
         self._templates = _environment()
         routes = [
             Route("/", self._inbox),
@@ -109,7 +110,7 @@ class Dashboard:
     async def _inbox(self, request: Request) -> Response:
         return await self._shown(request, "inbox", partial(self._inbox_of, request, None))
 
-    def _inbox_of(self, request: Request, kept: pages.Asked | None, words: Words) -> Json:
+    def _inbox_of(self, request: Request, kept: pages.Asked | None, words: Words) -> Page:
         return pages.inbox(self._visits(request, words)[0], kept)
 
     async def _memory(self, request: Request) -> Response:
@@ -124,19 +125,21 @@ class Dashboard:
         return await self._shown(request, "undo", lambda _: {"last": _session(request).last})
 
     async def _csv(self, request: Request) -> Response:
-        found = await run_in_threadpool(pages.use, {}, self._words(request))
+        found = await run_in_threadpool(
+            pages.days_of, await run_in_threadpool(beside.ask, "stats"), self._words(request)
+        )
         text = io.StringIO()
         sheet = csv.writer(text)
         sheet.writerow(["day", "writes", "recalls"])
-        sheet.writerows(found["days"])
+        sheet.writerows(found)
         head = {"content-disposition": 'attachment; filename="memory-anchor-use.csv"'}
         return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=head)
 
     async def _pulse(self, _: Request) -> Response:
         """Answer how many wait, as the piece of a page that htmx asks for now and then."""
-        items = (await run_in_threadpool(beside.ask, "inbox", limit=pages.INBOX_SHOWN + 1))["items"]
-        most = pages.INBOX_SHOWN
-        return HTMLResponse(f"{most}+" if len(items) > most else str(len(items)) if items else "")
+        answer = await run_in_threadpool(beside.ask, "inbox", limit=pages.INBOX_SHOWN + 1)
+        many, most = len(items(answer["items"])), pages.INBOX_SHOWN
+        return HTMLResponse(f"{most}+" if many > most else str(many or ""))
 
     async def _opened(self, request: Request) -> Response:
         answer = self._html(request, "opened", {}, 200)
@@ -210,7 +213,7 @@ class Dashboard:
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
-    async def _shown(self, request: Request, name: str, work: Callable[[Words], Json], status: int = 200) -> Response:
+    async def _shown(self, request: Request, name: str, work: Callable[[Words], Page], status: int = 200) -> Response:
         words = self._words(request)
         try:
             context = await run_in_threadpool(work, words)
@@ -223,7 +226,7 @@ class Dashboard:
             answer.set_cookie(name, value, max_age=YEAR_S, httponly=True, samesite="strict")
         return answer
 
-    def _html(self, request: Request, name: str, context: Json, status: int) -> Response:
+    def _html(self, request: Request, name: str, context: Page, status: int) -> Response:
         words, session = self._words(request), request.scope.get(SESSION)
         notices = [] if session is None else list(session.notices)
         if session is not None:
@@ -247,14 +250,14 @@ class Dashboard:
     def _wrong(self, request: Request, error: MemoryAnchorError) -> Response:
         return self._html(request, "wrong", {"sentence": _sentence(error, self._words(request))}, _status(error))
 
-    def _unsigned(self, request: Request, error: beside.NotSigned, form: Json) -> Response:
+    def _unsigned(self, request: Request, error: beside.NotSigned, form: Mapping[str, str]) -> Response:
         """Ask for the passphrase once more, with what was wanted kept."""
         kept = {name: value for name, value in form.items() if name != "passphrase"}
         told = {"sentence": _sentence(error, self._words(request)), "action": request.url.path, "kept": kept}
         return self._html(request, "unsigned", told, _status(error))
 
-    def _shut(self, name: str, status: int) -> Callable[[Any, Any, Any], Awaitable[None]]:
-        async def answer(scope: Any, receive: Any, send: Any) -> None:
+    def _shut(self, name: str, status: int) -> ASGIApp:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             await self._html(Request(scope), name, {}, status)(scope, receive, send)
 
         return answer

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.care import nightly
 from memory_anchor.errors import MemoryAnchorError, Refused, Unavailable
@@ -24,13 +24,13 @@ from memory_anchor.front.cli.passphrase import key_ring, opened
 from memory_anchor.front.cli.setup import identity
 from memory_anchor.front.dashboard.access import Session
 from memory_anchor.identity import proposals
+from memory_anchor.json_values import Json, Record
 from memory_anchor.pausing import pause_of
 from memory_anchor.runtime import engine, launch
 
 if TYPE_CHECKING:
     from memory_anchor.identity.approval import Signer
 
-Json = dict[str, Any]
 WAKE_S = 60.0
 WAKE_PAUSE_S = 0.05
 PROPOSALS_SHOWN = 20
@@ -70,12 +70,12 @@ def signer(session: Session, typed: str, *, tell: Callable[[str], None]) -> Sign
 # --- the engine ----------------------------------------------------------------------------------------------------
 
 
-def ask(name: str, /, *, human: Signer | None = None, **given: Any) -> Json:
+def ask(name: str, /, *, human: Signer | None = None, **given: Json) -> Record:
     """Return an engine's answer to one call; where none serves, one is started first. Raises our errors."""
     return link.call(name, human=human, **given)
 
 
-def wake() -> Json:
+def wake() -> Record:
     """Return what the engine says of itself, after starting one where none serves. Raises Unavailable."""
     data, until = link.data_dir(), time.monotonic() + WAKE_S
     found = engine.status(data)
@@ -106,13 +106,13 @@ def saving() -> str:
 # --- files ---------------------------------------------------------------------------------------------------------
 
 
-def paused() -> Json | None:
+def paused() -> Record | None:
     """Return the pause that holds, None for none."""
     found = pause_of(link.data_dir(), datetime.now(UTC))
     return None if found is None else {"until": found.until.isoformat() if found.until else "", "silent": found.silent}
 
 
-def key() -> Json:
+def key() -> Record:
     """Return who the human is here: {name, warning}."""
     keys = key_ring(link.data_dir())
     own = keys.own()
@@ -125,14 +125,14 @@ def backups() -> list[nightly.ListedBackup]:
     return nightly.listed(link.data_dir())[::-1]
 
 
-def new_backup() -> Json:
+def new_backup() -> Record:
     """Write a backup into the data directory's own folder and return what is in it."""
     folder = link.data_dir() / nightly.FOLDER
     make_private(folder)
     return ask("backup_create", file=str(folder))
 
 
-def checks() -> list[Json]:
+def checks() -> list[Record]:
     """Return what `doctor` finds; takes seconds."""
     return [asdict(one) for one in doctor.diagnose(os.environ, link.data_dir(), audit=True)]
 
@@ -140,7 +140,7 @@ def checks() -> list[Json]:
 # --- the constitution ------------------------------------------------------------------------------------------------
 
 
-def constitution() -> Json:
+def constitution() -> Record:
     """Return L0 and what is proposed for it: {entries, warnings, proposals, difference, initialised}.
 
     A proposal comes with the difference it makes and `seen`, the hash that a decision on it names.
@@ -166,7 +166,7 @@ def constitution() -> Json:
     }
 
 
-def decide(proposal_id: str, verdict: str, *, session: Session, typed: str, seen: str, reason: str) -> Json:
+def decide(proposal_id: str, verdict: str, *, session: Session, typed: str, seen: str, reason: str) -> Record:
     """Confirm or close a proposal as it was shown. Raises NotSigned, and what confirming raises."""
     signer(session, typed, tell=session_tells(session))
     schema = identity()

@@ -7,18 +7,18 @@ changed meanwhile, in another tab too, is refused and shown anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.front.cli.care import stamps
 from memory_anchor.front.dashboard import beside
 from memory_anchor.front.dashboard.access import Session
 from memory_anchor.front.dashboard.said import Words
+from memory_anchor.json_values import Json, Record, items, record, records, text
 
 if TYPE_CHECKING:
     from memory_anchor.identity.approval import Signer
 
-Json = dict[str, Any]
 Form = Mapping[str, str]
 Deed = Callable[[Form, Session, Words], str]
 ITEMS_MAX = 50
@@ -29,7 +29,7 @@ def _signer(form: Form, session: Session) -> Signer:
     return beside.signer(session, form.get("passphrase", ""), tell=beside.session_tells(session))
 
 
-def _say(session: Session, kind: str, said: str, **more: Any) -> None:
+def _say(session: Session, kind: str, said: str, **more: Json) -> None:
     session.notices.append({"kind": kind, "said": said, **more})
 
 
@@ -46,18 +46,17 @@ def decide(form: Form, session: Session, words: Words) -> str:
         if call not in done:
             raise BadInput(f"choice is {what[:40]!r}; allowed are accept, reject, {', '.join(SETTLES)}")
         seen = form.get(f"seen.{name}", "").split()
-        given: Json = {"resolution": what} if call == "settle" else {}
-        if call == "accept" and (text := _edited(form, name, seen)) is not None:
-            given["content"] = text
+        resolution = what if call == "settle" else None
+        content = _edited(form, name, seen) if call == "accept" else None
         try:
-            beside.ask(call, human=human, id=name, seen=seen, **given)
+            beside.ask(call, human=human, id=name, seen=seen, resolution=resolution, content=content)
             done[call] += 1
         except MemoryAnchorError as error:
             _say(session, "bad", str(error), id=name)
     if any(done.values()):
         told = [words(f"inbox.done_{what}", n=many) for what, many in done.items() if many]
         session.last = {"said": words("list.join").join(told), "since": began, "by": _who(chosen[0][0])}
-        _say(session, "good", session.last["said"], undo=True)
+        _say(session, "good", text(session.last["said"]), undo=True)
     return "/"
 
 
@@ -73,7 +72,7 @@ def _edited(form: Form, name: str, seen: list[str]) -> str | None:
 
 def _who(name: str) -> str:
     """Return the name under which the human's own versions stand in a memory's history."""
-    return str(beside.ask("history", id=name)["steps"][-1]["by"]).partition(":")[2]
+    return str(record(items(beside.ask("history", id=name)["steps"])[-1])["by"]).partition(":")[2]
 
 
 def undo(form: Form, session: Session, words: Words) -> str:
@@ -83,8 +82,8 @@ def undo(form: Form, session: Session, words: Words) -> str:
     human = _signer(form, session)
     done = beside.ask("undo", human=human, agent=session.last["by"], since=session.last["since"], apply=True)
     session.last = None
-    _say(session, "good", words("undo.done", n=len(done["steps"])))
-    for left in done["left"]:
+    _say(session, "good", words("undo.done", n=len(items(done["steps"]))))
+    for left in records(done["left"]):
         _say(session, "warning", f"{left['id']}: {left['reason']}", id=left["id"])
     return "/"
 
@@ -92,7 +91,7 @@ def undo(form: Form, session: Session, words: Words) -> str:
 def change(form: Form, session: Session, words: Words) -> str:
     """Edit, pin, unpin, forget, restore or judge one memory."""
     name, what = form.get("id", ""), form.get("deed", "")
-    given: Json
+    given: dict[str, Json]
     match what:
         case "edit":
             given = {"content": form.get("content", ""), "expected_version": int(form.get("version") or 0)}
@@ -105,25 +104,25 @@ def change(form: Form, session: Session, words: Words) -> str:
         case _:
             raise BadInput(f"deed is {what[:40]!r}; allowed are edit, pin, unpin, forget, restore, judge")
     human = _signer(form, session)
-    if form.get("seen") != stamps([beside.ask("sides", id=name)["memories"][0]])[0]:
+    if form.get("seen") != stamps(records(beside.ask("sides", id=name)["memories"])[:1])[0]:
         raise BadInput(words("memory.changed_since"))
     began = words.now.isoformat()
     done = beside.ask(what, human=human, id=name, **given)
     if done["outcome"] == "skipped":
-        _say(session, "warning", done["reason"])
+        _say(session, "warning", text(done["reason"]))
     else:
         session.last = {"said": words(f"memory.done_{what}"), "since": began, "by": _who(name)}
-        _say(session, "good", session.last["said"], undo=True)
+        _say(session, "good", text(session.last["said"]), undo=True)
     return f"/memory/{name}"
 
 
-def purge(form: Form, session: Session, words: Words) -> tuple[Json, str]:
+def purge(form: Form, session: Session, words: Words) -> tuple[Record, str]:
     """Show what a purge would erase, or erase just that; return the preview or the certificate, and which it is."""
     ids, text = form.get("ids", "").split(), form.get("text", "")
     if bool(ids) == bool(text.strip()):
         raise BadInput(words("purge.names_nothing"))
     human = _signer(form, session)
-    given: Json = {"ids": ids, "text": "" if ids else text}
+    given: Record = {"ids": ids, "text": "" if ids else text}
     if not form.get("seen"):
         return {**beside.ask("purge_preview", human=human, **given), **given}, "preview"
     if form.get("sure") != "yes":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from memory_anchor.activation import strength_word
 from memory_anchor.errors import BadInput, MemoryAnchorError
@@ -17,12 +16,14 @@ from memory_anchor.front.cli.care import stamps
 from memory_anchor.front.dashboard import beside, said
 from memory_anchor.front.dashboard.said import Words
 from memory_anchor.front.word_diff import word_diff
+from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.language.safety import FENCE_TAG
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.model import FOUND_STATES
 
-Json = dict[str, Any]
 Asked = Mapping[str, str]
+Page = Mapping[str, object]
+"""What a template is filled with: answers of calls, and what is made of them here."""
 INBOX_SHOWN = 20
 CHANGES_SHOWN = 12
 SEARCH_LIMITS = (5, 10, 20, 50)
@@ -50,7 +51,7 @@ CONTEXT_TASK = "what was done last, what is open, what was decided"
 REPORTS_READ = 30
 
 
-def pulse(newest: Sequence[Json]) -> Json:
+def pulse(newest: Sequence[Record]) -> Page:
     """Return whether memory works, as one state and the sentences about it. newest: what was written last."""
     engine, key, pause, failure = beside.wake(), beside.key(), beside.paused(), beside.saving()
     last = max((str(one["recorded_at"]) for one in newest), default="")
@@ -59,22 +60,23 @@ def pulse(newest: Sequence[Json]) -> Json:
     return {"state": state, "engine": engine, "key": key, "pause": pause, "last": last, "wrong": told}
 
 
-def inbox(seen: str, kept: Asked | None = None) -> Json:
+def inbox(seen: str, kept: Asked | None = None) -> Page:
     """Return what waits and what changed. kept: the fields of a form that was not carried out, shown again.
 
     A choice is shown again only for the very version it was made for.
     """
     answer = beside.ask("inbox", limit=INBOX_SHOWN + 1)
-    items = [_waiting(one, kept or {}) for one in answer["items"]]
+    waiting = [_waiting(one, kept or {}) for one in records(answer["items"])]
     newest, law = _newest(), beside.constitution()
-    changed = [one for one in newest if not seen or said.instant(one["recorded_at"]) > said.instant(seen)]
-    for one in law["proposals"]:
-        one["lines"] = said.proposal_diff(one["diff"])
-        one["author"] = _author(one["proposed_by"])
+    changed = [one for one in newest if not seen or said.instant(text(one["recorded_at"])) > said.instant(seen)]
+    proposals = [
+        {**one, "lines": said.proposal_diff(text(one["diff"])), "author": _author(text(one["proposed_by"]))}
+        for one in records(law["proposals"])
+    ]
     return {
-        "items": items[:INBOX_SHOWN],
-        "more": len(items) > INBOX_SHOWN,
-        "law": law,
+        "items": waiting[:INBOX_SHOWN],
+        "more": len(waiting) > INBOX_SHOWN,
+        "law": {**law, "proposals": proposals},
         "pulse": pulse(newest),
         "changed": changed[:CHANGES_SHOWN],
         "changed_more": len(changed) > CHANGES_SHOWN,
@@ -89,23 +91,23 @@ def _author(by: str) -> tuple[str, str]:
     return kind, name
 
 
-def _waiting(item: Json, kept: Asked) -> Json:
-    sides = [item["memory"], *item["against"]]
-    name, seen = item["memory"]["id"], stamps(sides)
+def _waiting(item: Record, kept: Asked) -> Page:
+    memory = record(item["memory"])
+    name, seen = memory["id"], stamps([memory, *records(item["against"])])
     same = kept.get(f"seen.{name}", "") == " ".join(seen)
     return {
         **item,
         "seen": " ".join(seen),
         "choice": kept.get(f"choice.{name}", "") if same else "",
-        "text": kept.get(f"text.{name}", item["memory"]["content"]) if same else item["memory"]["content"],
+        "text": kept.get(f"text.{name}", memory["content"]) if same else memory["content"],
         "moved": bool(kept.get(f"choice.{name}")) and not same,
         "why": _why(item),
     }
 
 
-def _why(item: Json) -> str:
+def _why(item: Record) -> str:
     """Return the key of the sentence that says why a memory waits."""
-    memory = item["memory"]
+    memory = record(item["memory"])
     if item["against"]:
         return "why.conflict_human" if item["needs_human"] else "why.conflict"
     if memory.get("visibility") == "account":
@@ -115,19 +117,19 @@ def _why(item: Json) -> str:
     return "why.extracted" if memory["origin"] == "extracted" else "why.doubt"
 
 
-def _newest() -> list[Json]:
+def _newest() -> list[Record]:
     """Return the memories written or ended last, newest first."""
-    found: list[Json] = []
+    found: list[Record] = []
     for status in (None, "superseded", "archived"):
-        found += beside.ask("list", status=status, limit=CHANGES_SHOWN + 1)["memories"]
+        found += records(beside.ask("list", status=status, limit=CHANGES_SHOWN + 1)["memories"])
     return sorted(found, key=lambda one: str(one["recorded_at"]), reverse=True)
 
 
-def search(asked: Asked, _: Words) -> Json:
+def search(asked: Asked, _: Words) -> Page:
     """Return the answer to a query as an agent gets it, with what each channel added."""
     query = asked.get("q", "").strip()
     form = {name: asked.get(name, "") for name in ("layer", "type", "as_of", "limit", "pending", "why")}
-    shown: Json = {"query": query, "form": form, "layers": LAYERS, "types": TYPES, "limits": SEARCH_LIMITS}
+    shown: Page = {"query": query, "form": form, "layers": LAYERS, "types": TYPES, "limits": SEARCH_LIMITS}
     if not query:
         return {**shown, "answer": None}
     answer = beside.ask(
@@ -140,47 +142,53 @@ def search(asked: Asked, _: Words) -> Json:
         include_pending=bool(form["pending"]),
         detail=True,
     )
-    texts = {one["id"]: one["text"] for one in answer["snippets"]}
-    for one in answer["snippets"]:
-        one["parts"] = _parts(one.get("signals", {}))
-        one["tokens"] = estimate_tokens(one["text"])
-    why: Json = {}
+    found = records(answer["snippets"])
+    tokens = [estimate_tokens(text(one["text"])) for one in found]
+    snippets = [
+        {**one, "parts": _parts(record(one.get("signals"))), "tokens": cost}
+        for one, cost in zip(found, tokens, strict=True)
+    ]
+    why: Record = {}
     if form["why"]:
         try:
             why = beside.ask("why_not", id=form["why"].strip(), query=query)
         except MemoryAnchorError as error:
             why = {"id": form["why"], "reason": str(error)}
-    total = sum(one["tokens"] for one in answer["snippets"])
-    return {**shown, "answer": answer, "tokens": total, "why": why, "texts": texts}
+    texts = {text(one["id"]): one["text"] for one in found}
+    return {**shown, "answer": {**answer, "snippets": snippets}, "tokens": sum(tokens), "why": why, "texts": texts}
 
 
-def _parts(signals: Json) -> list[tuple[str, float, Json]]:
+def _parts(signals: Record) -> list[tuple[str, float, Record]]:
     """Return what each part added to a score, the greatest first: (name, added, all that is known of it)."""
-    found = []
+    found: list[tuple[str, float, Record]] = []
     for name, one in signals.items():
         if isinstance(one, dict):
-            found.append((name, float(one.get("added", 0.0)), one))
+            found.append((name, number(one.get("added", 0.0)), one))
         elif name not in ("coverage", "relevance") and one:
-            found.append((name, float(one), {}))
+            found.append((name, number(one), {}))
     return sorted(found, key=lambda part: -abs(part[1]))
 
 
-def timeline(asked: Asked, words: Words) -> Json:
+def timeline(asked: Asked, words: Words) -> Page:
     """Return what was written by day and conversation, with what took whose place."""
     form = {name: asked.get(name, "") for name in TIMELINE_FILTERS}
     limit = int(form["limit"]) if form["limit"] in map(str, TIMELINE_LIMITS) else TIMELINE_LIMITS[0]
     if any(form[name] for name in SIFTED_HERE):
         limit = max(limit, TIMELINE_LIMITS[-1])
-    given: Json = {name: form[name] or None for name in ("layer", "type")}
+    layer, kind = form["layer"] or None, form["type"] or None
     wanted = LISTED.get(form["status"], (form["status"],))
-    read = [one for status in wanted for one in beside.ask("list", status=status, limit=limit, **given)["memories"]]
+    read = [
+        one
+        for status in wanted
+        for one in records(beside.ask("list", status=status, limit=limit, layer=layer, type=kind)["memories"])
+    ]
     read.sort(key=lambda one: str(one.get("when") or one["recorded_at"]), reverse=True)
-    agents = sorted({str(one["scope"].get("agent", "")) for one in read} - {""})
-    shown = [one for one in read if _fits(one, form, words)]
+    agents = sorted({str(record(one["scope"]).get("agent", "")) for one in read} - {""})
     gone = {one["id"]: one for one in read if one["status"] == "superseded"}
-    for one in shown:
+    shown: list[Record] = []
+    for one in [one for one in read if _fits(one, form, words)]:
         earlier = str(one.get("previous_version_id", "")).partition("@")[0]
-        one["replaced"] = gone.get(earlier) if earlier != one["id"] else None
+        shown.append({**one, "replaced": gone.get(earlier) if earlier != one["id"] else None})
     return {
         "days": said.by_day(shown[:limit], words),
         "count": len(shown),
@@ -196,13 +204,13 @@ def timeline(asked: Asked, words: Words) -> Json:
     }
 
 
-def _fits(one: Json, form: Asked, words: Words) -> bool:
+def _fits(one: Record, form: Asked, words: Words) -> bool:
     first, _, last = form["written"].partition("..")
     return (
-        form["strength"] in ("", strength_word(one["strength"]))
+        form["strength"] in ("", strength_word(number(one["strength"])))
         and (not first or first <= str(one.get("first_recorded_at", one["recorded_at"]))[:10] <= (last or first))
-        and (not form["changed"] or said.instant(one["recorded_at"]) > _asked_instant(form["changed"]))
-        and form["agent"] in ("", one["scope"].get("agent"))
+        and (not form["changed"] or said.instant(text(one["recorded_at"])) > _asked_instant(form["changed"]))
+        and form["agent"] in ("", record(one["scope"]).get("agent"))
         and form["day"] in ("", words.day(str(one.get("when") or one["recorded_at"])))
     )
 
@@ -214,24 +222,35 @@ def _asked_instant(text: str) -> datetime:
         raise BadInput(f"changed is {text[:40]!r}; allowed is an instant such as 2026-11-23T08:00:00+00:00") from None
 
 
-def memory(name: str, words: Words) -> Json:
+def memory(name: str, words: Words) -> Page:
     """Return one memory with every version, its citations, its links and how it fades. Raises NotFound."""
-    shown = beside.ask("show", id=name)["memory"]
-    history = beside.ask("history", id=shown["id"])
-    steps = history["steps"]
-    for before, step in zip([None, *steps], steps, strict=False):
-        step["parts"] = word_diff(before["content"], step["content"]) if before else [("same", step["content"])]
-        step["author"] = _author(step["by"])
-        step["reworded"] = bool(before) and before["content"] != step["content"]
-    _name(shown.get("citations", ()))
-    return {"memory": shown, "steps": steps[::-1], "fades": _fades(shown["id"], words), "seen": stamps([shown])[0]}
+    shown = record(beside.ask("show", id=name)["memory"])
+    read = records(beside.ask("history", id=shown["id"])["steps"])
+    steps: list[Page] = []
+    for before, step in zip([None, *read], read, strict=False):
+        content = text(step["content"])
+        old = text(before["content"]) if before is not None else content
+        parts = word_diff(old, content) if before is not None else [("same", content)]
+        steps.append({**step, "parts": parts, "author": _author(text(step["by"])), "reworded": old != content})
+    return {
+        "memory": {**shown, "citations": _named(records(shown.get("citations")))},
+        "steps": steps[::-1],
+        "fades": _fades(text(shown["id"]), words),
+        "seen": stamps([shown])[0],
+    }
 
 
-def _name(citations: Sequence[Json]) -> None:
-    """Give citations of memories the text of what they cite, where this reader may see it."""
-    for one in [one for one in citations if one["kind"] in ("memory_entry", "event")][:NAMED_MAX]:
-        with contextlib.suppress(MemoryAnchorError):
-            one["title"] = beside.ask("show", id=one["ref"].partition("@")[0])["memory"]["content"]
+def _named(citations: Sequence[Record]) -> list[Record]:
+    """Return citations, those of memories with the text of what they cite, where this reader may see it."""
+    named, left = [], NAMED_MAX
+    for one in citations:
+        title = one.get("title")
+        if one["kind"] in ("memory_entry", "event") and left:
+            left -= 1
+            with contextlib.suppress(MemoryAnchorError):
+                title = record(beside.ask("show", id=text(one["ref"]).partition("@")[0])["memory"])["content"]
+        named.append({**one, "title": title} if title is not None else one)
+    return named
 
 
 def _fades(name: str, words: Words) -> list[tuple[int, int]]:
@@ -239,23 +258,23 @@ def _fades(name: str, words: Words) -> list[tuple[int, int]]:
     found = []
     for days in FORECAST_DAYS:
         then = (words.now + timedelta(days=days)).isoformat()
-        found.append((days, int(beside.ask("history", id=name, at=then)["versions"][-1]["strength"])))
+        found.append((days, whole(records(beside.ask("history", id=name, at=then)["versions"])[-1]["strength"])))
     return found
 
 
-def context(asked: Asked, _: Words) -> Json:
+def context(asked: Asked, _: Words) -> Page:
     """Return what an agent would be given for a task now, block by block, with what it cost and what was left out."""
     task, budget = asked.get("task", "").strip(), asked.get("budget", "")
     built = beside.ask("context", task=task or CONTEXT_TASK, budget_tokens=int(budget) if budget.isdecimal() else None)
     blocks: list[list[str]] = [["", ""]]
     quoted = False
-    for line in built["text"].splitlines():
+    for line in text(built["text"]).splitlines():
         quoted = (quoted or line.startswith(f"<{FENCE_TAG}")) and not line.endswith(f"</{FENCE_TAG}>")
         if line.startswith("# ") and not quoted:
             blocks.append([line[2:], ""])
         else:
             blocks[-1][1] += f"{line}\n"
-    _name(built.get("citations", ()))
+    built = {**built, "citations": _named(records(built.get("citations")))}
     earlier = beside.ask("context_reports")["reports"]
     return {
         "task": task,
@@ -263,19 +282,19 @@ def context(asked: Asked, _: Words) -> Json:
         "built": built,
         "blocks": [(title, text.strip()) for title, text in blocks if text.strip()],
         "report": built["report"],
-        "earlier": earlier[:REPORTS_READ],
+        "earlier": items(earlier)[:REPORTS_READ],
         "law": beside.constitution(),
     }
 
 
-def report(name: str) -> Json:
+def report(name: str) -> Page:
     """Return what an earlier context cost and why."""
     kept = beside.ask("context_report", id=name)
-    _name(kept["report"].get("citations", ()))
-    return kept
+    told = record(kept["report"])
+    return {**kept, "report": {**told, "citations": _named(records(told.get("citations")))}}
 
 
-def knowledge(_: Asked, __: Words) -> Json:
+def knowledge(_: Asked, __: Words) -> Page:
     """Return the sources of knowledge and how far each is read, and the lorebooks with their last scan."""
     return {
         **beside.ask("knowledge_sources"),
@@ -284,14 +303,14 @@ def knowledge(_: Asked, __: Words) -> Json:
     }
 
 
-def _last_scan() -> Json | None:
+def _last_scan() -> Record | None:
     try:
         return beside.ask("lorebook_report")
     except MemoryAnchorError:
         return None
 
 
-def health(_: Asked, __: Words) -> Json:
+def health(_: Asked, __: Words) -> Page:
     """Return how the machinery is: engine, pause, key, jobs, backups, sizes."""
     return {
         "pulse": pulse(_newest()),
@@ -301,22 +320,27 @@ def health(_: Asked, __: Words) -> Json:
     }
 
 
-def use(_: Asked, words: Words) -> Json:
+def use(_: Asked, words: Words) -> Page:
     """Return what memory is used for: writes and recalls a day, what was heeded, what contexts cost."""
     stats = beside.ask("stats")
-    today = words.now.date()
-    days = [(today - timedelta(days=back)).isoformat() for back in reversed(range(len(stats["writes_per_day"])))]
-    rows = list(zip(days, stats["writes_per_day"], stats["recalls_per_day"], strict=False))
+    rows = days_of(stats, words)
     return {
         "stats": stats,
         "days": rows,
-        "span": f"{days[0]}..{days[-1]}",
+        "span": f"{rows[0][0]}..{rows[-1][0]}",
         "heeded": beside.ask("stats", heeded=True)["heeded"],
-        "contexts": [_cost(one) for one in beside.ask("context_reports")["reports"][:REPORTS_READ]],
+        "contexts": [_cost(one) for one in records(beside.ask("context_reports")["reports"])[:REPORTS_READ]],
     }
 
 
-def _cost(kept: Json) -> Json:
-    report = beside.ask("context_report", id=kept["id"])["report"]
-    tokens, ms = report["estimated_tokens"], sum(report["stage_ms"].values())
+def days_of(stats: Record, words: Words) -> list[tuple[str, Json, Json]]:
+    """Return the last days, each with how often memory was written and recalled."""
+    today, writes = words.now.date(), items(stats["writes_per_day"])
+    days = [(today - timedelta(days=back)).isoformat() for back in reversed(range(len(writes)))]
+    return list(zip(days, writes, items(stats["recalls_per_day"]), strict=False))
+
+
+def _cost(kept: Record) -> Record:
+    report = record(beside.ask("context_report", id=kept["id"])["report"])
+    tokens, ms = record(report["estimated_tokens"]), sum(map(number, record(report["stage_ms"]).values()))
     return {**kept, "tokens": tokens["total"], "memory": tokens["memory_knowledge"], "ms": ms}

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from memory_anchor.front.word_diff import word_diff
+from memory_anchor.json_values import Record, record
 from memory_anchor.terminal import visible, visible_lines
 
 WORDS = Path(__file__).parent / "words"
@@ -28,7 +28,7 @@ def catalogue(language: str) -> Mapping[str, str]:
     return dict(_flat(tomllib.loads((WORDS / f"{language}.toml").read_text(encoding="utf-8"))))
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flat(table: Record, prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, inner in table.items():
         if isinstance(inner, dict):
             yield from _flat(inner, f"{prefix}{name}.")
@@ -145,10 +145,10 @@ def oneline(text: object, most: int = 0) -> str:
     return line if not most or len(line) <= most else f"{line[: most - 1]}…"
 
 
-def by_day(memories: Sequence[Mapping[str, Any]], words: Words) -> list[tuple[str, list[tuple[str, list[Any]]]]]:
+def by_day(memories: Sequence[Record], words: Words) -> list[tuple[str, list[tuple[str, list[Record]]]]]:
     """Return days, newest first, each with its conversations and their memories in the order given."""
-    days: dict[str, dict[str, list[Any]]] = {}
+    days: dict[str, dict[str, list[Record]]] = {}
     for one in memories:
         talks = days.setdefault(words.day(str(one.get("when") or one["recorded_at"])), {})
-        talks.setdefault(str(one["scope"].get("conversation", "")), []).append(one)
+        talks.setdefault(str(record(one["scope"]).get("conversation", "")), []).append(one)
     return [(day, list(talks.items())) for day, talks in sorted(days.items(), reverse=True)]
