@@ -407,7 +407,7 @@ def _citation(citation: Record) -> Citation:
     )
 
 
-def _named(key: object) -> str:
+def _named(key: Json) -> str:
     """Return which field or word was not known; a word from a record is shown only when it is short."""
     text = str(key)
     return f"{text[:40]!r} is missing or is not a known word; compare one line of an export"

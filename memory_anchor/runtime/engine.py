@@ -27,6 +27,7 @@ from memory_anchor.runtime.threads import one_for_algebra
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
     from typing import TypeVar
 
     from memory_anchor.json_values import Json, Record
@@ -166,7 +167,7 @@ def beside(lock: DirectoryLock, make_backend: Callable[[], B]) -> Iterator[B]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _leave(number: int, _: object) -> None:
+def _leave(number: int, _: FrameType | None) -> None:
     # A web server restores the handler it found and raises the signal again: ours unwinds, the default one would not.
     raise SystemExit(128 + number)
 

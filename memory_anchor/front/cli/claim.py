@@ -30,4 +30,4 @@ def ask_once() -> None:
     except typer.Abort:
         return
     except MemoryAnchorError as error:
-        err.print(f"[bold red]error:[/] {shown(error)}")
+        err.print(f"[bold red]error:[/] {shown(str(error))}")

@@ -12,7 +12,7 @@ import contextlib
 import getpass
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -476,7 +476,7 @@ def _say(text: str, *, error: bool = False) -> None:
     (sys.stderr if error else sys.stdout).write(text + "\n")
 
 
-def _print_json(value: object) -> None:
+def _print_json(value: Mapping[str, object]) -> None:
     sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False)) + "\n")
 
 

@@ -139,7 +139,7 @@ def register(app: typer.Typer, identity: Callable[[], IdentitySchema]) -> None:
         else:
             _show(answer)
             for one in problems:
-                err.print(f"[bold red]error:[/] {shown(one)}")
+                err.print(f"[bold red]error:[/] {shown(str(one))}")
         if problems:
             raise typer.Exit(report(problems[0]).exit_code)
 

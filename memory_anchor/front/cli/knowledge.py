@@ -153,7 +153,7 @@ def _list(answer: Record, _: Values) -> None:
                 f"  [dim]left out: {', '.join(f'{count} {shown(why)}' for why, count in record(left).items())}[/]"
             )
         for sentence in [*items(one.get("skipped")), *filter(None, [one.get("wrong")])]:
-            out.print(f"  [yellow]{shown(sentence)}[/]")
+            out.print(f"  [yellow]{shown(str(sentence))}[/]")
     for one in records(answer.get("lorebooks", ())):
         out.print(f"[cyan]{shown(one['name'])}[/] lorebook [dim]{one['trust']}[/] {shown(one['file'])}")
     if not answer["sources"] and not answer.get("lorebooks"):

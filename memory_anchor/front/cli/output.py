@@ -24,7 +24,7 @@ from rich.text import Text
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, report
 from memory_anchor.front.cli.link import Failed, used
-from memory_anchor.json_values import Record, optional_text, records, text, texts
+from memory_anchor.json_values import Json, Record, optional_text, records, text, texts
 from memory_anchor.runtime.wire import Misread, local_zone
 from memory_anchor.terminal import visible, visible_json, visible_lines
 
@@ -57,7 +57,7 @@ out = Terminal(highlight=False, soft_wrap=True, emoji=False)
 err = Terminal(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
-def shown(value: object) -> str:
+def shown(value: Json) -> str:
     """Return a stored value as one line of markup that shows all there is of it."""
     return escape(visible(str(value)))
 
@@ -93,7 +93,7 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
 
 def fail(error: MemoryAnchorError) -> NoReturn:
     code = error.exit_code if isinstance(error, Failed) else report(error).exit_code
-    err.print(f"[bold red]error:[/] {shown(error)}")
+    err.print(f"[bold red]error:[/] {shown(str(error))}")
     raise typer.Exit(code)
 
 
@@ -120,12 +120,12 @@ def show_outcome(answer: Record, as_json: bool) -> None:
         out.print(f"  [dim]similar:[/] {shown(other['id'])} {shown(clipped(text(other.get('text', ''))))}")
 
 
-def layer_name(layer: object) -> str:
+def layer_name(layer: Json) -> str:
     """Return a layer's number, as commands take it."""
     return LAYERS.get(str(layer), str(layer))
 
 
-def local(moment: object) -> str:
+def local(moment: Json | datetime) -> str:
     """Return a stored instant to the minute in this terminal's zone, which is named; what is none stays as it is."""
     try:
         at = datetime.fromisoformat(str(moment))

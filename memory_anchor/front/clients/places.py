@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Record
+from memory_anchor.json_values import Json, Record
 
 NAME = "memory-anchor"
 CODEX_NAME = "memory_anchor"
@@ -135,7 +135,7 @@ def hook_entries(command: tuple[str, ...], events: tuple[str, ...], env: Mapping
     }
 
 
-def starts_us(entry: object) -> bool:
+def starts_us(entry: Json) -> bool:
     """Return whether a server's entry starts this product, whoever wrote it: by its script, its module, or a runner."""
     if not isinstance(entry, dict) or not isinstance(entry.get("command"), str):
         return False

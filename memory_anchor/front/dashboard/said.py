@@ -14,7 +14,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from memory_anchor.front.word_diff import word_diff
-from memory_anchor.json_values import Record, record
+from memory_anchor.json_values import Json, Record, record
 from memory_anchor.terminal import visible, visible_lines
 
 WORDS = Path(__file__).parent / "words"
@@ -64,13 +64,13 @@ class Words:
         self._known = catalogue(language)
         self._zone = ZoneInfo(zone or "UTC")
 
-    def __call__(self, key: str, /, **filled: object) -> str:
+    def __call__(self, key: str, /, **filled: Json) -> str:
         """Return a sentence. `key_one` is taken where `n` is 1. Raises KeyError: no such sentence."""
         if filled.get("n") == 1 and f"{key}_one" in self._known:
             key = f"{key}_one"
         return self._known[key].format(**filled) if filled else self._known[key]
 
-    def word(self, group: str, name: object, otherwise: str = "") -> str:
+    def word(self, group: str, name: Json, otherwise: str = "") -> str:
         """Return the word for one value of a fixed set; `otherwise`, or the value itself, where it is a new one."""
         return self._known.get(f"{group}.{name}", otherwise or str(name).replace("_", " "))
 
@@ -134,12 +134,12 @@ def proposal_diff(text: str) -> list[list[tuple[str, str]]]:
     return lines[:-1]
 
 
-def plain(text: object) -> str:
+def plain(text: Json) -> str:
     """Return stored text with every sign spelled out that would be obeyed or not be seen; lines stay."""
     return visible_lines(str(text))
 
 
-def oneline(text: object, most: int = 0) -> str:
+def oneline(text: Json, most: int = 0) -> str:
     """Return stored text as one line, cut with an ellipsis where `most` says how long it may be."""
     line = visible(" ".join(str(text).split()))
     return line if not most or len(line) <= most else f"{line[: most - 1]}…"
