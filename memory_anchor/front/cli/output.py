@@ -154,10 +154,10 @@ def show_memories(memories: Iterable[Record]) -> None:
         for row in aligned(rows):
             out.print(escape(row))
     elif out.width < TABLE_COLUMNS:
-        for name, layer, kind, status, when, text in rows:
+        for name, layer, kind, status, when, content in rows:
             mark = "" if status == "active" else f" [yellow]{shown(status)}[/]"
             out.print(f"[cyan]{shown(name)}[/] [dim]{layer} {shown(kind)}, {shown(when)}[/]{mark}")
-            say(text)
+            say(content)
     else:
         out.print(_table(rows), soft_wrap=False)
 
