@@ -245,7 +245,7 @@ def test_a_bug_says_neither_to_the_client_nor_to_the_log_what_was_remembered(
     def broken(anchor: Any, asked: Any) -> dict[str, Any]:
         raise KeyError(f"secret of {asked.content}")
 
-    row = replace(tool_calls.CALLS["save_memory"], use_case=broken)
+    row = replace(tool_calls.CALLS["save_memory"], answer=broken)
     monkeypatch.setattr(tool_calls, "CALLS", {**tool_calls.CALLS, "save_memory": row})
 
     async def work() -> None:
