@@ -167,14 +167,20 @@ def test_a_source_is_removed_while_another_replica_reads_it(service: Replicas) -
     assert listed(here) == listed(there) == []
 
 
-@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("after", "each"),
+    [(False, 4), pytest.param(False, 1, marks=pytest.mark.slow), pytest.param(True, 1, marks=pytest.mark.slow)],
+)
 def test_killed_at_any_change_another_replica_goes_on_and_nothing_is_lost_or_doubled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool, each: int
 ) -> None:
-    """Rule name: accepted means read, whichever replica dies and wherever; no text outlives its successor."""
+    """Rule name: accepted means read, whichever replica dies and wherever; no text outlives its successor.
+
+    each: one in so many of the changes is the last one.
+    """
     edited = "# Whales\n\n## Blue\nThe blue whale sings at dawn.\n\n## Fin\nThe fin whale is fast.\n"
     wanted = {"whales.md": edited, "ships.md": SHIPS}
-    for left in range(1, 200):
+    for left in range(1, 200, each):
         with replicas(tmp_path / str(left), monkeypatch) as service:
             life = Life()
             one, two = service.core(life), service.core()
@@ -392,14 +398,18 @@ def test_a_purge_reaches_what_was_pushed_and_names_on_the_server(service: Replic
             assert b"Zanzibar" not in path.read_bytes()
 
 
+DOCUMENTS = 12
+"""More than a look may ask for one by one."""
+
+
 def test_of_many_documents_a_look_asks_little(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule name: a look costs two lists while nothing changes."""
     one, two = service.core(), service.core()
     here, there = one.anchor(member()), two.anchor(member())
-    for number in range(40):
+    for number in range(DOCUMENTS):
         here.knowledge_push(f"{number}.md", f"Entry {number} tells of the harbour.")
     read_all(one, here)
-    assert listed(there) == [("upload", 40, 40, 0)]
+    assert listed(there) == [("upload", DOCUMENTS, DOCUMENTS, 0)]
     asked: list[str] = []
     for name in ("read", "listed", "revisions"):
         real = getattr(service.records, name)
