@@ -117,8 +117,11 @@ class Catalogue:
     def _is_made(self) -> bool:
         return self._db is not None or (self.folder / FILE).exists()
 
-    def fresh(self, *, whole: bool = False) -> None:
+    def fresh(self, *, whole: bool = False, taken: bool = False) -> None:
         """Nothing: this file is all there is."""
+
+    def sweep(self, now: datetime) -> None:
+        """Nothing: a source goes in one transaction."""
 
     def close(self) -> None:
         with self._lock:

@@ -254,7 +254,7 @@ class Library:
     def _taken(self) -> None:
         """Begin anew: others may have read what waited, and been killed."""
         self._at_work, self._asked_embedding = None, True
-        self.catalogue.fresh(whole=True)
+        self.catalogue.fresh(taken=True)
 
     def look(self) -> None:
         """Have what waits done here where nobody else does it: for replicas, from time to time."""
@@ -277,6 +277,7 @@ class Library:
         documents = len(self.catalogue.stamps(source.id))
         with self._blobs:
             blobs = self.catalogue.drop_source(source.id)
+        self.catalogue.sweep(self.clock.now())
         self._on_sources()
         told = {"source": source.id, "kind": source.kind.value, "passages": len(points), "documents": documents}
         told |= {"blobs": blobs, "clean": left == 0}

@@ -67,6 +67,8 @@ FRESH_S = 0.5
 """How old a look may be: what another replica accepted, read or removed is known here after this."""
 RETIRED_MAX = 2_000
 """Passages of a source that are gone and whose citations still say so."""
+LEFT_S = 3_600.0
+"""After which what belongs to no source was left by a process that was killed."""
 REMOVING_S = 40.0
 """After which a removal that nobody ended is ended by whoever reads what waits."""
 NAMES_MAX = 8
@@ -101,17 +103,18 @@ class SharedCatalogue(Catalogue):
             self.fresh()
         return bool(self._queue or self._rows("SELECT 1 FROM source LIMIT 1"))
 
-    def fresh(self, *, whole: bool = False) -> None:
+    def fresh(self, *, whole: bool = False, taken: bool = False) -> None:
         """Bring what others changed, unless that was looked at a moment ago. whole: everything, and now.
 
-        Raises Unavailable: the server does not answer.
+        taken: now, and whole the sources of which something waits: whoever read them may have been killed before it
+        said what it changed. Raises Unavailable: the server does not answer.
         """
         with self._lock:
-            if not whole and self._monotonic() - self._looked_at < FRESH_S:
+            if not (whole or taken) and self._monotonic() - self._looked_at < FRESH_S:
                 return
             at = self._monotonic()
             try:
-                self._look(whole=whole)
+                self._look(whole=whole, taken=taken)
             except StoreDamaged:  # a copy is made anew
                 self.close()
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -119,7 +122,7 @@ class SharedCatalogue(Catalogue):
             finally:
                 self._looked_at = at
 
-    def _look(self, *, whole: bool) -> None:
+    def _look(self, *, whole: bool, taken: bool = False) -> None:
         there = {one.name: one.revision for one in self._records.listed(SOURCES)}
         self._queue = {one.name: one.at for one in self._records.listed(QUEUE)}
         if not there and not self._is_made:
@@ -128,8 +131,10 @@ class SharedCatalogue(Catalogue):
         known = {name: (source, revision) for name, source, revision in rows}
         for name in known.keys() - there.keys():
             self._forget(known[name][0])
+        waiting = set(map(source_named, self._queue)) if taken else set()
         for name, revision in there.items():
-            if whole or known.get(name, ("", ""))[1] != revision:
+            source, copied = known.get(name, ("", ""))
+            if whole or copied != revision or source in waiting:
                 self._copy(name)
 
     def _copy(self, name: str) -> None:
@@ -317,6 +322,15 @@ class SharedCatalogue(Catalogue):
         self._delete(name)
         self._forget(source)
         return blobs
+
+    def sweep(self, now: datetime) -> None:
+        """Remove what a killed process left of sources that are gone."""
+        self.fresh()
+        known = {str(row[0]) for row in self._rows("SELECT id FROM source")}
+        for folder in (QUEUE, BLOBS, DOCS):
+            for one in self._records.listed(folder):
+                if source_named(one.name) not in known and now.timestamp() - one.at > LEFT_S:
+                    self._delete(one.name)
 
     def drop_left(self, source: str) -> bool:
         """Remove what was written of a source after it was removed; return whether it was."""

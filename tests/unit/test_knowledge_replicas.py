@@ -464,3 +464,16 @@ def test_a_lorebook_that_one_replica_takes_speaks_on_the_other_until_it_is_remov
     here.remove_lorebook("sea")
     assert [one["name"] for one in there.lorebooks()["books"]] == ["land"]
     assert "Ishmael" not in str(there.scan_lorebook(messages=asked))
+
+
+def test_what_a_killed_push_left_of_a_source_that_is_gone_goes_with_the_next_removal(service: Replicas) -> None:
+    """Rule name: bytes that belong to no source are not kept."""
+    core = service.core()
+    anchor = core.anchor(member())
+    service.records.write("knowledge/queue/gone/one", b"{}\nThe whale is white.", before="")
+    service.records.write("knowledge/docs/gone/07.json", b"{}", before="")
+    service.clock.advance(days=10_000)  # records are as old as this machine's clock says
+    anchor.knowledge_push("whales.md", WHALES)
+    anchor.knowledge_remove("uploads")
+
+    assert names(service) == []
