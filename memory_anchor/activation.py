@@ -249,8 +249,10 @@ def strength_word(value: float) -> Strength:
 
 
 class Weighted(Protocol):
-    """What says how important it is, 0 to 1: a memory, or what is to become one."""
+    """What says how important it is, 0 to 1, and what it is called: a memory, or what is to become one."""
 
+    @property
+    def key(self) -> str: ...
     @property
     def importance(self) -> float: ...
 

@@ -99,5 +99,5 @@ class InTurn:
     def __enter__(self) -> None:
         self.acquire()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.release()

@@ -118,5 +118,5 @@ class HeededFile:
         return empty
 
 
-def _is_pair(value: object) -> bool:
+def _is_pair(value: Json) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(isinstance(one, int) for one in value)

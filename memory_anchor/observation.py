@@ -77,7 +77,7 @@ class Observation(BaseModel):
     author: _Name = Field(description="Who wrote it down.")
 
     @classmethod
-    def read_all(cls, value: object) -> list[Observation]:
+    def read_all(cls, value: Json) -> list[Observation]:
         """Return the checked observations of a file: one, or a list of them. Raises BadInput as `read` does."""
         values = value if isinstance(value, list) else [value]
         if not 1 <= len(values) <= OBSERVATIONS_MAX:
@@ -85,7 +85,7 @@ class Observation(BaseModel):
         return [cls.read(one) for one in values]
 
     @classmethod
-    def read(cls, value: object) -> Observation:
+    def read(cls, value: Json) -> Observation:
         """Return the checked observation.
 
         Raises BadInput: not an object, a field missing, unknown or of the wrong kind; one sentence on the first.

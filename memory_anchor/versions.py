@@ -7,13 +7,18 @@ store. Usage and receipts belong to the memory and not to a version: they move o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
+from enum import Enum
+from typing import TypeAlias
 
-from memory_anchor.model import FOUND_STATES, Memory
+from memory_anchor.json_values import Json
+from memory_anchor.model import FOUND_STATES, Citation, Memory, Tag
 from memory_anchor.where import Between, Condition
 
+FieldValue: TypeAlias = "Json | Enum | datetime | Tag | Citation | Sequence[Tag | Citation]"
+"""What a field of meaning holds."""
 BOOKKEEPING = frozenset(
     {
         "id",
@@ -98,7 +103,7 @@ def same_meaning(one: Memory, other: Memory) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in MEANING if name != RAISED_IN_PLACE)
 
 
-def changed_fields(older: Memory, newer: Memory) -> dict[str, tuple[object, object]]:
+def changed_fields(older: Memory, newer: Memory) -> dict[str, tuple[FieldValue, FieldValue]]:
     """Return field -> (before, after) for every field of meaning in which two versions differ."""
     return {
         name: (getattr(older, name), getattr(newer, name))

@@ -165,11 +165,9 @@ class Writes:
         self._check_scope(asked)
         days = self.services.settings.lifecycle.default_ttl_days if asked.ttl_days is None else asked.ttl_days
         claimed, write_mode = self._source(asked.source)
-        draft = EventDraft(
-            content=safe.text,
-            when=asked.when.begins(self.actor.zone) if asked.when is not None else now,
+        draft = replace(
+            EventDraft.like(asked, safe.text, asked.when.begins(self.actor.zone) if asked.when is not None else now),
             type=asked.type,
-            key=asked.key,
             where=asked.where or None,
             who=tuple(dict.fromkeys((*asked.who, *((asked.author,) if asked.author else ())))),
             ttl_days=days or None,
@@ -178,7 +176,6 @@ class Writes:
             sentiment=asked.sentiment,
             half_life_days=asked.decay,
             written_at=self._written_at(asked),
-            importance=asked.importance,
             visibility=self._visibility(asked.visibility),
             origin=line.origin if line else claimed,
             write_mode=write_mode,
@@ -218,12 +215,10 @@ class Writes:
         self._check_scope(asked)
         claim, doubt = self._claim(asked.confidence, safe.text)
         claimed, write_mode = self._source(asked.source)
-        draft = FactDraft(
-            content=safe.text,
+        draft = replace(
+            FactDraft.like(asked, safe.text),
             type=asked.type,
-            key=asked.key,
             tags=asked.tags,
-            importance=asked.importance,
             confidence=claim,
             doubt=doubt,
             visibility=self._visibility(asked.visibility),
@@ -274,12 +269,10 @@ class Writes:
                 target_id=asked.event_id,
             )
         claim, doubt = self._claim(asked.confidence, text or event.content)
-        draft = FactDraft(
-            content=text or event.content,
+        draft = replace(
+            FactDraft.like(event, text or event.content),
             type=MemoryType.FACT,
-            key=event.key,
             tags=event.tags,
-            importance=event.importance,
             confidence=claim,
             doubt=doubt,
             visibility=event.visibility,

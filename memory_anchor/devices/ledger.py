@@ -175,7 +175,7 @@ class Ledger:
         )
         return done.rowcount
 
-    def _read(self, where: str, *values: object) -> list[KnownVersion]:
+    def _read(self, where: str, *values: str | int) -> list[KnownVersion]:
         rows = self._db.execute(
             "SELECT name, id, said, hint, number, parents, own, sent, device, generation, segment FROM known "  # noqa: S608
             + where,

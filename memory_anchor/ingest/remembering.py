@@ -277,14 +277,11 @@ class Rememberer:
         key = stable_hash("remembered", *_whose(actor), one.type.value, one.content)
         request = Request(key, key, explicit=False)
         if LAYER_OF_TYPE[one.type] is Layer.EVENT_LOG:
-            draft = EventDraft(
-                one.content,
-                self._events.now(),
+            draft = replace(
+                EventDraft.like(one, one.content, self._events.now()),
                 type=one.type,
-                key=one.key,
                 tags=tags,
                 citations=(cited,),
-                importance=one.importance,
                 confidence=one.confidence,
                 sentiment=one.sentiment,
                 visibility=visibility,
@@ -295,12 +292,10 @@ class Rememberer:
                 redactions=one.redactions,
             )
             return self._events.log(replace(actor, nonce=""), draft, request)
-        fact = FactDraft(
-            one.content,
+        fact = replace(
+            FactDraft.like(one, one.content),
             type=one.type,
-            key=one.key,
             tags=tags,
-            importance=one.importance,
             confidence=one.confidence,
             visibility=visibility,
             citations=(cited,),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memory_anchor.activation import as_important, first_priority, merged_priority
+from memory_anchor.activation import Weighted, as_important, first_priority, merged_priority
 from memory_anchor.errors import BadInput, Refused, decided_anew
 from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import Decision, Relation
@@ -74,6 +74,11 @@ class FactDraft:
     """When an observation was written down, where that is not now."""
     gap: dict[str, Json] | None = None
     redactions: tuple[str, ...] = ()
+
+    @classmethod
+    def like(cls, one: Weighted, content: str) -> FactDraft:
+        """Return a wish to store this text under the key and with the weight of what says it."""
+        return cls(content, key=one.key, importance=one.importance)
 
 
 Neighbours = Callable[[Actor, Memory], Sequence[tuple[Memory, float]]]

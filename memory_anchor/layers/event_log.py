@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from cachetools import LRUCache
 
-from memory_anchor.activation import first_priority
+from memory_anchor.activation import Weighted, first_priority
 from memory_anchor.hashing import content_hash
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
@@ -69,6 +69,11 @@ class EventDraft:
     extractor_model: str | None = None
     questions: tuple[str, ...] = ()
     redactions: tuple[str, ...] = ()
+
+    @classmethod
+    def like(cls, one: Weighted, content: str, when: datetime) -> EventDraft:
+        """Return a wish to log this text under the key and with the weight of what says it."""
+        return cls(content, when, key=one.key, importance=one.importance)
 
 
 class EventLog:

@@ -18,7 +18,7 @@ from memory_anchor.errors import NotFound
 from memory_anchor.json_values import Json
 from memory_anchor.model import Memory, Scope, Status, audiences
 from memory_anchor.ports import MemoryStore
-from memory_anchor.versions import believed_at, changed_fields, written_by
+from memory_anchor.versions import FieldValue, believed_at, changed_fields, written_by
 from memory_anchor.where import OneOf, Where
 
 HISTORY_COLLECTIONS = ("event_log", "verified_fact", "identity_schema")
@@ -125,7 +125,7 @@ def _sentences(text: str) -> list[str]:
     return [piece.strip() for piece in _PIECES.split(text) if piece.strip()]
 
 
-def _plain(value: object) -> Json:
+def _plain(value: FieldValue) -> Json:
     """Return a value as JSON-native parts."""
     if isinstance(value, Enum):
         return str(value.value)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from types import TracebackType
 
 from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.foreground import InTurn
@@ -46,7 +47,7 @@ class SharedInTurn:
         self._over = threading.Event()
         threading.Thread(target=self._renew, args=(self._over,), name="item lease", daemon=True).start()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._over.set()
         try:
             self._give_back(HELD)
