@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 _LEAD = re.compile(r"\A\s*+[\[【][^\]】\n]{1,40}[\]】]\s*+")
+_TITLES = re.compile(r"\A(?:\s*+#{1,6}[ \t][^\n]*+\n)++")
 _NOTE = re.compile(r"[\[【(（][^\]】)）\n]{0,200}+[\]】)）]\Z")
 NOTE_CHARS = 200
 """A longer note at a text's end is part of it."""
@@ -47,8 +48,11 @@ class Shape:
 
 
 def shape_of(content: str) -> Shape:
-    """Return the shape of a memory's content, without a date in brackets at its head or a note at its end."""
-    body = _LEAD.sub("", content, count=1)
+    """Return the shape of a text, without headings and a date in brackets at its head or a note at its end.
+
+    A heading names what is below it: "## 3. Costs" tells no number.
+    """
+    body = _LEAD.sub("", _TITLES.sub("", content, count=1), count=1)
     end = body.rstrip()[-NOTE_CHARS:]
     asks = _NOTE.sub("", end).rstrip().endswith(("?", "？"))
     said = math.log(LEAST_WORDS + len(set(_WORD.findall(body.lower()))))

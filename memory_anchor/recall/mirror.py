@@ -47,7 +47,7 @@ FARTHEST_NEXT = 3
 NONE = -1
 _TEXT_DIGITS = 15
 """Hexadecimal digits of a text's hash that fit into 64 bits."""
-FORMAT = 2
+FORMAT = 3
 """To be raised when a row is derived otherwise, or frozen otherwise."""
 _BY_ROW = (
     *("_live", "_script", "_project", "_audience", "_collection", "_conversation", "_after", "_before", "_group"),
