@@ -14,6 +14,8 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -29,30 +31,30 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
 from memory_anchor import shapes
-from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, Unavailable, report
-from memory_anchor.fields import sentence
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, TooMany, Unavailable, report
+from memory_anchor.fields import BaseRequest, sentence
 from memory_anchor.front import http_limits
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_access import PATH_KEY, SECRET_PREFIX, Guard, error_body, is_loopback, retry_headers
 from memory_anchor.front.http_constitution import add_constitution
 from memory_anchor.front.http_ingest import Intake, add_ingest
-from memory_anchor.front.http_keys import add_keys
 from memory_anchor.front.http_review import add_review
-from memory_anchor.front.http_v1 import ERRORS, WHOSE, Desk, add_paths, document
+from memory_anchor.front.http_v1 import COLUMN, ERRORS, WHOSE, Desk, add_paths, body_schema, document, plain_schema
 from memory_anchor.front.mcp_server import build_server
 from memory_anchor.front.variants import VariantChoice
+from memory_anchor.json_values import Record, text
 from memory_anchor.model import point_id
-from memory_anchor.requests import PromptOverHttp
-from memory_anchor.rights import Deed
+from memory_anchor.requests import AddAccessKey, PromptOverHttp, RevokeAccessKey
+from memory_anchor.rights import Deed, check
 from memory_anchor.runtime import limits
 from memory_anchor.runtime.listening import BACKLOG, tcp_listener
 from memory_anchor.runtime.wire import VERSION, WIRE, Preamble
 from memory_anchor.team.admission import Admission
 from memory_anchor.team.batches import Batches
-from memory_anchor.team.credential import Role
+from memory_anchor.team.credential import Credential, Role
 from memory_anchor.team.issuer import FETCH_TIMEOUT_S, KEYS_BYTES_MAX, METADATA, JwtIssuer
-from memory_anchor.team.keys import KeyFile
-from memory_anchor.team.limits import Places
+from memory_anchor.team.keys import AccessKey, KeyFile, checked_name, is_digest, told_of
+from memory_anchor.team.limits import Bucket, Places
 from memory_anchor.team.telemetry import CONTENT_TYPE, Telemetry
 from memory_anchor.team.tracing import Traces
 
@@ -420,3 +422,80 @@ def _bound(host: str, port: int) -> socket.socket:
         raise Unavailable(
             f"{host}:{port} cannot be served ({error.strerror or error}); choose another http.port, 0 for any free one"
         ) from error
+
+
+CHANGES_A_MINUTE = 30
+"""Keys that one account adds or ends a minute."""
+Done = Callable[[Credential, BaseRequest], Record]
+
+
+def add_keys(app: FastAPI, desk: Desk, keys: KeyFile) -> None:
+    """Add the paths of `/v1/keys`."""
+    changes = Bucket(CHANGES_A_MINUTE, time.monotonic)
+    core = desk.core
+
+    @app.get("/v1/keys", operation_id="keys_list", responses=ERRORS, summary="List the account's keys; no secret.")
+    async def listed(request: Request) -> dict[str, object]:
+        credential = credential_of(request)
+        check(Deed.END_KEYS, COLUMN[credential.role])
+        return dict(await desk.places.run(partial(_listed, keys, credential.account, core.clock.now())))
+
+    def create(credential: Credential, asked: BaseRequest) -> Record:
+        given = {name: text(one) for name, one in asked.asked().items()}
+        for name in ("user", "project", "note"):
+            _ = given[name] and checked_name(name, given[name])
+        role = Role(given.pop("role"))
+        made = AccessKey(**given, role=role, account=credential.account, made_with=credential.key)
+        times = (made.created_at, made.expires_at or made.created_at)
+        if not is_digest(made.digest) or not all(map(_is_instant, times)):
+            raise BadInput("digest or a time cannot be read; make the key with `memory-anchor keys create --server`")
+        kept = keys.accept(made, credential, core.clock.now())
+        core.audit.append("key.created", told_of(kept), by=f"human:{kept.created_by}", at=core.clock.now())
+        return told_of(kept)
+
+    def revoke(credential: Credential, asked: BaseRequest) -> Record:
+        name = str(asked.asked()["id"])
+        held = keys.all().get(name)
+        if held is None or held.account != credential.account:
+            raise NotFound(f"no key {name[:20]!r} of this account; GET /v1/keys lists them")
+        ended = keys.revoke(name, core.clock.now())
+        core.audit.append("key.revoked", {"id": name}, by=f"key {credential.key}", at=core.clock.now())
+        return told_of(ended)
+
+    def add(path: str, deed: Deed, model: type[BaseRequest], work: Done) -> None:
+        async def asked(request: Request) -> dict[str, object]:
+            credential = credential_of(request)
+            check(deed, COLUMN[credential.role])
+            if core.settings.read_only:
+                raise Refused("this memory is read-only; nothing was changed")
+            wanted = model.read(await desk.body(request), path)
+            if wait := changes.take(credential.account):
+                raise TooMany(f"more than {CHANGES_A_MINUTE} keys were changed in a minute; wait {wait} s", wait)
+            return dict(await desk.places.run(partial(work, credential, wanted)))
+
+        app.add_api_route(
+            f"/v1/keys/{path}",
+            asked,
+            methods=["POST"],
+            operation_id=f"keys_{path}",
+            summary=(model.__doc__ or "").split("\n")[0],
+            openapi_extra=body_schema(plain_schema(model)),
+            responses=ERRORS,
+        )
+
+    add("create", Deed.MAKE_KEYS, AddAccessKey, create)
+    add("revoke", Deed.END_KEYS, RevokeAccessKey, revoke)
+
+
+def _listed(keys: KeyFile, account: str, now: datetime) -> Record:
+    used = keys.last_used()
+    own = [one for one in keys.all().values() if one.account == account]
+    rows = [{**told_of(one), "last_used_at": used.get(one.id, ""), "ended": one.ended(now)} for one in own]
+    return {"account": account, "keys": rows}
+
+
+def _is_instant(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False

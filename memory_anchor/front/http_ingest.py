@@ -44,8 +44,7 @@ from memory_anchor.language.safety import cleaned
 from memory_anchor.model import Actor, Scope
 from memory_anchor.rights import Deed
 from memory_anchor.runtime.cleanlog import log_bug
-from memory_anchor.team.batches import ITEMS_MAX, Batch, Batches
-from memory_anchor.team.shift import RENEW_S, shift_of
+from memory_anchor.team.batches import ITEMS_MAX, RENEW_S, Batch, Batches, shift_of
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core

@@ -22,24 +22,26 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
+from anyio.lowlevel import current_token
 from mcp import MCPError
 from mcp import types as mcp_types
 from mcp.server.lowlevel import Server
+from mcp.shared.message import ServerMessageMetadata
 
 from memory_anchor import shapes
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
 from memory_anchor.front import prompts, resources, tool_calls, tool_specs
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.instructions import instructions_for
-from memory_anchor.front.sampling import ASKS_CLIENT, asks_client
 from memory_anchor.json_values import Record
 from memory_anchor.model import Actor
 from memory_anchor.requests import RememberConversation
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.recording import ClientConnection
 from memory_anchor.runtime.wire import PREAMBLE, VERSION
-from memory_anchor.sampling import offered
+from memory_anchor.sampling import AsksClient, ClientQuestion, offered
 from memory_anchor.settings import Profile
 
 if TYPE_CHECKING:
@@ -53,6 +55,10 @@ if TYPE_CHECKING:
     from memory_anchor.team.credential import Credential
 
     Context = ServerRequestContext[ClientConnection, Request]
+    from mcp.server.context import ServerRequestContext
+    from starlette.requests import Request
+
+    from memory_anchor.runtime.recording import ClientConnection
 
 NAME = "memory-anchor"
 TITLE = "Memory Anchor"
@@ -361,3 +367,35 @@ def _protocol_code(error: MemoryAnchorError) -> int:
     if isinstance(error, NotFound):
         return RESOURCE_NOT_FOUND
     return mcp_types.INVALID_PARAMS if isinstance(error, BadInput) else mcp_types.INTERNAL_ERROR
+
+
+ASKS_CLIENT = frozenset({"remember_conversation"})
+"""The tools that may ask the client's model: they read a conversation, which takes its time. Never a save."""
+
+
+def asks_client(context: ServerRequestContext[ClientConnection, Request]) -> AsksClient | None:
+    """Return how this call's client is asked, or None where it does not offer sampling."""
+    session = context.session
+    wanted = mcp_types.ClientCapabilities(sampling=mcp_types.SamplingCapability())
+    if not session.check_client_capability(wanted):
+        return None
+    loop, about = current_token(), ServerMessageMetadata(related_request_id=context.request_id)
+
+    async def request(asked: ClientQuestion) -> tuple[str, bool]:
+        content = mcp_types.TextContent(type="text", text=asked.prompt)
+        params = mcp_types.CreateMessageRequestParams(
+            messages=[mcp_types.SamplingMessage(role="user", content=content)],
+            system_prompt=asked.system,
+            max_tokens=asked.max_tokens,
+        )
+        with anyio.fail_after(asked.timeout_s):
+            answer = await session.send_request(
+                mcp_types.CreateMessageRequest(params=params), mcp_types.CreateMessageResult, metadata=about
+            )
+        said = answer.content.text if isinstance(answer.content, mcp_types.TextContent) else ""
+        return said, answer.stop_reason == "maxTokens"
+
+    def ask(asked: ClientQuestion) -> tuple[str, bool]:
+        return anyio.from_thread.run(request, asked, token=loop)
+
+    return ask

@@ -1,7 +1,14 @@
-"""Ask a server for its handshake in every protocol version, for the next cold start's file."""
+"""JSON-RPC between a server of the SDK and us: in-memory streams, lines its parser refuses whole, its handshake.
+
+A lone surrogate (`\\ud800`) in one argument makes the SDK refuse the line, and the request on it would never be
+answered: an agent waits for ever. Python's own parser takes it, so that the tool can say what is wrong with which
+argument. A server is asked for its handshake in every protocol version, for the next cold start's file.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,7 +19,8 @@ from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
 from mcp.shared._context_streams import ContextReceiveStream, ContextSendStream, create_context_streams
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCResponse, jsonrpc_message_adapter
+from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
+from pydantic import ValidationError
 
 from memory_anchor.json_values import Json, text
 from memory_anchor.model import Actor
@@ -74,3 +82,27 @@ async def streams() -> AsyncIterator[tuple[_Inbound, _Outbound]]:
     finally:
         for stream in (*inbound, *outbound):
             stream.close()
+
+
+def message_of(line: bytes | str) -> JSONRPCMessage:
+    """Return the message on a line. Raises ValueError: it is none."""
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        try:
+            return jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
+        except RecursionError:
+            raise ValueError("the line is nested too deeply") from None
+
+
+async def mended(
+    read: ContextReceiveStream[SessionMessage | Exception], inbound: ContextSendStream[SessionMessage | Exception]
+) -> None:
+    """Pass on what the SDK's transport reads; a line it could not read, in whose place it puts an error, once more."""
+    async with inbound:
+        async for item in read:
+            line = item.errors()[0]["input"] if isinstance(item, ValidationError) else None
+            if isinstance(line, str | bytes):
+                with contextlib.suppress(ValueError):
+                    item = SessionMessage(message_of(line))
+            await inbound.send(item)

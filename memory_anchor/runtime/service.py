@@ -34,8 +34,7 @@ from memory_anchor.json_values import Record, parsed
 from memory_anchor.runtime import handshake, limits, spool, wire
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.engine import StatePost
-from memory_anchor.runtime.messages import mended, message_of
-from memory_anchor.runtime.recording import ClientConnection, record_handshake, streams
+from memory_anchor.runtime.recording import ClientConnection, mended, message_of, record_handshake, streams
 from memory_anchor.runtime.relay import INVALID_REQUEST, LISTEN, error_line
 
 log = logging.getLogger("memory_anchor.engine")

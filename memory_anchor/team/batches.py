@@ -21,11 +21,13 @@ from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 
 from memory_anchor.adapters.file_records import FileRecords
+from memory_anchor.adapters.system import SystemClock, new_token
 from memory_anchor.care.waiting import BATCHES, PURGED_ITEM
 from memory_anchor.errors import BadInput, ChangedMeanwhile, NotFound, TooMany, Unavailable, decided_anew
 from memory_anchor.hashing import stable_hash
 from memory_anchor.json_values import Record, parsed, record, records, text
-from memory_anchor.ports import SharedRecord, SharedRecords
+from memory_anchor.ports import MemoryStore, SharedRecord, SharedRecords
+from memory_anchor.upkeep.leases import RUNNER_FILE, Lease, NoLease, StoreLease, runner_id
 
 REPORTS = "team/ingested"
 """Of several replicas: what became of batches."""
@@ -259,3 +261,16 @@ class Batches:
                 break
             with contextlib.suppress(ChangedMeanwhile):
                 self._records.delete(one.name, before=one.revision)
+
+
+NAME = "ingest"
+LEASE_S, RENEW_S = 20.0, 5.0
+"""A replica that was killed is followed by another one after so long."""
+
+
+def shift_of(store: MemoryStore, data_dir: Path, *, is_shared: bool) -> Lease:
+    """Return the right to work batches off; alone it is always held."""
+    if not is_shared:
+        return NoLease()
+    holder = runner_id(data_dir / RUNNER_FILE, new_token)
+    return StoreLease(store, SystemClock(), holder, name=NAME, lasts_s=LEASE_S, renew_s=RENEW_S)

@@ -141,3 +141,23 @@ def _read(one: Record) -> VariantCounts:
         [number(ms) for ms in items(one["ms"])][-SAMPLES_KEPT:],
         [whole(count) for count in items(one["tokens"])][-SAMPLES_KEPT:],
     )
+
+
+TALKS_KEPT = 20_000
+
+
+class StickyVariants:
+    """Thread-safe; the conversation that was quiet longest is forgotten first."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, talk: tuple[str, ...], asked: str) -> str:
+        """Return the variant of a conversation: what it went by before, else what is asked for now."""
+        with self._lock:
+            name = self._held.setdefault(talk, asked)
+            self._held.move_to_end(talk)
+            while len(self._held) > TALKS_KEPT:
+                self._held.popitem(last=False)
+            return name

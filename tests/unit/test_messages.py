@@ -8,7 +8,7 @@ from mcp.shared._context_streams import create_context_streams
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
-from memory_anchor.runtime.messages import mended, message_of
+from memory_anchor.runtime.recording import mended, message_of
 
 LINE = (
     '{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"save_memory","arguments":{"content":"a\\ud800"}}}'

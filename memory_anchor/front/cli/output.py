@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, report
+from memory_anchor.front.cli import link
 from memory_anchor.front.cli.link import Failed, used
 from memory_anchor.json_values import Json, Record, optional_text, records, text, texts
 from memory_anchor.runtime.wire import Misread, local_zone
@@ -76,8 +77,6 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
         try:
             done = command(*args, **kwargs)
             if used():
-                from memory_anchor.front.cli.claim import ask_once
-
                 ask_once()
             return done
         except MemoryAnchorError as error:
@@ -202,3 +201,25 @@ def clipped(text: str, most: int = TEXT_SHOWN) -> str:
 
 def quiet(message: str) -> None:
     out.print(f"[dim]{shown(message)}[/]")
+
+
+def ask_once() -> None:
+    """Ask the human who ran a command, or say in one sentence, once it is done. Never fails."""
+    file, caller = link.data_dir() / "projects.json", link.preamble()
+    if caller.project or not caller.project_dir or not file.is_file():
+        return
+    from memory_anchor.adapters.projects import Projects
+
+    on_terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    try:
+        project, line = Projects(file, str).to_ask(caller.project_dir, on_terminal=on_terminal)
+        if line:
+            err.print(shown(line))
+        if project and typer.confirm("Link this folder to it now?", default=False, err=True):
+            from memory_anchor.front.cli.projects import linked
+
+            linked(project, None, moved=False, as_json=False)
+    except typer.Abort:
+        return
+    except MemoryAnchorError as error:
+        err.print(f"[bold red]error:[/] {shown(str(error))}")
