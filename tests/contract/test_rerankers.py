@@ -175,10 +175,11 @@ def test_awkward_texts_are_scored_like_any_other(reranker: Reranker) -> None:
 
 
 class SlowCrossEncoder(FastEmbedReranker):
-    """Its network waits until the test lets it go on."""
+    """Its network waits until the test lets it go on, and so does its clock."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__("slow", model_path=str(folder))
+        self.now = 0.0
+        super().__init__("slow", model_path=str(folder), monotonic=lambda: self.now)
         self.go_on = threading.Event()
         self.batches = 0
 
@@ -198,6 +199,7 @@ def test_a_late_job_is_left_behind_and_blocks_nobody(tmp_path: Path) -> None:
 
     assert slow.scores("q", texts, deadline_s=0.01) is None
     assert slow.scores("q", texts, deadline_s=PATIENT_S) is None
+    slow.now = 1.0
     slow.go_on.set()
     while (again := slow.scores("q", texts, deadline_s=PATIENT_S)) is None:
         pass

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from human_seat import Answer, Seat, talk
+from human_seat import Answer, Seat, on_terminal
 from rich.cells import cell_len
 
 from memory_anchor.identity.tries import Tries
@@ -33,27 +28,12 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 def at_terminal(seat: Seat, *words: str, columns: int, answers: list[Answer] | None = None, **env: str) -> str:
     """Return what a terminal of so many columns showed, with its escapes."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     given = seat.env(TERM="xterm-256color", **env)
     given.pop("COLUMNS", None)
-    child = subprocess.Popen(
-        [sys.executable, "-m", "memory_anchor", *words],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,
-        cwd=seat.project,
-        env=given,
-    )
-    os.close(slave)
-    try:
-        screen = talk(master, list(answers or []))
-        assert child.wait(90) == 0, screen
-        return screen
-    finally:
-        os.close(master)
+    command = [sys.executable, "-m", "memory_anchor", *words]
+    code, screen = on_terminal(command, seat.project, given, answers or [], columns=columns)
+    assert code == 0, screen
+    return screen
 
 
 @pytest.fixture

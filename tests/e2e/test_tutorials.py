@@ -6,18 +6,15 @@ passphrase get a terminal of their own; all others run as in an agent's shell. T
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
 import subprocess
 import sys
-import termios
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from human_seat import WAIT_S, Engine, Seat, talk
+from human_seat import WAIT_S, Engine, Seat, on_terminal
 
 from memory_anchor.testing import PASSPHRASE, cheap_keys
 
@@ -66,25 +63,9 @@ def typed(command: str, seat: Seat, env: dict[str, str]) -> tuple[int, str]:
             timeout=WAIT_S,
         )
         return done.returncode, done.stdout + done.stderr
-    master, slave = pty.openpty()
-    child = subprocess.Popen(
-        ["bash", "-c", command],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,
-        cwd=seat.project,
-        env=env,
-    )
-    os.close(slave)
-    try:
-        screen = talk(master, list(asked) * (5 if command.startswith("for ") else 1))
-        return child.wait(WAIT_S), screen.replace("\r", "")
-    finally:
-        os.close(master)
-        if child.poll() is None:
-            child.kill()
+    answers = list(asked) * (5 if command.startswith("for ") else 1)
+    code, screen = on_terminal(["bash", "-c", command], seat.project, env, answers)
+    return code, screen.replace("\r", "")
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from memory_anchor.testing import PASSPHRASE
@@ -69,25 +70,8 @@ class Seat:
         asks_all: `init` asks all its questions; else for the text and the key alone, whatever is on this machine.
         """
         words += ANSWERED if words[:1] == ("init",) and "--yes" not in words and not asks_all else ()
-        master, slave = pty.openpty()
-        child = subprocess.Popen(
-            self._command(words),
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,
-            cwd=self.project,
-            env=self.env(**env),
-        )
-        os.close(slave)
-        try:
-            screen = talk(master, list(answers))
-            return child.wait(WAIT_S), screen.replace("\r", "")
-        finally:
-            os.close(master)
-            if child.poll() is None:
-                child.kill()
+        code, screen = on_terminal(self._command(words), self.project, self.env(**env), answers)
+        return code, screen.replace("\r", "")
 
     def init(self, passphrase: str = PASSPHRASE, *words: str, **env: str) -> str:
         """Make the installation's key, or approve this project with it; return the screen."""
@@ -102,6 +86,33 @@ class Seat:
     @staticmethod
     def _command(words: Sequence[str]) -> list[str]:
         return [sys.executable, "-m", "memory_anchor", *words]
+
+
+def on_terminal(
+    command: Sequence[str], folder: Path, env: Mapping[str, str], answers: Sequence[Answer] = (), *, columns: int = 0
+) -> tuple[int, str]:
+    """Run a command on a terminal of its own, of so many columns; return its exit code and the screen as it came."""
+    master, slave = pty.openpty()
+    if columns:
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    child = subprocess.Popen(
+        command,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,
+        cwd=folder,
+        env=env,
+    )
+    os.close(slave)
+    try:
+        screen = talk(master, list(answers))
+        return child.wait(WAIT_S), screen
+    finally:
+        os.close(master)
+        if child.poll() is None:
+            child.kill()
 
 
 class Engine:
