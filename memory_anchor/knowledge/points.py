@@ -36,7 +36,7 @@ from memory_anchor.where import OneOf, Where
 TAG = "knowledge"
 INDEX_VERSION = "2"
 """Of how passages are cut and indexed: another one reads every source again. 2: short passages carry the one before."""
-ALGO_VERSION = "hybrid-2"
+ALGO_VERSION = "hybrid-3"
 CITED_MAX = 8
 """Places of one passage that its point tells of; the catalogue has all."""
 SERIES_CHARS = 400

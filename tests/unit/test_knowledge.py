@@ -110,7 +110,7 @@ def test_a_passage_is_found_in_either_language_with_its_place(docs: Path, anchor
         "untrusted",
         "fresh",
         "2",
-        "hybrid-2",
+        "hybrid-3",
     )
     assert all(one.weak for one in anchor.knowledge_search("knitting a sweater"))
 
