@@ -48,7 +48,7 @@ from memory_anchor.inputs import (
     YEARS,
     json_value,
 )
-from memory_anchor.json_values import Json, Record, items, number, parsed, record, text
+from memory_anchor.json_values import Json, Record, items, kind_of, number, parsed, record, text
 from memory_anchor.model import (
     CITATION_KINDS,
     LAYER_ALIASES,
@@ -428,7 +428,7 @@ def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
             return f"{what} got the unknown argument {name[:80]!r}; allowed are {allowed}"
         case "string_type":
             allowed = f"text of 1 to {most} characters" if (most := _most(model, name)) else "text"
-            return f"{name} is a {type(value).__name__}; allowed is {allowed}"
+            return f"{name} is {kind_of(value)}; allowed is {allowed}"
         case "string_too_short":
             return f"{name} is empty; allowed is text of 1 to {_most(model, name)} characters"
         case "string_too_long":

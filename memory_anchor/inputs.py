@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo
 
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json
+from memory_anchor.json_values import Json, kind_of
 from memory_anchor.model import LAYER_ALIASES, TYPE_ALIASES, Citation, Layer, Locator, MemoryType
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def text(what: str, value: Json, *, most: int, required: bool = True) -> str:
     if value is None and not required:
         return ""
     if not isinstance(value, str):
-        raise BadInput(f"{what} is a {type(value).__name__}; allowed is text of 1 to {most} characters")
+        raise BadInput(f"{what} is {kind_of(value)}; allowed is text of 1 to {most} characters")
     if "\x00" in value:
         raise BadInput(f"{what} has a NUL character at position {value.index(chr(0))}; allowed is text without NUL")
     lone = next((n for n, char in enumerate(value) if "\ud800" <= char <= "\udfff"), None)
@@ -196,7 +196,7 @@ def json_value(what: str, value: Json, *, most_bytes: int) -> str:
     except RecursionError:
         raise BadInput(f"{what} is nested too deep; allowed are {JSON_DEPTH_MAX} levels") from None
     except (TypeError, ValueError):
-        raise BadInput(f"{what} is a {type(value).__name__} that is not JSON; allowed is any JSON value") from None
+        raise BadInput(f"{what} is {kind_of(value)} that is not JSON; allowed is any JSON value") from None
     if size > most_bytes:
         raise BadInput(f"{what} is {size} bytes as JSON; allowed are {most_bytes}")
     if _deeper(value, JSON_DEPTH_MAX):

@@ -99,5 +99,22 @@ def records(value: Json) -> list[Record]:
     return [record(one) for one in items(value)]
 
 
+def kind_of(value: object) -> str:
+    """Return what a value is, as JSON's words have it: for the sentence that says what was given instead.
+
+    >>> kind_of(None), kind_of({}), kind_of(7), kind_of(True)
+    ('null', 'an object', 'a number', 'true or false')
+    """
+    kinds: tuple[tuple[type | tuple[type, ...], str], ...] = (
+        (type(None), "null"),
+        (bool, "true or false"),
+        ((int, float), "a number"),
+        (str, "text"),
+        (Mapping, "an object"),
+        ((list, tuple), "a list"),
+    )
+    return next((name for kind, name in kinds if isinstance(value, kind)), f"a {type(value).__name__}")
+
+
 def _unexpected(value: Json, wanted: str) -> ValueError:
-    return ValueError(f"a {type(value).__name__} where {wanted} belongs")
+    return ValueError(f"{kind_of(value)} where {wanted} belongs")

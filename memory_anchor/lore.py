@@ -18,7 +18,7 @@ from memory_anchor import requests as asks
 from memory_anchor.context.context import LoreFound
 from memory_anchor.context.transcript import content_text
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json
+from memory_anchor.json_values import Json, kind_of
 from memory_anchor.knowledge.lorebook import Lorebook, read_lorebook
 from memory_anchor.knowledge.lorebook_scan import (
     LoreMessage,
@@ -228,7 +228,7 @@ class Lore:
 def said(messages: Json) -> tuple[LoreMessage, ...]:
     """Return what people and agents said, the newest messages; without what was recalled into them. Raises BadInput."""
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
-        raise BadInput(f"messages is a {type(messages).__name__}; allowed is a list of {{role, content, name?}}")
+        raise BadInput(f"messages is {kind_of(messages)}; allowed is a list of {{role, content, name?}}")
     spoken = []
     for place, one in enumerate(messages):
         if not isinstance(one, Mapping) or not isinstance(one.get("role"), str):

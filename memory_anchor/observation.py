@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from memory_anchor import inputs
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import sentence, without_titles
-from memory_anchor.json_values import Json, record
+from memory_anchor.json_values import Json, kind_of, record
 from memory_anchor.model import LAYER_OF_TYPE, Layer
 
 SUMMARY_MAX = 200
@@ -91,7 +91,7 @@ class Observation(BaseModel):
         Raises BadInput: not an object, a field missing, unknown or of the wrong kind; one sentence on the first.
         """
         if not isinstance(value, Mapping):
-            raise BadInput(f"an observation is a {type(value).__name__}; allowed is a JSON object")
+            raise BadInput(f"an observation is {kind_of(value)}; allowed is a JSON object")
         try:
             return cls.model_validate(value)
         except ValidationError as error:

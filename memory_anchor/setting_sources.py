@@ -15,7 +15,7 @@ from memory_anchor import beneath
 from memory_anchor.bounded_yaml import TooMuchYaml
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, parsed, record
+from memory_anchor.json_values import Json, kind_of, parsed, record
 
 ENV_PREFIX = "MEMORY_ANCHOR_"
 ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE"})
@@ -71,7 +71,7 @@ def read_file(path: Path, *, is_foreign: bool = False) -> dict[str, Json]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise BadInput(f"settings file {path} holds a {type(value).__name__}; allowed is a mapping of settings")
+        raise BadInput(f"settings file {path} holds {kind_of(value)}; allowed is a mapping of settings")
     return {str(name): inner for name, inner in value.items()}
 
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, V
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json
+from memory_anchor.json_values import Json, kind_of
 from memory_anchor.setting_sources import TOKENS, from_env, merge, read_file
 from memory_anchor.switches import ALLOWED, switched
 
@@ -451,7 +451,7 @@ def _told(error: ErrorDetails, origins: Mapping[str, str]) -> str:
     if any(name == secret or name.startswith(f"{secret}.") for secret in SECRETS):
         value = "(hidden)"
     elif isinstance(given, (Mapping, list)) and any(secret.startswith(f"{name}.") for secret in SECRETS):
-        value = f"a {type(given).__name__}"  # it may hold one
+        value = kind_of(given)  # it may hold one
     else:
         value = repr(given)[:VALUE_SHOWN]
     allowed = SHAPES.get(error["type"]) or error["msg"].partition(", unable")[0].replace("Input should", "it should")

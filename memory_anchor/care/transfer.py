@@ -20,7 +20,7 @@ from itertools import pairwise
 from memory_anchor.errors import BadInput
 from memory_anchor.hashing import content_hash
 from memory_anchor.inputs import YEARS
-from memory_anchor.json_values import Json
+from memory_anchor.json_values import Json, kind_of
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS, HISTORY, Layer, Memory, Scope, audiences
 from memory_anchor.ports import Entry, MemoryStore
@@ -123,7 +123,7 @@ def parsed(line: int, text: str) -> dict[str, Json]:
     except (ValueError, RecursionError):
         raise BadInput(f"line {line} is not JSON; allowed is one JSON object a line") from None
     if not isinstance(record, dict):
-        raise BadInput(f"line {line} holds a {type(record).__name__}; allowed is one JSON object a line")
+        raise BadInput(f"line {line} holds {kind_of(record)}; allowed is one JSON object a line")
     return record
 
 

@@ -28,7 +28,7 @@ from typing import Literal, TypeGuard
 from urllib.parse import unquote
 
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record, items, record
+from memory_anchor.json_values import Json, Record, items, kind_of, record
 from memory_anchor.language.tokens import count_tokens
 
 ToolProfile = Literal["minimal", "coding", "web", "full"]
@@ -94,7 +94,7 @@ def read_tools(tools: Json, *, strict: bool = False) -> tuple[Tool, ...]:
     if tools is None:
         return ()
     if not isinstance(tools, Sequence) or isinstance(tools, (str, bytes)):
-        raise BadInput(f"tools is a {type(tools).__name__}; allowed is a list of tool definitions")
+        raise BadInput(f"tools is {kind_of(tools)}; allowed is a list of tool definitions")
     if len(tools) > TOOLS_MAX:
         raise BadInput(f"tools has {len(tools)} entries; allowed are at most {TOOLS_MAX}")
     return tuple(_read(tool, f"tools[{index}]", strict=strict) for index, tool in enumerate(tools))
@@ -142,7 +142,7 @@ def narrow(tools: Sequence[Tool], *, need: int, required: frozenset[str], steps:
 
 def _read(tool: Json, where: str, *, strict: bool) -> Tool:
     if not isinstance(tool, Mapping):
-        raise BadInput(f"{where} is a {type(tool).__name__}; allowed is a tool definition with a name")
+        raise BadInput(f"{where} is {kind_of(tool)}; allowed is a tool definition with a name")
     function = tool.get("function")
     name = function.get("name") if isinstance(function, Mapping) else tool.get("name", tool.get("type"))
     if not isinstance(name, str) or not name:
@@ -236,7 +236,7 @@ def strict_schema(schema: Mapping[str, Json], *, require_all: bool = False) -> d
     {'type': 'object', 'properties': {'a': {'anyOf': [{'type': 'string'}]}}, 'additionalProperties': False}
     """
     if not isinstance(schema, Mapping):
-        raise BadInput(f"schema is a {type(schema).__name__}; allowed is a JSON Schema as a mapping")
+        raise BadInput(f"schema is {kind_of(schema)}; allowed is a JSON Schema as a mapping")
     made = _Normaliser(schema, require_all=require_all).node(schema, _SchemaPath(closed=True))
     return made if isinstance(made, dict) else {}
 
@@ -291,7 +291,7 @@ class _Normaliser:
     def _inlined(self, schema: Record, place: _SchemaPath) -> Json:
         ref = schema["$ref"]
         if not isinstance(ref, str):
-            raise BadInput(f"schema has a $ref that is a {type(ref).__name__}; allowed is text such as #/$defs/Name")
+            raise BadInput(f"schema has a $ref that is {kind_of(ref)}; allowed is text such as #/$defs/Name")
         target = _found(self._root, ref)
         if place.refs.count(ref) >= REF_LEVELS:
             return _anything_like(target)
@@ -367,7 +367,7 @@ class _Normaliser:
 def _check(schema: Mapping[str, Json]) -> None:
     for name in _CHILD_MAPS:
         if name in schema and not isinstance(schema[name], Mapping):
-            raise BadInput(f"schema has {name} that are a {type(schema[name]).__name__}; allowed is a mapping")
+            raise BadInput(f"schema has {name} that are {kind_of(schema[name])}; allowed is a mapping")
 
 
 def _asked_for(schema: Mapping[str, Json]) -> Iterable[str]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record, items, record, records, text
+from memory_anchor.json_values import Json, Record, items, kind_of, record, records, text
 from memory_anchor.language.tokens import count_tokens
 
 MESSAGES_MAX = 20_000
@@ -119,7 +119,7 @@ def read(messages: Json) -> Transcript:
     Raises BadInput: not a list, an unknown role or content, a tool result without its call, or what is not JSON.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
-        raise BadInput(f"messages is a {type(messages).__name__}; allowed is a list of messages with role and content")
+        raise BadInput(f"messages is {kind_of(messages)}; allowed is a list of messages with role and content")
     if len(messages) > MESSAGES_MAX:
         raise BadInput(f"messages has {len(messages)} entries; allowed are at most {MESSAGES_MAX}")
     checked = [_checked(message, f"messages[{index}]") for index, message in enumerate(messages)]
@@ -191,7 +191,7 @@ def _json(value: Json) -> str:
 
 def _checked(message: Json, where: str) -> Message:
     if not isinstance(message, Mapping):
-        raise BadInput(f"{where} is a {type(message).__name__}; allowed is a mapping with role and content")
+        raise BadInput(f"{where} is {kind_of(message)}; allowed is a mapping with role and content")
     role = message.get("role")
     if role not in ROLES:
         raise BadInput(f"{where}.role is {str(role)[:40]!r}; allowed are {', '.join(ROLES)}")
@@ -200,7 +200,7 @@ def _checked(message: Json, where: str) -> Message:
         for at, block in enumerate(content):
             _check_block(block, f"{where}.content[{at}]", role)
     elif not isinstance(content, str) and not (content is None and role in ("assistant", "tool")):
-        raise BadInput(f"{where}.content is a {type(content).__name__}; allowed is text or a list of blocks")
+        raise BadInput(f"{where}.content is {kind_of(content)}; allowed is text or a list of blocks")
     for at, call in enumerate(_list(message, "tool_calls", where)):
         _check_call(call, f"{where}.tool_calls[{at}]", role)
     if role == "tool":
@@ -214,7 +214,7 @@ def _checked(message: Json, where: str) -> Message:
 
 def _check_block(block: Json, where: str, role: str) -> None:
     if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
-        raise BadInput(f"{where} is a {type(block).__name__} without a type; allowed is a content block with its type")
+        raise BadInput(f"{where} is {kind_of(block)} without a type; allowed is a content block with its type")
     kind = block["type"]
     if kind == "tool_use":
         _allowed_in(kind, role, "assistant", where)
@@ -229,19 +229,19 @@ def _check_block(block: Json, where: str, role: str) -> None:
                 if not isinstance(one, Mapping) or not isinstance(one.get("type"), str):
                     raise BadInput(f"{where}.content[{at}] has no type; allowed is a content block with its type")
         elif inner is not None and not isinstance(inner, str):
-            raise BadInput(f"{where}.content is a {type(inner).__name__}; allowed is text or a list of blocks")
+            raise BadInput(f"{where}.content is {kind_of(inner)}; allowed is text or a list of blocks")
     elif kind == "text" and not isinstance(block.get("text"), str):
-        raise BadInput(f"{where}.text is a {type(block.get('text')).__name__}; allowed is text")
+        raise BadInput(f"{where}.text is {kind_of(block.get('text'))}; allowed is text")
 
 
 def _check_call(call: Json, where: str, role: str) -> None:
     _allowed_in("tool_calls", role, "assistant", where)
     if not isinstance(call, Mapping):
-        raise BadInput(f"{where} is a {type(call).__name__}; allowed is a mapping with id and function")
+        raise BadInput(f"{where} is {kind_of(call)}; allowed is a mapping with id and function")
     _id(call, "id", where)
     function = call.get("function", call.get("custom"))
     if not isinstance(function, Mapping):
-        raise BadInput(f"{where}.function is a {type(function).__name__}; allowed is a mapping with name and arguments")
+        raise BadInput(f"{where}.function is {kind_of(function)}; allowed is a mapping with name and arguments")
     _id(function, "name", f"{where}.function")
 
 
@@ -261,7 +261,7 @@ def _list(message: Message, name: str, where: str) -> Sequence[Json]:
     if value is None:
         return ()
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        raise BadInput(f"{where}.{name} is a {type(value).__name__}; allowed is a list")
+        raise BadInput(f"{where}.{name} is {kind_of(value)}; allowed is a list")
     return value
 
 

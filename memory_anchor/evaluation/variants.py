@@ -25,7 +25,7 @@ from memory_anchor.app import build_core, loaded_settings, open_store
 from memory_anchor.care import backup
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record
+from memory_anchor.json_values import Json, Record, kind_of
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 
@@ -135,7 +135,7 @@ def _of_file(path: Path) -> dict[str, Json]:
     except (yaml.YAMLError, UnicodeDecodeError):
         raise BadInput(f"variant {path} is not readable YAML; mend it") from None
     if not isinstance(value, dict):
-        raise BadInput(f"variant {path} holds a {type(value).__name__}; allowed is a mapping of settings")
+        raise BadInput(f"variant {path} holds {kind_of(value)}; allowed is a mapping of settings")
     return value
 
 

@@ -25,7 +25,7 @@ from memory_anchor.front.callers import actor_from
 from memory_anchor.front.table import ROWS, Row
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.signed_requests import CHALLENGE_CALL, Proof, SignedCall
-from memory_anchor.json_values import Json, Record, items, optional_text, text
+from memory_anchor.json_values import Json, Record, items, kind_of, optional_text, text
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.requests import AssemblePrompt, CreateBackup, ReadStats
 from memory_anchor.runtime.wire import Preamble
@@ -191,7 +191,7 @@ def context_reports(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) ->
 def assemble(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Record:
     prompt = given.get("prompt")
     if not isinstance(prompt, Mapping):
-        raise BadInput(f"a prompt is a {type(prompt).__name__}; allowed is an object with messages and tools")
+        raise BadInput(f"a prompt is {kind_of(prompt)}; allowed is an object with messages and tools")
     built = anchor.assemble(AssemblePrompt.read(prompt, "a prompt"))
     return {
         "messages": built.messages,
@@ -252,7 +252,7 @@ def sync_signed(core: Core, anchor: MemoryAnchor, given: dict[str, Json]) -> Rec
     """Keep that signature; it is checked against this device's human, whoever brings it."""
     said = given.get("said")
     if not isinstance(said, Mapping):
-        raise BadInput(f"the signed statement is a {type(said).__name__}; allowed is an object")
+        raise BadInput(f"the signed statement is {kind_of(said)}; allowed is an object")
     done = core.devices.exchange.signed(said, str(given.get("signature")), inputs.text("by", given.get("by"), most=200))
     return {"signed": done}
 

@@ -26,7 +26,7 @@ from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import OWN_WAY, VariantChoice
 from memory_anchor.hashing import stable_hash
 from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX
-from memory_anchor.json_values import Json, Record, record
+from memory_anchor.json_values import Json, Record, kind_of, record
 from memory_anchor.model import Actor
 from memory_anchor.rights import Deed, Who
 from memory_anchor.runtime.wire import PREAMBLE
@@ -193,7 +193,7 @@ def body_of(raw: bytes) -> dict[str, Json]:
     except ValueError:  # no UTF-8, or a number of thousands of digits
         raise BadInput("the body is no JSON; allowed is a JSON object in UTF-8") from None
     if not isinstance(body, dict):
-        raise BadInput(f"the body is a {type(body).__name__}; allowed is a JSON object")
+        raise BadInput(f"the body is {kind_of(body)}; allowed is a JSON object")
     return body
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import BaseRequest, Schema, tool_schema
 from memory_anchor.front.table import ROWS
-from memory_anchor.json_values import Json, Record, record, texts
+from memory_anchor.json_values import Json, Record, kind_of, record, texts
 from memory_anchor.settings import Profile
 
 STANDARD_TOKENS_MAX = 1_500
@@ -235,7 +235,7 @@ def resolve(name: str, given: Record | None, tools: Mapping[str, ToolSpec]) -> t
 def _translated(alias: Alias, given: Arguments) -> Arguments:
     fields = given.pop(alias.spread, None) if alias.spread else None
     if fields is not None and not isinstance(fields, Mapping):
-        raise BadInput(f"{alias.name} got {alias.spread} as {type(fields).__name__}; allowed is an object")
+        raise BadInput(f"{alias.name} got {alias.spread} as {kind_of(fields)}; allowed is an object")
     inner: Arguments = dict(fields or {})
     if alias.spread == "filter":
         inner = {_SINGULAR.get(name, name): value for name, value in inner.items()}

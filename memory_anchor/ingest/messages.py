@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json
+from memory_anchor.json_values import Json, kind_of
 from memory_anchor.language.safety import split_fenced, strip_fenced, strip_private
 
 Role = Literal["user", "assistant", "system", "tool"]
@@ -64,7 +64,7 @@ def conversation(messages: Json, *, most: int = MAX_MESSAGES) -> tuple[Message, 
     tool's answer that no call asked for.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
-        raise BadInput(f"messages is {type(messages).__name__}; allowed is a list of {{role, content}}.")
+        raise BadInput(f"messages is {kind_of(messages)}; allowed is a list of {{role, content}}.")
     if not 1 <= len(messages) <= most:
         raise BadInput(
             f"messages holds {len(messages)} turns; allowed are 1 to {most}. "
@@ -83,7 +83,7 @@ def conversation(messages: Json, *, most: int = MAX_MESSAGES) -> tuple[Message, 
 
 def _message(raw: Json, seq: int) -> Message:
     if not isinstance(raw, Mapping):
-        raise BadInput(f"messages[{seq}] is {type(raw).__name__}; allowed is an object with role and content.")
+        raise BadInput(f"messages[{seq}] is {kind_of(raw)}; allowed is an object with role and content.")
     said = str(raw.get("role", "")).lower()[:40]
     said = ROLE_ALIASES.get(said, said)
     role = next((one for one in ROLES if one == said), None)
@@ -103,7 +103,7 @@ def _content(content: Json, seq: int) -> tuple[str, list[ToolCall]]:
     if isinstance(content, str):
         return content, []
     if not isinstance(content, Sequence) or isinstance(content, bytes):
-        raise BadInput(f"messages[{seq}].content is {type(content).__name__}; allowed is text or a list of blocks.")
+        raise BadInput(f"messages[{seq}].content is {kind_of(content)}; allowed is text or a list of blocks.")
     parts: list[str] = []
     calls: list[ToolCall] = []
     for block in content:
@@ -121,9 +121,7 @@ def _calls(calls: Json, seq: int) -> list[ToolCall]:
     if calls is None:
         return []
     if not isinstance(calls, Sequence) or isinstance(calls, (str, bytes)):
-        raise BadInput(
-            f"messages[{seq}].tool_calls is {type(calls).__name__}; allowed is a list of {{name, arguments}}."
-        )
+        raise BadInput(f"messages[{seq}].tool_calls is {kind_of(calls)}; allowed is a list of {{name, arguments}}.")
     found = []
     for call in calls:
         inner = call.get("function", call) if isinstance(call, Mapping) else None

@@ -23,6 +23,7 @@ import yaml
 
 from memory_anchor import bounded_yaml
 from memory_anchor.errors import BadInput
+from memory_anchor.json_values import kind_of
 
 BOOK_BYTES_MAX = 10 * 1024 * 1024
 """In base64 it fits into one line between a command and the engine."""
@@ -175,7 +176,7 @@ def read_lorebook(content: bytes, name: str, *, book_id: str = "") -> Lorebook:
         if number == ENTRIES_MAX:
             break
         if not isinstance(given, Mapping):
-            problems.add(f"entry {_short(key)} is {_kind(given)} and was left out; allowed is an object")
+            problems.add(f"entry {_short(key)} is {kind_of(given)} and was left out; allowed is an object")
             continue
         entry = _entry(given, str(key), selective=syntax == "yaml" or not is_list, cards=kind, problems=problems)
         if entry is not None:
@@ -300,7 +301,7 @@ def _book_of(raw: Any, name: str) -> tuple[Mapping[str, Any], str]:
     if isinstance(raw, list):
         raise BadInput(f"{name} is a list; allowed is an object with entries")
     if not isinstance(raw, Mapping):
-        raise BadInput(f"{name} holds {_kind(raw)}; allowed is an object with entries")
+        raise BadInput(f"{name} holds {kind_of(raw)}; allowed is an object with entries")
     spec = str(raw.get("spec", ""))
     book: Any = raw
     kind = ""
@@ -326,7 +327,7 @@ def _entry(given: Mapping[str, Any], key: str, *, selective: bool, cards: str, p
     read = _Reader(fields, f"entry {uid}", problems)
     content = fields.get("content", fields.get("text", ""))
     if not isinstance(content, str) or len(content) > ENTRY_CHARS_MAX:
-        what = f"has {len(content)} characters" if isinstance(content, str) else f"is {_kind(content)}"
+        what = f"has {len(content)} characters" if isinstance(content, str) else f"is {kind_of(content)}"
         problems.add(f"entry {uid}: content {what} and was left out; allowed is text of up to {ENTRY_CHARS_MAX}")
         return None
     decorators, content = _decorated(content, read) if cards == "v3" else ({}, content)
@@ -493,12 +494,6 @@ def _texts(value: Any) -> list[str]:
 
 def _number(text: str | None, default: int | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 4 else default
-
-
-def _kind(value: Any) -> str:
-    return {"NoneType": "nothing", "str": "text", "list": "a list", "dict": "an object"}.get(
-        type(value).__name__, f"a {type(value).__name__}"
-    )
 
 
 def _short(value: Any) -> str:

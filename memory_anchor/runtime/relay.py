@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 
-from memory_anchor.json_values import parsed, record
+from memory_anchor.json_values import kind_of, parsed, record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Relay:
         except (ValueError, RecursionError) as error:
             return None, error_line(None, PARSE_ERROR, str(error) if isinstance(error, Odd) else "the line is not JSON")
         if not isinstance(message, dict):
-            told = "batches are" if isinstance(message, list) else f"a {type(message).__name__} is"
+            told = "batches are" if isinstance(message, list) else f"{kind_of(message)} is"
             return None, error_line(None, INVALID_REQUEST, f"{told} not served; send one JSON object a line")
         if odd := self._odd(message):
             code, told = odd
@@ -104,8 +104,8 @@ class Relay:
             return INVALID_REQUEST, f"jsonrpc is {_short(message.get('jsonrpc'))}; allowed is '2.0'"
         if "id" in message and not _is_id(message["id"]):
             told = f"{ID_CHARS_MAX} characters" if isinstance(message["id"], str) else "64 bits"
-            kind = type(message["id"]).__name__
-            return INVALID_REQUEST, f"id is {_short(message['id'])}, a {kind}; allowed is a text or a number of {told}"
+            kind = kind_of(message["id"])
+            return INVALID_REQUEST, f"id is {_short(message['id'])}, {kind}; allowed is a text or a number of {told}"
         if "method" not in message:
             if "result" in message or "error" in message:
                 return None
@@ -113,7 +113,7 @@ class Relay:
         if not isinstance(message["method"], str):
             return INVALID_REQUEST, f"method is {_short(message['method'])}; allowed is a text"
         if not isinstance(message.get("params"), dict | None):
-            return INVALID_PARAMS, f"params is a {type(message['params']).__name__}; allowed is an object"
+            return INVALID_PARAMS, f"params is {kind_of(message['params'])}; allowed is an object"
         if message.get("id") in self.waiting:
             return INVALID_REQUEST, f"id {_short(message['id'])} belongs to a request that still waits for its answer"
         return None

@@ -30,7 +30,7 @@ from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
 from memory_anchor.hooks import COLD_START
-from memory_anchor.json_values import Record, parsed
+from memory_anchor.json_values import Record, kind_of, parsed
 from memory_anchor.runtime import handshake, limits, spool, wire
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.engine import StatePost
@@ -378,10 +378,10 @@ class Service:
             if backend is None or self._ending.is_set():
                 raise Unavailable("the engine is ending; try again")
             if not isinstance(arguments, dict | None):
-                raise BadInput(f"the arguments of a call are a {type(arguments).__name__}; allowed is a mapping")
+                raise BadInput(f"the arguments of a call are {kind_of(arguments)}; allowed is a mapping")
             name = line.get("name")
             if not isinstance(name, str):
-                raise BadInput(f"the name of a call is a {type(name).__name__}; allowed is a text")
+                raise BadInput(f"the name of a call is {kind_of(name)}; allowed is a text")
             result = await anyio.to_thread.run_sync(backend.call, preamble, name, arguments or {})
         except MemoryAnchorError as error:
             return {"anchor": wire.WIRE, "error": {"code": report(error).code, "message": str(error)}}
@@ -538,7 +538,7 @@ def event_of(line: Record) -> str:
     """Return the hook's event name. Raises BadInput: it is no text."""
     event = line.get("event")
     if not isinstance(event, str):
-        raise BadInput(f"the event of a hook is a {type(event).__name__}; allowed is a text")
+        raise BadInput(f"the event of a hook is {kind_of(event)}; allowed is a text")
     return event
 
 
@@ -546,7 +546,7 @@ def payload_of(line: Record) -> Record:
     """Return what the client gave its hook, {} when it gave nothing. Raises BadInput: it is no object."""
     payload = line.get("payload", {})
     if not isinstance(payload, dict):
-        raise BadInput(f"the payload of a hook is a {type(payload).__name__}; allowed is a mapping")
+        raise BadInput(f"the payload of a hook is {kind_of(payload)}; allowed is a mapping")
     return payload
 
 

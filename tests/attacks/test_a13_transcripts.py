@@ -107,7 +107,7 @@ def test_a_hook_reads_its_client_within_bounds(tmp_path: Path) -> None:
     odd = {
         b"[" * 200_000: "no JSON",
         b"\xff\xfe{": "no JSON",
-        b"[1, 2]": "JSON list",
+        b"[1, 2]": "its payload is a list",
         b'{"a": ' + b'"' + b"x" * (9 << 20): "longer than",
     }
     for raw, why in odd.items():

@@ -272,7 +272,7 @@ def test_no_file_and_no_log_line_holds_a_key(served: Served, held: Core, caplog:
         (b'{"query": NaN}', "NaN"),
         (b"[" * 100_000, "nested too deeply"),
         (b"\xff\xfe", "no JSON"),
-        (b'{"query": 7}', "query is a int"),
+        (b'{"query": 7}', "query is a number"),
         (b'{"query": "a", "colour": 1}', "unknown argument 'colour'"),
         (b'{"query": "a", "account_id": ["acme"]}', "account_id cannot be taken"),
         (b'{"query": "a", "user_id": "a\\u0000b"}', "user_id cannot be taken"),

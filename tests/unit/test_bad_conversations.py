@@ -27,9 +27,9 @@ BAD: Mapping[str, tuple[Any, str]] = {
     "an unknown role": ([GOOD, {"role": "wizard", "content": "abracadabra"}], "role is 'wizard'"),
     "a role that is no text": ([GOOD, {"role": 7, "content": "x"}], "role is '7'"),
     "a tool's answer without a call": ([GOOD, {"role": "tool", "content": "42"}], "tool's answer"),
-    "no object": ([GOOD, "hello"], "messages[1] is str"),
-    "content that is no text": ([GOOD, {"role": "user", "content": {"a": 1}}], "content is dict"),
-    "calls that are no list": ([GOOD, {"role": "assistant", "content": "", "tool_calls": "ls"}], "tool_calls is str"),
+    "no object": ([GOOD, "hello"], "messages[1] is text"),
+    "content that is no text": ([GOOD, {"role": "user", "content": {"a": 1}}], "content is an object"),
+    "calls that are no list": ([GOOD, {"role": "assistant", "content": "", "tool_calls": "ls"}], "tool_calls is text"),
     "a call without a name": ([GOOD, {"role": "assistant", "tool_calls": [{"arguments": {}}]}], "call without a name"),
     "one endless message": ([GOOD, {"role": "user", "content": "x" * 200_001}], "200001 characters"),
 }

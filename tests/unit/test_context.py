@@ -306,7 +306,7 @@ def test_the_question_is_cut_to_its_budget_before_it_is_searched_for() -> None:
         ("x" * 8001, None, "task is 8001 characters"),
         ("a\x00b", None, "NUL"),
         ("\ud800", None, "surrogate"),
-        (None, None, "task is a NoneType"),
+        (None, None, "task is null"),
         ("ok", 0, "budget_tokens is 0"),
         ("ok", -5, "budget_tokens is -5"),
         ("ok", True, "budget_tokens is True"),

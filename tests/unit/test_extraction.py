@@ -375,14 +375,14 @@ def test_a_conversation_is_checked_before_anything_is_read() -> None:
     for bad, why in [
         ([], "0 turns"),
         ([{"role": "user", "content": "x"}] * (MAX_MESSAGES + 1), f"{MAX_MESSAGES + 1} turns"),
-        ("text", "str"),
+        ("text", "is text;"),
         ([{"role": "robot", "content": "x"}], "'robot'"),
         ([{"role": "tool", "content": "x"}], "tool's answer"),
-        ([{"role": "user", "content": 7}], "int"),
-        (["x"], "str"),
+        ([{"role": "user", "content": 7}], "is a number"),
+        (["x"], "is text;"),
         ([{"role": "user", "content": "x" * 200_001}], "200001"),
         ([{"role": "assistant", "content": "", "tool_calls": [{}]}], "without a name"),
-        ([{"role": "assistant", "content": "", "tool_calls": "x"}], "str"),
+        ([{"role": "assistant", "content": "", "tool_calls": "x"}], "is text;"),
     ]:
         with pytest.raises(BadInput, match=why):
             conversation(bad)

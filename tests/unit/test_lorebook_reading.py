@@ -200,7 +200,7 @@ def test_a_wrong_entry_costs_itself_and_a_wrong_field_its_value() -> None:
     assert book.entries[2].keys == ("b", "c")
     for what in (
         "entry 0 is text and was left out",
-        "entry 1: content is a int",
+        "entry 1: content is a number",
         "entry 2: key is {'a': 1}; allowed is a list of texts",
         "entry 3: key is ['a', None]; allowed is a list of texts",
         "entry 3: order is 'high'; allowed is a whole number from -1000000 to 1000000; 100 was taken",

@@ -86,9 +86,9 @@ def test_the_widest_profile_that_saves_enough_is_taken() -> None:
 @pytest.mark.parametrize(
     ("tools", "words"),
     [
-        ("read_file", "tools is a str"),
-        ({"name": "x"}, "tools is a dict"),
-        (["read_file"], r"tools\[0\] is a str"),
+        ("read_file", "tools is text"),
+        ({"name": "x"}, "tools is an object"),
+        (["read_file"], r"tools\[0\] is text"),
         ([{"description": "no name"}], r"tools\[0\] has no name"),
         ([{"type": "function", "function": {}}], r"tools\[0\] has no name"),
         ([{"name": "x", "group": "games"}], "group is 'games'; allowed are fs, memory, web, devtools"),

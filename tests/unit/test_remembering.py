@@ -89,10 +89,10 @@ def test_a_mode_that_needs_a_model_falls_back_to_rules_and_says_so(anchor: Memor
     ("messages", "sentence"),
     [
         ([], "holds 0 turns"),
-        ("hello", "messages is str"),
+        ("hello", "messages is text"),
         ([{"role": "ghost", "content": "boo"}], "role is 'ghost'"),
         ([{"role": "tool", "content": "42"}], "tool's answer"),
-        ([{"role": "user", "content": 7}], "content is int"),
+        ([{"role": "user", "content": 7}], "content is a number"),
     ],
 )
 def test_a_conversation_that_cannot_be_read_stores_nothing(

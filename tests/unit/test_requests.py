@@ -23,7 +23,7 @@ COMMANDS = [*memories.COMMANDS, *care.COMMANDS, *care.JOBS]
     ("request_type", "given", "told"),
     [
         (asks.SaveMemory, {}, "save lacks the argument 'content'; required are content"),
-        (asks.SaveMemory, {"content": 5}, "content is a int; allowed is text of 1 to 8000 characters"),
+        (asks.SaveMemory, {"content": 5}, "content is a number; allowed is text of 1 to 8000 characters"),
         (asks.SaveMemory, {"content": " "}, "content is empty; allowed is text of 1 to 8000 characters"),
         (asks.SaveMemory, {"content": "x" * 8001}, "content is 8001 characters long; allowed are 1 to 8000"),
         (

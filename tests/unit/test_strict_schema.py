@@ -253,10 +253,10 @@ def test_all_can_be_required_with_null_for_what_was_optional() -> None:
     ("schema", "words"),
     [
         ([], "schema is a list"),
-        (None, "schema is a NoneType"),
+        (None, "schema is null"),
         ({"$ref": "#/$defs/No"}, "leads nowhere"),
         ({"$ref": "https://example.com/s.json"}, "leads nowhere"),
-        ({"properties": {"a": {"$ref": 5}}}, r"\$ref that is a int"),
+        ({"properties": {"a": {"$ref": 5}}}, r"\$ref that is a number"),
         ({"properties": ["a"]}, "properties that are a list"),
     ],
 )

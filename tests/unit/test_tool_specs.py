@@ -105,7 +105,7 @@ def test_a_null_counts_as_not_given_unless_the_argument_is_required():
         ("search_memory", {"query": "q", "top_k": 3}, "unknown argument 'top_k'; allowed are query, layers"),
         ("save_memory", {}, "lacks the argument 'content'"),
         ("memory_search", {"query": "q", "filter": {"colour": 1}}, "unknown filter 'colour'; allowed are layers"),
-        ("memory_store", {"text": "a", "metadata": "b"}, "metadata as str; allowed is an object"),
+        ("memory_store", {"text": "a", "metadata": "b"}, "metadata as text; allowed is an object"),
         ("remember", {}, "no tool 'remember'; there are get_constitution"),
         ("get_constitution", {"x": 1}, "allowed are no arguments"),
     ],

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.fields import Moment
@@ -20,9 +20,6 @@ from memory_anchor.front.cli.output import LAYERS, layer_name, local
 from memory_anchor.json_values import Record, items, record, records
 from memory_anchor.model import Layer
 from memory_anchor.runtime.wire import Misread
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeForm
 
 Completes = Callable[[str], list[tuple[str, str]]]
 """What is typed so far -> the values that begin so, each with what a shell may say beside it."""
@@ -36,7 +33,7 @@ def words(*allowed: str) -> Completes:
     return lambda incomplete: [(word, "") for word in allowed if word.startswith(incomplete)]
 
 
-def of_kind(annotation: TypeForm[object] | None) -> Completes | None:
+def of_kind(annotation: object) -> Completes | None:
     """Return what completes a request's field: the words of its enumeration or literal, times; None for any other."""
     kinds = list(_inner(annotation))
     if Layer in kinds:
@@ -48,7 +45,7 @@ def of_kind(annotation: TypeForm[object] | None) -> Completes | None:
     return words(*told) if told else None
 
 
-def _inner(annotation: TypeForm[object] | None) -> Iterator[object]:
+def _inner(annotation: object) -> Iterator[object]:
     yield annotation
     for part in get_args(annotation):
         yield from _inner(part)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import Annotated, get_args
 
 import typer
 from pydantic.fields import FieldInfo
@@ -26,9 +26,6 @@ from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.front.cli.spoken import moment, with_whole_id
 from memory_anchor.json_values import Json, Record, text
 from memory_anchor.requests import ENTRY
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeForm
 
 Values = dict[str, Json]
 Shown = Callable[[Record, Values], None]
@@ -131,7 +128,7 @@ def register(app: typer.Typer, *commands: Command) -> None:
 
 
 def option(
-    name: str, kind: TypeForm[object], default: Json, help: str, *names: str, metavar: str | None = None
+    name: str, kind: object, default: Json, help: str, *names: str, metavar: str | None = None
 ) -> inspect.Parameter:
     """Return an option that is no field of the request."""
     return _own(name, Annotated[kind, typer.Option(*names, help=help, metavar=metavar)], default)
@@ -151,7 +148,7 @@ def _help(field: FieldInfo) -> str | None:
     return "; ".join(one for one in (bounds, field.description) if one) or None
 
 
-def _kind(annotation: TypeForm[object] | None) -> tuple[object, str | None]:
+def _kind(annotation: object) -> tuple[object, str | None]:
     """Return the type that typer reads a field as, and its metavar."""
     parts = [one for one in get_args(annotation) if one is not type(None)]
     is_optional = type(None) in get_args(annotation)

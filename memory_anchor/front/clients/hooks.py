@@ -14,7 +14,7 @@ import select
 import sys
 import time
 
-from memory_anchor.json_values import Record
+from memory_anchor.json_values import Record, kind_of
 from memory_anchor.runtime import launch, spool, wire
 
 TYPE_CHECKING = False
@@ -179,7 +179,7 @@ def _payload(raw: bytes) -> Record:
     except (ValueError, RecursionError):
         raise ValueError("its payload is no JSON") from None
     if not isinstance(value, dict):
-        raise ValueError(f"its payload is a JSON {type(value).__name__}; a hook gets an object")
+        raise ValueError(f"its payload is {kind_of(value)}; a hook gets an object")
     return value
 
 
