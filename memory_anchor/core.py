@@ -83,6 +83,7 @@ from memory_anchor.ports import (
 )
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.assembling import Ranked, snippet
+from memory_anchor.recall.candidates import WRITTEN_HERE
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.embedding import awaited_text
 from memory_anchor.recall.embedding_queue import EmbeddingThread
@@ -177,7 +178,7 @@ class Core:
             embedder,
             clock,
             options.ways(settings.retrieval),
-            cache_ttl_s=settings.retrieval.cache_ttl_s,
+            cache_ttl_s=settings.retrieval.cache_ttl_s if store.kind in WRITTEN_HERE else 0,
             reranker=reranker,
             rerank_deadline_s=settings.retrieval.reranker_deadline_s,
             activation=activation,

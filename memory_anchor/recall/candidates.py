@@ -50,7 +50,7 @@ JUST_WRITTEN = 40
 LISTED_MAX = 2_000
 """Memories of a period that are looked through for different ones."""
 WRITTEN_HERE = ("edge", "dict")
-"""Kinds of store that no other process writes to."""
+"""Kinds of store that no other process writes to: of any other no answer is kept."""
 
 
 def readers_of(actor: Actor) -> tuple[str, ...]:

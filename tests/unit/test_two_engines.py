@@ -1,0 +1,41 @@
+"""Two engines that search one Qdrant: what the one wrote and embedded, the other finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pairs import member, replicas
+
+
+def test_what_another_engine_embedded_after_it_was_read_is_scored_by_its_meaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 17: an event that was read before its vector was there is read again, else it would stay words for ever."""
+    with replicas(tmp_path, monkeypatch) as service:
+        writer, reader = service.core(), service.core()
+        for number in range(8):
+            writer.anchor(member()).log_event(f"The harbour crane number {number} was painted red")
+        asked = "which crane was painted in the harbour"
+        bare = {one.text: one.score for one in reader.anchor(member()).search(asked, limit=8).snippets}
+        while writer.services.searcher.embed_pending(50):
+            pass
+
+        found = {one.text: one.score for one in reader.anchor(member()).search(asked, limit=8).snippets}
+        own = {one.text: one.score for one in writer.anchor(member()).search(asked, limit=8).snippets}
+
+        assert found == own
+        assert found != bare
+
+
+def test_the_same_question_again_finds_what_another_engine_wrote_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 17: no answer is kept where others write."""
+    with replicas(tmp_path, monkeypatch) as service:
+        writer, reader = (service.core().anchor(member()) for _ in range(2))
+        assert reader.search("where is the crane").snippets == ()
+
+        writer.save_memory("The crane is at the harbour")
+
+        assert [one.text for one in reader.search("where is the crane").snippets] == ["The crane is at the harbour"]
