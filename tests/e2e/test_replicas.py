@@ -17,6 +17,7 @@ from figures import figure
 from replicas import Owner, Replica
 
 from memory_anchor.adapters.working_copy import FRESH_S
+from memory_anchor.knowledge import shared_catalogue
 from memory_anchor.team.credential import Role
 
 if TYPE_CHECKING:
@@ -234,6 +235,7 @@ def test_what_was_pushed_to_a_replica_that_is_killed_is_read_by_another_once(
             assert told.status_code == 200, told.text
         time.sleep(chance.random() * chance.choice((0.0, 0.3, 2.0)))
         doomed.kill()
+        time.sleep(shared_catalogue.FRESH_S)
 
         for one in pair:
             source = _read(one, key)
