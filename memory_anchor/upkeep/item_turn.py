@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from types import TracebackType
 
 from memory_anchor.errors import MemoryAnchorError, Unavailable
 from memory_anchor.foreground import InTurn
 from memory_anchor.ports import Clock, MemoryStore
+from memory_anchor.upkeep.leases import StoreLease
 
 NEXT, HELD = "item next", "item"
 LEASE_S, RENEW_S = 20.0, 5.0
@@ -29,47 +29,49 @@ class SharedInTurn:
     """Thread-safe. holder: this replica's name. monotonic: seconds. Entering raises Unavailable: it takes too long."""
 
     def __init__(self, store: MemoryStore, clock: Clock, holder: str, monotonic: Callable[[], float]) -> None:
-        self._store, self._clock, self._holder, self._monotonic = store, clock, holder, monotonic
+        self._next, self._item = (
+            StoreLease(store, clock, holder, name=name, lasts_s=LEASE_S, renew_s=RENEW_S) for name in (NEXT, HELD)
+        )
+        self._monotonic = monotonic
         self._here = InTurn()
         self._over = threading.Event()
 
     def __enter__(self) -> None:
         self._here.acquire()
         try:
-            self._wait_for(NEXT)
+            self._wait_for(self._next)
             try:
-                self._wait_for(HELD)
+                self._wait_for(self._item)
             finally:
-                self._give_back(NEXT)
+                _give_back(self._next)
         except BaseException:
             self._here.release()
             raise
-        self._over = threading.Event()
-        threading.Thread(target=self._renew, args=(self._over,), name="item lease", daemon=True).start()
+        self._over.clear()
+        self._renewing = threading.Thread(target=self._renew, name="item lease", daemon=True)
+        self._renewing.start()
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._over.set()
+        self._renewing.join()  # or it would take again what is given back
         try:
-            self._give_back(HELD)
+            _give_back(self._item)
         finally:
             self._here.release()
 
-    def _wait_for(self, name: str) -> None:
+    def _wait_for(self, lease: StoreLease) -> None:
         end, pause = self._monotonic() + WAIT_S, threading.Event()
-        while not self._claim(name, LEASE_S):
+        while not lease.held():
             if self._monotonic() > end:
                 raise Unavailable("another replica writes an item of a batch, or purges, all the time; try again")
             pause.wait(PAUSE_S)
 
-    def _renew(self, over: threading.Event) -> None:
-        while not over.wait(RENEW_S):
+    def _renew(self) -> None:
+        while not self._over.wait(RENEW_S):
             with suppress(MemoryAnchorError):
-                self._claim(HELD, LEASE_S)
+                self._item.held()
 
-    def _give_back(self, name: str) -> None:
-        with suppress(MemoryAnchorError):  # it ends by itself
-            self._claim(name, 0.0)
 
-    def _claim(self, name: str, seconds: float) -> bool:
-        now = self._clock.now()
-        return self._store.claim(name, self._holder, now=now, until=now + timedelta(seconds=seconds))
+def _give_back(lease: StoreLease) -> None:
+    with suppress(MemoryAnchorError):  # it ends by itself
+        lease.release()

@@ -91,7 +91,7 @@ BUDGETS: dict[str, int] = {
     "runtime": 3911,
     "recall": 5026,
     "identity": 3770,
-    "upkeep": 3043,
+    "upkeep": 3045,
     "ingest": 3389,
     "care": 3601,
     "context": 2282,
