@@ -155,14 +155,15 @@ class PassageIndex:
                 aimed = centring.query(aimed, question.script)
         points = [hit.point_id for hit in candidates.hits_of(self._store, COLLECTION, where, question, aimed)]
         with self._lock:
-            if self._store.kind not in candidates.WRITTEN_HERE and question.using in self._identities:
-                waiting = mirror.newest_without_row(mirror.rows(points), limit=len(points), using=question.using)
-                mirror.drop(mirror.points[int(row)] for row in waiting)  # another process may have embedded it
-            missing = mirror.missing(points)
-        entries = self._store.get(COLLECTION, missing, with_vectors=True)
+            wanted = candidates.unread(self._store, mirror, points, self._identities)
+            bare = mirror.row_of.keys() & set(wanted)
+        entries = self._store.get(COLLECTION, wanted, with_vectors=True)
         with self._lock:
             if self._mirror is mirror:
                 self._add(entries)
+                met = {e.memory.point_id: e.vectors for e in entries if e.memory.point_id in bare}
+                for name in self._identities:
+                    mirror.set_vectors({point: held[name] for point, held in met.items() if name in held}, name)
             words = mirror.words(question.term_ids, question.project, question.abroad)
             rows = np.unique(mirror.rows(points))
             return _score(mirror, question, rows, words, held, weights, period)

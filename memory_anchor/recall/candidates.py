@@ -14,7 +14,7 @@ as long, since embedding and a single engine query keep both of them busy. What 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,6 +51,19 @@ LISTED_MAX = 2_000
 """Memories of a period that are looked through for different ones."""
 WRITTEN_HERE = ("edge", "dict")
 """Kinds of store that no other process writes to: of any other no answer is kept."""
+BARE_READ = 50
+"""Memories without a vector that a search reads again, the newest of them, where other engines embed too."""
+
+
+def unread(store: MemoryStore, mirror: Mirror, points: Sequence[str], embedders: Iterable[str]) -> list[str]:
+    """Return which of these points a search reads of the store: those that the mirror does not know, and, where another
+    engine may have embedded them since they were read, those without a vector."""
+    missing = mirror.missing(points)
+    if store.kind in WRITTEN_HERE:
+        return missing
+    rows = mirror.rows(points)
+    waiting = [mirror.newest_without_row(rows, limit=BARE_READ, using=name) for name in embedders]
+    return [*missing, *{mirror.points[row] for found in waiting for row in found.tolist()}]
 
 
 def readers_of(actor: Actor) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from memory_anchor.model import FOUND_STATES, Layer, Memory, Status
 from memory_anchor.ports import DENSE, DENSE_LOCAL, Entry, SparseVector
 from memory_anchor.quarantine import Quarantine
 from memory_anchor.recall.beside import WordsAhead
-from memory_anchor.recall.candidates import WRITTEN_HERE
+from memory_anchor.recall.candidates import unread
 from memory_anchor.recall.centring import Centring
 from memory_anchor.recall.embedding import awaited_text, is_long
 from memory_anchor.recall.embedding_queue import EmbeddingQueue, named
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 DRAINED_BY_SEARCH = 3
 """Memories a search embeds first when no more are waiting: about 0.3 s of CPU at most."""
-BARE_READ = 50
-"""Memories without a vector that a search reads again, the newest of them, where other engines embed too."""
 WARM_PAGE = 100
 """Memories read in one go: about 10 ms in which a search waits."""
 MARKS_PAGE = 1000
@@ -356,12 +354,7 @@ class Index:
         """
         with self._lock:
             mirror = self._mirror if mirror is None else mirror
-            missing = mirror.missing(points)
-            if self._store.kind not in WRITTEN_HERE:  # another engine may have embedded what was read bare
-                rows = mirror.rows(list(points))
-                for name in self.meaning.identities:
-                    bare = mirror.newest_without_row(rows, limit=BARE_READ, using=name)
-                    missing += [mirror.points[row] for row in bare.tolist() if mirror.points[row] not in missing]
+            missing = unread(self._store, mirror, list(points), self.meaning.identities)
         for layer in SEARCHED if missing else ():
             wanted = [point for point in missing if points[point] == layer.value]
             entries = self._store.get(layer.value, wanted, with_vectors=True)
