@@ -84,7 +84,7 @@ BUDGETS: dict[str, int] = {
     "moving": 228,
     "maintenance": 307,
     "front": 13431,
-    "adapters": 8133,
+    "adapters": 8152,
     "language": 5480,
     "knowledge": 5804,
     "lore": 297,
