@@ -1,8 +1,8 @@
 """What an engine does once it holds the lock: connections, conversations, idle exit, draining.
 
 One asyncio loop answers greetings, pings and JSON-RPC; every call into the memory runs on a worker thread, so a long
-one cannot make the engine look hung. A connection is handed to the MCP SDK's own dual-era loop over two in-memory
-streams. The preamble travels in a context variable that the SDK carries along with each message.
+one cannot make the engine look hung. A connection is handed to the MCP SDK's own dual-era loop as the two streams of
+`lines`. The preamble travels in a context variable that the SDK carries along with each message.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ from typing import Protocol
 import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
-from mcp.shared._context_streams import ContextReceiveStream, ContextSendStream
-from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
 from memory_anchor.hooks import COLD_START
@@ -34,8 +31,8 @@ from memory_anchor.json_values import Record, kind_of, parsed
 from memory_anchor.runtime import handshake, limits, spool, wire
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.engine import StatePost
-from memory_anchor.runtime.recording import ClientConnection, mended, message_of, record_handshake, streams
-from memory_anchor.runtime.relay import INVALID_REQUEST, LISTEN, error_line
+from memory_anchor.runtime.lines import Answered, Asked, Connection
+from memory_anchor.runtime.recording import ClientConnection, mended, record_handshake, streams
 
 log = logging.getLogger("memory_anchor.engine")
 
@@ -59,7 +56,6 @@ RECORD_AFTER_S = 0.5
 """The handshake is recorded this long after a bridge came, so that its first calls go first."""
 RECORD_EVERY_S = 60.0
 SHOWN = 40
-NO_MESSAGE = "the line is no message of JSON-RPC 2.0: a method with its params, or an answer"
 COLD_MAX = 1_000
 """Conversations noted whose bridge came while the engine was loading."""
 
@@ -92,15 +88,6 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class Connection:
-    """One bridge. unanswered: ids of its requests in work, without listening ones, which never end."""
-
-    def __init__(self, preamble: wire.Preamble, writer: asyncio.StreamWriter) -> None:
-        self.preamble = preamble
-        self.writer = writer
-        self.unanswered: set[int | str] = set()
 
 
 def run(make_backend: Callable[[], Backend], *, data: Path, listener: socket.socket, post: StatePost) -> None:
@@ -437,54 +424,9 @@ class Service:
         server: Server[ClientConnection],
         state: ClientConnection,
     ) -> None:
-        async with streams() as ((inbound, served), (serving, outbound)), anyio.create_task_group() as tasks:
-            tasks.start_soon(self._read, connection, reader, inbound)
-            tasks.start_soon(self._write, connection, outbound)
-            options = server.create_initialization_options()
-            await serve_dual_era_loop(server, served, serving, lifespan_state=state, init_options=options)
-            tasks.cancel_scope.cancel()
-
-    async def _read(
-        self,
-        connection: Connection,
-        reader: asyncio.StreamReader,
-        inbound: ContextSendStream[SessionMessage | Exception],
-    ) -> None:
-        async with inbound:
-            while True:
-                try:
-                    line = await reader.readuntil(b"\n")
-                except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                    return
-                if self._ending.is_set():
-                    continue  # unanswered, so the bridge brings it to the next engine
-                if line.startswith(wire.PRIVATE):
-                    connection.writer.write(wire.PONG)
-                    continue
-                try:
-                    message = message_of(line)
-                except ValueError:
-                    connection.writer.write(error_line(_id_of(line), INVALID_REQUEST, NO_MESSAGE))
-                    continue
-                if isinstance(message, JSONRPCRequest) and message.method != LISTEN:
-                    connection.unanswered.add(message.id)
-                elif getattr(message, "method", "") == "notifications/cancelled":
-                    cancelled = (message.params or {}).get("requestId")  # type: ignore[union-attr]
-                    if isinstance(cancelled, str | int):
-                        connection.unanswered.discard(cancelled)
-                await inbound.send(SessionMessage(message))
-
-    async def _write(self, connection: Connection, outbound: ContextReceiveStream[SessionMessage]) -> None:
-        async with outbound:
-            async for sent in outbound:
-                line = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
-                try:
-                    connection.writer.write(line.encode() + b"\n")
-                    await connection.writer.drain()
-                except OSError:
-                    return
-                if isinstance(sent.message, JSONRPCResponse | JSONRPCError) and sent.message.id is not None:
-                    connection.unanswered.discard(sent.message.id)
+        asked, answered = Asked(connection, reader, self._ending.is_set), Answered(connection)
+        options = server.create_initialization_options()
+        await serve_dual_era_loop(server, asked, answered, lifespan_state=state, init_options=options)
 
     # --- after a bridge ----------------------------------------------------------------------------------------
 
@@ -522,16 +464,6 @@ class Service:
             log.warning("the handshake was not recorded: %s", error.strerror)
         except Exception as bug:
             log_bug("recording the handshake", bug)
-
-
-def _id_of(line: bytes) -> int | str | None:
-    """Return the id on a line that is no message, so that whoever waits for it hears of it."""
-    try:
-        found = parsed(line)
-    except (ValueError, RecursionError):
-        return None
-    request = found.get("id") if isinstance(found, dict) else None
-    return request if isinstance(request, str | int) and not isinstance(request, bool) else None
 
 
 def event_of(line: Record) -> str:
