@@ -63,7 +63,7 @@ class _Stream:
         self._is_closed = True
 
 
-class Asked(_Stream):
+class BridgeLines(_Stream):
     """The messages a bridge sends, until it is gone. is_ending: what comes from then on is left to the next engine."""
 
     def __init__(self, connection: Connection, reader: asyncio.StreamReader, is_ending: Callable[[], bool]) -> None:
@@ -101,7 +101,7 @@ class Asked(_Stream):
             return SessionMessage(message)
 
 
-class Answered(_Stream):
+class BridgeAnswers(_Stream):
     """The messages a bridge is sent, each in one piece."""
 
     async def send(self, item: SessionMessage) -> None:

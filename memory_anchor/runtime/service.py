@@ -31,7 +31,7 @@ from memory_anchor.json_values import Record, kind_of, parsed
 from memory_anchor.runtime import handshake, limits, spool, wire
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.engine import StatePost
-from memory_anchor.runtime.lines import Answered, Asked, Connection
+from memory_anchor.runtime.lines import BridgeAnswers, BridgeLines, Connection
 from memory_anchor.runtime.recording import ClientConnection, mended, record_handshake, streams
 
 log = logging.getLogger("memory_anchor.engine")
@@ -424,7 +424,7 @@ class Service:
         server: Server[ClientConnection],
         state: ClientConnection,
     ) -> None:
-        asked, answered = Asked(connection, reader, self._ending.is_set), Answered(connection)
+        asked, answered = BridgeLines(connection, reader, self._ending.is_set), BridgeAnswers(connection)
         options = server.create_initialization_options()
         await serve_dual_era_loop(server, asked, answered, lifespan_state=state, init_options=options)
 

@@ -88,7 +88,7 @@ BUDGETS: dict[str, int] = {
     "language": 5480,
     "knowledge": 5804,
     "lore": 297,
-    "runtime": 3911,
+    "runtime": 3964,
     "recall": 5026,
     "identity": 3770,
     "upkeep": 3045,
