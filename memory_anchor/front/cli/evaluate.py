@@ -26,8 +26,8 @@ from memory_anchor.front.cli.spoken import whole_id
 from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 
 if TYPE_CHECKING:
-    from memory_anchor.evaluation.kept_rows import KeptRows
     from memory_anchor.evaluation.questions import Case
+    from memory_anchor.evaluation.runs import KeptRows
     from memory_anchor.evaluation.variants import Variant
 
 Many = list[str] | None
@@ -200,7 +200,7 @@ def _rows_kept(chosen: Variant) -> Iterator[KeptRows | None]:
     """Lend a variant's embedder, whose rows of memories are kept for the next run; None for words alone."""
     from memory_anchor.app import embedder_of
     from memory_anchor.evaluation import runs
-    from memory_anchor.evaluation.kept_rows import KeptRows
+    from memory_anchor.evaluation.runs import KeptRows
 
     embedder = embedder_of(chosen.settings, data_dir())
     kept = KeptRows(embedder, runs.folder_of(data_dir())) if embedder is not None else None
