@@ -13,9 +13,9 @@ import pytest
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.errors import BadInput
 from memory_anchor.evaluation import datasets, runner, runs
+from memory_anchor.evaluation.golden import variant
 from memory_anchor.evaluation.questions import UNANSWERABLE, Case, Material, Question, bundled, check, week
 from memory_anchor.evaluation.runs import KeptRows
-from memory_anchor.evaluation.variants import variant
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Layer, MemoryType
 from memory_anchor.settings import Settings

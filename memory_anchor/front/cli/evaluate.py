@@ -26,9 +26,9 @@ from memory_anchor.front.cli.spoken import whole_id
 from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 
 if TYPE_CHECKING:
+    from memory_anchor.evaluation.golden import Variant
     from memory_anchor.evaluation.questions import Case
     from memory_anchor.evaluation.runs import KeptRows
-    from memory_anchor.evaluation.variants import Variant
 
 Many = list[str] | None
 VARIANTS_MAX = 4
@@ -113,7 +113,7 @@ def evaluate(
 def _knowledge(variants: Many, *, as_json: bool) -> None:
     """Show how well the bundled questions find their passages in the project's own documents, under each variant."""
     from memory_anchor.evaluation import knowledge
-    from memory_anchor.evaluation.variants import chosen_of
+    from memory_anchor.evaluation.golden import chosen_of
 
     docs = Path(preamble().project_dir or Path.cwd()) / "docs"
     reports: list[Record] = []
@@ -131,7 +131,7 @@ def _knowledge(variants: Many, *, as_json: bool) -> None:
 def _capture(transcripts: Sequence[Path], variants: Many, *, as_json: bool) -> None:
     """Show what is kept of the bundled sessions, or of one's own transcripts, under each variant."""
     from memory_anchor.evaluation import capture
-    from memory_anchor.evaluation.variants import chosen_of
+    from memory_anchor.evaluation.golden import chosen_of
     from memory_anchor.hooks import newest
     from memory_anchor.ingest.transcripts import read_transcript
 
@@ -189,7 +189,7 @@ def _files(locomo: Path | None, longmemeval: Path | None, stores: int | None, va
 
 def _each_variant(kind: str, cases: Callable[[], Iterable[Case]], variants: Many) -> list[Record]:
     """Run the cases under each variant; without one, under the settings as they are, kept and compared."""
-    from memory_anchor.evaluation.variants import chosen_of
+    from memory_anchor.evaluation.golden import chosen_of
 
     found = [_run(kind, cases(), one) for one in chosen_of(variants, os.environ, preamble().project_dir)]
     return found if variants else [_kept(report) for report in found]
@@ -261,7 +261,7 @@ def _golden_variants(texts: Sequence[str]) -> list[Record]:
     Raises BadInput: no question is saved, or a variant has another embedder.
     """
     from memory_anchor.evaluation import golden, runner, runs
-    from memory_anchor.evaluation.variants import as_set, copied, variant
+    from memory_anchor.evaluation.golden import as_set, copied, variant
     from memory_anchor.front.calls import run
     from memory_anchor.settings import Settings
 
