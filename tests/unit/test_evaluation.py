@@ -12,7 +12,7 @@ import pytest
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.errors import BadInput
-from memory_anchor.evaluation import datasets, runner, runs
+from memory_anchor.evaluation import questions, runner, runs
 from memory_anchor.evaluation.golden import variant
 from memory_anchor.evaluation.questions import UNANSWERABLE, Case, Material, Question, bundled, check, week
 from memory_anchor.evaluation.runs import KeptRows
@@ -189,7 +189,7 @@ def locomo_file(folder: Path) -> Path:
 
 def test_a_locomo_file_becomes_dated_turns_with_their_evidence(tmp_path: Path) -> None:
     """Rule eval.locomo: date and speaker in the text, sessions as conversations, categories 1 to 4 with evidence."""
-    case = next(datasets.locomo(locomo_file(tmp_path)))
+    case = next(questions.locomo(locomo_file(tmp_path)))
 
     assert [memory.name for memory in case.memories] == ["D1:1", "D1:2", "D3:1"]
     assert case.memories[0].text == "[8 May 2023] Ida: I bought a kayak."
@@ -200,13 +200,13 @@ def test_a_locomo_file_becomes_dated_turns_with_their_evidence(tmp_path: Path) -
         ("single-hop", {"D1:1"}),
         ("multi-hop", {"D3:1", "D1:2"}),
     ]
-    assert len(list(datasets.locomo(locomo_file(tmp_path), stores=1))) == 1
+    assert len(list(questions.locomo(locomo_file(tmp_path), stores=1))) == 1
 
 
 def test_a_locomo_file_runs_through_the_memory(tmp_path: Path) -> None:
     """Rule eval.locomo: what is loaded can be measured."""
     told = runner.run(
-        datasets.locomo(locomo_file(tmp_path)), Settings(), HashEmbedder(), say=lambda _: None, make_store=DictStore
+        questions.locomo(locomo_file(tmp_path)), Settings(), HashEmbedder(), say=lambda _: None, make_store=DictStore
     )
 
     assert told["stores"] == 2
@@ -227,7 +227,7 @@ def test_a_longmemeval_file_becomes_one_store_a_question(tmp_path: Path) -> None
     }
     path = tmp_path / "long.json"
     path.write_text(json.dumps([sample, sample | {"question_id": "q8_abs"}]), encoding="utf-8")
-    answerable, abstaining = datasets.longmemeval(path)
+    answerable, abstaining = questions.longmemeval(path)
 
     assert [memory.name for memory in answerable.memories] == ["0:s1_0", "1:s1_0"]
     assert answerable.questions[0].gold == {"0:s1_0", "1:s1_0"}
@@ -243,12 +243,12 @@ def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path: Path, text:
     path.write_text(text, encoding="utf-8")
 
     with pytest.raises(BadInput, match="allowed is a LoCoMo file"):
-        list(datasets.locomo(path))
+        list(questions.locomo(path))
     with pytest.raises(BadInput, match="cannot be read"):
-        list(datasets.longmemeval(tmp_path / "none.json"))
+        list(questions.longmemeval(tmp_path / "none.json"))
 
 
-@pytest.mark.parametrize("load", [datasets.locomo, datasets.longmemeval])
+@pytest.mark.parametrize("load", [questions.locomo, questions.longmemeval])
 @pytest.mark.parametrize("text", ["[]", None])
 def test_a_file_without_a_question_is_refused_in_one_sentence(tmp_path: Path, load, text: str | None) -> None:
     """Rule eval.files: an empty table would look like a measurement."""

@@ -174,12 +174,12 @@ def _show_capture(report: Record) -> None:
 
 
 def _files(locomo: Path | None, longmemeval: Path | None, stores: int | None, variants: Many) -> list[Record]:
-    from memory_anchor.evaluation import datasets, runs
+    from memory_anchor.evaluation import questions, runs
 
     reports = []
     for name, path, load in (
-        ("locomo", locomo, datasets.locomo),
-        ("longmemeval", longmemeval, datasets.longmemeval),
+        ("locomo", locomo, questions.locomo),
+        ("longmemeval", longmemeval, questions.longmemeval),
     ):
         if path is not None:
             kind = runs.kind_of_file(name, path) + (f"-{stores}" if stores else "")
