@@ -1,4 +1,9 @@
-"""The main job, end to end, as an MCP client does it: write, end the session, stop the server, start it again, ask.
+"""The approval that the demo and the evaluation need before L0 says anything: the real one, with a key of their own.
+
+Nothing is served as L0 that was not sealed with a human's key, and a check that went around that would check another
+product. So a throwaway data folder gets a throwaway passphrase, and the project's file is approved as `init` does it.
+
+The main job, end to end, as an MCP client does it: write, end the session, stop the server, start it again, ask.
 
 Runs the real server over stdio in a fresh project folder with its own data directory, on real input: the Git history
 and `.ai/operations/` of a repository, and the sample memories of the strategy document in Chinese and English. Prints
@@ -9,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -23,9 +29,46 @@ from typing import TYPE_CHECKING
 from memory_anchor import beneath
 from memory_anchor.adapters import git
 from memory_anchor.errors import MemoryAnchorError, Unavailable
-from memory_anchor.evaluation.approved import approve_in
+from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.json_values import Json, Record, items, parsed, record, records, text
 from memory_anchor.layers.operational_knowledge import DEPTH_MAX, FILE_BYTES_MAX, FILES_MAX, FOLDER
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+APPROVER = "demo"
+
+
+def approve(*schemas: IdentitySchema) -> None:
+    """Approve the files of projects of one data folder under a passphrase that nobody keeps.
+
+    Raises BadInput: a file is broken.
+    """
+    passphrase = secrets.token_urlsafe(24)
+    for schema in schemas:
+        schema.init(passphrase=passphrase, approver=APPROVER, old_passphrase=None)
+
+
+def approve_in(data: Path, project: Path) -> None:
+    """Approve the file of `project` for the data folder `data`, which nothing else uses yet."""
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.adapters.projects import Projects
+    from memory_anchor.adapters.system import Ids, SystemClock
+    from memory_anchor.files import make_private
+
+    make_private(data)
+    clock = SystemClock()
+    project_id, root = Projects(data / "projects.json", Ids(clock).new).of(str(project))
+    approve(
+        IdentitySchema(
+            project_dir=Path(root),
+            project_id=project_id,
+            home=data / "identity" / project_id,
+            clock=clock,
+            audit=JsonlAudit(data / "audit" / "audit.jsonl"),
+        )
+    )
+
 
 COMMITS_MAX = 40
 STOP_TIMEOUT_S = 20.0
@@ -35,8 +78,6 @@ RECALL = 0.8
 P95_MS = 500.0
 """The strategy's 7.2: L0 100 %, L2/L3 at least 80 %, answers within 500 ms at the 95th percentile."""
 
-if TYPE_CHECKING:
-    from mcp import Client
 
 Say = Callable[[str], None]
 

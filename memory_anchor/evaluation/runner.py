@@ -22,7 +22,7 @@ from memory_anchor.adapters.system import ManualClock
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.evaluation import metrics
-from memory_anchor.evaluation.approved import approve
+from memory_anchor.evaluation.demo import approve
 from memory_anchor.evaluation.questions import Case, Question
 from memory_anchor.json_values import Json
 from memory_anchor.language.tokens import count_tokens

@@ -17,7 +17,7 @@ from agent import Agent
 from homes import environment
 from labs import until
 
-from memory_anchor.evaluation.approved import approve_in
+from memory_anchor.evaluation.demo import approve_in
 from memory_anchor.runtime import engine, handshake, wire
 
 ROOT = Path(__file__).resolve().parents[2]
