@@ -16,7 +16,7 @@ import pytest
 
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.evaluation.knowledge import AnswerPlace, DocsQuestion, questions
+from memory_anchor.evaluation.runner import AnswerPlace, DocsQuestion, questions
 from memory_anchor.knowledge import reading
 from memory_anchor.knowledge.convert import PAGE_CHARS_MAX, main_text
 from memory_anchor.knowledge.history import left_out
@@ -808,7 +808,7 @@ def test_another_place_answers_only_with_its_words() -> None:
 
 def test_the_bundled_questions_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Knowledge: `eval --knowledge` reads the documents and gives a row a language, whoever's folder it runs in."""
-    from memory_anchor.evaluation import knowledge
+    from memory_anchor.evaluation import runner
     from memory_anchor.settings import Settings
 
     (tmp_path / "guide.md").write_text(GUIDE, encoding="utf-8")
@@ -816,9 +816,9 @@ def test_the_bundled_questions_are_asked(tmp_path: Path, monkeypatch: pytest.Mon
         DocsQuestion("run the setup script", (AnswerPlace("guide.md", "Install"),)),
         DocsQuestion("恢复最近的快照", (AnswerPlace("guide.md", "回滚"),)),
     ]
-    monkeypatch.setattr(knowledge, "questions", lambda: asked)
+    monkeypatch.setattr(runner, "questions", lambda: asked)
 
-    rows = knowledge.run(tmp_path, Settings(), HashEmbedder())
+    rows = runner.run_knowledge(tmp_path, Settings(), HashEmbedder())
 
     assert [(row["language"], row["R@1"]) for row in rows] == [("en", 1.0), ("zh", 1.0)]
 
@@ -827,14 +827,14 @@ def test_two_ways_of_ranking_passages_are_compared(
     docs: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Knowledge: `eval --knowledge --variant` asks the same questions by each variant's weights."""
-    from memory_anchor.evaluation import knowledge
+    from memory_anchor.evaluation import runner
 
     asked = [
         DocsQuestion("run the setup script", (AnswerPlace("guide.md", "Install"),)),
         DocsQuestion("恢复最近的快照", (AnswerPlace("guide.md", "回滚"),)),
     ]
     (docs / "other.md").write_text("# Setup\nsetup setup setup\n", encoding="utf-8")
-    monkeypatch.setattr(knowledge, "questions", lambda: asked)
+    monkeypatch.setattr(runner, "questions", lambda: asked)
     variants = ("retrieval.weights.words=0", "retrieval.weights.words=1")
 
     told = run("eval", "--knowledge", "--json", "--variant", variants[0], "--variant", variants[1])

@@ -112,7 +112,7 @@ def evaluate(
 
 def _knowledge(variants: Many, *, as_json: bool) -> None:
     """Show how well the bundled questions find their passages in the project's own documents, under each variant."""
-    from memory_anchor.evaluation import knowledge
+    from memory_anchor.evaluation import runner
     from memory_anchor.evaluation.golden import chosen_of
 
     docs = Path(preamble().project_dir or Path.cwd()) / "docs"
@@ -120,7 +120,9 @@ def _knowledge(variants: Many, *, as_json: bool) -> None:
     for chosen in chosen_of(variants, os.environ, preamble().project_dir):
         _progress(f"knowledge ({chosen.name})")
         with _rows_kept(chosen) as embedder:
-            reports += [{"variant": chosen.name, **row} for row in knowledge.run(docs, chosen.settings, embedder)]
+            reports += [
+                {"variant": chosen.name, **row} for row in runner.run_knowledge(docs, chosen.settings, embedder)
+            ]
     if as_json:
         show_json({"runs": reports})
         return
