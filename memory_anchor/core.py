@@ -100,9 +100,8 @@ from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
 from memory_anchor.upkeep.leases import RUNNER_FILE, StoreLease, runner_id
 from memory_anchor.upkeep.registry import all_jobs
 from memory_anchor.upkeep.settling import TAG_STATE
-from memory_anchor.upkeep.statistics import statistics
+from memory_anchor.upkeep.statistics import UsageBuffer, statistics
 from memory_anchor.upkeep.upkeep import Upkeep, load_state
-from memory_anchor.upkeep.usage import UsageBuffer
 from memory_anchor.where import OneOf, Where
 from memory_anchor.writes import session_text
 

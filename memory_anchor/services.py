@@ -44,8 +44,8 @@ from memory_anchor.repeats import FirstAnswers
 from memory_anchor.settings import Settings
 from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.jobs import Scheduler
+from memory_anchor.upkeep.statistics import UsageBuffer
 from memory_anchor.upkeep.upkeep import Upkeep
-from memory_anchor.upkeep.usage import UsageBuffer
 
 CONVERSATIONS_KEPT = 500
 PROMPTS_KEPT = 3

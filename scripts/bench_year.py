@@ -52,8 +52,8 @@ from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
 from memory_anchor.upkeep.forgetting import EXPIRE_AUTHOR, FORGET_AUTHOR, expire_events, forget
+from memory_anchor.upkeep.statistics import UsageBuffer
 from memory_anchor.upkeep.upkeep import LifecycleRules, Upkeep, live
-from memory_anchor.upkeep.usage import UsageBuffer
 from memory_anchor.where import Between, OneOf, Where
 
 START = datetime(2026, 1, 1, 8, tzinfo=UTC)

@@ -11,9 +11,9 @@ from timekit import a_memory, current, day, put, upkeep
 from memory_anchor.errors import Unavailable
 from memory_anchor.model import Layer, Status, Usage
 from memory_anchor.testing import ManualClock
-from memory_anchor.upkeep import usage as usage_module
+from memory_anchor.upkeep import statistics as usage_module
+from memory_anchor.upkeep.statistics import UsageBuffer
 from memory_anchor.upkeep.upkeep import Change, write
-from memory_anchor.upkeep.usage import UsageBuffer
 from memory_anchor.versions import revise
 
 
