@@ -32,7 +32,7 @@ from memory_anchor.model import HISTORY, Caller, Citation, Memory, account_of
 from memory_anchor.pausing import FLAG, Pause, keep_pause, lasting, pause_of
 from memory_anchor.rights import Deed
 from memory_anchor.services import Process, Services
-from memory_anchor.upkeep import undo as undoing
+from memory_anchor.upkeep import history as undoing
 from memory_anchor.upkeep.upkeep import JobReport, Limits
 from memory_anchor.where import OneOf, Where
 from memory_anchor.writes import Writes

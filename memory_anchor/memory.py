@@ -327,7 +327,7 @@ class MemoryAnchor:
         if asked.as_of is not None:
             return past.as_of(store, asked.id, asked.as_of.begins(self.actor.zone), reader)
         if past.parse_version_id(asked.id) is not None:
-            return past.version(store, asked.id, reader)
+            return past.version_named(store, asked.id, reader)
         return self.get(asked.id)
 
     def links(self, memory: Memory) -> tuple[Tie, ...]:

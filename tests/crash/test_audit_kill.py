@@ -20,7 +20,7 @@ from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.ports import MemoryStore
 from memory_anchor.testing import HashEmbedder, ManualClock, ephemeral_core
-from memory_anchor.upkeep import undo
+from memory_anchor.upkeep import history
 from memory_anchor.where import Where
 
 ACTOR = Actor(Caller.AGENT, Scope(agent="tester", conversation="c1"), client="tester")
@@ -49,8 +49,8 @@ def forget(core: Core) -> None:
 
 
 def take_back(core: Core) -> None:
-    plan = undo.plan_last(core.upkeep, core.anchor(ACTOR).actor.scope)
-    undo.apply(core.upkeep, plan, at=core.clock.now(), author="agent:tester")
+    plan = history.plan_last(core.upkeep, core.anchor(ACTOR).actor.scope)
+    history.apply(core.upkeep, plan, at=core.clock.now(), author="agent:tester")
 
 
 WRITES = {write.__name__: write for write in (save, log, pin, forget, take_back)}

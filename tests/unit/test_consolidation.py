@@ -13,7 +13,7 @@ from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag
 from memory_anchor.ports import ModelUsage
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.order import TO_VERIFY
-from memory_anchor.upkeep import consolidation, undo
+from memory_anchor.upkeep import consolidation, history
 from memory_anchor.upkeep.consolidation import Story, consolidate, merge_duplicates, says_the_same
 from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
 from memory_anchor.upkeep.upkeep import Limits, load_state
@@ -318,7 +318,7 @@ def test_extracted_facts_that_say_the_same_become_one_that_cites_the_other():
     assert [t.name for t in after["b"].tags] == ["friday", "deploy"]
     assert after["b"].gap == {"importance": 0.7}  # of two prediction gaps the larger stays
     assert {k: m.content for k, m in after.items()} == before
-    undo.apply(up, undo.plan_last(up, Scope(), human=True), at=day(2), author="human:me")
+    history.apply(up, history.plan_last(up, Scope(), human=True), at=day(2), author="human:me")
     assert set(statuses(up).values()) == {Status.ACTIVE}
     assert current(up)["b"].citations == ()
 
@@ -393,7 +393,7 @@ def test_what_a_human_brought_back_is_not_superseded_again():
     up = upkeep()
     put(up, fact("old", "Use pip"), fact("new", "Use uv", previous_version_id="old@1", recorded_at=day(1)))
     finish_supersedes(up, day(2))
-    undo.apply(up, undo.plan_last(up, Scope(), human=True), at=day(3), author="human:me")
+    history.apply(up, history.plan_last(up, Scope(), human=True), at=day(3), author="human:me")
 
     assert finish_supersedes(up, day(4)).changed == 0
     assert current(up)["old"].status is Status.ACTIVE

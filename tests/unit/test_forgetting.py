@@ -18,8 +18,7 @@ from memory_anchor.settings import Settings
 from memory_anchor.testing import ephemeral_core
 from memory_anchor.upkeep import forgetting
 from memory_anchor.upkeep.forgetting import FORGET_AUTHOR, POLICIES, expire_events, forget
-from memory_anchor.upkeep.history import versions_of
-from memory_anchor.upkeep.undo import apply, plan_last
+from memory_anchor.upkeep.history import apply, plan_last, versions_of
 from memory_anchor.upkeep.upkeep import Limits
 from memory_anchor.versions import same_meaning
 

@@ -108,9 +108,9 @@ def test_a_version_is_found_by_its_id_in_any_collection():
     up = upkeep()
     put(up, a_memory("e"), a_memory("f", kind=MemoryType.FACT))
 
-    assert [history.version(up.store, v, None).id for v in ("e@1", "f@1")] == ["e", "f"]
+    assert [history.version_named(up.store, v, None).id for v in ("e@1", "f@1")] == ["e", "f"]
     for missing in ("e@2", "nonsense", "nothing@1"):
         with pytest.raises(NotFound):
-            history.version(up.store, missing, None)
+            history.version_named(up.store, missing, None)
     with pytest.raises(NotFound):
-        history.version(up.store, "e@1", Scope(account="another"))
+        history.version_named(up.store, "e@1", Scope(account="another"))

@@ -10,7 +10,7 @@ from memory_anchor.core import Core
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Memory, Outcome, Status
 from memory_anchor.testing import ManualClock
-from memory_anchor.upkeep import undo
+from memory_anchor.upkeep import history
 from memory_anchor.upkeep.upkeep import Limits
 
 FIRST, SECOND = "The team lunch is on Tuesday at noon", "The team lunch is on Friday at noon"
@@ -67,8 +67,8 @@ def test_it_goes_back_whole(core: Core, agent: Actor, clock: ManualClock) -> Non
     new = anchor.save_memory(CHANGED, replaces=replaced.id)
     clock.advance(minutes=1)
 
-    plan = undo.plan_last(core.upkeep, anchor.actor.scope)
-    undo.apply(core.upkeep, plan, at=clock.now(), author="human:me")
+    plan = history.plan_last(core.upkeep, anchor.actor.scope)
+    history.apply(core.upkeep, plan, at=clock.now(), author="human:me")
 
     assert anchor.get(kept.id).disputes == (replaced.id,)
     assert anchor.get(replaced.id).status is Status.DISPUTED and anchor.get(replaced.id).disputes == (kept.id,)

@@ -117,7 +117,7 @@ def test_the_figures_are_told_through_the_process(core, tmp_path):
 
 def test_what_a_job_archived_an_undo_brings_back_to_search(core, clock, tmp_path):
     """Rule: a night's forgetting is one change; searches see both at once."""
-    from memory_anchor.upkeep import undo
+    from memory_anchor.upkeep import history
 
     anchor = door(core, tmp_path)
     anchor.log_event("an old thing happened")
@@ -125,8 +125,8 @@ def test_what_a_job_archived_an_undo_brings_back_to_search(core, clock, tmp_path
     run(core, "forget")
     assert anchor.search("old thing").snippets == ()
 
-    plan = undo.plan_last(core.upkeep, anchor.actor.scope, human=True)
-    undo.apply(core.upkeep, plan, at=core.clock.now(), author="human:me")
+    plan = history.plan_last(core.upkeep, anchor.actor.scope, human=True)
+    history.apply(core.upkeep, plan, at=core.clock.now(), author="human:me")
 
     assert [s.text for s in anchor.search("old thing").snippets] == ["an old thing happened"]
 

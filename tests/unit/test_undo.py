@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from timekit import T0, a_memory, current, day, put, upkeep
 
 from memory_anchor.model import FOUND_STATES, MemoryType, Origin, Scope, Status, Visibility
-from memory_anchor.upkeep import undo
+from memory_anchor.upkeep import history
 from memory_anchor.upkeep.history import versions_of
 from memory_anchor.upkeep.upkeep import Change, write
 from memory_anchor.versions import MEANING, revise
@@ -37,8 +37,8 @@ def test_undo_last_takes_back_a_whole_change_even_over_several_memories():
     put(up, a_memory("new", "Use uv", MemoryType.DECISION, recorded_at=day(1), previous_version_id="old@1"))
     change(up, "old", day(1), "agent:tester", status=Status.SUPERSEDED, valid_to=day(1))
 
-    plan = undo.plan_last(up, READER, human=True)
-    undo.apply(up, plan, at=day(2), author="human:me")
+    plan = history.plan_last(up, READER, human=True)
+    history.apply(up, plan, at=day(2), author="human:me")
 
     assert view(up) == before
     assert sorted((p.id, p.action) for p in plan.preview()) == [("new", "archive"), ("old", "restore")]
@@ -51,7 +51,7 @@ def test_a_plan_changes_nothing_until_it_is_applied():
     change(up, "m", day(1), content="other")
     before = current(up)
 
-    assert [p.action for p in undo.plan_last(up, READER, human=True).preview()] == ["restore"]
+    assert [p.action for p in history.plan_last(up, READER, human=True).preview()] == ["restore"]
     assert current(up) == before
 
 
@@ -61,7 +61,7 @@ def test_undoing_an_undo_gives_the_change_back():
     put(up, a_memory("m", "one"))
     change(up, "m", day(1), content="two")
     for at in (2, 3):
-        undo.apply(up, undo.plan_last(up, READER, human=True), at=day(at), author="human:me")
+        history.apply(up, history.plan_last(up, READER, human=True), at=day(at), author="human:me")
 
     assert [v.content for v in versions_of(up.store, "m", None)] == ["one", "two", "one", "two"]
     assert [v.reason[:21] for v in versions_of(up.store, "m", None)][2:] == ["undo: the last change"] * 2
@@ -71,9 +71,9 @@ def test_undoing_a_creation_archives_and_undoing_that_brings_it_back():
     """Rule: nothing is erased by undo."""
     up = upkeep()
     put(up, a_memory("m"))
-    undo.apply(up, undo.plan_last(up, READER, human=True), at=day(1), author="human:me")
+    history.apply(up, history.plan_last(up, READER, human=True), at=day(1), author="human:me")
     gone = current(up)["m"].status
-    undo.apply(up, undo.plan_last(up, READER, human=True), at=day(2), author="human:me")
+    history.apply(up, history.plan_last(up, READER, human=True), at=day(2), author="human:me")
 
     assert (gone, current(up)["m"].status) == (Status.ARCHIVED, Status.ACTIVE)
 
@@ -86,8 +86,8 @@ def test_a_conversation_is_undone_and_what_others_changed_since_is_left_and_list
     change(up, "theirs", day(1), conversation="c1", content="v2")
     change(up, "theirs", day(2), "agent:b", conversation="c2", content="v3")
 
-    plan = undo.plan_conversation(up, "c1", READER, human=True)
-    undo.apply(up, plan, at=day(3), author="human:me")
+    plan = history.plan_conversation(up, "c1", READER, human=True)
+    history.apply(up, plan, at=day(3), author="human:me")
 
     after = current(up)
     assert (after["mine"].status, after["edited"].content, after["theirs"].content) == (Status.ARCHIVED, "v1", "v3")
@@ -98,13 +98,13 @@ def test_the_same_conversation_undone_twice_changes_nothing_more():
     """Rule: undo is idempotent: the undo itself is a later change by somebody else."""
     up = upkeep()
     put(up, a_memory("mine", scope=Scope(conversation="c1")))
-    undo.apply(up, undo.plan_conversation(up, "c1", READER, human=True), at=day(1), author="human:me")
+    history.apply(up, history.plan_conversation(up, "c1", READER, human=True), at=day(1), author="human:me")
     before = current(up)
 
-    plan = undo.plan_conversation(up, "c1", READER, human=True)
+    plan = history.plan_conversation(up, "c1", READER, human=True)
 
     assert plan.steps == ()
-    undo.apply(up, plan, at=day(2), author="human:me")
+    history.apply(up, plan, at=day(2), author="human:me")
     assert current(up) == before
 
 
@@ -116,7 +116,7 @@ def test_an_agents_work_is_undone_from_a_time_on_only():
     change(up, "m", day(5), "agent:codex", content="v3")
     change(up, "m", day(6), "agent:codex", content="v4")
 
-    undo.apply(up, undo.plan_agent(up, "codex", day(5), READER, human=True), at=day(9), author="human:me")
+    history.apply(up, history.plan_agent(up, "codex", day(5), READER, human=True), at=day(9), author="human:me")
 
     assert current(up)["m"].content == "v2"
 
@@ -127,8 +127,8 @@ def test_undo_reaches_only_what_the_reader_may_see():
     other = Scope(user="you", agent="x")
     put(up, a_memory("theirs", scope=other, visibility=Visibility.USER, recorded_at=day(2)), a_memory("mine"))
 
-    assert [p.id for p in undo.plan_last(up, READER, human=True).preview()] == ["mine"]
-    assert undo.plan_agent(up, "tester", T0, READER, human=True).preview()[0].id == "mine"
+    assert [p.id for p in history.plan_last(up, READER, human=True).preview()] == ["mine"]
+    assert history.plan_agent(up, "tester", T0, READER, human=True).preview()[0].id == "mine"
 
 
 def test_a_change_between_plan_and_apply_is_not_overwritten():
@@ -136,10 +136,10 @@ def test_a_change_between_plan_and_apply_is_not_overwritten():
     up = upkeep()
     put(up, a_memory("m", "v1"))
     change(up, "m", day(1), content="v2")
-    plan = undo.plan_last(up, READER, human=True)
+    plan = history.plan_last(up, READER, human=True)
     change(up, "m", day(2), "agent:b", content="v3")
 
-    assert undo.apply(up, plan, at=day(3), author="human:me") == []
+    assert history.apply(up, plan, at=day(3), author="human:me") == []
     assert current(up)["m"].content == "v3"
 
 
@@ -151,11 +151,11 @@ def test_an_agent_takes_back_nothing_that_a_human_wrote_or_pinned():
         change(up, name, day(1), author, "c", content="v2")
     change(up, "pinned", day(1), "human:me", "c", pinned=True)
 
-    plan = undo.plan_conversation(up, "c", READER)
+    plan = history.plan_conversation(up, "c", READER)
 
     assert [p.id for p in plan.preview()] == ["own"]
     assert [left.id for left in plan.left] == ["edited", "pinned"]
-    assert len(undo.plan_conversation(up, "c", READER, human=True).steps) == 3
+    assert len(history.plan_conversation(up, "c", READER, human=True).steps) == 3
 
 
 def test_an_agent_takes_back_its_own_pin_and_not_a_humans():
@@ -167,9 +167,9 @@ def test_an_agent_takes_back_its_own_pin_and_not_a_humans():
     change(up, "theirs", day(1), "human:me", pinned=True)
     change(up, "theirs", day(2), content="v2")
 
-    assert [left.id for left in undo.plan_last(up, READER).left] == ["theirs"]
-    plan = undo.plan_agent(up, "a", day(1), READER)
-    undo.apply(up, plan, at=day(3), author="agent:a")
+    assert [left.id for left in history.plan_last(up, READER).left] == ["theirs"]
+    plan = history.plan_agent(up, "a", day(1), READER)
+    history.apply(up, plan, at=day(3), author="agent:a")
 
     assert [left.id for left in plan.left] == ["theirs"]
     assert {name: memory.pinned for name, memory in current(up).items()} == {
@@ -187,14 +187,14 @@ def test_an_agent_takes_back_no_version_of_a_human_below_its_own():
     for name in ("edited", "made"):
         change(up, name, day(2), "agent:a", "c", pinned=True)
 
-    plan = undo.plan_conversation(up, "c", READER)
+    plan = history.plan_conversation(up, "c", READER)
 
     assert (plan.steps, [left.id for left in plan.left]) == ((), ["edited", "made"])
 
 
 def test_nothing_written_yet_is_nothing_to_undo():
     """Rule: an empty store is no error."""
-    plan = undo.plan_last(upkeep(), READER)
+    plan = history.plan_last(upkeep(), READER)
 
     assert (plan.steps, plan.what) == ((), "nothing was written yet")
 
@@ -235,10 +235,14 @@ def test_undo_after_any_sequence_of_writes_restores_the_exact_earlier_view(first
             since, before = at + timedelta(minutes=1), view(up)
 
     later = view(up)
-    undo.apply(up, undo.plan_agent(up, "b", since, READER, human=True), at=at + timedelta(hours=1), author="human:me")
+    history.apply(
+        up, history.plan_agent(up, "b", since, READER, human=True), at=at + timedelta(hours=1), author="human:me"
+    )
     assert view(up) == before
 
-    undo.apply(up, undo.plan_agent(up, "me", since, READER, human=True), at=at + timedelta(hours=2), author="human:you")
+    history.apply(
+        up, history.plan_agent(up, "me", since, READER, human=True), at=at + timedelta(hours=2), author="human:you"
+    )
     assert view(up) == later
 
 
@@ -249,7 +253,7 @@ def test_one_step_at_a_time_undo_last_walks_nowhere_but_back_and_forth():
     change(up, "m", day(1), content="v2")
     seen = []
     for at in range(2, 6):
-        undo.apply(up, undo.plan_last(up, READER, human=True), at=day(at), author="human:me")
+        history.apply(up, history.plan_last(up, READER, human=True), at=day(at), author="human:me")
         seen.append(current(up)["m"].content)
 
     assert seen == ["v1", "v2", "v1", "v2"]

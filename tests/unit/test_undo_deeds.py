@@ -13,10 +13,10 @@ from memory_anchor.core import Core
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, MemoryType, Origin, Outcome, Scope, Status
 from memory_anchor.testing import ManualClock
-from memory_anchor.upkeep import undo
+from memory_anchor.upkeep import history
 from memory_anchor.upkeep.consolidation import merge_duplicates
+from memory_anchor.upkeep.history import UndoPlan
 from memory_anchor.upkeep.settling import finish_supersedes, reconsolidate
-from memory_anchor.upkeep.undo import UndoPlan
 
 READER = Scope()
 OLD, NEW = "The gateway listens on port 8443", "The gateway now listens on port 9443, no longer 8443"
@@ -45,8 +45,8 @@ def superseded(anchor: MemoryAnchor) -> tuple[str, str]:
 
 
 def took_back(core: Core, anchor: MemoryAnchor, plan: UndoPlan | None = None, *, human: bool = True) -> UndoPlan:
-    chosen = plan or undo.plan_last(core.upkeep, anchor.actor.scope, human=human)
-    undo.apply(core.upkeep, chosen, at=core.clock.now(), author="human:me")
+    chosen = plan or history.plan_last(core.upkeep, anchor.actor.scope, human=human)
+    history.apply(core.upkeep, chosen, at=core.clock.now(), author="human:me")
     return chosen
 
 
@@ -111,7 +111,7 @@ def test_a_plan_applied_twice_changes_nothing_more(
     plan = took_back(core, anchor)
     before = [len(anchor.history(one)) for one in superseded]
 
-    assert undo.apply(core.upkeep, plan, at=core.clock.now(), author="human:me") == []
+    assert history.apply(core.upkeep, plan, at=core.clock.now(), author="human:me") == []
 
     assert [len(anchor.history(one)) for one in superseded] == before
 
@@ -126,7 +126,7 @@ def test_a_deed_of_which_one_side_was_changed_since_is_left_alone_whole(
     human.pin(superseded[side])
     before = standing(anchor, *superseded)
 
-    plan = took_back(core, anchor, undo.plan_conversation(core.upkeep, scope.conversation, scope, human=True))
+    plan = took_back(core, anchor, history.plan_conversation(core.upkeep, scope.conversation, scope, human=True))
 
     assert plan.steps == ()
     assert {left.id for left in plan.left} == set(superseded)
@@ -139,11 +139,11 @@ def test_a_side_changed_between_plan_and_apply_keeps_the_other_as_it_is(
     core: Core, anchor: MemoryAnchor, superseded: tuple[str, str], side: int
 ) -> None:
     """Rule undo: two writers are compared, and a deed is written together or not at all."""
-    plan = undo.plan_last(core.upkeep, anchor.actor.scope, human=True)
+    plan = history.plan_last(core.upkeep, anchor.actor.scope, human=True)
     anchor.pin(superseded[side])
     before = standing(anchor, *superseded)
 
-    assert undo.apply(core.upkeep, plan, at=core.clock.now(), author="human:me") == []
+    assert history.apply(core.upkeep, plan, at=core.clock.now(), author="human:me") == []
 
     assert standing(anchor, *superseded) == before
 
@@ -159,8 +159,8 @@ def test_a_conversation_and_an_agents_work_take_a_supersede_back_too(
     since = core.clock.now()
     new = str(other.save_memory(NEW).id)
     way = {
-        "conversation": lambda: undo.plan_conversation(core.upkeep, "c2", scope, human=True),
-        "agent": lambda: undo.plan_agent(core.upkeep, "codex", since, scope, human=True),
+        "conversation": lambda: history.plan_conversation(core.upkeep, "c2", scope, human=True),
+        "agent": lambda: history.plan_agent(core.upkeep, "codex", since, scope, human=True),
     }[named]
 
     took_back(core, anchor, way())
@@ -195,7 +195,7 @@ def test_what_a_job_settled_and_a_human_took_back_waits_for_a_human() -> None:
     up = disputed_pair()
     assert reconsolidate(up, day(2)).changed == 2
 
-    undo.apply(up, undo.plan_last(up, READER, human=True), at=day(3), author="human:me")
+    history.apply(up, history.plan_last(up, READER, human=True), at=day(3), author="human:me")
     report = reconsolidate(up, day(4))
 
     assert statuses(up) == {"old": Status.DISPUTED, "new": Status.DISPUTED}
@@ -240,8 +240,8 @@ def test_a_merge_taken_back_stays_apart() -> None:
     before = {name: (m.status, m.citations, m.content) for name, m in current(up).items()}
     assert merge_duplicates(up, day(2)).counts["merged"] == 1
 
-    plan = undo.plan_last(up, READER, human=True)
-    undo.apply(up, plan, at=day(3), author="human:me")
+    plan = history.plan_last(up, READER, human=True)
+    history.apply(up, plan, at=day(3), author="human:me")
 
     assert len({step.deed for step in plan.steps}) == 1
     assert {name: (m.status, m.citations, m.content) for name, m in current(up).items()} == before
@@ -259,8 +259,8 @@ def test_deeds_of_one_night_go_back_each_for_itself() -> None:
     assert reconsolidate(up, day(2)).changed == 4
     put(up, replace(current(up)["a-new"], version=9, recorded_at=day(3), author="agent:b"))
 
-    plan = undo.plan_agent(up, "reconsolidate", day(2) - timedelta(hours=1), READER, human=True)
-    undo.apply(up, plan, at=day(4), author="human:me")
+    plan = history.plan_agent(up, "reconsolidate", day(2) - timedelta(hours=1), READER, human=True)
+    history.apply(up, plan, at=day(4), author="human:me")
 
     assert {name: status for name, status in statuses(up).items() if name.startswith("b")} == {
         "b-old": Status.DISPUTED,
