@@ -14,8 +14,7 @@ from typing import Protocol
 from memory_anchor.upkeep.consolidation import consolidate, merge_duplicates
 from memory_anchor.upkeep.forgetting import expire_events, forget
 from memory_anchor.upkeep.jobs import Job
-from memory_anchor.upkeep.renewal import renew_words
-from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
+from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate, renew_words
 from memory_anchor.upkeep.upkeep import JobReport, Limits, Upkeep
 
 EMBED_BATCH = 16

@@ -29,8 +29,14 @@ from memory_anchor.ports import DENSE, CollectionSpec
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep.consolidation import consolidate, merge_duplicates
 from memory_anchor.upkeep.forgetting import expire_events, forget
-from memory_anchor.upkeep.renewal import RENEWED, renew_words
-from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
+from memory_anchor.upkeep.settling import (
+    RENEWED,
+    finish_supersedes,
+    mark_to_verify,
+    rebuild_tags,
+    reconsolidate,
+    renew_words,
+)
 from memory_anchor.upkeep.statistics import UsageBuffer
 from memory_anchor.upkeep.upkeep import COLLECTIONS_KEPT, LifecycleRules, Upkeep
 from memory_anchor.where import Where

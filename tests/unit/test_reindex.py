@@ -17,7 +17,7 @@ from memory_anchor.language.indexing import embedded_text
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import DENSE, DENSE_LOCAL, CollectionSpec, Entry
 from memory_anchor.testing import HashEmbedder
-from memory_anchor.upkeep.renewal import renew_words
+from memory_anchor.upkeep.settling import renew_words
 from memory_anchor.upkeep.upkeep import Limits
 from memory_anchor.where import HasVector, Where
 
