@@ -95,9 +95,8 @@ from memory_anchor.repeats import FOLDER, FirstAnswers
 from memory_anchor.services import Project, Services, rules_home
 from memory_anchor.settings import API_EMBEDDERS, Settings, with_project_file
 from memory_anchor.upkeep.disagreements import RecalledTogether
-from memory_anchor.upkeep.item_turn import SharedInTurn
 from memory_anchor.upkeep.jobs import SETTLE_S, Scheduler
-from memory_anchor.upkeep.leases import RUNNER_FILE, StoreLease, runner_id
+from memory_anchor.upkeep.leases import RUNNER_FILE, SharedInTurn, StoreLease, runner_id
 from memory_anchor.upkeep.registry import all_jobs
 from memory_anchor.upkeep.settling import TAG_STATE
 from memory_anchor.upkeep.statistics import UsageBuffer, statistics

@@ -13,7 +13,7 @@ from pairs import Replicas, member, replicas
 
 from memory_anchor.errors import Refused
 from memory_anchor.model import Caller
-from memory_anchor.upkeep import item_turn
+from memory_anchor.upkeep import leases
 from memory_anchor.where import Where
 
 
@@ -81,7 +81,7 @@ def test_who_waits_comes_before_the_one_that_goes_on(service: Replicas) -> None:
 
 def test_a_killed_replica_holds_it_for_as_long_as_its_lease(service: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule name: nobody waits for the dead."""
-    monkeypatch.setattr(item_turn, "LEASE_S", 0.3)
+    monkeypatch.setattr(leases, "TURN_LEASE_S", 0.3)
     one, two = service.core(), service.core()
     one.upkeep.batch_item.__enter__()  # never left: killed inside, and what renews it with it
     one.upkeep.batch_item._over.set()  # type: ignore[attr-defined]
