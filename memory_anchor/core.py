@@ -22,9 +22,8 @@ from cachetools import LRUCache
 
 from memory_anchor import inputs, options
 from memory_anchor.adapters.audit import JsonlAudit
-from memory_anchor.adapters.file_records import FileRecords
+from memory_anchor.adapters.file_records import FileRecords, RequestTurns
 from memory_anchor.adapters.projects import DEFAULT, Projects
-from memory_anchor.adapters.request_turns import RequestTurns
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
 from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.care.at_start import mend_at_start

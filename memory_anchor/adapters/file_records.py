@@ -1,19 +1,32 @@
-"""Shared records as files of one data directory, each a file of its name: what a laptop and a single server have.
+"""Shared records as files, and the turn of a request that is made of one record, wherever records are.
+
+Shared records as files of one data directory, each a file of its name: what a laptop and a single server have.
 
 Replaced whole and synced; two processes that write at once are told apart under one lock. A revision is what `stat`
 says of the file (a replaced one is another inode), so a look costs no reading.
+
+One request that is sent to two replicas in the same moment: the second waits until the first is answered.
+
+A record made once is the turn. Whoever finds it there waits until it goes, and then finds by its receipt what the first
+one did. A replica that was killed holds it for `HELD_S` at most. Rejected: a write that carries its request as its
+point's id, since what a request stores is decided after it was recognised.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import stat
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from memory_anchor.errors import BadInput, ChangedMeanwhile, TooLarge, Unavailable
+from memory_anchor.errors import BadInput, ChangedMeanwhile, MemoryAnchorError, TooLarge, Unavailable
 from memory_anchor.files import exclusive, make_private, ours, read_bounded, remove_durably, write_whole
-from memory_anchor.ports import ListedRecord, SharedRecord
+from memory_anchor.hashing import stable_hash
+from memory_anchor.ports import ListedRecord, SharedRecord, SharedRecords
 
 BYTES_MAX = 64 << 20
 LOCK_FILE = "records.lock"
@@ -103,3 +116,46 @@ def _stamp(path: Path) -> str:
 
 def _of(found: os.stat_result) -> str:
     return f"{found.st_ino}.{found.st_size}.{found.st_mtime_ns}.{found.st_ctime_ns}"
+
+
+FOLDER = "turns"
+HELD_S = 20.0
+WAIT_S = 25.0
+PAUSE_S = 0.02
+NAME_CHARS = 40
+
+
+class RequestTurns:
+    """Thread-safe."""
+
+    def __init__(self, records: SharedRecords) -> None:
+        self._records = records
+
+    @contextlib.contextmanager
+    def of(self, key: str) -> Iterator[None]:
+        """Hold a request's turn for the block; a request that nothing names has none to wait for.
+
+        Raises Unavailable: it is at work elsewhere all the time.
+        """
+        if not key:
+            yield
+            return
+        name = f"{FOLDER}/{stable_hash('turn', key)[:NAME_CHARS]}"
+        revision = self._taken(name)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(MemoryAnchorError):  # it ends by itself
+                self._records.delete(name, before=revision)
+
+    def _taken(self, name: str) -> str:
+        end, pause, before = time.monotonic() + WAIT_S, threading.Event(), ""
+        while True:
+            try:
+                return self._records.write(name, json.dumps(time.time() + HELD_S).encode(), before=before)
+            except ChangedMeanwhile:
+                held = self._records.read(name)
+                before = held.revision if held is not None and float(json.loads(held.content)) < time.time() else ""
+            if time.monotonic() > end:
+                raise Unavailable("another replica does the same request at this moment; send it again")
+            pause.wait(PAUSE_S)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pairs import Replicas, member, replicas
 
-from memory_anchor.adapters import request_turns
-from memory_anchor.adapters.request_turns import RequestTurns
+from memory_anchor.adapters import file_records
+from memory_anchor.adapters.file_records import RequestTurns
 from memory_anchor.errors import Unavailable
 from memory_anchor.front import tool_calls
 from memory_anchor.json_values import Record
@@ -55,7 +55,7 @@ def test_a_turn_whose_replica_was_killed_goes_to_the_next_after_its_time(
     service: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule name: nobody waits for the dead for longer than a turn lasts, and nobody for ever."""
-    monkeypatch.setattr(request_turns, "HELD_S", 0.3)
+    monkeypatch.setattr(file_records, "HELD_S", 0.3)
     turns = RequestTurns(service.records)
     dead = turns.of("a")
     dead.__enter__()
@@ -70,8 +70,8 @@ def test_a_turn_whose_replica_was_killed_goes_to_the_next_after_its_time(
 
     assert entered >= float(json.loads(held.content))
     dead.__exit__(None, None, None)  # it wakes: what is another's by now is not taken away
-    monkeypatch.setattr(request_turns, "HELD_S", 60.0)
-    monkeypatch.setattr(request_turns, "WAIT_S", 0.1)
+    monkeypatch.setattr(file_records, "HELD_S", 60.0)
+    monkeypatch.setattr(file_records, "WAIT_S", 0.1)
     with turns.of("a"), pytest.raises(Unavailable, match="send it again"), turns.of("a"):
         pass
     assert service.records.listed("turns") == []
