@@ -1,4 +1,8 @@
-"""Shared records on a Qdrant server: one point a record, without vectors, in a collection of its own.
+"""What several engines share on a Qdrant server beside memories: leases and records.
+
+A lease on a Qdrant server: a point with its holder and its end, which the server itself gives to one of several.
+
+Shared records on a Qdrant server: one point a record, without vectors, in a collection of its own.
 
 Every write has a token, the record's revision. The server itself decides between two writers: a new record is an upsert
 that changes nothing which is there, another one overwrites the payload where the revision is still the one that was
@@ -12,6 +16,7 @@ Rejected: memories' collections, whose filters and indexes are about scopes; a d
 from __future__ import annotations
 
 import base64
+import contextlib
 import time
 import uuid
 import zlib
@@ -23,7 +28,6 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.adapters.file_records import BYTES_MAX, checked_name
 from memory_anchor.adapters.qdrant_layout import METADATA, Layout, create
-from memory_anchor.adapters.qdrant_leases import claimed
 from memory_anchor.adapters.qdrant_link import QdrantLink, already_there
 from memory_anchor.adapters.system import new_token
 from memory_anchor.errors import ChangedMeanwhile, StoreDamaged, TooLarge, Unavailable
@@ -32,6 +36,35 @@ from memory_anchor.ports import ListedRecord, SharedRecord
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient, models
+
+LEASES = "memory_anchor_leases"
+"""Without vectors, of one point a lease."""
+
+
+def claimed(link: QdrantLink, layout: Layout, name: str, holder: str, *, now: float, until: float) -> bool:
+    """Give `holder` the lease until then, unless another's lasts beyond `now` (seconds); return whether it did."""
+    from qdrant_client import models
+
+    point = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{METADATA}/{name}"))
+    free = models.Filter(
+        should=[
+            models.FieldCondition(key="holder", match=models.MatchValue(value=holder)),
+            models.FieldCondition(key="until", range=models.Range(lte=now)),
+        ]
+    )
+    wanted = models.PointStruct(id=point, vector={}, payload={"holder": holder, "until": until})
+
+    def taken(client: QdrantClient) -> models.Record:
+        if not client.collection_exists(LEASES):
+            with contextlib.suppress(Exception):  # another engine may be making it; then it is there
+                create(client, LEASES, layout)
+        # Inserted where there is none, replaced only where it is free: the server decides between two who ask.
+        client.upsert(LEASES, [wanted], wait=True, update_filter=free, ordering=models.WriteOrdering.MEDIUM)
+        (found,) = client.retrieve(LEASES, [point], with_payload=True)
+        return found
+
+    return (link.ask(taken).payload or {}).get("holder") == holder
+
 
 COLLECTION = "memory_anchor_records"
 PIECE_BYTES = 3 << 20

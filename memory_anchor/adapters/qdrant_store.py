@@ -27,8 +27,8 @@ from memory_anchor.adapters import qdrant_layout, revisions
 from memory_anchor.adapters.filters import Dialect, translate
 from memory_anchor.adapters.payload import MOVING, REVISION, from_payload, mark_of, to_payload, usage_payload
 from memory_anchor.adapters.qdrant_layout import METADATA, Layout
-from memory_anchor.adapters.qdrant_leases import claimed
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink, already_there
+from memory_anchor.adapters.qdrant_records import claimed
 from memory_anchor.adapters.vectors import checked_rows, identity_conflict
 from memory_anchor.errors import BadInput, StoreDamaged
 from memory_anchor.json_values import Record, text

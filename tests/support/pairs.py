@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memory_anchor.adapters import qdrant_leases, qdrant_records, working_copy
+from memory_anchor.adapters import qdrant_records, working_copy
 from memory_anchor.adapters.qdrant_link import Access, QdrantLink, addresses
 from memory_anchor.adapters.qdrant_records import QdrantRecords
 from memory_anchor.adapters.qdrant_store import QdrantStore
@@ -75,7 +75,7 @@ class Replicas:
         access = Access(addresses(url)) if url else Access(path=":memory:")
         link = QdrantLink(access)
         if url:
-            for name in (*COLLECTIONS, qdrant_leases.COLLECTION, qdrant_records.COLLECTION):
+            for name in (*COLLECTIONS, qdrant_records.LEASES, qdrant_records.COLLECTION):
                 link.ask(partial(_dropped, name))
         self.store, self.records = QdrantStore(access=access), QdrantRecords(link)
         self._made = 0

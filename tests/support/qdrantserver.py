@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from memory_anchor.adapters import qdrant_leases, qdrant_records
+from memory_anchor.adapters import qdrant_records
 from memory_anchor.model import COLLECTIONS
 
 VERSION = "1.18.3"
@@ -177,7 +177,7 @@ def qdrant() -> Iterator[Place]:
     """Yield an empty Qdrant: the server of `QDRANT_TEST_URL`, else the stand-in."""
     if url := os.environ.get("QDRANT_TEST_URL"):
         client = QdrantClient(url=url.split(",")[0], check_compatibility=False)
-        for name in (*COLLECTIONS, qdrant_leases.COLLECTION, qdrant_records.COLLECTION):
+        for name in (*COLLECTIONS, qdrant_records.LEASES, qdrant_records.COLLECTION):
             client.delete_collection(name)
         client.close()
         yield Place(url, None)
