@@ -23,9 +23,9 @@ from cachetools import LRUCache
 from memory_anchor import inputs, options
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.file_records import FileRecords, RequestTurns
+from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
-from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.care.at_start import mend_at_start
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from memory_anchor.adapters import git as ours
+from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.adapters.projects import place_of
-from memory_anchor.adapters.working_tree import WorkingTree
 from memory_anchor.core import Core
 from memory_anchor.evaluation import demo
 from memory_anchor.freshness import FreshnessChecker
@@ -324,13 +324,13 @@ def test_a_pipe_or_a_huge_file_in_the_git_folder_holds_nothing_up(name: str, tra
 
 def test_a_million_folders_are_not_walked(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack A2, tried on the mend: a walk is bounded in folders too, of which none need hold a file."""
-    from memory_anchor.adapters import working_tree
+    from memory_anchor.adapters import git
 
-    monkeypatch.setattr(working_tree, "FOLDERS_MAX", 10)
+    monkeypatch.setattr(git, "FOLDERS_MAX", 10)
     for number in range(30):
         (trap.folder / f"empty {number}").mkdir()
 
-    assert len({path.parent for path in working_tree._files(trap.folder)}) <= 10
+    assert len({path.parent for path in git._files(trap.folder)}) <= 10
 
 
 @pytest.mark.parametrize("name", ["git", "sub/git"])

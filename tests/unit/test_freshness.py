@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.adapters.working_tree import WorkingTree
+from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.freshness import FreshnessChecker, blob_id, check, sealed, worst
 from memory_anchor.model import Citation, Locator
 
