@@ -22,8 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from memory_anchor.adapters.edge_log import read_log
-from memory_anchor.adapters.edge_reading import ShardContent, read_shard
+from memory_anchor.adapters.edge_damage import ShardContent, read_log, read_shard
 from memory_anchor.adapters.edge_shards import MIGRATIONS, RECORD_FILE, ShardMark, too_old
 from memory_anchor.adapters.payload import from_payload, is_as_written
 from memory_anchor.adapters.restoring import JOURNAL, finish_restore
