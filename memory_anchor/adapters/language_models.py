@@ -423,11 +423,11 @@ def make_model(
     if kind == "none":
         return NoModel()
     if kind == "sampling":
-        from memory_anchor.adapters.sampling_model import SamplingModel
+        from memory_anchor.adapters.other_models import SamplingModel
 
         return SamplingModel(clock=clock, monthly_token_budget=monthly_token_budget, counter=counter)
     if kind == "command":
-        from memory_anchor.adapters.command_model import CommandModel
+        from memory_anchor.adapters.other_models import CommandModel
 
         if not command.strip():
             raise BadInput("llm.kind is command and llm.command is empty; set it to a program, such as `claude -p`.")
@@ -435,7 +435,7 @@ def make_model(
         return CommandModel(command, runs_a_day=runs_a_day, clock=clock, monthly_token_budget=budget, counter=counter)
     made: type[AnthropicModel] = AnthropicModel
     if kind == "openai":
-        from memory_anchor.adapters.openai_model import OpenAIModel
+        from memory_anchor.adapters.other_models import OpenAIModel
 
         if not model:
             raise BadInput("llm.kind is openai and llm.model is empty; set llm.model to a name the server knows.")

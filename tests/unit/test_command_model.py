@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from memory_anchor.adapters.command_model import CommandModel, answer_in
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.language_models import make_model
+from memory_anchor.adapters.other_models import CommandModel, answer_in
 from memory_anchor.app import build_core
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.foreground import behind

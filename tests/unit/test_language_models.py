@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from memory_anchor.adapters.breaker import FAILURES_TO_OPEN, OPEN_FOR_S
 from memory_anchor.adapters.language_models import AnthropicModel, FileCounter, NoModel, make_model, whole_part
-from memory_anchor.adapters.openai_model import OpenAIModel
+from memory_anchor.adapters.other_models import OpenAIModel
 from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.testing import ManualClock, ScriptedLanguageModel
 

@@ -1,0 +1,335 @@
+"""Language models that are not Anthropic's API: chat completions, a program, and the MCP client's own.
+
+A language model behind the chat completions API: OpenAI's, and every server that speaks it, local ones too.
+
+What is bounded and refused is `AnthropicModel`'s business (deadline, retries, budget, circuit); here only the request
+and the answer are put into the other words. The schema goes as a tool that must be called; a server that ignores tools
+may answer in JSON text. Redirects are not followed, so that a key reaches nobody but the server that was named.
+
+A language model that is a program: a client the user has anyway (`claude -p`, `codex exec`), or any other.
+
+The program gets the task, the answer's JSON Schema and the text on its standard input, and prints JSON; around it may
+stand other words (a log, a client's own envelope with `result`). What is bounded and refused is `AnthropicModel`'s
+business, but for three things: it only runs behind (jobs, hooks that were answered), since it takes many seconds and
+may itself ask this memory; so many times a day; with so much text.
+
+It runs in an empty folder of its own with `MEMORY_ANCHOR_READ_ONLY`, so that the hooks of a client that is asked learn
+nothing from the question. No shell reads the command. Rejected: the prompt as an argument, which every process of the
+machine can read.
+
+The MCP client's own model: the client is asked, while it waits for the answer to a call of its own.
+
+Only where the client says that it offers sampling, and only in the calls a front end offers it for: reading a
+conversation. A save, a search and a job have nobody to ask, so rules decide there. What is bounded and refused is
+`AnthropicModel`'s business; a client may let its user refuse, which is not asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+
+from memory_anchor.adapters.language_models import (
+    MAX_OUTPUT_TOKENS,
+    TOOL,
+    TOOL_HELP,
+    AnthropicModel,
+    Declined,
+    ModelAnswer,
+    ModelQuestion,
+    ModelServer,
+    TokenCounter,
+    TransientFailure,
+)
+from memory_anchor.errors import Unavailable
+from memory_anchor.foreground import is_behind
+from memory_anchor.json_values import Json, Record, items, parsed, record
+from memory_anchor.ports import Clock, ModelUsage
+from memory_anchor.sampling import ClientQuestion, client_offered
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memory_anchor.ports import Answer
+
+OPENAI_URL = "https://api.openai.com/v1"
+ANSWER_BYTES = 4 * 1024 * 1024
+STATUS_KEY, STATUS_UNKNOWN, STATUS_MANY, STATUS_BROKEN = (401, 403), 404, 429, 500
+LOCAL = ("://127.0.0.1", "://localhost", "://[::1]")
+
+
+class OpenAIModel(AnthropicModel):
+    """A model by the name its server knows. base_url: up to and without `/chat/completions`."""
+
+    home = OPENAI_URL
+
+    def _opened(self) -> ModelServer:
+        with self._lock:
+            if self._client is None:
+                self._client = _Chat(self._url.rstrip("/"), self._key, self.name)
+            return self._client
+
+
+class _Chat:
+    """The server, asked for one call of one tool."""
+
+    def __init__(self, url: str, key: str, name: str) -> None:
+        import httpx2
+
+        local = any(sign in url for sign in LOCAL)
+        self._http = httpx2.Client(trust_env=not local, follow_redirects=False)
+        self._url, self._key, self._name = url, key, name
+
+    def close(self) -> None:
+        self._http.close()
+
+    def answer(self, question: ModelQuestion, timeout_s: float) -> ModelAnswer:
+        import httpx2
+
+        headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
+        try:
+            with self._http.stream(
+                "POST", f"{self._url}/chat/completions", json=_as_messages(question), headers=headers, timeout=timeout_s
+            ) as response:
+                body = b""
+                for part in response.iter_bytes():
+                    body += part
+                    if len(body) > ANSWER_BYTES:
+                        raise Declined(f"The language model {self._name} answered more than {ANSWER_BYTES} bytes.")
+                status = response.status_code
+        except httpx2.TimeoutException:
+            raise TransientFailure(f"The language model {self._name} did not answer in time.") from None
+        except httpx2.HTTPError:
+            raise TransientFailure(f"The server of the language model {self._name} cannot be reached.") from None
+        self._check(status)
+        return _message(body, self._name)
+
+    def _check(self, status: int) -> None:
+        if status in STATUS_KEY:
+            raise Declined(f"The key for the language model {self._name} was refused ({status}); check llm.api_key.")
+        if status == STATUS_UNKNOWN:
+            raise Declined(f"The server knows no language model {self._name} (404); check llm.model and llm.base_url.")
+        if status == STATUS_MANY or status >= STATUS_BROKEN:
+            raise TransientFailure(f"The server of the language model {self._name} is overloaded or broken ({status}).")
+        if not 200 <= status < 300:
+            raise Declined(f"The server of the language model {self._name} refused the request ({status}).")
+
+
+def _as_messages(question: ModelQuestion) -> dict[str, Json]:
+    function: Record = {"name": TOOL, "description": TOOL_HELP, "parameters": question.schema}
+    return {
+        "model": question.model,
+        "max_tokens": MAX_OUTPUT_TOKENS,
+        "messages": [{"role": "system", "content": question.system}, {"role": "user", "content": question.prompt}],
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": {"type": "function", "function": {"name": TOOL}},
+    }
+
+
+def _message(body: bytes, name: str) -> ModelAnswer:
+    """Return what a completion says."""
+    try:
+        completion = record(parsed(body))
+        choice = record(items(completion["choices"])[0])
+        said = record(choice["message"])
+        calls = items(said.get("tool_calls"))
+        answer = record(record(calls[0])["function"])["arguments"] if calls else said.get("content") or ""
+        used = record(completion.get("usage"))
+        tokens = [int(str(used.get(one) or 0)) for one in ("prompt_tokens", "completion_tokens")]
+    except (ValueError, LookupError):
+        raise TransientFailure(f"The server of the language model {name} gave something that is no message.") from None
+    return ModelAnswer(str(answer), None, choice.get("finish_reason") == "length", *tokens)
+
+
+PROMPT_BYTES, OUTPUT_BYTES = 256 * 1024, 4 * 1024 * 1024
+CHARS_A_TOKEN = 4
+KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TERM", "TMPDIR", "SYSTEMROOT", "USERPROFILE")
+"""What the program sees of the engine's environment, and what begins as its own settings do (`OWN_ENV`)."""
+OWN_ENV = ("XDG_", "CLAUDE_CONFIG", "ANTHROPIC_", "OPENAI_", "CODEX_HOME", "SSL_", "HTTP_PROXY", "HTTPS_PROXY")
+ENVELOPES = ("result", "response", "content", "output")
+
+
+class CommandModel(AnthropicModel):
+    """A program by its command line. runs_a_day: how often it may be started."""
+
+    home = ""
+
+    def __init__(
+        self,
+        command: str,
+        *,
+        runs_a_day: int,
+        clock: Clock,
+        monthly_token_budget: int = 2_000_000,
+        counter: TokenCounter | None = None,
+    ) -> None:
+        self._argv = shlex.split(command)
+        name = os.path.basename(self._argv[0]) if self._argv else "command"  # noqa: PTH119
+        super().__init__(name, clock=clock, monthly_token_budget=monthly_token_budget, counter=counter)
+        self._url = "command:"
+        self._runs_a_day = runs_a_day
+
+    @property
+    def program(self) -> str | None:
+        """Where the program is, None where it is not found."""
+        return shutil.which(self._argv[0]) if self._argv else None
+
+    @property
+    def runs_left(self) -> int:
+        """How many more runs today has."""
+        return max(0, self._runs_a_day - self._counter.spent(self._today()))
+
+    def state(self) -> str:
+        """Return the program and what is left of today. Raises Unavailable: it could not be started now."""
+        self._check_program()
+        self._check_budget()
+        return f"{self.program}, behind only; {self.runs_left} of {self._runs_a_day} runs left today"
+
+    def fill(self, shape: type[Answer], *, system: str, prompt: str, deadline_s: float) -> tuple[Answer, ModelUsage]:
+        """As every model's. Raises Unavailable besides: not behind, too long a text, no run left today."""
+        if not is_behind():
+            raise Unavailable(f"The language model {self.name} is a command, which only jobs and answered hooks run.")
+        self._check_program()
+        if len((system + prompt).encode()) > PROMPT_BYTES:
+            raise Unavailable(f"The text for the language model {self.name} has more than {PROMPT_BYTES} bytes.")
+        if not self.runs_left:
+            raise Unavailable(f"The {self._runs_a_day} runs of {self.name} for today are used up; llm.runs_a_day.")
+        return super().fill(shape, system=system, prompt=prompt, deadline_s=deadline_s)
+
+    def _check_program(self) -> None:
+        if self.program is None:
+            raise Unavailable(f"llm.command names {self.name!r}, which is no program on the PATH of the engine.")
+
+    def _today(self) -> str:
+        return self._clock.now().strftime("runs %Y-%m-%d")
+
+    def _opened(self) -> CommandModel:
+        return self
+
+    def answer(self, question: ModelQuestion, timeout_s: float) -> ModelAnswer:
+        """Return what the program says. Raises TransientFailure, Declined."""
+        self._counter.add(self._today(), 1)
+        return _run(self._argv, question, timeout_s=timeout_s, name=self.name)
+
+    def close(self) -> None:
+        """Nothing is held between two questions."""
+
+
+def _run(argv: list[str], question: ModelQuestion, *, timeout_s: float, name: str) -> ModelAnswer:
+    asked = _as_text(question)
+    env = {one: value for one, value in os.environ.items() if one in KEPT_ENV or one.startswith(OWN_ENV)}
+    env["MEMORY_ANCHOR_READ_ONLY"] = "1"
+    with tempfile.TemporaryDirectory(prefix="memory-anchor-model-") as folder:
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=env,
+                cwd=folder,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Declined(f"The command {name} cannot be started ({error.strerror}); check llm.command.") from None
+        try:
+            said, _ = process.communicate(asked.encode(), timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise TransientFailure(f"The command {name} did not answer in time.") from None
+        finally:
+            _end(process)
+    if process.returncode:
+        raise TransientFailure(f"The command {name} ended with {process.returncode}.")
+    text = answer_in(said[:OUTPUT_BYTES].decode("utf-8", "replace"))
+    return ModelAnswer(text, input_tokens=len(asked) // CHARS_A_TOKEN, output_tokens=len(said) // CHARS_A_TOKEN)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the program and what it started, if it still runs."""
+    if process.poll() is not None:
+        return
+    with contextlib.suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    process.wait()
+
+
+def _as_text(question: ModelQuestion) -> str:
+    schema = json.dumps(question.schema, ensure_ascii=False)
+    return (
+        f"{question.system}\n\nAnswer with one JSON object alone, without a word around it, that fits this JSON "
+        f"Schema; use no tool:\n{schema}\n\n{question.prompt}"
+    )
+
+
+def answer_in(text: str) -> str:
+    """Return the last JSON object that a program printed, out of the envelope some clients put around it.
+
+    >>> answer_in('warming up {0} done\\n{"type": "result", "result": "{\\\\"memories\\\\": []}"}')
+    '{"memories": []}'
+    """
+    decoder, at, last = json.JSONDecoder(), 0, ""
+    while (at := text.find("{", at)) >= 0:
+        try:
+            found, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            at += 1
+            continue
+        last, at = text[at:end], end
+        inner = next((found[one] for one in ENVELOPES if isinstance(found.get(one), str)), None)
+        if inner is not None and "{" in inner:
+            last = answer_in(inner) or last
+    return last or text
+
+
+NAME = "sampling"
+ANSWER_CHARS = 400_000
+
+
+class SamplingModel(AnthropicModel):
+    """The model of whichever client is served."""
+
+    home = ""
+
+    def __init__(
+        self, *, clock: Clock, monthly_token_budget: int = 2_000_000, counter: TokenCounter | None = None
+    ) -> None:
+        super().__init__(NAME, clock=clock, monthly_token_budget=monthly_token_budget, counter=counter)
+        self._url = "sampling:"
+
+    def state(self) -> str:
+        """Return what is left of the month. Raises Unavailable: nothing is."""
+        self._check_budget()
+        spent = self._counter.spent(self._month())
+        return (
+            f"the MCP client's own, asked only while it has a conversation read; {spent} of {self._budget} tokens spent"
+        )
+
+    def _ask(self, question: ModelQuestion, left: float) -> ModelAnswer:
+        client = client_offered()
+        if client is None:
+            raise Declined("The language model is the MCP client's own, and this is no call in which one can be asked.")
+        schema = json.dumps(question.schema, ensure_ascii=False)
+        task = f"{question.system}\n\nAnswer with one JSON object alone that fits this JSON Schema:\n{schema}"
+        try:
+            said, cut = client(ClientQuestion(task, question.prompt, MAX_OUTPUT_TOKENS, left))
+        except TimeoutError:
+            raise Declined("The MCP client's model did not answer in time.") from None
+        except (Declined, TransientFailure, Unavailable):
+            raise
+        except Exception:
+            raise Declined("The MCP client did not let its model be asked.") from None
+        answer = said[:ANSWER_CHARS] if cut else answer_in(said[:ANSWER_CHARS])
+        asked = len(task) + len(question.prompt)
+        return ModelAnswer(answer, None, cut, asked // CHARS_A_TOKEN, len(said) // CHARS_A_TOKEN)
