@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import Result
 
-from memory_anchor.care import other_tools, pages
+from memory_anchor.care import other_tools, transfer_files
 from memory_anchor.care.other_tools import TOOLS, Found, moment
 from memory_anchor.care.transfer_files import exported, imported
 from memory_anchor.core import Core
@@ -326,7 +326,7 @@ def test_pages_are_equal_after_a_fresh_store_took_them_in(
     done = imported(ask, file, fresh.data_dir, project_dir=str(tmp_path), tick=print, human=1, to={"": _home(lines)})
     assert (done.added, done.failed) == (len(lines), 0), done.errors
     told = exported(ask, fresh.data_dir, versions=False, own_project=False, everything=True)
-    assert pages.write(form, told, two) == len(lines) >= len(ODD)
+    assert transfer_files.write(form, told, two) == len(lines) >= len(ODD)
     fresh.close()
     names = sorted(path.relative_to(one).as_posix() for path in one.rglob("*") if path.is_file())
     assert names == sorted(path.relative_to(two).as_posix() for path in two.rglob("*") if path.is_file())

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from figures import figure
 
-from memory_anchor.care import other_tools, pages
+from memory_anchor.care import other_tools, transfer_files
 from memory_anchor.care.transfer_files import exported, imported
 from memory_anchor.core import Core
 from memory_anchor.front import calls
@@ -140,7 +140,7 @@ def written(form: str, lines: list[str], folder: Path) -> None:
         kept.sort(key=lambda one: one["id"])
         (folder / "out.jsonl").write_text("".join(f"{json.dumps(one, sort_keys=True)}\n" for one in kept))
     else:
-        pages.write(form, lines, folder)
+        transfer_files.write(form, lines, folder)
 
 
 def taken_in(core: Core, mine: MemoryAnchor, form: str, folder: Path, project: str) -> Any:

@@ -110,14 +110,14 @@ def export(
 
 
 def _pages(form: str, folder: Path, own_project: bool, human: bool, force: bool, as_json: bool) -> None:
-    from memory_anchor.care import pages
+    from memory_anchor.care import transfer_files
     from memory_anchor.care.transfer_files import exported
 
     signer = human_signer(human)
     try:
         with session() as ask:
             lines = exported(ask, data_dir(), versions=False, own_project=own_project, everything=human, human=signer)
-            count = pages.write(form, lines, folder, force=force)
+            count = transfer_files.write(form, lines, folder, force=force)
     except OSError as error:
         raise _ours(error, folder) from error
     if as_json:
