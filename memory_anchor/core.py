@@ -26,7 +26,7 @@ from memory_anchor.adapters.file_records import FileRecords, RequestTurns
 from memory_anchor.adapters.git import WorkingTree
 from memory_anchor.adapters.projects import DEFAULT, Projects
 from memory_anchor.adapters.system import Ids, SystemClock, new_token
-from memory_anchor.care.at_start import mend_at_start
+from memory_anchor.care.checks import mend_at_start
 from memory_anchor.context.context import ContextBuilder, ContextSources
 from memory_anchor.context.context_reports import ContextReports, owner_of
 from memory_anchor.devices.automatic import Devices

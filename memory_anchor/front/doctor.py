@@ -200,7 +200,7 @@ def probe(core: Core) -> Iterator[Check]:
 
 def vectors_looked_at(core: Core, start: Sequence[str | None]) -> Record:
     """Return a step of comparing vectors with texts: {count, odd: [version ids], left: where to go on or None}."""
-    from memory_anchor.care.at_start import look
+    from memory_anchor.care.checks import look
     from memory_anchor.ports import DENSE, DENSE_LOCAL
     from memory_anchor.settings import API_EMBEDDERS
 

@@ -83,7 +83,7 @@ def test_keys_of_an_older_store_are_written_anew_once(tmp_path: Path, agent: Act
     core = ephemeral_core(tmp_path / "data", store=store, clock=clock)
     kept = core.anchor(replace(agent, project_dir=str(folder))).save_memory(OWN, visibility="agent").id
     old = f"g|local|me|{agent.scope.agent}"
-    from memory_anchor.care.at_start import MARKER, rekeyed
+    from memory_anchor.care.checks import MARKER, rekeyed
 
     put: list[str] = []
 

@@ -200,7 +200,7 @@ def test_a_vector_that_is_not_its_texts_is_named_and_made_anew(core: Core, ancho
 
 def test_looking_at_vectors_goes_on_where_it_stopped(core: Core, anchor: MemoryAnchor) -> None:
     """Rule bounds: in steps, so that no engine's thread is kept; every vector once."""
-    from memory_anchor.care import at_start
+    from memory_anchor.care import checks
     from memory_anchor.ports import DENSE
 
     for at in range(40):
@@ -212,9 +212,7 @@ def test_looking_at_vectors_goes_on_where_it_stopped(core: Core, anchor: MemoryA
     count, start, steps = 0, (), 0
     while True:
         turns = iter([False, True])
-        looked = at_start.look(
-            core.services.store, {DENSE: embedder}, start=start, enough=lambda t=turns: next(t, True)
-        )
+        looked = checks.look(core.services.store, {DENSE: embedder}, start=start, enough=lambda t=turns: next(t, True))
         count, steps = count + looked.count, steps + 1
         assert looked.odd == []
         if looked.left is None:

@@ -13,7 +13,7 @@ from memory_anchor.adapters import audit as audit_module
 from memory_anchor.adapters.audit import NOT_STORED, RECOVERED, JsonlAudit
 from memory_anchor.adapters.sparse_files import copy_tree
 from memory_anchor.app import build_core
-from memory_anchor.care import at_start
+from memory_anchor.care import checks
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import EmbedderSettings, Settings
@@ -64,7 +64,7 @@ def test_every_version_that_the_store_lost_is_named(cut: dict[str, Any]) -> None
 @pytest.mark.slow
 def test_every_version_that_the_trail_lost_is_recorded(cut: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule power: read from the store page by page, however many there are; and once."""
-    monkeypatch.setattr(at_start, "RECONCILE_PAGE", 20)
+    monkeypatch.setattr(checks, "RECONCILE_PAGE", 20)
     shutil.rmtree(cut["data"] / "audit")
     shutil.move(cut["before"] / "audit", cut["data"] / "audit")
 
@@ -80,13 +80,13 @@ def test_a_whole_memory_is_looked_at_no_further_than_the_row(tmp_path: Path, mon
     session(tmp_path / "d", 0, 30)
     monkeypatch.setattr(audit_module, "STORED_IN_A_ROW", 8)
     asked = []
-    is_stored = at_start._is_stored
+    is_stored = checks._is_stored
 
     def counted(store: Any, written: Any) -> bool:
         asked.append(written["id"])
         return is_stored(store, written)
 
-    monkeypatch.setattr(at_start, "_is_stored", counted)
+    monkeypatch.setattr(checks, "_is_stored", counted)
     session(tmp_path / "d", 0, 0)
 
     assert len(asked) == 8 and not named(tmp_path / "d", NOT_STORED)
