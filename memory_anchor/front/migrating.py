@@ -35,7 +35,7 @@ def migrated(data_dir: Path, *, to: str, source: str, dry: bool, human: Callable
     Raises StoreBusy: an engine serves. Refused: the same store twice, a target that is not empty.
     """
     from memory_anchor.app import embedder_of, local_of, open_store, settings_of
-    from memory_anchor.care.reindex import Migration, differing, planned
+    from memory_anchor.care.rebuild import Migration, differing, planned
     from memory_anchor.ports import DENSE, DENSE_LOCAL
 
     settings = settings_of(os.environ)

@@ -17,7 +17,7 @@ from figures import figure
 
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.care import reindex
+from memory_anchor.care import rebuild
 from memory_anchor.model import COLLECTIONS, Layer, Memory, MemoryType, Scope
 from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry
 from memory_anchor.runtime.lock import DirectoryLock
@@ -81,6 +81,6 @@ def test_a_migration_killed_at_several_points_is_finished_by_the_same_command(tm
             sums = []
             for side in (store, target):
                 side.open_collection("verified_fact", CollectionSpec({}))
-                sums.append(reindex.Sums())
-                list(reindex._summed(side, "verified_fact", sums[-1]))
+                sums.append(rebuild.Sums())
+                list(rebuild._summed(side, "verified_fact", sums[-1]))
     assert sums[0] == sums[1] and sums[0].versions == 2 * MANY and sums[0].embedded == {DENSE: 2 * MANY}

@@ -172,7 +172,7 @@ def test_a_vector_that_is_not_its_texts_is_named_and_made_anew(core: Core, ancho
     """Rule power: vectors have no checksum, so `--deep` makes them anew and compares; reindexing mends."""
     import threading
 
-    from memory_anchor.care.reindex import Reindex
+    from memory_anchor.care.rebuild import Reindex
     from memory_anchor.ports import DENSE
 
     saved = [anchor.save_memory(text).id for text in ("The ferry leaves at nine", "泵五月保养", "word " * 900)]

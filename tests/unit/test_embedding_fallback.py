@@ -12,7 +12,7 @@ import pytest
 from memory_anchor.adapters.api_embedders import ApiEmbedder
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.app import build_core, local_of
-from memory_anchor.care.reindex import Reindex
+from memory_anchor.care.rebuild import Reindex
 from memory_anchor.core import Core
 from memory_anchor.errors import Unavailable, WrongEmbedder
 from memory_anchor.memory import MemoryAnchor

@@ -17,8 +17,8 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.adapters.qdrant_store import QdrantStore
-from memory_anchor.care import reindex
-from memory_anchor.care.reindex import Migration, Sums, planned
+from memory_anchor.care import rebuild
+from memory_anchor.care.rebuild import Migration, Sums, planned
 from memory_anchor.errors import BadInput, Refused, StoreBusy
 from memory_anchor.front import migrating
 from memory_anchor.model import COLLECTIONS, Layer, Memory, MemoryType, Receipt, Scope, Usage
@@ -78,7 +78,7 @@ def test_there_and_back_is_the_same_though_cut_off_at_ten_points(
     kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Migrate: edge -> qdrant -> edge is equal by count, content, history, words and vectors; each run goes on."""
-    monkeypatch.setattr(reindex, "COPIED_AT_ONCE", 7)
+    monkeypatch.setattr(rebuild, "COPIED_AT_ONCE", 7)
     with kind(tmp_path / "a") as first, closing(QdrantStore(path=":memory:")) as middle, kind(tmp_path / "b") as last:
         filled(first)
         for source, target in ((first, middle), (middle, last)):
@@ -98,7 +98,7 @@ def test_there_and_back_is_the_same_though_cut_off_at_ten_points(
                 with pytest.raises(KeyboardInterrupt):
                     list(steps)
                 monkeypatch.undo()
-                monkeypatch.setattr(reindex, "COPIED_AT_ONCE", 7)
+                monkeypatch.setattr(rebuild, "COPIED_AT_ONCE", 7)
             run = moved(source, target, state)
             plan = planned(source, target, names=("here", "there"), embedders={DENSE: TINY}, state_dir=state)
             assert run.is_resumed and plan["verified_fact"]["copied"] >= KILLS * 7 - 7
@@ -121,7 +121,7 @@ def test_a_difference_of_one_use_is_seen() -> None:
     sums = []
     for store in (one, other):
         sums.append(Sums())
-        list(reindex._summed(store, "verified_fact", sums[-1]))
+        list(rebuild._summed(store, "verified_fact", sums[-1]))
     assert sums[0].current == sums[1].current and not sums[0].holds_as(sums[1])
 
 

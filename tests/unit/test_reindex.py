@@ -12,7 +12,7 @@ import pytest
 from timekit import a_memory, day, upkeep
 
 from memory_anchor.adapters.dict_store import DictStore
-from memory_anchor.care.reindex import BESIDE, Reindex
+from memory_anchor.care.rebuild import BESIDE, Reindex
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import DENSE, DENSE_LOCAL, CollectionSpec, Entry

@@ -356,7 +356,7 @@ def _in_the_engine(vectors: bool, tick: Tick) -> Record:
 
 def _here(data_dir: Path, lock: DirectoryLock, vectors: bool, asked: dict[str, str], tick: Tick) -> Record:
     from memory_anchor.app import embedder_of, local_of, open_store, settings_of
-    from memory_anchor.care.reindex import Reindex
+    from memory_anchor.care.rebuild import Reindex
     from memory_anchor.model import COLLECTIONS
     from memory_anchor.ports import CollectionSpec
 
