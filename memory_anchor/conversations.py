@@ -29,7 +29,6 @@ from memory_anchor.model import (
     audiences,
 )
 from memory_anchor.requests import RememberConversation
-from memory_anchor.settings import AgentSettings
 from memory_anchor.where import OneOf, Where
 from memory_anchor.writes import STORED_LAYERS, Writes
 
@@ -41,11 +40,6 @@ class Conversations:
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
         self.services, self.room, self.actor = writes.services, writes.room, writes.actor
-
-    @property
-    def own(self) -> AgentSettings:
-        """What the settings say about this agent."""
-        return self.room.settings.agents.get(self.actor.scope.agent, AgentSettings())
 
     def remember(self, asked: RememberConversation) -> tuple[list[Remembered], list[str]]:
         """Store what is worth keeping of a conversation; return what became of each part, and notes.
@@ -69,7 +63,7 @@ class Conversations:
     ) -> tuple[Extracted, WriteMode, list[str]]:
         """Return what `remember` would store; nothing is written. known: None for what is known now."""
         turns = conversation(asked.messages)
-        own = self.own.extraction
+        own = self.room.of_agent(self.actor.scope.agent).extraction
         write_mode = asked.mode or WriteMode(WriteMode.TOOL_CALL if own.mode == "auto" else own.mode)
         style = Style(write_mode, Perspective(own.perspective), own.prompt_template)
         extract: Extract | None = None

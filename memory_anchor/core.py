@@ -321,7 +321,7 @@ class Core:
             agent=name,
             project=project_id,
             collection=own.collection if own is not None else "",
-            across=self._across(project_id),
+            across=self._across(project_id) if self.settings.scope.agent_across_projects else (),
         )
         known = replace(actor, scope=scope, project_dir=root)
         home = rules_home(scope, root, own=self.settings.scope.account)
@@ -333,9 +333,7 @@ class Core:
         self.audit.append("project.joined", record, by="system", at=self.clock.now())
 
     def _across(self, project_id: str) -> tuple[str, ...]:
-        """Return the other projects whose agent memories a caller reads: none, or all by the user's word."""
-        if not self.settings.scope.agent_across_projects:
-            return ()
+        """Return the other projects whose agent memories a caller reads, by the user's word: all."""
         return tuple(sorted({*self.projects.all(), DEFAULT} - {project_id}))
 
     def room(self, project_id: str, root: str, account: str) -> Project:

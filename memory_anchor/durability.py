@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Literal
 
@@ -28,6 +28,12 @@ SYNC_MS = 200
 _TO_MS = 1000.0
 Sync = Callable[[], None]
 Mode = Literal["always", "batch"]
+
+
+class _Held(threading.local):
+    """How often this thread is inside of the writers' lock."""
+
+    depth = 0
 
 
 class Durability:
@@ -45,7 +51,7 @@ class Durability:
         self._busy = False
         self._failed = ""
         self._timer: threading.Timer | None = None
-        self._held = threading.local()
+        self.held = _Held()
 
     def check(self) -> None:
         """Raise Unavailable when an fsync failed: nothing more is promised by this process."""
@@ -64,23 +70,12 @@ class Durability:
             self.sync()
 
     def wrote(self, group: str, name: str, sync: Sync) -> None:
-        """Say that `name` was written to, after it was; `sync` makes it durable. Settles unless inside `together`."""
+        """Say that `name` was written to, after it was; `sync` makes it durable. Settles unless under the lock."""
         with self._changed:
             self._written += 1
             self._due[group, name] = sync
-        if not self._depth():
+        if not self.held.depth:
             self.settle()
-
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Leave the waiting of this thread's writes to the end of the block, also when it fails."""
-        self._held.depth = self._depth() + 1
-        try:
-            yield
-        finally:
-            self._held.depth -= 1
-            if not self._held.depth:
-                self.settle()
 
     def settle(self) -> None:
         """Return when everything written so far is on disk (`always`), or at once with a sync due soon (`batch`)."""
@@ -126,9 +121,6 @@ class Durability:
         with contextlib.suppress(Unavailable):  # the next write says so
             self.sync()
 
-    def _depth(self) -> int:
-        return int(getattr(self._held, "depth", 0))
-
 
 def _all_synced(syncs: Sequence[Sync]) -> str:
     """Run them at once and return what went wrong, "" for nothing: a journal writes what waits for it together.
@@ -159,18 +151,16 @@ class SyncedLock:
     def __init__(self, durability: Durability) -> None:
         self._durability = durability
         self._lock = threading.RLock()
-        self._inside = threading.local()
 
     def __enter__(self) -> None:
-        # The order matters: first let go, then wait for the disk.
-        stack = contextlib.ExitStack()
-        stack.enter_context(self._durability.together())
-        stack.enter_context(self._lock)
-        if not hasattr(self._inside, "stacks"):
-            self._inside.stacks = []
-        self._inside.stacks.append(stack)
+        self._lock.acquire()
+        self._durability.held.depth += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._inside.stacks.pop().__exit__(kind, error, trace)
+        # The order matters: first let go, then wait for the disk, also when the block failed.
+        self._durability.held.depth -= 1
+        self._lock.release()
+        if not self._durability.held.depth:
+            self._durability.settle()

@@ -79,9 +79,12 @@ class MemoryAnchor:
         self.services = services
         self.room = room
         self.actor = actor
-        self.writes = Writes(services, room, actor)
         self._context = context
         self._process = process
+
+    @cached_property
+    def writes(self) -> Writes:
+        return Writes(self.services, self.room, self.actor)
 
     @cached_property
     def conversations(self) -> Conversations:
@@ -118,7 +121,7 @@ class MemoryAnchor:
     @property
     def own(self) -> AgentSettings:
         """What the settings say about this agent."""
-        return self.conversations.own
+        return self.room.of_agent(self.actor.scope.agent)
 
     # --- layers ---------------------------------------------------------------------------------------------------
 
@@ -153,8 +156,10 @@ class MemoryAnchor:
     @use_case(asks.LogEvent)
     def log_event(self, asked: asks.LogEvent) -> WriteOutcome:
         """Store what happened; by words at once, by meaning as soon as it is embedded."""
+        remote = self.services.remote
         with self.services.saving.watched():
-            return self._told_on("memory/log", asked, self.writes.log_event(asked))
+            done = self.writes.log_event(asked)
+            return done if remote is None else remote.told(self.actor, "memory/log", asked, done)
 
     @use_case(asks.SearchEvents)
     def search_events(self, asked: asks.SearchEvents) -> list[Memory]:
@@ -185,13 +190,10 @@ class MemoryAnchor:
     @use_case(asks.SaveMemory)
     def save_memory(self, asked: asks.SaveMemory) -> WriteOutcome:
         """Store a memory in the layer its type belongs to; facts pass the gate and are reconciled."""
-        with self.services.saving.watched():
-            return self._told_on("memory/store", asked, self.writes.save_memory(asked))
-
-    def _told_on(self, path: str, asked: asks.WriteRequest, done: WriteOutcome) -> WriteOutcome:
-        """Keep a write for the served memory, where there is one; return its outcome here."""
         remote = self.services.remote
-        return done if remote is None else remote.told(self.actor, path, asked, done)
+        with self.services.saving.watched():
+            done = self.writes.save_memory(asked)
+            return done if remote is None else remote.told(self.actor, "memory/store", asked, done)
 
     @use_case(asks.PromoteToFact)
     def promote(self, asked: asks.PromoteToFact) -> WriteOutcome:

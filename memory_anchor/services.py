@@ -41,7 +41,7 @@ from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.nearness import Nearness
 from memory_anchor.recall.search import Searcher
 from memory_anchor.repeats import FirstAnswers
-from memory_anchor.settings import Settings
+from memory_anchor.settings import AgentSettings, Settings
 from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.jobs import Scheduler
 from memory_anchor.upkeep.statistics import UsageBuffer
@@ -160,6 +160,10 @@ class Project:
     identity: IdentitySchema
     operations: OperationalKnowledge
     sources: FreshnessChecker | None = None
+
+    def of_agent(self, name: str) -> AgentSettings:
+        """Return what the settings say about this agent."""
+        return self.settings.agents.get(name, AgentSettings())
 
     @property
     def asks_user(self) -> frozenset[MemoryType]:

@@ -311,6 +311,8 @@ class Writes:
 
     def _cited(self, files: tuple[str, ...]) -> tuple[Citation, ...]:
         """Return the files a write names, each with a hash of its lines as they stand now."""
+        if not files:
+            return ()
         citations = inputs.files(files, observed_at=self.services.clock.now())
         return citations if self.room.sources is None else self.room.sources.sealed(citations)
 

@@ -99,6 +99,9 @@ class JsonlAudit:
         self._durability = durability or Durability()
         self._unheaded: tuple[int, str] | None = None
         self._head = path.with_name(path.name + ".head")
+        self._lock_file = path.with_name(path.name + ".lock")
+        self._notes = path.parent / NOTES
+        self._imports = path.with_name(path.name + ".imported")
         self._lock = threading.Lock()
         self._end: _End | None = None
         self._firsts: dict[str, _First] = {}
@@ -109,7 +112,7 @@ class JsonlAudit:
         what: JSON values, never a memory's text or a secret.
         Raises BadInput: over `MAX_RECORD_BYTES`. Refused, DiskFull, Unavailable: it cannot be written.
         """
-        with self._lock, self._locked():
+        with self._lock, exclusive(self._lock_file):
             try:
                 make_private(self.path.parent)
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
@@ -135,7 +138,7 @@ class JsonlAudit:
             told, self._unheaded = self._unheaded, None
         sync_file(self.path)
         if told is not None:
-            with self._lock, self._locked():
+            with self._lock, exclusive(self._lock_file):
                 if (self._read_head() or (0, ""))[0] < told[0]:
                     self._write_head(*told)
 
@@ -220,10 +223,6 @@ class JsonlAudit:
             return []
         return [record for raw in lines if (record := _record(raw)) is not None]
 
-    @property
-    def _notes(self) -> Path:
-        return self.path.parent / NOTES
-
     def _noted(self, note: Mapping[str, Json], *, durable: bool) -> Path:
         """Write a note and return its file. durable: it outlives the machine too, at the price of two syncs."""
         path = self._notes / f"{uuid.uuid4().hex}.json"
@@ -249,7 +248,7 @@ class JsonlAudit:
 
         A trail that is gone breaks at its first line when the head says that there was one.
         """
-        with self._lock, self._locked():
+        with self._lock, exclusive(self._lock_file):
             line, number, hashed, torn, head = 0, 0, START, b"", self._read_head()
             gap: BrokenLink | None = None
             for line, raw in self._lines():
@@ -270,7 +269,7 @@ class JsonlAudit:
     @contextlib.contextmanager
     def still(self) -> Iterator[None]:
         """Keep every process from appending while the block copies the trail and its head."""
-        with self._lock, self._locked():
+        with self._lock, exclusive(self._lock_file):
             yield
 
     def records(self, kinds: str = "") -> Iterator[AuditRecord]:
@@ -328,10 +327,6 @@ class JsonlAudit:
             return _First(found.st_ino, start, raw)
         return _First(found.st_ino, start)
 
-    @property
-    def _imports(self) -> Path:
-        return self.path.with_name(self.path.name + ".imported")
-
     def _imported(self) -> list[tuple[int, int]]:
         """Return the numbers (first, last) of records that came with an import and speak of another installation."""
         try:
@@ -346,7 +341,7 @@ class JsonlAudit:
         Records that are here already are passed over. Raises BadInput: the copy parts from this chain, and nothing of
         it was written. Refused, DiskFull, Unavailable: it cannot be written.
         """
-        with self._lock, self._locked():
+        with self._lock, exclusive(self._lock_file):
             try:
                 make_private(self.path.parent)
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
@@ -470,11 +465,6 @@ class JsonlAudit:
         except OSError as error:
             raise ours(error, self._head) from error
         return (int(match[1]), match[2].decode()) if match else None
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with exclusive(self.path.with_name(self.path.name + ".lock")):
-            yield
 
 
 def _joined(numbers: list[tuple[int, int]]) -> list[tuple[int, int]]:

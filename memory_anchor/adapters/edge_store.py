@@ -17,7 +17,7 @@ import stat
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
@@ -89,7 +89,6 @@ class EdgeStore:
         self._migrations = migrations
         self._collections: dict[str, EdgeCollection] = {}
         self._opening = threading.Lock()
-        self._dialect: Dialect[ConditionType, EdgeFilter] | None = None
         with translated(directory), private_files():
             self._require_lock()
             make_folder(directory, mode=0o700)
@@ -225,7 +224,7 @@ class EdgeStore:
         direction = edge.Direction.Desc if descending else edge.Direction.Asc
         request = edge.ScrollRequest(
             limit=limit,
-            filter=self._filter(where),
+            filter=translate(where, _edge_dialect()),
             with_payload=True,
             with_vector=False,
             order_by=edge.OrderBy(order_by, direction) if order_by else None,
@@ -261,7 +260,11 @@ class EdgeStore:
         import qdrant_edge as edge
 
         request = edge.ScrollRequest(
-            offset=after, limit=page, filter=self._filter(where), with_payload=with_payload, with_vector=with_vectors
+            offset=after,
+            limit=page,
+            filter=translate(where, _edge_dialect()),
+            with_payload=with_payload,
+            with_vector=with_vectors,
         )
         records, following = self._collections[collection].read(lambda shard: shard.scroll(request))
         return records, None if following is None else str(following)
@@ -286,13 +289,13 @@ class EdgeStore:
     def count(self, collection: str, where: Where) -> int:
         import qdrant_edge as edge
 
-        request = edge.CountRequest(exact=True, filter=self._filter(where))
+        request = edge.CountRequest(exact=True, filter=translate(where, _edge_dialect()))
         return int(self._collections[collection].read(lambda shard: shard.count(request)))
 
     def facet(self, collection: str, field: str, where: Where, *, limit: int = 1000) -> dict[str, int]:
         import qdrant_edge as edge
 
-        request = edge.FacetRequest(field, limit=limit, exact=True, filter=self._filter(where))
+        request = edge.FacetRequest(field, limit=limit, exact=True, filter=translate(where, _edge_dialect()))
         answer = self._collections[collection].read(lambda shard: shard.facet(request))
         return {str(hit.value): int(hit.count) for hit in answer.hits}
 
@@ -384,7 +387,7 @@ class EdgeStore:
 
         request = edge.QueryRequest(
             query=query,
-            filter=self._filter(where),
+            filter=translate(where, _edge_dialect()),
             limit=limit,
             with_payload=False,
             with_vector=False,
@@ -392,11 +395,6 @@ class EdgeStore:
         )
         found = target.read(lambda shard: shard.query(request))
         return [Hit(_written(point.id.int), point.score) for point in found if isinstance(point.id, UUID)]
-
-    def _filter(self, where: Where) -> EdgeFilter | None:
-        if self._dialect is None:
-            self._dialect = _edge_dialect()
-        return translate(where, self._dialect)
 
 
 @lru_cache(maxsize=_IDS_KEPT)
@@ -425,6 +423,7 @@ def _still_to_take(home: Path) -> int:
     return max(0, min(NEW_SHARD_BYTES, sum(one.st_size for one in files) or NEW_SHARD_BYTES) - taken)
 
 
+@cache
 def _edge_dialect() -> Dialect[ConditionType, EdgeFilter]:
     import qdrant_edge as edge
 

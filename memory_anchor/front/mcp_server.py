@@ -168,7 +168,8 @@ class _Front:
         try:
             tool, request = tool_specs.resolve(name, given, self._tools)
             anchor = self._core.anchor(actor)
-            text = self._answered(variant(), actor, tool, request, partial(tool_calls.run, anchor, tool, request))
+            run, chosen = partial(tool_calls.run, anchor, tool, request), variant()
+            text = self._answered_by(chosen, actor, tool, request, run) if chosen else run()
             if tool != "search_memory" or getattr(request, "detail", False):
                 return _result(text)
             return _result(text, now=anchor.services.clock.now())
@@ -186,9 +187,9 @@ class _Front:
         own = not actor.scope.conversation.startswith(context.lifespan_context.name)
         return self._variants.chosen(context.request, actor, actor.scope.conversation if own else "")
 
-    def _answered(self, variant: str, actor: Actor, tool: str, request: BaseRequest, run: Callable[[], str]) -> str:
-        if self._variants is None or not variant:
-            return run()
+    def _answered_by(self, variant: str, actor: Actor, tool: str, request: BaseRequest, run: Callable[[], str]) -> str:
+        """Return the answer by this way of recall, told to the figures of the experiment."""
+        assert self._variants is not None  # noqa: S101 - a variant was chosen of them
         began = time.monotonic()
         with self._variants.answering(variant):
             text = run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
 
 from memory_anchor import shapes
 from memory_anchor.fields import BaseRequest
@@ -28,28 +28,21 @@ def answer(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> Reco
 
 def run(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> str:
     """Return a tool's answer as one compact JSON text; of a write that is sent again the first one."""
-    actor = anchor.actor
-    if name in WRITING and (request_id := _request_id(asked)):
+    row, actor, services = CALLS[name], anchor.actor, anchor.services
+    request = asked if isinstance(asked, BaseRequest) else row.request.read(asked, name)
+
+    def work() -> str:
+        return shapes.compact(row.answer(anchor, request))
+
+    if name not in WRITING:
+        return work()
+    turn: AbstractContextManager[None] = nullcontext()
+    if request_id := getattr(request, "request_id", ""):
         whose = (actor.scope.account, actor.scope.project, actor.client, actor.scope.conversation, actor.person)
-        with anchor.services.turn_of(stable_hash("tool", name, *whose, request_id)):
-            return _once(anchor, name, asked)
-    return _once(anchor, name, asked)
-
-
-def _request_id(asked: BaseRequest | Record) -> str:
-    found = asked.get("request_id") if isinstance(asked, dict) else getattr(asked, "request_id", "")
-    return found if isinstance(found, str) else ""
-
-
-def _once(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> str:
-    actor = anchor.actor
-    if name not in WRITING or not actor.nonce:
-        return shapes.compact(answer(anchor, name, asked))
-    # Over the request as it came: a resent one gets its first answer, also one that stored nothing to find it by.
-    key, what = stable_hash("tool", actor.scope.account, actor.nonce), stable_hash(name, repr(asked))
-    work = partial(_compact, anchor, name, asked)
-    return anchor.services.answers.once(key, what, work, lasting=name in LASTING)
-
-
-def _compact(anchor: MemoryAnchor, name: str, asked: BaseRequest | Record) -> str:
-    return shapes.compact(answer(anchor, name, asked))
+        turn = services.turn_of(stable_hash("tool", name, *whose, request_id))
+    with turn:
+        if not actor.nonce:
+            return work()
+        # Over the request as it came: a resent one gets its first answer, also one that stored nothing to find it by.
+        key, what = stable_hash("tool", actor.scope.account, actor.nonce), stable_hash(name, repr(request))
+        return services.answers.once(key, what, work, lasting=name in LASTING)

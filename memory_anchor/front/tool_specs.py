@@ -52,13 +52,9 @@ class ToolSpec:
     replay_safe: bool = True
     alias: Alias | None = None
 
-    @property
-    def request(self) -> type[BaseRequest]:
-        return ROWS[self.row].request
-
     def schema(self) -> Schema:
         """Return the arguments as a client is shown them."""
-        made = tool_schema(self.request)
+        made = tool_schema(ROWS[self.row].request)
         return made if self.alias is None else _under_older_names(made, self.alias)
 
 
@@ -229,7 +225,7 @@ def resolve(name: str, given: Record | None, tools: Mapping[str, ToolSpec]) -> t
         why = "memory is read-only here; there are" if written is not None and written.writes else "there are"
         raise BadInput(f"no tool {name[:80]!r}; {why} {', '.join(tools)}")
     arguments = _translated(alias, dict(given or {})) if alias else dict(given or {})
-    return spec.name, spec.request.read(arguments, name)
+    return spec.name, ROWS[spec.row].request.read(arguments, name)
 
 
 def _translated(alias: Alias, given: Arguments) -> Arguments:

@@ -107,7 +107,7 @@ class Index:
             if self._written_meanwhile is not None:
                 self._written_meanwhile.add(memory.point_id)
             known, era = memory.point_id in self._mirror.row_of, self._mirror.era
-            self._mirror.add(entry, collection)
+            self._mirror.add_all({memory.point_id: entry}, collection)
             self._is_cold |= self._mirror.era != era  # full of old versions: it began anew
             fresh = isinstance(written, Entry) and not known and memory.state in FOUND_STATES
             for name, backlog in self._backlogs.items():

@@ -45,13 +45,10 @@ class QueryEmbedder:
         self.embedders: Mapping[str, Embedder] = {name: one for name, one in named if one is not None}
         self.prompt: Mapping[str, Embedder] = self.embedders | ({DENSE: prompt} if main and prompt else {})
         """The same, for whoever waits for the row."""
+        self.identities: Mapping[str, EmbedderIdentity] = {name: one.identity for name, one in self.embedders.items()}
+        """Who makes which named vector."""
         self._lock = threading.Lock()
         self._documents: LRUCache[str, Matrix] = LRUCache(CACHED_DOCUMENTS)
-
-    @property
-    def identities(self) -> dict[str, EmbedderIdentity]:
-        """Return who makes which named vector."""
-        return {name: one.identity for name, one in self.embedders.items()}
 
     def asked(self, query: str, *, topic: str = "", share: float = 0.0) -> QueryRow:
         """Return the row of a query, `share` of it the topic's; a failing embedder is a note, never an error."""

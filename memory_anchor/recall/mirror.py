@@ -157,12 +157,11 @@ class Mirror:
 
     # --- filling ---------------------------------------------------------------------------------------------------
 
-    def add(self, entry: Entry, collection: str) -> None:
-        """Take one version, or refresh what may have moved of a known one."""
-        self.add_all({entry.memory.point_id: entry}, collection)
-
     def add_all(self, entries: Mapping[str, Entry], collection: str) -> None:
-        """Take versions by their points, as `add` does one; their vectors together, which takes a third of the time."""
+        """Take versions by their points, or refresh what may have moved of known ones.
+
+        Their vectors go in together, which takes a third of the time.
+        """
         self._moved()
         for point, entry in entries.items():
             memory = entry.memory

@@ -82,7 +82,7 @@ def test_two_files_of_a_group_reach_the_disk_in_order() -> None:
     """Rule power: before the second collection is written to, the first one's part is on disk."""
     durability, log = Durability(), []
 
-    with durability.together():
+    with SyncedLock(durability):
         durability.wrote("store", "facts", lambda: log.append("facts"))
         durability.ordered("store", "facts")
         assert log == []
