@@ -6,6 +6,7 @@ import pytest
 
 from memory_anchor.errors import BadInput
 from memory_anchor.front import tool_calls, tool_specs
+from memory_anchor.front.table import ROWS
 from memory_anchor.front.tool_specs import ALIASES, STANDARD_TOKENS_MAX, TOOLS, callable_tools, listed, resolve
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.requests import SearchMemory, SetActiveContext
@@ -60,7 +61,7 @@ def test_a_tool_without_a_use_case_is_not_listed():
 def test_every_registered_call_has_a_specification_and_every_required_argument_exists():
     assert set(tool_calls.CALLS) <= set(EVERY)
     for spec in TOOLS:
-        assert set(spec.request.required()) <= set(spec.schema()["properties"])
+        assert set(ROWS[spec.row].request.required()) <= set(spec.schema()["properties"])
     for alias in ALIASES.values():
         assert alias.target in EVERY
 
