@@ -30,6 +30,7 @@ _COMMON = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(o
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _COMMON
 _FILE = os.O_RDONLY | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0) | _COMMON
 LINK = "it is a link, or lies behind one, and links are not followed"
+TOO_DEEP = "it lies too many folders down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,7 @@ def _below(at: Place, ref: str, left: list[int], depth: int) -> Iterator[Seen]:
         wrong = ""
         if stat.S_ISDIR(seen.st_mode):
             if depth <= 1:
-                yield Seen(path, 0, 0, 0, "it lies too many folders down")
+                yield Seen(path, 0, 0, 0, TOO_DEEP)
                 continue
             try:
                 below = _folder_at(at, name)

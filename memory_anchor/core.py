@@ -431,6 +431,7 @@ class Core:
             self.watcher.start()
 
         self._embedding.start(ready)
+        self.knowledge.is_worked_behind = True
         if self.shared is not None:
             self._poll.start()
         if not (self.data_dir / JOBS_OFF).exists():

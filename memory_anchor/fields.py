@@ -7,6 +7,7 @@ Rejected: pydantic's own messages (several lines, with the text that was refused
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -438,7 +439,8 @@ def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
         case "too_long":
             return f"{name} has {limits['actual_length']} entries; allowed are at most {limits['max_length']}"
         case "enum" | "literal_error":
-            allowed = limits["expected"].replace("'", "").replace(" or ", ", ")
+            said = re.sub(r"<\w+\.\w+: ('[^']*')>", r"\1", limits["expected"])
+            allowed = said.replace("'", "").replace(" or ", ", ")
             return f"{name} is {_short(value)}; allowed are {allowed}"
         case "tuple_type":
             return f"{name} is {_short(value)}; allowed is a list of texts"

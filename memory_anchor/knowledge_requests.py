@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from memory_anchor.fields import (
-    AnyTrust,
-    AnyVisibility,
     BaseRequest,
     Flag,
     Identifier,
@@ -20,12 +18,23 @@ from memory_anchor.fields import (
     Text,
     Whole,
     arg,
+    named,
 )
 from memory_anchor.inputs import REASON_MAX
+from memory_anchor.model import VISIBILITY_ALIASES, Trust, Visibility
 from memory_anchor.requests import PATH_MAX, SEARCH_LIMIT_MAX
 
 AROUND_MAX = 50
 PUSHED_CHARS = 8 * 1024 * 1024
+SourceTrust = Annotated[
+    Literal[Trust.TRUSTED, Trust.SEMI_TRUSTED, Trust.UNTRUSTED], named(), WithJsonSchema({"type": "string"})
+]
+"""How far a source can be trusted; `agent` is a memory's."""
+SourceAudience = Annotated[
+    Literal[Visibility.PROJECT, Visibility.USER, Visibility.ACCOUNT],
+    named(VISIBILITY_ALIASES),
+    WithJsonSchema({"type": "string"}),
+]
 
 
 class KnowledgeSearch(BaseRequest):
@@ -35,8 +44,8 @@ class KnowledgeSearch(BaseRequest):
     limit: Whole = arg(5, tool="{}", ge=1, le=SEARCH_LIMIT_MAX)
     source: Name = arg("", "A source's id, kind or the way it was added.", tool="id or kind")
     path: Name = arg("", "Only documents whose path begins so.", tool="path prefix")
-    trust: AnyTrust | None = arg(None, "trusted, semi_trusted or untrusted.", tool="")
-    scope: AnyVisibility | None = arg(None, "Only what is kept for project, user or account.", tool="")
+    trust: SourceTrust | None = arg(None, "trusted, semi_trusted or untrusted.", tool="")
+    scope: SourceAudience | None = arg(None, "Only what is kept for project, user or account.", tool="")
     detail: Flag = arg(False, "Show what was measured.", tool="", option="explain")
 
 
@@ -52,8 +61,8 @@ class KnowledgeAdd(BaseRequest):
 
     ref: Annotated[str, Text(PATH_MAX)] = arg(help="A folder or a file.")
     kind: Literal["repo_docs", "git_history", "files"] = arg("repo_docs")
-    trust: AnyTrust | None = arg(None, "trusted, semi_trusted or untrusted; more than untrusted is a human's to say.")
-    visibility: AnyVisibility | None = arg(None, "project (default), user or account.")
+    trust: SourceTrust | None = arg(None, "trusted, semi_trusted or untrusted; more is a human's to say.")
+    visibility: SourceAudience | None = arg(None, "project (default), user or account.")
     converter: Annotated[str, Text(REASON_MAX, 0)] = arg("", "A command that makes Markdown of other formats.")
 
 
@@ -76,6 +85,7 @@ class KnowledgeSync(BaseRequest):
 
     source: Name = arg("", "Only this one.")
     begin: Flag = arg(True)
+    embed: Flag = arg(False, "Embed too what was read, where no engine does.")
 
 
 class KnowledgeRemove(BaseRequest):

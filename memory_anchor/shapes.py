@@ -324,7 +324,7 @@ def lines(answer: Mapping[str, Json], *, now: datetime) -> str:
     told = []
     for one in records(answer["snippets"]):
         when, before = optional_text(one.get("when")), text(one.get("before"), "")
-        about = [text(one["id"]), _age(when, now), *_author(one)]
+        about = [text(one["id"]), _age(when, now), *_author(one), _place_of(one)]
         about += [text(one.get("status"), ""), _standing(one)]
         stale = {text(cited.get("freshness"), "fresh") for cited in records(one.get("citations"))} - {"fresh"}
         was = f" (since {(when or '')[:10]}; before: {_short(before)})" if before else ""
@@ -345,6 +345,16 @@ def _author(one: Record) -> list[str]:
     trusts = {text(cited["trust"]) for cited in records(one.get("citations")) if "trust" in cited}
     origin = Origin(text(one.get("origin"), Origin.AGENT.value))
     return [origin.value, *sorted(trusts - {TRUST_OF_ORIGIN[origin].value})]
+
+
+def _place_of(one: Record) -> str:
+    """Return where a passage of a document or a commit stands; "" for a memory."""
+    if {"name": "knowledge"} not in items(one.get("tags")):
+        return ""
+    cited = records(one["citations"])[0]
+    place = record(cited.get("locator"))
+    lines = f":{place['line_start']}-{place['line_end']}" if "line_start" in place else ""
+    return f"{_short(text(cited['ref']))}{lines}"
 
 
 def _age(when: str | None, now: datetime) -> str:
@@ -415,12 +425,13 @@ def knowledge_source(value: Source) -> Shown:
     return {"id": value.id, "kind": value.kind.value, "ref": value.ref, "trust": value.trust.value}
 
 
-def knowledge_sources(values: Sequence[SourceState], *, unembedded: int) -> Shown:
+def knowledge_sources(values: Sequence[SourceState], *, unembedded: int, now: datetime) -> Shown:
     """Return {sources: [{id, kind, ref, trust, documents, passages, ...}], unembedded?}."""
     told: list[Shown] = []
     for one in values:
         more: Shown = {"waiting": one.waiting, "synced_at": one.synced_at, "left_out": dict(one.counted)}
         more |= {"skipped": list(one.skipped), "wrong": one.wrong}
+        more["reading"] = one.reading.told(now) if one.reading is not None else None
         counts = {"documents": one.documents, "passages": one.passages}
         told.append(knowledge_source(one.source) | counts | {name: inner for name, inner in more.items() if inner})
     shaped: Shown = {"sources": told}
@@ -428,10 +439,13 @@ def knowledge_sources(values: Sequence[SourceState], *, unembedded: int) -> Show
 
 
 def knowledge_opened(value: Opened, *, reader: Scope) -> Shown:
-    """Return {id, standing, text, lines?, around?, diff?, beside?, citations}: untrusted text is somebody else's
-    words."""
+    """Return {id, standing, text, source, trust, scope, mime?, lines?, around?, diff?, beside?, citations}: untrusted
+    text is somebody else's words."""
     shaped: Shown = {"id": value.id, "standing": value.standing, "text": value.text}
-    shaped |= {name: inner for name in ("around", "diff") if (inner := getattr(value, name))}
+    of = value.source
+    shaped |= {"source": {"id": of.id, "kind": of.kind.value, "ref": of.ref}, "trust": of.trust.value}
+    shaped["scope"] = of.visibility.value
+    shaped |= {name: inner for name in ("mime", "around", "diff") if (inner := getattr(value, name))}
     if value.lines:
         shaped["lines"] = list(value.lines)
     if value.beside is not None:

@@ -189,7 +189,8 @@ def _source(source: Source, _: MemoryAnchor) -> Record:
 
 
 def _sources(states: list[SourceState], anchor: MemoryAnchor) -> Record:
-    told = shapes.knowledge_sources(states, unembedded=anchor.services.knowledge.unembedded())
+    library = anchor.services.knowledge
+    told = shapes.knowledge_sources(states, unembedded=library.unembedded(), now=library.clock.now())
     books = anchor.lorebooks()["books"]
     return told | ({"lorebooks": books} if books else {})
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from memory_anchor import beneath
 from memory_anchor.errors import DiskFull, StoreDamaged
 from memory_anchor.files import make_private, ours, sync_folder, write_whole
-from memory_anchor.knowledge.sources import Source, SourceKind
+from memory_anchor.knowledge.sources import Source, SourceKind, SyncProgress
 from memory_anchor.model import Scope, Trust, Visibility
 
 if TYPE_CHECKING:
@@ -82,7 +82,10 @@ class QueuedWork:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """How far a source is read. counted: reason -> how many were left out by rule. skipped: a sentence for each."""
+    """How far a source is read. counted: reason -> how many were left out by rule. skipped: a sentence for each.
+
+    reading: how far it has come, while it is read.
+    """
 
     source: Source
     state: str
@@ -93,6 +96,7 @@ class SourceState:
     wrong: str
     skipped: tuple[str, ...] = ()
     counted: Mapping[str, int] = field(default_factory=dict)
+    reading: SyncProgress | None = None
 
 
 class Catalogue:
@@ -183,7 +187,9 @@ class Catalogue:
         return [_source(row) for row in rows]
 
     def states(self) -> list[SourceState]:
-        documents = dict(self._rows("SELECT source, count(*) FROM document GROUP BY source"))
+        documents = dict(
+            self._rows("SELECT source, count(*) FROM document WHERE NOT (sha='' AND title<>'') GROUP BY source")
+        )
         passages = dict(self._rows("SELECT source, count(DISTINCT passage) FROM place GROUP BY source"))
         waiting = {
             row[0]: row[1:] for row in self._rows("SELECT source, count(*), max(wrong) FROM queue GROUP BY source")

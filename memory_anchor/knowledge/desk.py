@@ -118,8 +118,6 @@ class KnowledgeDesk:
         human = rights.is_human(self._actor.caller)
         if asked is None:
             return default_trust(kind, human=True) if human else None
-        if asked is Trust.AGENT:
-            raise BadInput("trust is 'agent'; allowed are trusted, semi_trusted, untrusted")
         if asked is not Trust.UNTRUSTED:
             rights.check(Deed.TRUST_KNOWLEDGE, self._actor.caller)
         return asked
@@ -142,7 +140,10 @@ class KnowledgeDesk:
         return self._library.states(self._actor.scope)
 
     def sync(self, asked: asks.KnowledgeSync) -> Json:
-        """Read on for a moment; return how far it came. left: sources and documents that wait still."""
+        """Read on for a moment; return how far it came. left: sources and documents that wait still.
+
+        unembedded: passages that wait for a vector, once nothing is left to read and one was made in this moment.
+        """
         self._check_writable()
         if asked.begin:
             readable = self._library.readable(self._actor.scope)
@@ -154,8 +155,13 @@ class KnowledgeDesk:
         progress = self._library.progress()
         told: Json = {"left": self._library.catalogue.due(now=self._library.clock.now())}
         if progress is not None:
-            told |= {"documents": progress.documents, "read": progress.read, "passages": progress.passages}
-            told["bytes"] = progress.bytes
+            told |= progress.told(self._library.clock.now())
+        if asked.embed and not told["left"] and not self._library.is_worked_behind:
+            done = 0
+            while self._monotonic() < until and (made := self._library.embed()):
+                done += made
+            if done and (waits := self._library.unembedded()):
+                told["unembedded"] = waits
         return told
 
     def remove(self, asked: asks.KnowledgeRemove) -> Json:

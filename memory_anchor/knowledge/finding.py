@@ -47,6 +47,7 @@ from memory_anchor.where import Condition, OneOf, StartsWith, Where
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from memory_anchor.knowledge.sources import SourceDocument
     from memory_anchor.recall.meaning import QueryEmbedder
     from memory_anchor.recall.ranking import RankingWeights
     from memory_anchor.recall.scoring import Scored
@@ -59,6 +60,8 @@ AROUND_LINES = 3
 OCCURRENCES_MAX = 100
 LINES_CHARS_MAX = 20_000
 DIFF_LINES_MAX = 200
+ALIGNED_LINES_MAX = 5_000
+"""Of texts whose lines are laid beside each other to find where a passage went."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class Opened:
     around: str
     diff: str = ""
     beside: Mapping[str, Any] | None = None
+    mime: str = ""
 
 
 def search(
@@ -245,28 +249,61 @@ def opened(library: Library, actor: Actor, name: str, *, around: int = AROUND_LI
     if last is None or last[0] not in sources:
         raise NotFound(f"no citation {name!r} that you may read; `memory-anchor knowledge search` gives them")
     source, place = sources[last[0]], last[1]
-    text = _text_now(library, source, place.ref)
     cited = (citation(source, place),)
-    if text is None:
+    # A document that is no part of its source any more (deleted, ignored) is not read for a citation of it.
+    now = _now(library, source, place.ref) if place.ref in library.catalogue.stamps(source.id) else None
+    if now is None:
         return Opened(name, source, "", cited, "gone", None, "")
-    return Opened(name, source, "", cited, "changed", None, _around(text, place.line_start, place.line_end, around))
+    diff, lines, then = "", (place.line_start, place.line_end), then_of(source, place.ref, place.sha)
+    if then is not None:
+        lines = lines_now(then, now.text, lines)
+        diff = _diff(_lines(then, place.line_start, place.line_end), _lines(now.text, *lines))
+    return Opened(name, source, "", cited, "changed", None, _around(now.text, *lines, around), diff, mime=now.mime)
 
 
 def _compared(
     library: Library, source: Source, memory: Memory, places: Sequence[Place], cited: tuple[Citation, ...], around: int
 ) -> Opened:
     place = places[0] if places else Place(memory.where or "", 0, memory.id, "", 1, 1)
-    text = _text_now(library, source, place.ref)
-    if text is None:
+    now = _now(library, source, place.ref)
+    if now is None:
         return Opened(memory.id, source, memory.content, cited, "gone", None, "")
-    standing, lines = standing_of(memory.content, text, place)
-    diff = ""
+    standing, lines = standing_of(memory.content, now.text, place)
+    shown, diff = lines or (place.line_start, place.line_end), ""
     if standing == "changed":
-        now = text.split("\n")[place.line_start - 1 : place.line_end]
-        told = difflib.unified_diff(memory.content.split("\n"), now, "cited", "now", lineterm="", n=1)
-        diff = cleaned("\n".join(list(told)[:DIFF_LINES_MAX])).text
-    shown = lines or (place.line_start, place.line_end)
-    return Opened(memory.id, source, memory.content, cited, standing, lines, _around(text, *shown, around), diff)
+        if (then := then_of(source, place.ref, place.sha)) is not None:
+            shown = lines_now(then, now.text, shown)
+        diff = _diff(memory.content, _lines(now.text, *shown))
+    told = _around(now.text, *shown, around)
+    return Opened(memory.id, source, memory.content, cited, standing, lines, told, diff, mime=now.mime)
+
+
+def _lines(text: str, start: int, end: int) -> str:
+    return "\n".join(text.split("\n", end)[start - 1 : end])
+
+
+def _diff(then: str, now: str) -> str:
+    told = difflib.unified_diff(then.split("\n"), now.split("\n"), "cited", "now", lineterm="", n=1)
+    return cleaned("\n".join(list(told)[:DIFF_LINES_MAX])).text
+
+
+def lines_now(then: str, now: str, lines: tuple[int, int]) -> tuple[int, int]:
+    """Return where lines of an older text stand in the newer one; its own lines where the texts are very long.
+
+    >>> lines_now("a\\nb\\nc", "new\\na\\nB\\nc", (2, 2))
+    (3, 3)
+    """
+    old, new = then.split("\n"), now.split("\n")
+    if max(len(old), len(new)) > ALIGNED_LINES_MAX:
+        return lines
+    first, last = len(new), 0
+    for tag, one, other, start, end in difflib.SequenceMatcher(None, old, new).get_opcodes():
+        if other < lines[0] or one >= lines[1]:
+            continue
+        is_same = tag == "equal"
+        first = min(first, start + max(0, lines[0] - 1 - one) if is_same else start)
+        last = max(last, min(end, start + lines[1] - one) if is_same else end)
+    return first + 1, max(first + 1, last)
 
 
 def standing_of(passage: str, text: str, place: Place) -> tuple[Standing, tuple[int, int] | None]:
@@ -301,12 +338,23 @@ def _line_of(text: str, passage: str, line: int, starts: Sequence[int]) -> int |
     return best
 
 
-def _text_now(library: Library, source: Source, ref: str) -> str | None:
-    """Return what a document says now, None when it is gone."""
+def _now(library: Library, source: Source, ref: str) -> SourceDocument | None:
+    """Return a document as it is now, its text as passages are cut of it; None when it is gone."""
     from memory_anchor.knowledge.reading import now_of
 
     try:
         document = now_of(library, source, ref)
+    except MemoryAnchorError:
+        return None
+    return replace(document, text=plain(document.text)) if document is not None else None
+
+
+def then_of(source: Source, ref: str, sha: str) -> str | None:
+    """Return what a document of a checkout said as it was cited, where Git still has it."""
+    from memory_anchor.knowledge.reading import cited_of
+
+    try:
+        document = cited_of(source, ref, sha)
     except MemoryAnchorError:
         return None
     return plain(document.text) if document is not None else None
@@ -317,7 +365,8 @@ def _around(text: str, start: int, end: int, more: int) -> str:
     first = max(1, start - more)
     numbered = enumerate(lines[first - 1 : end + more], first)
     told = "\n".join(f"{'>' if start <= number <= end else ' '} {number:>5}  {line}" for number, line in numbered)
-    return cleaned(told).text
+    indent = told[: len(told) - len(told.lstrip(" "))]  # which cleaning takes away
+    return indent + cleaned(told).text
 
 
 def _marked(library: Library, sources: Mapping[str, Source], snippet: RetrievedSnippet) -> Iterator[Citation]:
@@ -327,12 +376,12 @@ def _marked(library: Library, sources: Mapping[str, Source], snippet: RetrievedS
         if number or source is None or source.kind not in (SourceKind.FILES, SourceKind.REPO_DOCS):
             yield cited
             continue
-        text = _text_now(library, source, cited.ref)
-        if text is None:
+        now = _now(library, source, cited.ref)
+        if now is None:
             yield replace(cited, freshness="gone")
             continue
         start, end = cited.locator.line_start or 1, cited.locator.line_end or 1
-        standing, lines = standing_of(snippet.text, text, Place(cited.ref, 0, snippet.id, "", start, end))
+        standing, lines = standing_of(snippet.text, now.text, Place(cited.ref, 0, snippet.id, "", start, end))
         if lines is not None and standing == "moved":
             cited = replace(cited, locator=replace(cited.locator, line_start=lines[0], line_end=lines[1]))
         yield replace(cited, freshness="stale" if standing == "changed" else standing)

@@ -98,7 +98,7 @@ LOOKED_AT = frozenset({SourceKind.REPO_DOCS, SourceKind.GIT_HISTORY, SourceKind.
 class Library:
     """Thread-safe. on_waiting: told when there is something to read or to embed. on_sources: when sources come or go.
 
-    took: source -> how many seconds its last look took.
+    took: source -> how many seconds its last look took. is_worked_behind: whether a thread reads and embeds by itself.
     """
 
     def __init__(
@@ -133,8 +133,9 @@ class Library:
         self._quarantine = quarantine or Quarantine()
         self._working, self._blobs = threading.Lock(), threading.Lock()
         self._at_work: tuple[QueuedWork, Iterator[None], SyncProgress] | None = None
+        self._last: SyncProgress | None = None
         self._asked_embedding, self._changes = True, 0
-        self._looks, self._look_at = False, clock.now()
+        self._looks, self._look_at, self.is_worked_behind = False, clock.now(), False
 
     @property
     def is_used(self) -> bool:
@@ -151,7 +152,8 @@ class Library:
 
     def states(self, reader: Scope) -> list[SourceState]:
         held = audiences(reader)
-        return [one for one in self.catalogue.states() if audience_of(one.source) in held]
+        found = [one for one in self.catalogue.states() if audience_of(one.source) in held]
+        return [replace(one, reading=self.progress()) if self.reads(one.source.id) else one for one in found]
 
     def named(self, name: str, reader: Scope) -> Source:
         """Return a source by its id, by the way it was added, or by its kind where there is one of it.
@@ -317,9 +319,9 @@ class Library:
         return at_work is not None and at_work[0].source == source_id
 
     def progress(self) -> SyncProgress | None:
-        """Return how far the source that is read now has come."""
+        """Return how far the source that is read now has come, else what the last reading came to."""
         at_work = self._at_work
-        return at_work[2] if at_work is not None else None
+        return at_work[2] if at_work is not None else self._last
 
     def _next(self) -> bool:
         """Do one batch of what is queued; return whether there was any."""
@@ -337,8 +339,8 @@ class Library:
         except StopIteration:
             now = self.clock.now()
             self.catalogue.done(work)
-            self._at_work = None
-            self.took[work.source] = (now - progress.began_at).total_seconds()
+            self._at_work, self._last = None, progress
+            self.took[work.source] = progress.took_s = (now - progress.began_at).total_seconds()
             self._look_at = max(self._look_at, now + LOOK_SHARE * (now - progress.began_at))
             self._changes = 0
             if work.what != SYNC:

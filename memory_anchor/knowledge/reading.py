@@ -154,7 +154,7 @@ def _folder(source: Source, cursor: str, progress: SyncProgress) -> Listing:  # 
         suffix = PurePosixPath(seen.ref).suffix.lower().lstrip(".")
         known = suffix in DOCUMENTS | PLAIN | CONVERTED | CODE or suffix in ("", "py", "pyi")
         if seen.wrong:
-            progress.skip(f"{shown(seen.ref)} is left out: {seen.wrong}")
+            progress.skip(f"{shown(seen.ref)} is left out: {seen.wrong}; {_cure(seen.wrong)}")
         elif ignored(seen.ref):
             progress.counted["ignored"] += 1
         elif not known and not converter:
@@ -179,6 +179,13 @@ def _walked(root: Path, only: str) -> Iterator[beneath.Seen]:
                 yield seen
     except OSError as error:
         raise BadInput(f"{root} cannot be listed ({error.strerror})") from None
+
+
+def _cure(wrong: str) -> str:
+    """Return what can be done about something that a walk does not enter."""
+    if wrong == beneath.LINK:
+        return "add what it points to"
+    return "add that folder by itself" if wrong == beneath.TOO_DEEP else "take it away, or let yourself read it"
 
 
 def _file(root: Path, converter: str, ref: str) -> SourceDocument:
@@ -222,6 +229,18 @@ def now_of(library: Library, source: Source, ref: str) -> SourceDocument | None:
     sha, _, mime = library.catalogue.stamps(source.id).get(ref, "").partition(":")
     what = {"sha": sha, "name": ref, "mime": mime, "at": source.added_at.isoformat()}
     return pushed(partial(library.catalogue.kept, source.id, ref), what)
+
+
+def cited_of(source: Source, ref: str, sha: str) -> SourceDocument | None:
+    """Return a document of a checkout as Git kept it under the hash that a citation names; None when it has it no more.
+
+    Raises BadInput: it cannot be read.
+    """
+    repository = git.found(str(Path(source.ref).resolve())) if source.kind is SourceKind.REPO_DOCS else None
+    if repository is None or not re.fullmatch(r"[0-9a-f]{40,64}", sha):
+        return None
+    told = git.asked(repository, "cat-file", "blob", sha, most_bytes=FILE_BYTES_MAX)
+    return document(ref, told.encode("utf-8", "surrogateescape"), sha) if told is not None else None
 
 
 # --- formats -----------------------------------------------------------------------------------------------------

@@ -82,8 +82,16 @@ class SyncProgress:
     passages: int = 0
     bytes: int = 0
     removed: int = 0
+    took_s: float = 0.0
     skipped: list[str] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
+
+    def told(self, now: datetime) -> dict[str, float]:
+        """Return the counts and how fast it went, in megabytes of text a second."""
+        took_s = self.took_s or (now - self.began_at).total_seconds()
+        rate = round(self.bytes / 1e6 / took_s, 2) if took_s > 0 else 0.0
+        counts = {"documents": self.documents, "read": self.read, "passages": self.passages, "bytes": self.bytes}
+        return counts | {"mb_s": rate}
 
     def note(self, sentence: str) -> None:
         """Tell something of the source once."""

@@ -7,6 +7,7 @@ untrusted.
 from __future__ import annotations
 
 import base64
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -35,6 +36,7 @@ from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.json_values import Record, items, number, record, records, text, texts
 
 HELP = "What stands written elsewhere: documents, code and Git history, with citations that open."
+NO_SOURCE = "no source yet; `memory-anchor knowledge add .` reads this checkout's documents"
 PUSH_BYTES_MAX = 12 * 1024 * 1024
 
 
@@ -124,13 +126,22 @@ def sync(
 
 
 def _read_on(source: str, *, begin: bool) -> None:
-    """Ask until nothing waits; each call reads for a moment."""
-    answer = call("knowledge_sync", source=source or None, begin=begin)
-    while answer["left"]:
-        if answer.get("read") and err.is_terminal:
-            told = f"{answer['read']} of {answer['documents'] or '?'} documents, {answer['passages']} passages, "
-            err.print(f"[dim]{told}{number(answer['bytes']) / 1e6:.1f} MB[/]", end="\r")
-        answer = call("knowledge_sync", source=source or None, begin=False)
+    """Ask until nothing waits; each call reads for a moment, and embeds where no engine does."""
+    more = True
+    while more:
+        answer = call("knowledge_sync", source=source or None, begin=begin, embed=True)
+        begin, more = False, bool(answer["left"] or answer.get("unembedded"))
+        waits = answer.get("unembedded")
+        told = f"{waits} passages to embed" if waits else _progress(answer) if answer.get("read") else ""
+        if told and err.is_terminal:
+            err.print(f"[dim]{told}[/]", end="\r" if more else "\n")
+
+
+def _progress(of: Record) -> str:
+    return (
+        f"{of['read']} of {of['documents'] or '?'} documents, {of['passages']} passages, "
+        f"{number(of['bytes']) / 1e6:.1f} MB, {of['mb_s']} MB/s"
+    )
 
 
 def _show_one(source: str, as_json: bool) -> None:
@@ -148,6 +159,8 @@ def _list(answer: Record, _: Values) -> None:
         out.print(f"[cyan]{one['id']}[/] {one['kind']} [dim]{one['trust']}[/] {shown(one['ref'])}")
         waits = f", {one['waiting']} waiting" if one.get("waiting") else ""
         out.print(f"  {one['documents']} documents, {one['passages']} passages{waits}")
+        if one.get("reading"):
+            out.print(f"  [dim]reading: {_progress(record(one['reading']))}[/]")
         if left := one.get("left_out"):
             out.print(
                 f"  [dim]left out: {', '.join(f'{count} {shown(why)}' for why, count in record(left).items())}[/]"
@@ -157,9 +170,11 @@ def _list(answer: Record, _: Values) -> None:
     for one in records(answer.get("lorebooks", ())):
         out.print(f"[cyan]{shown(one['name'])}[/] lorebook [dim]{one['trust']}[/] {shown(one['file'])}")
     if not answer["sources"] and not answer.get("lorebooks"):
-        quiet("no source yet; `memory-anchor knowledge add .` reads this checkout's documents")
+        quiet(NO_SOURCE)
     elif answer.get("unembedded"):
-        quiet(f"{answer['unembedded']} passages are found by words until they are embedded behind")
+        quiet(
+            f"{answer['unembedded']} passages are found by words until an engine has embedded them, or `knowledge sync`"
+        )
 
 
 def _search(answer: Record, _: Values) -> None:
@@ -176,12 +191,16 @@ def _search(answer: Record, _: Values) -> None:
         if record(place).get("heading"):
             out.print(f"  [dim]{shown(' > '.join(texts(record(place)['heading'])))}[/]")
         out.print(block(text(one["text"]), "  "))
+        for name, value in record(one.get("signals") or {}).items():
+            out.print(f"    [dim]{name}:[/] {shown(json.dumps(value, ensure_ascii=False))}")
         if near := record(one.get("beside")):
             first, last = items(near["lines"])
             out.print(f"  [dim]{near['side']} it, lines {first}-{last}[/]")
             out.print(block(text(near["text"]), "    "))
-    if not answer["snippets"]:
+    if not answer["snippets"] and any(record(call("knowledge_sources")).values()):
         quiet("nothing fits")
+    elif not answer["snippets"]:
+        quiet(NO_SOURCE)
 
 
 def _show(answer: Record, _: Values) -> None:

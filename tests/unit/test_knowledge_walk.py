@@ -1,0 +1,155 @@
+"""What a user of knowledge meets at the doors: places and trust beside a text, diffs, counts, progress, sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_anchor import shapes
+from memory_anchor.core import Core
+from memory_anchor.errors import BadInput
+from memory_anchor.knowledge.finding import lines_now
+from memory_anchor.memory import MemoryAnchor
+from tests.unit.test_knowledge import GUIDE, added, checkout, commit, docs, read_all, states
+
+__all__ = ["checkout", "docs"]
+
+
+def test_a_passage_beside_memories_says_where_it_stands(docs: Path, anchor: MemoryAnchor) -> None:
+    """Rule knowledge.labelled: in the plain lines of a search too, a passage names its document and its lines."""
+    added(anchor, docs)
+    answer = anchor.search("run the setup script")
+    told = shapes.lines(shapes.search_answer(answer, reader=anchor.actor.scope), now=anchor.services.clock.now())
+    assert "document guide.md:1-4] # Guide" in told.splitlines()[0]
+
+    anchor.save_memory("Run the setup script with --quiet")
+    answer = anchor.search("run the setup script")
+    told = shapes.lines(shapes.search_answer(answer, reader=anchor.actor.scope), now=anchor.services.clock.now())
+    assert "guide.md" not in told
+
+
+def test_a_citation_that_was_read_away_shows_the_diff_git_still_has(checkout: Path, anchor: MemoryAnchor) -> None:
+    """Rule knowledge.diff: of a checkout a citation shows what changed also once the new text was read."""
+    commit(checkout, "guide of this project", guide__md=GUIDE)
+    added(anchor, checkout, "repo_docs")
+    name = anchor.knowledge_search("run the setup script")[0].id
+    changed = "# Before\n\nNew.\n\n" + GUIDE.replace("setup script once", "installer twice")
+    commit(checkout, "guide: the installer replaces the script", guide__md=changed)
+    read_all(anchor, begin=True)
+
+    opened = anchor.knowledge_get(name)
+
+    assert (opened.standing, opened.text) == ("changed", "")
+    assert "-Run the setup script once." in opened.diff
+    assert "+Run the installer twice." in opened.diff
+    assert ">     8  Run the installer twice." in opened.around
+
+
+def test_a_citation_of_what_is_ignored_since_shows_nothing_of_it(checkout: Path, anchor: MemoryAnchor) -> None:
+    """Rule knowledge.ignored: what `.memoryignore` takes out of a source no old citation opens."""
+    commit(checkout, "guide of this project", guide__md=GUIDE)
+    added(anchor, checkout, "repo_docs")
+    name = anchor.knowledge_search("run the setup script")[0].id
+    (checkout / ".memoryignore").write_text("guide.md\n", encoding="utf-8")
+    read_all(anchor, begin=True)
+
+    opened = anchor.knowledge_get(name)
+    assert (opened.standing, opened.text, opened.around, opened.diff) == ("gone", "", "", "")
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "lines", "expected"),
+    [
+        ("a\nb\nc\nd", "new\na\nB\nc\nd", (2, 3), (3, 4)),
+        ("a\nb\nc", "a\nb\nc", (1, 3), (1, 3)),
+        ("a\nb\nc", "a\nc", (2, 2), (2, 2)),  # deleted: where it stood
+        ("a\nb\nc", "", (2, 3), (1, 1)),
+        ("\n".join("abcdef"), "\n".join("abXcdYef"), (3, 5), (4, 7)),
+    ],
+)
+def test_lines_are_found_where_they_went(
+    then: str, now: str, lines: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    assert lines_now(then, now, lines) == expected
+
+
+def test_an_opened_passage_says_what_it_is_of(docs: Path, anchor: MemoryAnchor) -> None:
+    """Knowledge: source, trust, scope and kind of text stand beside the text (seed 4.5)."""
+    source = added(anchor, docs)
+    opened = anchor.knowledge_get(anchor.knowledge_search("run the setup script")[0].id)
+    told = shapes.knowledge_opened(opened, reader=anchor.actor.scope)
+    assert told["source"] == {"id": source.id, "kind": "files", "ref": str(docs)}
+    assert (told["trust"], told["scope"], told["mime"]) == ("untrusted", "project", "text/plain")
+
+
+def test_what_cannot_be_read_is_no_document_and_each_sentence_has_a_cure(docs: Path, anchor: MemoryAnchor) -> None:
+    """Knowledge: documents are those that were read; of each other one a sentence says what to do."""
+    (docs / "binary.md").write_bytes(b"\0\1\2")
+    (docs / "link.md").symlink_to("guide.md")
+    deep = docs.joinpath(*["d"] * 40)
+    deep.mkdir(parents=True)
+    (deep / "deep.md").write_text("# Deep\n", encoding="utf-8")
+    added(anchor, docs)
+
+    state = states(anchor)["files"]
+    assert state.documents == 1
+    assert len(state.skipped) == 3
+    assert all("; " in sentence.partition(" is left out: ")[2] for sentence in state.skipped), state.skipped
+
+
+def test_how_far_a_reading_is_stands_in_the_list_and_at_its_end(docs: Path, core: Core, anchor: MemoryAnchor) -> None:
+    """Knowledge: documents, passages and megabytes a second, while a source is read and once it was."""
+    for number in range(300):
+        (docs / f"{number}.md").write_text(f"# {number}\n\nwords of {number}\n", encoding="utf-8")
+    anchor.knowledge_add(str(docs), "files")
+    core.knowledge.step(lambda: False)
+    reading = shapes.knowledge_sources(anchor.knowledge_sources(), unembedded=0, now=anchor.services.clock.now())
+    (told,) = reading["sources"]  # type: ignore[misc, union-attr]
+    assert isinstance(told, dict)
+    assert 0 < told["reading"]["read"] < told["reading"]["documents"] == 301
+    assert set(told["reading"]) == {"documents", "read", "passages", "bytes", "mb_s"}
+
+    answer: dict[str, Any] = {"left": 1}
+    while answer["left"]:
+        answer = anchor.knowledge_sync("", False)
+    assert (answer["read"], answer["documents"]) == (301, 301)
+    after = shapes.knowledge_sources(anchor.knowledge_sources(), unembedded=0, now=anchor.services.clock.now())
+    assert "reading" not in after["sources"][0]  # type: ignore[index, operator]
+
+
+def test_where_no_engine_embeds_a_sync_does(docs: Path, core: Core, anchor: MemoryAnchor) -> None:
+    """Rule knowledge.embeds: a sync of its own process embeds what it read; beside an engine's thread it does not."""
+    anchor.knowledge_add(str(docs), "files")
+    core.knowledge.is_worked_behind = True
+    while anchor.knowledge_sync("", False, embed=True)["left"]:
+        pass
+    assert core.knowledge.unembedded() == 2
+    core.knowledge.is_worked_behind = False
+    assert anchor.knowledge_sync("", False, embed=True)["left"] == 0
+    assert core.knowledge.unembedded() == 0
+
+
+@pytest.mark.parametrize("name", ["trust", "scope"])
+def test_only_what_a_source_can_be_is_allowed(anchor: MemoryAnchor, name: str) -> None:
+    """Knowledge: `agent` is a trust of memories and no source's; the sentence does not offer it."""
+    with pytest.raises(BadInput, match=f"{name} is 'agent'; allowed are (?!.*agent)") as wrong:
+        anchor.knowledge_search("words", **{name: "agent"})
+    assert "project, user, account" in str(wrong.value) or "trusted, semi_trusted, untrusted" in str(wrong.value)
+
+
+def test_the_commands_say_what_was_measured_and_that_there_is_no_source(docs: Path, run: Callable[..., Any]) -> None:
+    """Knowledge: --explain shows signals; a search without any source names the command that adds one."""
+    assert "no source yet; `memory-anchor knowledge add .`" in run("knowledge", "search", "script").output
+    assert run("knowledge", "add", str(docs)).exit_code == 0
+    assert "relevance:" in run("knowledge", "search", "run the setup script", "--explain").output
+    assert "relevance:" not in run("knowledge", "search", "run the setup script").output
+    assert "nothing fits" in run("knowledge", "search", "script", "--path", "nowhere").output
+    name = run("knowledge", "search", "run the setup script").output.split()[0]
+    (docs / "guide.md").write_text("\n\n\n\n" + GUIDE, encoding="utf-8")
+    shown = run("knowledge", "show", name).output.splitlines()
+    assert shown[0].startswith("moved, lines 5-8")
+    assert len({line.index("  ", 8) for line in shown[1:5] if len(line) > 14}) <= 2
+    assert shown[1].startswith("  │       2")
