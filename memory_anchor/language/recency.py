@@ -11,6 +11,7 @@ import re
 from typing import Literal, NamedTuple
 
 from memory_anchor.language.bounded import bounded
+from memory_anchor.language.timesaid import tells_of_the_past
 
 End = Literal["newest", "oldest"]
 _SPAN = (
@@ -30,6 +31,8 @@ _OLDEST = bounded(
     r"第一[次回]|首次|最早(?:的?一?[次回个])?|最初|一开始|起初",
     re.IGNORECASE,
 )
+_FIRST_AT_END = bounded(r"(?<!\bat )\bfirst(?=\s*[?.!]*$)", re.IGNORECASE)
+"""The oldest only of what has happened: "whom did we ask first", and not "what should I do first"."""
 _QUOTED = bounded(r'["“「『《`][^"”」』》`\n“「『《]{1,200}["”」』》`]')
 
 
@@ -50,7 +53,10 @@ def end_asked(query: str) -> EndAsked:
     read = _QUOTED.sub(lambda quoted: "\0" * len(quoted[0]), query)
     kinds: tuple[tuple[End, re.Pattern[str]], ...] = (("oldest", _OLDEST), ("newest", _NEWEST))
     for end, words in kinds:
-        if found := list(words.finditer(read)):
+        found = list(words.finditer(read))
+        if end == "oldest" and not found and tells_of_the_past(read):
+            found = list(_FIRST_AT_END.finditer(read))
+        if found:
             kept, at = "", 0
             for match in found:
                 kept += query[at : match.start()]

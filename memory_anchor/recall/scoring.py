@@ -45,6 +45,10 @@ KIND_WORDS = 0.7
 """Share of the query's words in the best one that one of its kind must hold: another service's load test is none."""
 KIND_STEP = 0.1
 """Between two of a kind: more than priors move."""
+TOLD_OFTEN = 3
+"""Candidates of one kind, the first among them, from which a thing counts as told again and again."""
+OFTEN_SHARE = 0.8
+"""Share of the best score that these must have."""
 MIN_NAME_CHARS = 2
 FIRST_OF_SEVERAL = 0.6
 _TOGETHER = bounded(r"\s*(?:,|、|&|\+|and|or|和|与|跟|同)\s*")
@@ -198,13 +202,14 @@ def of_one_kind(scored: Scored, end: End, alike: NDArray[np.float32], chosen: ND
     """Return the same candidates with the best one's kind before all others, the newest (or oldest) of it first.
 
     "The last deploy" is the newest of what the query names: subject first, then time. chosen: places of the best
-    candidates, the best first. alike: (n, n) centred cosines among these.
+    candidates, the strong ones first, then the best. alike: (n, n) centred cosines among these.
     """
-    best = float(scored.total[chosen[0]])
-    near = alike[0] >= SAME_KIND
-    near[0] = True
-    near &= scored.total[chosen] >= KIND_SHARE * best
-    kind = chosen[near & (scored.share[chosen] >= KIND_WORDS * scored.share[chosen[0]])]
+    best = float(scored.total[chosen].max())
+    first = _told_often(scored, alike, chosen)
+    near = alike[first] >= SAME_KIND
+    near[first] = True
+    near &= scored.total[chosen] >= KIND_SHARE * float(scored.total[chosen[first]])
+    kind = chosen[near & (scored.share[chosen] >= KIND_WORDS * scored.share[chosen[first]])]
     happened = scored.mirror.happened(scored.rows[kind])
     order = kind[np.argsort(-happened if end == "newest" else happened, kind="stable")]
     total, judged = scored.total.copy(), scored.relevance.copy()
@@ -212,6 +217,21 @@ def of_one_kind(scored: Scored, end: End, alike: NDArray[np.float32], chosen: ND
     judged[order[0]] = judged[kind].max()
     parts = scored.parts | {"recency": total - scored.total}
     return replace(scored, total=total, relevance=judged, parts=parts)
+
+
+def _told_often(scored: Scored, alike: NDArray[np.float32], chosen: NDArray[np.int64]) -> int:
+    """Return the place in `chosen` of what the query names: the first, where that is strong; else the first of which
+    others nearly as good are of a kind, since what has a newest was told more than once. A talk tells once.
+    """
+    if scored.relevance[chosen[0]] >= relevance.STRONG:
+        return 0
+    total, talks = scored.total[chosen], scored.mirror.conversations(scored.rows[chosen])
+    times = np.where(talks < 0, -1 - np.arange(len(chosen)), talks)
+    close = total >= OFTEN_SHARE * total[0]
+    for place in np.flatnonzero(close):
+        if len(set(times[close & (alike[place] >= SAME_KIND)].tolist())) >= TOLD_OFTEN:
+            return int(place)
+    return 0
 
 
 def listed(scored: Scored, *, events: NDArray[np.bool_]) -> Scored:

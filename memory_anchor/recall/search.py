@@ -410,7 +410,7 @@ class Searcher(Index):
     def _newest_of_a_kind(self, asked: Inquiry, scored: Scored) -> Scored:
         assert asked.question.end is not None  # noqa: S101 - the caller looked
         ties = -scored.mirror.happened(scored.rows).astype(np.int64)
-        chosen = ranking.best_first(scored.total, ties)[: scoring.KINDRED]
+        chosen = ranking.best_first(scored.total + (scored.relevance >= STRONG) * ABOVE_ALL, ties)[: scoring.KINDRED]
         with self._lock:
             alike = scored.mirror.alike(scored.rows[chosen], using=asked.question.using)
         return scoring.of_one_kind(scored, asked.question.end, alike, chosen)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import pytest
 from searching import ACTOR, Bench
 
 from memory_anchor.evaluation import questions
 from memory_anchor.language.recency import end_asked
 from memory_anchor.recall.ranking import RankingWeights
+from memory_anchor.recall.relevance import Evidence
 from memory_anchor.recall.request import SearchRequest
+from memory_anchor.recall.scoring import Scored, of_one_kind
 from memory_anchor.recall.search import Ways
+
+if TYPE_CHECKING:
+    from memory_anchor.recall.mirror import Mirror
 
 
 @pytest.mark.parametrize(("end", "query"), [pair for one in questions.series() for pair in one.ask])
@@ -39,6 +46,57 @@ def test_the_end_that_a_question_asks_for_is_read(end: str, query: str) -> None:
 def test_a_period_or_a_name_asks_for_no_end(query: str) -> None:
     """Rule search.recency: what is a time of its own, a name or a quotation is none."""
     assert end_asked(query) == (None, query)
+
+
+@pytest.mark.parametrize(
+    "query", ["whom did we ask first?", "which bug was fixed first", "to whom did we send the draft first?"]
+)
+def test_first_at_the_end_asks_for_the_oldest_of_what_happened(query: str) -> None:
+    """Rule search.recency: "what should I do first" is none."""
+    assert end_asked(query).end == "oldest"
+
+
+class Days:
+    """Rows that happened a day after one another, the last one longest ago."""
+
+    def happened(self, rows: np.ndarray) -> np.ndarray:
+        return -86_400.0 * rows.astype(np.float64)
+
+    def conversations(self, rows: np.ndarray) -> np.ndarray:
+        return np.full(len(rows), -1)
+
+
+def scored(totals: list[float], chances: list[float]) -> Scored:
+    total, chance = np.array(totals, dtype=np.float32), np.array(chances, dtype=np.float32)
+    alike = np.ones(len(totals), dtype=np.float32)
+    seen = Evidence(alike, alike, alike, alike > 0, coverage=1.0, terms=2, asks=True)
+    return Scored(cast("Mirror", Days()), np.arange(len(totals)), total, alike, alike, {}, chance, seen)
+
+
+SERIES_AND_ONE_OTHER = np.array(
+    [[1, 0.1, 0.1, 0.1], [0.1, 1, 0.9, 0.9], [0.1, 0.9, 1, 0.9], [0.1, 0.9, 0.9, 1]], dtype=np.float32
+)
+
+
+def test_what_is_of_a_kind_is_told_by_the_best_strong_one() -> None:
+    """Rule search.recency: a better score that is unlikely to be right names no subject."""
+    given = scored([1.0, 0.8, 0.9, 0.7], [0.05, 0.9, 0.95, 0.8])
+    chosen = np.array([2, 1, 3, 0])
+
+    found = of_one_kind(given, "newest", SERIES_AND_ONE_OTHER[np.ix_(chosen, chosen)], chosen)
+
+    assert list(np.argsort(-found.total)) == [1, 2, 3, 0]
+
+
+@pytest.mark.parametrize(("other", "first"), [(1.0, 1), (1.2, 0)])
+def test_where_nothing_is_strong_the_newest_is_of_what_was_told_again_and_again(other: float, first: int) -> None:
+    """Rule search.recency: what was told once has no newest; but only among those nearly as good as the best."""
+    given = scored([other, 0.9, 0.85, 0.83], [0.2, 0.1, 0.1, 0.1])
+    chosen = np.arange(4)
+
+    found = of_one_kind(given, "newest", SERIES_AND_ONE_OTHER, chosen)
+
+    assert int(np.argmax(found.total)) == first
 
 
 @pytest.mark.parametrize("versions", [3, 10])
