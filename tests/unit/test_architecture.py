@@ -330,7 +330,7 @@ BESIDE_THE_DOOR = {
         "front/http_constitution.py",
     ),  # look at what cannot be opened
     *("front/clients/install.py", "front/clients/hooks.py", "front/clients/places.py"),  # files of other programs
-    *(f"front/cli/{name}.py" for name in ("setup", "keep", "moving", "constitution", "link", "session", "init")),
+    *(f"front/cli/{name}.py" for name in ("setup", "keep", "moving", "constitution", "link", "init")),
     *(f"front/cli/{name}.py" for name in ("passphrase", "evaluate", "variants", "care", "output")),
     *(f"front/cli/{name}.py" for name in ("memories", "keys", "devices", "constitution_elsewhere")),
 }

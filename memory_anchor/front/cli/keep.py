@@ -17,6 +17,7 @@ import typer
 from memory_anchor.errors import TABLE, BadInput, Refused, StoreBusy, StoreDamaged, Unavailable
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call, data_dir, key_of
+from memory_anchor.front.cli.moving import Ticker
 from memory_anchor.front.cli.output import (
     JsonOption,
     KeyFileOption,
@@ -30,7 +31,6 @@ from memory_anchor.front.cli.output import (
     shown,
 )
 from memory_anchor.front.cli.passphrase import PROMPT, ask_hidden, ask_human, key_ring, opened
-from memory_anchor.front.cli.session import Ticker
 from memory_anchor.json_values import Record, record, whole
 from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
