@@ -30,7 +30,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from memory_anchor.care import migrate
-from memory_anchor.front.migrating import migrated
+from memory_anchor.front.cli.keep import migrated
 migrate.PAGE = 100
 def tick(done, total, what):
     print(done, flush=True)

@@ -319,7 +319,7 @@ BESIDE_THE_DOOR = {
         "front/backend.py",
         "front/engine.py",
         "front/calls.py",
-        "front/migrating.py",
+        "front/cli/keep.py",
     ),  # hold the process itself
     "front/dashboard/beside.py",  # the human's key and files, as the commands have them
     *(

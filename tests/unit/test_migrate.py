@@ -20,7 +20,7 @@ from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.care import rebuild
 from memory_anchor.care.rebuild import Migration, Sums, planned
 from memory_anchor.errors import BadInput, Refused, StoreBusy
-from memory_anchor.front import migrating
+from memory_anchor.front import keep
 from memory_anchor.model import COLLECTIONS, Layer, Memory, MemoryType, Receipt, Scope, Usage
 from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, MemoryStore, SparseVector
 from memory_anchor.runtime.lock import DirectoryLock
@@ -164,7 +164,7 @@ def test_the_command_asks_a_human_and_a_dry_run_copies_nothing(tmp_path: Path, m
     (home / "mirror.npz").write_bytes(b"derived")
 
     def run(to: str, dry: bool = False, human: Any = lambda: None, source: str = "") -> dict[str, Any]:
-        return migrating.migrated(home, to=to, source=source, dry=dry, human=human, tick=lambda *_: None)
+        return keep.migrated(home, to=to, source=source, dry=dry, human=human, tick=lambda *_: None)
 
     with pytest.raises(Refused, match="no terminal"):
         run(str(there), human=never)
