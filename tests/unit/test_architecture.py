@@ -325,7 +325,6 @@ BESIDE_THE_DOOR = {
     *(
         "front/doctor.py",
         "front/doctor_machine.py",
-        "front/doctor_server.py",
         "front/http_review.py",
         "front/http_constitution.py",
     ),  # look at what cannot be opened

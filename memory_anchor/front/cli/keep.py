@@ -352,7 +352,7 @@ def doctor(
     if fetch_model:
         _fetched(yes, json_)
         return
-    from memory_anchor.front.doctor_server import look_at
+    from memory_anchor.front.doctor_machine import look_at
 
     checks, ticker = [], Ticker("vectors compared", every=500)
     here = partial(examine.diagnose, os.environ, data_dir(), audit=audit, deep=deep, tick=ticker.at)
