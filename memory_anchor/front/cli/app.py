@@ -15,7 +15,6 @@ from memory_anchor.front.cli import (
     care,
     constitution_elsewhere,
     contexts,
-    dashboard,
     devices,
     evaluate,
     guide,
@@ -59,7 +58,7 @@ def root(
 memories.register(app)
 care.register(app)
 contexts.register(app)
-dashboard.register(app)
+setup.register_dashboard(app)
 evaluate.register(app)
 keep.register(app)
 moving.register(app)

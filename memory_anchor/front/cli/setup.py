@@ -1,7 +1,11 @@
-"""Commands that set up and run: init, demo, mcp, serve, engine, install, uninstall, config."""
+"""Commands that set up and run: init, demo, mcp, serve, engine, install, uninstall, config.
+
+The command that serves the dashboard: an inbox and everything memory knows, in a browser on this machine.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -305,3 +309,33 @@ def hook(event: Annotated[str, typer.Argument(help="SessionStart, UserPromptSubm
     if code:
         err.print(f"[dim]hook {escape(event)} ended with {code}[/]")
     sys.exit(code)
+
+
+PORT_MAX = 65_535
+
+
+def register_dashboard(app: typer.Typer) -> None:
+    app.command()(dashboard)
+
+
+@guarded
+def dashboard(
+    port: Annotated[int, typer.Option(help="0 for any free one.")] = 0,
+    json_: JsonOption = False,
+) -> None:
+    """Open your memory in a browser: what waits for you, search, history, health. Loopback only."""
+    if not 0 <= port <= PORT_MAX:
+        raise BadInput(f"--port is {port}; allowed are 0 to {PORT_MAX}, 0 for any free one")
+    from memory_anchor.front.dashboard.app import serve
+
+    def announce(link: str) -> None:
+        if json_:
+            sys.stdout.write(json.dumps({"url": link}) + "\n")
+            sys.stdout.flush()
+            return
+        sys.stdout.write(f"{link}\n")
+        sys.stdout.flush()
+        quiet("opens once, within 15 minutes; whatever changes a memory asks for your passphrase in the page")
+        quiet("Ctrl-C ends it, and with it every page that is open")
+
+    serve(port, announce=announce)
