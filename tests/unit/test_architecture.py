@@ -330,7 +330,7 @@ BESIDE_THE_DOOR = {
     ),  # look at what cannot be opened
     *("front/clients/install.py", "front/clients/hooks.py", "front/clients/places.py"),  # files of other programs
     *(f"front/cli/{name}.py" for name in ("setup", "keep", "moving", "constitution", "link", "init")),
-    *(f"front/cli/{name}.py" for name in ("passphrase", "evaluate", "variants", "care", "output")),
+    *(f"front/cli/{name}.py" for name in ("passphrase", "evaluate", "care", "output")),
     *(f"front/cli/{name}.py" for name in ("memories", "keys", "devices", "constitution_elsewhere")),
 }
 """Front ends that work on files or processes where no door is open yet; none may join them unseen."""

@@ -27,7 +27,6 @@ from memory_anchor.front.cli import (
     moving,
     projects,
     setup,
-    variants,
 )
 from memory_anchor.front.cli.constitution import make_app
 
@@ -68,7 +67,7 @@ projects.register(app)
 devices.register(app)
 knowledge.register(app)
 setup.register(app)
-variants.register(app)
+evaluate.register_variants(app)
 constitution = make_app(setup.identity, link.check_writable, setup.identity)
 constitution.command("review")(constitution_elsewhere.review)
 app.add_typer(constitution, name="constitution")
