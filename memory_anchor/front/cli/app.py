@@ -14,7 +14,6 @@ import typer
 from memory_anchor.front.cli import (
     care,
     constitution_elsewhere,
-    contexts,
     devices,
     evaluate,
     guide,
@@ -56,7 +55,7 @@ def root(
 
 memories.register(app)
 care.register(app)
-contexts.register(app)
+memories.register_contexts(app)
 setup.register_dashboard(app)
 evaluate.register(app)
 keep.register(app)

@@ -16,10 +16,10 @@ import typer
 from memory_anchor import requests as asks
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli import completing, generated
-from memory_anchor.front.cli.contexts import read_prompt
 from memory_anchor.front.cli.generated import Command, Values, option
 from memory_anchor.front.cli.guide import group
 from memory_anchor.front.cli.link import call
+from memory_anchor.front.cli.memories import read_prompt
 from memory_anchor.front.cli.output import JsonOption, block, clipped, guarded, out, quiet, show_json, shown
 from memory_anchor.front.cli.passphrase import human_signer
 from memory_anchor.json_values import Record, items, record, records, text, texts, whole
