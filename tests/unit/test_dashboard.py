@@ -21,11 +21,11 @@ from memory_anchor.care import nightly
 from memory_anchor.devices import automatic
 from memory_anchor.errors import DiskFull, MemoryAnchorError
 from memory_anchor.front.cli import link
+from memory_anchor.front.cli.review import word_diff
 from memory_anchor.front.cli.setup import identity
 from memory_anchor.front.dashboard import said
 from memory_anchor.front.dashboard.access import POLICY
 from memory_anchor.front.dashboard.said import LANGUAGES, Words, catalogue, proposal_diff
-from memory_anchor.front.word_diff import word_diff
 from memory_anchor.model import ProposalAction
 from memory_anchor.testing import PASSPHRASE, human_of
 

@@ -1,4 +1,6 @@
-"""`memory-anchor review`: what waits for a human, one after the other, with all that a decision needs to know.
+"""What changed between two texts, word by word: for the terminal's `review` and the dashboard alike.
+
+`memory-anchor review`: what waits for a human, one after the other, with all that a decision needs to know.
 
 Pending facts come first, then contradictions, then proposals for the constitution. Deciding takes the key, which the
 passphrase opens once a run; a confirmation of L0 takes the passphrase each time. What a decision is about is named by
@@ -8,9 +10,11 @@ the versions that were shown (`stamps`): another one is shown again.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,7 +44,6 @@ from memory_anchor.front.cli.output import (
 )
 from memory_anchor.front.cli.passphrase import ask_human
 from memory_anchor.front.cli.spoken import whole_id
-from memory_anchor.front.word_diff import word_diff
 from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.rights import stamp
 from memory_anchor.terminal import visible, visible_lines
@@ -49,6 +52,31 @@ if TYPE_CHECKING:
     from memory_anchor.identity.approval import Signer
     from memory_anchor.identity.identity_schema import IdentitySchema
     from memory_anchor.model import Proposal
+
+COMPARED_MAX = 3_000
+"""Words a side; beyond it lines are compared."""
+_WORD = re.compile(r"[^\W\u2e80-\u9fff\uac00-\ud7af\u3040-\u30ff]+|\s+|.", re.DOTALL)
+"""A word, white space, or a sign; Chinese, Japanese and Korean sign by sign."""
+
+
+def word_diff(before: str, after: str) -> list[tuple[str, str]]:
+    """Return the parts of both texts in order: ("same" | "gone" | "new", text).
+
+    >>> word_diff("port 8080 now", "port 9090 now")
+    [('same', 'port '), ('gone', '8080'), ('new', '9090'), ('same', ' now')]
+    """
+    old, new = _WORD.findall(before), _WORD.findall(after)
+    if max(len(old), len(new)) > COMPARED_MAX:
+        old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    parts: list[tuple[str, str]] = []
+    for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=len(old) > 400).get_opcodes():
+        if kind == "equal":
+            parts.append(("same", "".join(old[a:b])))
+            continue
+        parts += [("gone", "".join(old[a:b]))] * (b > a)
+        parts += [("new", "".join(new[c:d]))] * (d > c)
+    return parts
+
 
 SHOWN_AGAIN_MAX = 20
 """How often one item is shown anew because somebody keeps changing it."""

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from memory_anchor.activation import strength_word
 from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.front.cli.care import stamps
+from memory_anchor.front.cli.review import word_diff
 from memory_anchor.front.dashboard import beside, said
 from memory_anchor.front.dashboard.said import Words
-from memory_anchor.front.word_diff import word_diff
 from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.language.safety import FENCE_TAG
 from memory_anchor.language.tokens import estimate_tokens

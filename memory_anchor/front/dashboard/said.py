@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from memory_anchor.front.word_diff import word_diff
+from memory_anchor.front.cli.review import word_diff
 from memory_anchor.json_values import Json, Record, record
 from memory_anchor.terminal import visible, visible_lines
 
