@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from memory_anchor.core import Core
 from memory_anchor.front.cli import passphrase
 from memory_anchor.front.cli.app import app
-from memory_anchor.front.cli.constitution_elsewhere import _read
+from memory_anchor.front.cli.served import _read
 from memory_anchor.front.cli.setup import identity
 from memory_anchor.identity.approval import rejected_statement, stamp
 from memory_anchor.identity.approved import SealedRevision, linked
@@ -388,7 +388,7 @@ def test_an_approver_confirms_on_their_own_terminal(
 ) -> None:
     """Issue 17: `memory-anchor constitution review --server URL --key-file FILE`; only the keyboard is played."""
     monkeypatch.setattr(passphrase, "ask_hidden", lambda *_: PASSPHRASE)
-    monkeypatch.setattr("memory_anchor.front.cli.constitution_elsewhere.check_terminal", lambda **_: None)
+    monkeypatch.setattr("memory_anchor.front.cli.served.check_terminal", lambda **_: None)
     for number, seat in enumerate(seats, 1):
         file = tmp_path / f"key{number}"
         file.write_text(f"{seat.key}\n")

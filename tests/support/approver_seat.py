@@ -11,7 +11,7 @@ from serving import Served, bearer, key_for
 
 from memory_anchor.core import Core
 from memory_anchor.front.callers import REVIEWER
-from memory_anchor.front.cli.constitution_elsewhere import CALL, REJECT, _read
+from memory_anchor.front.cli.served import CALL, REJECT, _read
 from memory_anchor.identity.approval import Signer
 from memory_anchor.identity.elsewhere import approval_of, rejection_of
 from memory_anchor.identity.signed_requests import signed

@@ -13,18 +13,17 @@ import typer
 
 from memory_anchor.front.cli import (
     care,
-    constitution_elsewhere,
     devices,
     evaluate,
     guide,
     keep,
-    keys,
     knowledge,
     link,
     lorebooks,
     memories,
     moving,
     projects,
+    served,
     setup,
 )
 from memory_anchor.front.cli.constitution import make_app
@@ -60,7 +59,7 @@ setup.register_dashboard(app)
 evaluate.register(app)
 keep.register(app)
 moving.register(app)
-keys.register(app)
+served.register(app)
 lorebooks.register(app)
 projects.register(app)
 devices.register(app)
@@ -68,6 +67,6 @@ knowledge.register(app)
 setup.register(app)
 evaluate.register_variants(app)
 constitution = make_app(setup.identity, link.check_writable, setup.identity)
-constitution.command("review")(constitution_elsewhere.review)
+constitution.command("review")(served.review)
 app.add_typer(constitution, name="constitution")
 guide.illustrate(app)

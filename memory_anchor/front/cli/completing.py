@@ -137,7 +137,7 @@ def reports(incomplete: str) -> list[tuple[str, str]]:
 
 def keys(incomplete: str) -> list[tuple[str, str]]:
     """Ids of access keys, which lie in a file."""
-    from memory_anchor.front.cli.keys import keys_here
+    from memory_anchor.front.cli.served import keys_here
 
     return _asked(
         incomplete, lambda: ((one.id, f"{one.account} {one.role.value}") for one in keys_here().all().values())

@@ -1,0 +1,356 @@
+"""Commands for a served memory: access keys, and proposals for L0 that are decided from elsewhere.
+
+Commands about access keys of a served memory: keys create, list, revoke.
+
+They work on the key file of this data directory, which a running server looks at with every request (where there are
+several replicas, on what they share); no engine is asked. Making one needs the human's passphrase, since the record is
+signed; ending one does not: it only takes away.
+
+`memory-anchor constitution review --server URL`: an approver reads a served L0's proposals and decides on them here.
+
+The difference that is shown is made here, from the text and the proposal that the server told, and so is all that the
+passphrase signs: a server, or whoever stands between, that shows one thing and applies another gets a signature that
+fits neither. The key stays here; what leaves are signatures, good for this proposal, text, server and moment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound
+from memory_anchor.front.callers import REVIEWER
+from memory_anchor.front.cli import completing
+from memory_anchor.front.cli.constitution import check_terminal
+from memory_anchor.front.cli.guide import group
+from memory_anchor.front.cli.link import asked_of, data_dir, key_of
+from memory_anchor.front.cli.output import (
+    JsonOption,
+    KeyFileOption,
+    ServerOption,
+    err,
+    guarded,
+    out,
+    quiet,
+    show_json,
+    shown,
+)
+from memory_anchor.front.cli.passphrase import ask_human, shared_here
+from memory_anchor.json_values import Record, optional_text, record, records, text, whole
+from memory_anchor.requests import AddAccessKey
+from memory_anchor.terminal import visible, visible_lines
+
+if TYPE_CHECKING:
+    from memory_anchor.identity.approval import Signer
+    from memory_anchor.identity.elsewhere import Ground
+    from memory_anchor.model import Proposal
+    from memory_anchor.team.keys import AccessKey, KeyFile
+
+HELP = "Who may come in to `memory-anchor serve`: create, list and revoke access keys."
+_SPAN = re.compile(r"(\d{1,5})([hdw])")
+_HOURS = {"h": 1, "d": 24, "w": 168}
+
+
+def register(app: typer.Typer) -> None:
+    keys = group(app, "keys", HELP)
+    keys.command("create")(create)
+    keys.command("list")(list_)
+    keys.command("revoke")(revoke)
+
+
+@guarded
+def create(
+    account: Annotated[str, typer.Option(help="Whose memory it opens; left out: this installation's own.")] = "",
+    user: Annotated[str, typer.Option(help="Who holds it; left out: requests may name one (for services).")] = "",
+    role: Annotated[
+        str,
+        typer.Option(
+            help="reader, writer, approver or admin.",
+            autocompletion=completing.words("reader", "writer", "approver", "admin"),
+        ),
+    ] = "writer",
+    project: Annotated[
+        str, typer.Option(help="Only this project, by its id; left out: every one.", autocompletion=completing.projects)
+    ] = "",
+    expires: Annotated[str, typer.Option(metavar="WHEN", help="90d, 12h, 4w, or an ISO 8601 time with a zone.")] = "",
+    note: Annotated[str, typer.Option(help="What it is for; shown by `keys list`.")] = "",
+    signs_with: Annotated[
+        str, typer.Option(metavar="KEY", help="Of an approver: what `constitution approvers` prints on their machine.")
+    ] = "",
+    server: ServerOption = "",
+    key_file: KeyFileOption = "",
+    json_: JsonOption = False,
+) -> None:
+    """Make a key and show it, once; needs the passphrase.
+
+    With --server an admin makes one for a served memory: here, so that only its hash goes there.
+    """
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.adapters.system import SystemClock, new_bytes
+    from memory_anchor.app import settings_of
+    from memory_anchor.inputs import project_id
+    from memory_anchor.team.credential import Role
+    from memory_anchor.team.keys import new_key, told_of
+
+    now = SystemClock().now()
+    if role not in {one.value for one in Role}:
+        raise BadInput(f"role is {role[:40]!r}; allowed are {', '.join(Role)}")
+    if project:
+        project_id(project)
+    until = _until(expires, now)
+    wanted = partial(
+        new_key,
+        role=Role(role),
+        user=user,
+        project=project,
+        note=note,
+        public=signs_with,
+        expires_at=until,
+        new_bytes=new_bytes,
+        now=now,
+    )
+    if server:
+        if account:
+            raise BadInput("--account is given with --server; an admin's keys are of their own account: leave it out")
+        key, made = _made_elsewhere(server.rstrip("/"), key_of(key_file), wanted)
+    else:
+        keys, of = keys_here(), account or settings_of(os.environ).scope.account
+        key, made = wanted(ask_human(), account=of)
+        keys.add(made, now)
+        audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
+        audit.append("key.created", told_of(made), by=f"human:{made.created_by}", at=now)
+    if json_:
+        show_json({"key": key, **told_of(made)})
+        return
+    sys.stdout.write(f"{key}\n")
+    quiet("shown this once; give it to its holder over a safe channel (`Authorization: Bearer ...`)")
+    quiet(f"id {made.id} of {made.account}, {made.role.value}; it ends with `memory-anchor keys revoke {made.id}`")
+
+
+@guarded
+def list_(server: ServerOption = "", key_file: KeyFileOption = "", json_: JsonOption = False) -> None:
+    """Show every key: whose it is, what it may, when it was last used; never what opens."""
+    from memory_anchor.adapters.system import SystemClock
+    from memory_anchor.team.keys import told_of
+
+    if server:
+        rows = records(asked_of(server.rstrip("/"), key_of(key_file), "keys")["keys"])
+    else:
+        keys, now = keys_here(), SystemClock().now()
+        used = keys.last_used()
+        every = keys.all().values()
+        rows = [{**told_of(one), "last_used_at": used.get(one.id, ""), "ended": one.ended(now)} for one in every]
+    if json_:
+        show_json({"keys": rows})
+        return
+    for row in rows:
+        colour, state = (
+            ("dim", text(row["ended"]).rpartition(f"{row['id']} ")[2]) if row["ended"] else ("green", "open")
+        )
+        whose = "/".join(str(row[name]) for name in ("account", "user", "project") if row[name])
+        out.print(f"[cyan]{row['id']}[/] {shown(row['role'])} {shown(whose)} [{colour}]{shown(state)}[/]")
+        note = f"; {row['note']}" if row["note"] else ""
+        quiet(f"  made {row['created_at']} by {row['created_by']}, last used {row['last_used_at'] or 'never'}{note}")
+    if not rows:
+        quiet("there is no key yet: `memory-anchor keys create`")
+
+
+@guarded
+def revoke(
+    key: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `keys list` shows it.")],
+    server: ServerOption = "",
+    key_file: KeyFileOption = "",
+    json_: JsonOption = False,
+) -> None:
+    """End a key for good; a running server refuses it from the next request on."""
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.adapters.system import SystemClock
+    from memory_anchor.team.keys import told_of
+
+    if server:
+        told = asked_of(server.rstrip("/"), key_of(key_file), "keys/revoke", {"id": key})
+    else:
+        now = SystemClock().now()
+        told = told_of(keys_here().revoke(key, now))
+        audit = JsonlAudit(data_dir() / "audit" / "audit.jsonl")
+        audit.append("key.revoked", {"id": told["id"]}, by="command", at=now)
+    if json_:
+        show_json(told)
+        return
+    quiet(f"{told['id']} of {told['account']} opens nothing any more")
+
+
+def _made_elsewhere(url: str, own: str, wanted: Callable[..., tuple[str, AccessKey]]) -> tuple[str, AccessKey]:
+    """Return a key that is signed here and kept by a served memory. Raises what that says of it."""
+    from memory_anchor.team.keys import name_of
+
+    told = asked_of(url, own, "keys")
+    key, made = wanted(ask_human(), account=text(told["account"]), made_with=name_of(own))
+    said = {name: getattr(made, name) for name in AddAccessKey.model_fields}
+    asked_of(url, own, "keys/create", {**said, "role": made.role.value})
+    return key, made
+
+
+def keys_here() -> KeyFile:
+    from memory_anchor.adapters.audit import JsonlAudit
+    from memory_anchor.team.keys import KeyFile
+
+    os.umask(0o077)
+    return KeyFile.of(data_dir(), JsonlAudit(data_dir() / "audit" / "audit.jsonl"), shared_here())
+
+
+def _until(said: str, now: datetime) -> datetime | None:
+    """Return when a key ends, None for never. Raises BadInput."""
+    if not said:
+        return None
+    if span := _SPAN.fullmatch(said):
+        return now + timedelta(hours=int(span[1]) * _HOURS[span[2]])
+    try:
+        at = datetime.fromisoformat(said)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise BadInput(f"expires is {said[:40]!r}; allowed are 12h, 90d, 4w, or a time such as 2027-01-31T00:00:00Z")
+    return at
+
+
+CALL, REJECT = "constitution_approve", "constitution_reject"
+CHOICES = "(c)onfirm, (r)eject, (s)kip, (q)uit"
+
+
+@guarded
+def review(
+    context: typer.Context,
+    server: ServerOption = "",
+    key_file: KeyFileOption = "",
+    list_only: Annotated[bool, typer.Option("--list", help="Only show what waits.")] = False,
+    approve: Annotated[list[str] | None, typer.Option(metavar="ID", help="Confirm this one; repeatable.")] = None,
+    reject: Annotated[list[str] | None, typer.Option(metavar="ID", help="Close this one; repeatable.")] = None,
+    reason: Annotated[str, typer.Option(help="Why it is rejected; asked for when left out.")] = "",
+    json_: JsonOption = False,
+) -> None:
+    """Confirm or reject proposals of a served memory with your own passphrase; three approvers make one effective."""
+    if not server:
+        raise BadInput("--server is missing; on this machine it is `memory-anchor review`")
+    if context.parent is not None and any(context.parent.params.get(name) for name in ("account", "project")):
+        raise BadInput("--account and --project are not taken beside --server; the access key says whose L0 it is")
+    if reject and not reason.strip():
+        raise BadInput("reason is missing; --reject needs --reason TEXT, which is kept with the proposal")
+    named = [*(approve or ()), *(reject or ())]
+    if len(set(named)) < len(named):
+        raise BadInput("a proposal is named twice; allowed is one decision for each")
+    url, key = server.rstrip("/"), key_of(key_file)
+    told = asked_of(url, key, "constitution/proposals", {})
+    rows = {str(row.get("proposal_id")): row for row in records(told.get("proposals", []))}
+    if list_only or (json_ and not named):
+        _list(told, rows, as_json=json_)
+        return
+    if unknown := [one for one in named if one not in rows]:
+        raise NotFound(f"no proposal {unknown[0][:40]!r} waits there; those that wait are {', '.join(rows) or 'none'}")
+    if not rows:
+        quiet("nothing waits for approval")
+        return
+    check_terminal(as_json=True)  # what is shown goes to stderr
+    human: Signer | None = None
+    outcomes: list[Record] = []
+    for name in named or list(rows):
+        told = asked_of(url, key, "constitution/proposals", {}) if outcomes else told
+        row = next((one for one in records(told["proposals"]) if one["proposal_id"] == name), None)
+        if row is None:
+            continue
+        proposal, ground, number = _read(record(row), told)
+        fits = True
+        try:
+            _show(proposal, ground, record(row), number, str(told["by"]))
+        except MemoryAnchorError as error:
+            fits = False
+            err.print(f"{visible(name)} cannot be applied to the text in force: {visible(str(error))}", markup=False)
+            err.print(visible_lines(proposal.content), markup=False)
+        choice = "r" if name in (reject or ()) else "c" if approve else ""
+        choice = choice or typer.prompt(CHOICES, default="s", err=json_).strip().lower()[:1]
+        if choice == "q":
+            break
+        if choice not in "cr" or (choice == "c" and not fits):
+            continue
+        why = "" if choice == "c" else reason.strip() or typer.prompt("Why 理由", err=json_).strip()
+        human = human or ask_human()
+        outcomes.append(_decide(url, key, human, proposal, ground, number, str(told["by"]), why))
+        if not json_:
+            done = outcomes[-1]
+            out.print(visible(f"{name}  {done['status']}  {done['confirmations']}/{done['required']}"), markup=False)
+    if json_:
+        show_json({"outcomes": outcomes})
+
+
+def _decide(
+    url: str, key: str, human: Signer, proposal: Proposal, ground: Ground, number: int, by: str, why: str
+) -> Record:
+    """Send a decision, signed here, and return what became of it. why: of a rejection, "" for an approval."""
+    from memory_anchor.identity.elsewhere import approval_of, rejection_of
+    from memory_anchor.identity.signed_requests import signed
+
+    at = datetime.now(UTC)
+    signatures: tuple[str, ...]
+    if why:
+        seen, signatures = rejection_of(human, proposal, ground, by=by, at=at, reason=why)
+    else:
+        seen, signatures = approval_of(human, proposal, ground, number=number, by=by, at=at)
+    given = {"id": proposal.id, "seen": seen, "installation": ground.installation, "at": at.isoformat()}
+    given |= {"reason": why} if why else {}
+    names = ("signature", "closing") if why else ("signature", "link", "seal")
+    given |= dict(zip(names, signatures, strict=False))
+    call = REJECT if why else CALL
+    proof = signed(human, call, given, REVIEWER, asked_of(url, key, "review/challenge", {}))
+    return asked_of(url, key, call.replace("_", "/"), {**given, "human": proof})
+
+
+def _read(row: Record, told: Record) -> tuple[Proposal, Ground, int]:
+    """Return a proposal as the server told it, the ground it stands on, and the number of the next confirmation."""
+    from memory_anchor.identity.elsewhere import Ground
+    from memory_anchor.model import Proposal, ProposalAction
+
+    try:
+        proposal = Proposal(
+            id=str(row["proposal_id"]),
+            action=ProposalAction(text(row["action"])),
+            content=str(row["content"]),
+            reason=str(row["reason"]),
+            proposed_by=str(row["proposed_by"]),
+            proposed_at=datetime.fromisoformat(text(row["proposed_at"])),
+            entry_id=optional_text(row["entry_id"]),
+            from_id=optional_text(row["from_id"]),
+        )
+        return proposal, Ground.of(record(told["ground"])), whole(row["confirmations"]) + 1
+    except (KeyError, TypeError, ValueError):
+        raise BadInput("the server's answer is no list of proposals; is it of another version?") from None
+
+
+def _show(proposal: Proposal, ground: Ground, row: Record, number: int, by: str) -> None:
+    """Show all that an approval is about. Raises BadInput, NotFound: it does not fit the text in force."""
+    from memory_anchor.identity.changes import shown_diff
+
+    difference = shown_diff(ground.text, proposal)
+    err.print(visible(f"{proposal.id}  {proposal.action.value}, proposed by {proposal.proposed_by}"), markup=False)
+    err.print(f"reason 理由: {visible(proposal.reason)}", markup=False)
+    err.print(visible_lines(difference), markup=False)
+    err.print(visible(f"Server {ground.installation}, as {by}"), markup=False)
+    err.print(f"This is confirmation {number} of {row['required']}. 第 {number} 次确认。", markup=False)
+
+
+def _list(told: Record, rows: Mapping[str, Record], *, as_json: bool) -> None:
+    if as_json:
+        show_json({name: told[name] for name in ("proposals", "notes") if name in told})
+        return
+    for name, row in rows.items():
+        given = f"{row.get('confirmations')}/{row.get('required')}"
+        out.print(visible(f"{name}  {given}  {row.get('action')}, proposed by {row.get('proposed_by')}"), markup=False)
+        out.print(visible_lines(str(row.get("diff") or row.get("note") or "")), markup=False)
+    if not rows:
+        quiet("nothing waits for approval")
