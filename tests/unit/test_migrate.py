@@ -20,7 +20,7 @@ from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.care import rebuild
 from memory_anchor.care.rebuild import Migration, Sums, planned
 from memory_anchor.errors import BadInput, Refused, StoreBusy
-from memory_anchor.front import keep
+from memory_anchor.front.cli import keep
 from memory_anchor.model import COLLECTIONS, Layer, Memory, MemoryType, Receipt, Scope, Usage
 from memory_anchor.ports import DENSE, CollectionSpec, EmbedderIdentity, Entry, MemoryStore, SparseVector
 from memory_anchor.runtime.lock import DirectoryLock
