@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memory_anchor.errors import TABLE, BadInput, MemoryAnchorError, NotFound, Refused, Unavailable, report
 from memory_anchor.front.cli import link
-from memory_anchor.front.dashboard import beside, deeds, pages, said
+from memory_anchor.front.dashboard import deeds, pages, said
 from memory_anchor.front.dashboard.access import OPEN, SESSION, STATIC, Door, Session, Sessions, cookie_of
 from memory_anchor.front.dashboard.pages import Page
 from memory_anchor.front.dashboard.said import LANGUAGES, Words
@@ -126,7 +126,7 @@ class Dashboard:
 
     async def _csv(self, request: Request) -> Response:
         found = await run_in_threadpool(
-            pages.days_of, await run_in_threadpool(beside.ask, "stats"), self._words(request)
+            pages.days_of, await run_in_threadpool(deeds.ask, "stats"), self._words(request)
         )
         text = io.StringIO()
         sheet = csv.writer(text)
@@ -137,7 +137,7 @@ class Dashboard:
 
     async def _pulse(self, _: Request) -> Response:
         """Answer how many wait, as the piece of a page that htmx asks for now and then."""
-        answer = await run_in_threadpool(beside.ask, "inbox", limit=pages.INBOX_SHOWN + 1)
+        answer = await run_in_threadpool(deeds.ask, "inbox", limit=pages.INBOX_SHOWN + 1)
         many, most = len(items(answer["items"])), pages.INBOX_SHOWN
         return HTMLResponse(f"{most}+" if many > most else str(many or ""))
 
@@ -162,7 +162,7 @@ class Dashboard:
         form, session, words = await self._form(request), _session(request), self._words(request)
         try:
             return RedirectResponse(await run_in_threadpool(deed, form, session, words), 303)
-        except beside.NotSigned as error:
+        except deeds.NotSigned as error:
             return self._unsigned(request, error, form)
         except MemoryAnchorError as error:
             return self._wrong(request, error)
@@ -190,7 +190,7 @@ class Dashboard:
 
     async def _doctor(self, request: Request) -> Response:
         await self._form(request)
-        self._checks = {"at": datetime.now(UTC).isoformat(), "checks": await run_in_threadpool(beside.checks)}
+        self._checks = {"at": datetime.now(UTC).isoformat(), "checks": await run_in_threadpool(deeds.checks)}
         return RedirectResponse("/health", 303)
 
     async def _form(self, request: Request) -> dict[str, str]:
@@ -250,7 +250,7 @@ class Dashboard:
     def _wrong(self, request: Request, error: MemoryAnchorError) -> Response:
         return self._html(request, "wrong", {"sentence": _sentence(error, self._words(request))}, _status(error))
 
-    def _unsigned(self, request: Request, error: beside.NotSigned, form: Mapping[str, str]) -> Response:
+    def _unsigned(self, request: Request, error: deeds.NotSigned, form: Mapping[str, str]) -> Response:
         """Ask for the passphrase once more, with what was wanted kept."""
         kept = {name: value for name, value in form.items() if name != "passphrase"}
         told = {"sentence": _sentence(error, self._words(request)), "action": request.url.path, "kept": kept}
@@ -295,7 +295,7 @@ def _session(request: Request) -> Session:
 
 
 def _sentence(error: MemoryAnchorError, words: Words) -> str:
-    return words(error.key, n=error.n) if isinstance(error, beside.NotSigned) else str(error)
+    return words(error.key, n=error.n) if isinstance(error, deeds.NotSigned) else str(error)
 
 
 def _status(error: MemoryAnchorError) -> int:
@@ -339,7 +339,7 @@ def serve(port: int, *, announce: Callable[[str], None]) -> None:
     sessions = Sessions()
     address = f"http://{HOST}:{bound.getsockname()[1]}"
     made = Dashboard(bound.getsockname()[1], sessions)
-    beside.wake()
+    deeds.wake()
     announce(f"{address}{OPEN}{sessions.new_link()}")
     threading.Thread(target=_warm, daemon=True, name="first page").start()
     config = uvicorn.Config(

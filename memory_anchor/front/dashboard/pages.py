@@ -14,7 +14,7 @@ from memory_anchor.activation import strength_word
 from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.front.cli.care import stamps
 from memory_anchor.front.cli.review import word_diff
-from memory_anchor.front.dashboard import beside, said
+from memory_anchor.front.dashboard import deeds, said
 from memory_anchor.front.dashboard.said import Words
 from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
 from memory_anchor.language.safety import FENCE_TAG
@@ -53,7 +53,7 @@ REPORTS_READ = 30
 
 def pulse(newest: Sequence[Record]) -> Page:
     """Return whether memory works, as one state and the sentences about it. newest: what was written last."""
-    engine, key, pause, failure = beside.wake(), beside.key(), beside.paused(), beside.saving()
+    engine, key, pause, failure = deeds.wake(), deeds.key(), deeds.paused(), deeds.saving()
     last = max((str(one["recorded_at"]) for one in newest), default="")
     state = "unsaved" if failure else "bad" if key["warning"] else "paused" if pause else "good"
     told = [one for one in (failure, key["warning"]) if one]
@@ -65,9 +65,9 @@ def inbox(seen: str, kept: Asked | None = None) -> Page:
 
     A choice is shown again only for the very version it was made for.
     """
-    answer = beside.ask("inbox", limit=INBOX_SHOWN + 1)
+    answer = deeds.ask("inbox", limit=INBOX_SHOWN + 1)
     waiting = [_waiting(one, kept or {}) for one in records(answer["items"])]
-    newest, law = _newest(), beside.constitution()
+    newest, law = _newest(), deeds.constitution()
     changed = [one for one in newest if not seen or said.instant(text(one["recorded_at"])) > said.instant(seen)]
     proposals = [
         {**one, "lines": said.proposal_diff(text(one["diff"])), "author": _author(text(one["proposed_by"]))}
@@ -121,7 +121,7 @@ def _newest() -> list[Record]:
     """Return the memories written or ended last, newest first."""
     found: list[Record] = []
     for status in (None, "superseded", "archived"):
-        found += records(beside.ask("list", status=status, limit=CHANGES_SHOWN + 1)["memories"])
+        found += records(deeds.ask("list", status=status, limit=CHANGES_SHOWN + 1)["memories"])
     return sorted(found, key=lambda one: str(one["recorded_at"]), reverse=True)
 
 
@@ -132,7 +132,7 @@ def search(asked: Asked, _: Words) -> Page:
     shown: Page = {"query": query, "form": form, "layers": LAYERS, "types": TYPES, "limits": SEARCH_LIMITS}
     if not query:
         return {**shown, "answer": None}
-    answer = beside.ask(
+    answer = deeds.ask(
         "search",
         query=query,
         layers=[form["layer"]] if form["layer"] else None,
@@ -151,7 +151,7 @@ def search(asked: Asked, _: Words) -> Page:
     why: Record = {}
     if form["why"]:
         try:
-            why = beside.ask("why_not", id=form["why"].strip(), query=query)
+            why = deeds.ask("why_not", id=form["why"].strip(), query=query)
         except MemoryAnchorError as error:
             why = {"id": form["why"], "reason": str(error)}
     texts = {text(one["id"]): one["text"] for one in found}
@@ -180,7 +180,7 @@ def timeline(asked: Asked, words: Words) -> Page:
     read = [
         one
         for status in wanted
-        for one in records(beside.ask("list", status=status, limit=limit, layer=layer, type=kind)["memories"])
+        for one in records(deeds.ask("list", status=status, limit=limit, layer=layer, type=kind)["memories"])
     ]
     read.sort(key=lambda one: str(one.get("when") or one["recorded_at"]), reverse=True)
     agents = sorted({str(record(one["scope"]).get("agent", "")) for one in read} - {""})
@@ -224,8 +224,8 @@ def _asked_instant(text: str) -> datetime:
 
 def memory(name: str, words: Words) -> Page:
     """Return one memory with every version, its citations, its links and how it fades. Raises NotFound."""
-    shown = record(beside.ask("show", id=name)["memory"])
-    read = records(beside.ask("history", id=shown["id"])["steps"])
+    shown = record(deeds.ask("show", id=name)["memory"])
+    read = records(deeds.ask("history", id=shown["id"])["steps"])
     steps: list[Page] = []
     for before, step in zip([None, *read], read, strict=False):
         content = text(step["content"])
@@ -248,7 +248,7 @@ def _named(citations: Sequence[Record]) -> list[Record]:
         if one["kind"] in ("memory_entry", "event") and left:
             left -= 1
             with contextlib.suppress(MemoryAnchorError):
-                title = record(beside.ask("show", id=text(one["ref"]).partition("@")[0])["memory"])["content"]
+                title = record(deeds.ask("show", id=text(one["ref"]).partition("@")[0])["memory"])["content"]
         named.append({**one, "title": title} if title is not None else one)
     return named
 
@@ -258,14 +258,14 @@ def _fades(name: str, words: Words) -> list[tuple[int, int]]:
     found = []
     for days in FORECAST_DAYS:
         then = (words.now + timedelta(days=days)).isoformat()
-        found.append((days, whole(records(beside.ask("history", id=name, at=then)["versions"])[-1]["strength"])))
+        found.append((days, whole(records(deeds.ask("history", id=name, at=then)["versions"])[-1]["strength"])))
     return found
 
 
 def context(asked: Asked, _: Words) -> Page:
     """Return what an agent would be given for a task now, block by block, with what it cost and what was left out."""
     task, budget = asked.get("task", "").strip(), asked.get("budget", "")
-    built = beside.ask("context", task=task or CONTEXT_TASK, budget_tokens=int(budget) if budget.isdecimal() else None)
+    built = deeds.ask("context", task=task or CONTEXT_TASK, budget_tokens=int(budget) if budget.isdecimal() else None)
     blocks: list[list[str]] = [["", ""]]
     quoted = False
     for line in text(built["text"]).splitlines():
@@ -275,7 +275,7 @@ def context(asked: Asked, _: Words) -> Page:
         else:
             blocks[-1][1] += f"{line}\n"
     built = {**built, "citations": _named(records(built.get("citations")))}
-    earlier = beside.ask("context_reports")["reports"]
+    earlier = deeds.ask("context_reports")["reports"]
     return {
         "task": task,
         "budget": budget,
@@ -283,13 +283,13 @@ def context(asked: Asked, _: Words) -> Page:
         "blocks": [(title, text.strip()) for title, text in blocks if text.strip()],
         "report": built["report"],
         "earlier": items(earlier)[:REPORTS_READ],
-        "law": beside.constitution(),
+        "law": deeds.constitution(),
     }
 
 
 def report(name: str) -> Page:
     """Return what an earlier context cost and why."""
-    kept = beside.ask("context_report", id=name)
+    kept = deeds.ask("context_report", id=name)
     told = record(kept["report"])
     return {**kept, "report": {**told, "citations": _named(records(told.get("citations")))}}
 
@@ -297,15 +297,15 @@ def report(name: str) -> Page:
 def knowledge(_: Asked, __: Words) -> Page:
     """Return the sources of knowledge and how far each is read, and the lorebooks with their last scan."""
     return {
-        **beside.ask("knowledge_sources"),
-        "books": beside.ask("lorebook_list")["books"],
+        **deeds.ask("knowledge_sources"),
+        "books": deeds.ask("lorebook_list")["books"],
         "scan": _last_scan(),
     }
 
 
 def _last_scan() -> Record | None:
     try:
-        return beside.ask("lorebook_report")
+        return deeds.ask("lorebook_report")
     except MemoryAnchorError:
         return None
 
@@ -314,22 +314,22 @@ def health(_: Asked, __: Words) -> Page:
     """Return how the machinery is: engine, pause, key, jobs, backups, sizes."""
     return {
         "pulse": pulse(_newest()),
-        "stats": beside.ask("stats"),
-        "jobs": beside.ask("jobs_list"),
-        "backups": beside.backups(),
+        "stats": deeds.ask("stats"),
+        "jobs": deeds.ask("jobs_list"),
+        "backups": deeds.backups(),
     }
 
 
 def use(_: Asked, words: Words) -> Page:
     """Return what memory is used for: writes and recalls a day, what was heeded, what contexts cost."""
-    stats = beside.ask("stats")
+    stats = deeds.ask("stats")
     rows = days_of(stats, words)
     return {
         "stats": stats,
         "days": rows,
         "span": f"{rows[0][0]}..{rows[-1][0]}",
-        "heeded": beside.ask("stats", heeded=True)["heeded"],
-        "contexts": [_cost(one) for one in records(beside.ask("context_reports")["reports"])[:REPORTS_READ]],
+        "heeded": deeds.ask("stats", heeded=True)["heeded"],
+        "contexts": [_cost(one) for one in records(deeds.ask("context_reports")["reports"])[:REPORTS_READ]],
     }
 
 
@@ -341,6 +341,6 @@ def days_of(stats: Record, words: Words) -> list[tuple[str, Json, Json]]:
 
 
 def _cost(kept: Record) -> Record:
-    report = record(beside.ask("context_report", id=kept["id"])["report"])
+    report = record(deeds.ask("context_report", id=kept["id"])["report"])
     tokens, ms = record(report["estimated_tokens"]), sum(map(number, record(report["stage_ms"]).values()))
     return {**kept, "tokens": tokens["total"], "memory": tokens["memory_knowledge"], "ms": ms}
