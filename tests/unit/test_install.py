@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
-from memory_anchor.front.clients import jsonc
+from memory_anchor.front.clients import places
 from memory_anchor.front.clients.install import install, uninstall
 
 CLAUDE_JSON = '{\n    "numStartups": 3,\n    "mcpServers": {"other": {"command": "x"}},\n    "名": "值"\n}'
@@ -290,7 +290,7 @@ def test_comments_and_trailing_commas_stay_where_they_are(env: dict[str, str]) -
     install("gemini", env=env)
     lines = file.read_text().splitlines()
     assert [line for line in JSONC.splitlines() if line not in lines] == []
-    assert jsonc.read(file.read_text())["mcpServers"]["memory-anchor"]["args"] == ["mcp"]
+    assert places.read(file.read_text())["mcpServers"]["memory-anchor"]["args"] == ["mcp"]
     file.write_text(file.read_text().replace("dark", "light"))
     uninstall("gemini", env=env)
     assert file.read_text() == JSONC.replace("dark", "light")
@@ -301,12 +301,12 @@ def test_comments_and_trailing_commas_stay_where_they_are(env: dict[str, str]) -
 def test_what_is_put_is_read_and_what_is_dropped_is_gone(made: dict[str, object], indent: int | str | None) -> None:
     """Rule install.jsonc: an edit means what an edit of the value means, and undoes to the text it was."""
     text = json.dumps(made, indent=indent)
-    put_in = jsonc.put(text, ("hooks", "New", 0), {"x": 1})
+    put_in = places.put(text, ("hooks", "New", 0), {"x": 1})
     wanted = json.loads(text)
     wanted.setdefault("hooks", {})["New"] = [{"x": 1}]
-    assert jsonc.read(put_in) == wanted
-    again = jsonc.drop(put_in, ("hooks", "New")) if "hooks" in made else jsonc.drop(put_in, ("hooks",))
-    assert jsonc.read(again) == made
+    assert places.read(put_in) == wanted
+    again = places.drop(put_in, ("hooks", "New")) if "hooks" in made else places.drop(put_in, ("hooks",))
+    assert places.read(again) == made
     assert again == text or indent is None
 
 

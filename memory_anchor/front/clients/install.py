@@ -23,7 +23,7 @@ from pathlib import Path
 
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import replace_durably
-from memory_anchor.front.clients import jsonc, places
+from memory_anchor.front.clients import places
 from memory_anchor.front.clients.places import Part
 from memory_anchor.json_values import Json, Record, items, record
 from memory_anchor.runtime import wire
@@ -396,7 +396,7 @@ def _json_tree(file: Path, text: str | None) -> Record:
     if text is None or not text.strip("\ufeff \t\r\n"):
         return {}
     try:
-        tree = jsonc.read(text)
+        tree = places.read(text)
     except ValueError as error:
         raise BadInput(
             f"{file} is not JSON, comments and trailing commas allowed ({error}), so it is left alone; mend it, or add "
@@ -407,21 +407,21 @@ def _json_tree(file: Path, text: str | None) -> Record:
     return tree
 
 
-def _json_put(file: Path, text: str | None, tree: Record, path: jsonc.Steps, value: Json) -> str:
+def _json_put(file: Path, text: str | None, tree: Record, path: places.Steps, value: Json) -> str:
     """Return the text with a value in its place, and every other sign as it was."""
     if _at(tree, [str(one) for one in path]) == value:
         return text or ""
     if not tree and not (text or "").strip("\ufeff \t\r\n"):
         text = "{}\n"
-    return _same_but(file, text or "", jsonc.put(text or "", path, value), path)
+    return _same_but(file, text or "", places.put(text or "", path, value), path)
 
 
-def _edited(file: Path, text: str, path: jsonc.Steps) -> str:
+def _edited(file: Path, text: str, path: places.Steps) -> str:
     """Return the text without what stands at a place."""
-    return _same_but(file, text, jsonc.drop(text, path), path)
+    return _same_but(file, text, places.drop(text, path), path)
 
 
-def _same_but(file: Path, before: str, after: str, path: jsonc.Steps) -> str:
+def _same_but(file: Path, before: str, after: str, path: places.Steps) -> str:
     """Return `after` where it says the same as `before` but below the first name of `path`."""
     at = {str(path[0]): None}
     if {**_json_tree(file, before), **at} != {**_json_tree(file, after), **at}:
