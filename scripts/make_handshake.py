@@ -14,7 +14,7 @@ from typing import Any, get_args
 import anyio
 
 from memory_anchor.front.backend import MemoryBackend
-from memory_anchor.front.instructions import instructions_for
+from memory_anchor.front.mcp_answers import instructions_for
 from memory_anchor.runtime import handshake, wire
 from memory_anchor.runtime.recording import record_handshake
 from memory_anchor.settings import Profile

@@ -169,7 +169,7 @@ def _allowed(leaf: dict[str, Any], schema: dict[str, Any]) -> str:
 
 
 def tools() -> str:
-    from memory_anchor.front import tool_calls, tool_specs
+    from memory_anchor.front import mcp_answers, tool_specs
 
     lines = [
         "# MCP tools",
@@ -179,11 +179,11 @@ def tools() -> str:
         "",
     ]
     shown = {
-        profile: {one.name for one in tool_specs.listed(profile, read_only=False, available=tool_calls.CALLS)}
+        profile: {one.name for one in tool_specs.listed(profile, read_only=False, available=mcp_answers.CALLS)}
         for profile in ("minimal", "standard")
     }
-    reading = {one.name for one in tool_specs.listed("full", read_only=True, available=tool_calls.CALLS)}
-    for spec in tool_specs.listed("full", read_only=False, available=tool_calls.CALLS):
+    reading = {one.name for one in tool_specs.listed("full", read_only=True, available=mcp_answers.CALLS)}
+    for spec in tool_specs.listed("full", read_only=False, available=mcp_answers.CALLS):
         first = next((name for name, names in shown.items() if spec.name in names), "full")
         does = "reads" if spec.name in reading else "writes"
         lines += [f"## {spec.name}", "", f"From profile `{first}` on; {does}. {spec.description}", ""]

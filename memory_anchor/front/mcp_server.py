@@ -32,9 +32,9 @@ from mcp.shared.message import ServerMessageMetadata
 
 from memory_anchor import shapes
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, report
-from memory_anchor.front import prompts, resources, tool_calls, tool_specs
+from memory_anchor.front import mcp_answers, tool_specs
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
-from memory_anchor.front.instructions import instructions_for
+from memory_anchor.front.mcp_answers import instructions_for
 from memory_anchor.json_values import Record
 from memory_anchor.model import Actor
 from memory_anchor.requests import RememberConversation
@@ -93,8 +93,8 @@ class _Front:
         self._read_only = read_only
         self._project_dir = project_dir
         self._variants = variants
-        self._tools = tool_specs.callable_tools(read_only=read_only, available=tool_calls.CALLS)
-        shown = tool_specs.listed(profile, read_only=read_only, available=tool_calls.CALLS)
+        self._tools = tool_specs.callable_tools(read_only=read_only, available=mcp_answers.CALLS)
+        shown = tool_specs.listed(profile, read_only=read_only, available=mcp_answers.CALLS)
         self._listed = [_tool(spec) for spec in shown]
         self._reading = [_tool(spec) for spec in shown if not spec.writes]
         self._limiter = anyio.CapacityLimiter(WORKERS)
@@ -168,7 +168,7 @@ class _Front:
         try:
             tool, request = tool_specs.resolve(name, given, self._tools)
             anchor = self._core.anchor(actor)
-            run, chosen = partial(tool_calls.run, anchor, tool, request), variant()
+            run, chosen = partial(mcp_answers.run, anchor, tool, request), variant()
             text = self._answered_by(chosen, actor, tool, request, run) if chosen else run()
             if tool != "search_memory" or getattr(request, "detail", False):
                 return _result(text)
@@ -206,7 +206,7 @@ class _Front:
     ) -> mcp_types.ListResourcesResult:
         found = [
             mcp_types.Resource(uri=one.uri, name=one.name, description=one.description, mime_type=one.mime_type)
-            for one in resources.ADDRESSES
+            for one in mcp_answers.ADDRESSES
             if not one.is_template
         ]
         return mcp_types.ListResourcesResult(resources=found)
@@ -218,7 +218,7 @@ class _Front:
             mcp_types.ResourceTemplate(
                 uri_template=one.uri, name=one.name, description=one.description, mime_type=one.mime_type
             )
-            for one in resources.ADDRESSES
+            for one in mcp_answers.ADDRESSES
             if one.is_template
         ]
         return mcp_types.ListResourceTemplatesResult(resource_templates=found)
@@ -228,8 +228,8 @@ class _Front:
     ) -> mcp_types.ReadResourceResult:
         uri, actor = str(params.uri), self._actor(context)
 
-        def read(anchor: MemoryAnchor) -> resources.Content:
-            return resources.read(anchor, uri, stats=partial(self._stats, anchor))
+        def read(anchor: MemoryAnchor) -> mcp_answers.Content:
+            return mcp_answers.read(anchor, uri, stats=partial(self._stats, anchor))
 
         what = f"resource {uri.partition('://')[2].partition('/')[0][:40]}"
         content = await self._asked(context, actor, what, read)
@@ -248,7 +248,7 @@ class _Front:
                     for name, told in one.arguments.items()
                 ],
             )
-            for one in prompts.PROMPTS
+            for one in mcp_answers.PROMPTS
         ]
         return mcp_types.ListPromptsResult(prompts=found)
 
@@ -256,7 +256,7 @@ class _Front:
         given = params.arguments or {}
 
         def read(anchor: MemoryAnchor) -> str:
-            return prompts.text_of(anchor, params.name, given)
+            return mcp_answers.text_of(anchor, params.name, given)
 
         text = await self._asked(context, self._actor(context), f"prompt {params.name[:40]}", read)
         message = mcp_types.PromptMessage(role="user", content=mcp_types.TextContent(type="text", text=text))
@@ -266,7 +266,7 @@ class _Front:
         uri = params.ref.uri if isinstance(params.ref, mcp_types.ResourceTemplateReference) else ""
 
         def read(anchor: MemoryAnchor) -> list[str]:
-            return resources.completions(anchor, uri, params.argument.value)
+            return mcp_answers.completions(anchor, uri, params.argument.value)
 
         found = await self._asked(context, self._actor(context), "completion", read)
         return mcp_types.CompleteResult(completion=mcp_types.Completion(values=found))

@@ -13,7 +13,7 @@ from typer.testing import Result
 
 from memory_anchor.core import Core
 from memory_anchor.errors import Refused
-from memory_anchor.front import tool_calls
+from memory_anchor.front import mcp_answers
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Outcome, Status
 from memory_anchor.rights import stamp
@@ -30,7 +30,7 @@ def human(core: Core, agent: Actor) -> MemoryAnchor:
 
 
 def tool(anchor: MemoryAnchor, name: str, **given: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(tool_calls.run(anchor, name, given))
+    answer: dict[str, Any] = json.loads(mcp_answers.run(anchor, name, given))
     return answer
 
 

@@ -13,7 +13,7 @@ import pytest
 from memory_anchor import beneath
 from memory_anchor.core import Core
 from memory_anchor.errors import NotFound, Refused
-from memory_anchor.front import doctor, resources
+from memory_anchor.front import doctor, mcp_answers
 from memory_anchor.language.passages import PASSAGE_BYTES
 from memory_anchor.layers.operational_knowledge import OperationalKnowledge
 from memory_anchor.memory import MemoryAnchor
@@ -35,8 +35,8 @@ def doors(anchor: MemoryAnchor, question: str) -> str:
     room = anchor.room.operations
     said = [repr(anchor.search(question)), repr(anchor.search(question, layers=["operational_knowledge"]))]
     said += [repr(anchor.find_operations(question)), repr(anchor.build_context(question))]
-    for name in resources.completions(anchor, "memory://operations/{name}", ""):
-        said.append(name + resources.read(anchor, f"memory://operations/{name}", stats=dict).text)
+    for name in mcp_answers.completions(anchor, "memory://operations/{name}", ""):
+        said.append(name + mcp_answers.read(anchor, f"memory://operations/{name}", stats=dict).text)
     for name in ("hosts", "hosts.yml", "../../outside/hosts", "linked", "gh/hosts", "..", "/etc/hostname"):
         try:
             said.append(room.read(name).text)

@@ -23,7 +23,7 @@ from figures import figure
 
 from memory_anchor.core import Core
 from memory_anchor.errors import MemoryAnchorError
-from memory_anchor.front import tool_calls, tool_specs
+from memory_anchor.front import mcp_answers, tool_specs
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.runtime import wire
@@ -88,9 +88,9 @@ def test_every_bad_argument_of_a_tool_is_one_sentence_and_writes_nothing(core: C
     for row in rows("tool"):
         try:
             tool, given = tool_specs.resolve(
-                row["name"], row["arguments"], tool_specs.callable_tools(read_only=False, available=tool_calls.CALLS)
+                row["name"], row["arguments"], tool_specs.callable_tools(read_only=False, available=mcp_answers.CALLS)
             )
-            told = tool_calls.run(anchor, tool, given)
+            told = mcp_answers.run(anchor, tool, given)
         except MemoryAnchorError as error:
             told = str(error)
             if is_one_sentence(told):

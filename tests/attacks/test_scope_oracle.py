@@ -22,7 +22,7 @@ from figures import figure
 from memory_anchor.care.transfer_files import exported
 from memory_anchor.core import Core
 from memory_anchor.errors import MemoryAnchorError
-from memory_anchor.front import calls, prompts, resources, tool_calls
+from memory_anchor.front import calls, mcp_answers
 from memory_anchor.hooks import Hooks
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.settings import ScopeSettings, Settings
@@ -135,17 +135,17 @@ class World:
             return json.dumps(calls.CALLS[name](self.core, anchor, given), default=str)
 
         doors: dict[str, Callable[[], str]] = {
-            "search": lambda: tool_calls.run(anchor, "search_memory", {"query": about, "limit": 50}),
-            "search pending": lambda: tool_calls.run(
+            "search": lambda: mcp_answers.run(anchor, "search_memory", {"query": about, "limit": 50}),
+            "search pending": lambda: mcp_answers.run(
                 anchor, "search_memory", {"query": about, "limit": 50, "include_pending": True, "detail": True}
             ),
-            "as of": lambda: tool_calls.run(
+            "as of": lambda: mcp_answers.run(
                 anchor, "search_memory", {"query": about, "as_of": self.clock.now().isoformat(), "limit": 50}
             ),
-            "tags": lambda: tool_calls.run(anchor, "search_memory", {"query": about, "tags": [f"tag-{target.mark}"]}),
-            "events": lambda: tool_calls.run(anchor, "search_events", {"limit": 200}),
-            "events asked": lambda: tool_calls.run(anchor, "search_events", {"query": about, "limit": 200}),
-            "get": lambda: tool_calls.run(anchor, "get_memory", {"id": target.id, "history": True}),
+            "tags": lambda: mcp_answers.run(anchor, "search_memory", {"query": about, "tags": [f"tag-{target.mark}"]}),
+            "events": lambda: mcp_answers.run(anchor, "search_events", {"limit": 200}),
+            "events asked": lambda: mcp_answers.run(anchor, "search_events", {"query": about, "limit": 200}),
+            "get": lambda: mcp_answers.run(anchor, "get_memory", {"id": target.id, "history": True}),
             "list": lambda: call("list", limit=1000),
             "list by tag": lambda: call("list", tag=f"tag-{target.mark}"),
             "show": lambda: call("show", id=pick([target.id, f"{target.id}@1"])),
@@ -158,18 +158,18 @@ class World:
             "export": lambda: "\n".join(
                 exported(self.asking(actor), self.core.data_dir, versions=pick([True, False]), own_project=False)
             ),
-            "resource": lambda: resources.read(anchor, f"memory://memories/{target.id}", stats=dict).text,
-            "completion": lambda: " ".join(resources.completions(anchor, "memory://operations/{name}", "")),
-            "operations": lambda: tool_calls.run(anchor, "find_operations", {"task": "how are deploys done"}),
+            "resource": lambda: mcp_answers.read(anchor, f"memory://memories/{target.id}", stats=dict).text,
+            "completion": lambda: " ".join(mcp_answers.completions(anchor, "memory://operations/{name}", "")),
+            "operations": lambda: mcp_answers.run(anchor, "find_operations", {"task": "how are deploys done"}),
             "operation": lambda: (
-                resources.read(anchor, f"memory://operations/{pick(FOLDERS) or 'red'}", stats=dict).text
+                mcp_answers.read(anchor, f"memory://operations/{pick(FOLDERS) or 'red'}", stats=dict).text
             ),
-            "context": lambda: tool_calls.run(anchor, "build_context", {"task": about}),
+            "context": lambda: mcp_answers.run(anchor, "build_context", {"task": about}),
             "reports": lambda: call("context_reports"),
             "report": lambda: call("context_report", id=pick(self.reports)[0]),
             "session start": lambda: self.hooks.answer(anchor, "SessionStart", {"source": "startup"}),
             "prompt hook": lambda: self.hooks.answer(anchor, "UserPromptSubmit", {"prompt": f"what about {about}?"}),
-            "prompt": lambda: prompts.text_of(anchor, pick(["resume", "handoff", "review"]), {}),
+            "prompt": lambda: mcp_answers.text_of(anchor, pick(["resume", "handoff", "review"]), {}),
             "stats": lambda: call("stats"),
         }
         door = pick(list(doors))

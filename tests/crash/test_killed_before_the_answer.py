@@ -21,7 +21,7 @@ from figures import FULL
 from human_seat import Seat
 from labs import until
 
-from memory_anchor.front import tool_calls
+from memory_anchor.front import mcp_answers
 from memory_anchor.front.cli import link
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.runtime import engine, launch
@@ -224,7 +224,7 @@ def sampled(names: Iterable[str]) -> list[tuple[str, str]]:
 
 def test_every_write_is_killed() -> None:
     """Promise 1: a new write tool without a row here fails."""
-    assert set(TOOLS) == set(tool_calls.WRITING)
+    assert set(TOOLS) == set(mcp_answers.WRITING)
 
 
 def killed_tool(desk: Desk, name: str, point: str) -> None:

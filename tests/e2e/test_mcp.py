@@ -16,7 +16,7 @@ from mcp import Client, MCPError
 from mcp.types import ResourceTemplateReference
 
 from memory_anchor.core import Core
-from memory_anchor.front import tool_calls
+from memory_anchor.front import mcp_answers
 from memory_anchor.front.mcp_server import CODE_META, build_server
 from memory_anchor.model import Actor
 from memory_anchor.runtime.wire import PREAMBLE, Preamble
@@ -245,8 +245,8 @@ def test_a_bug_says_neither_to_the_client_nor_to_the_log_what_was_remembered(
     def broken(anchor: Any, asked: Any) -> dict[str, Any]:
         raise KeyError(f"secret of {asked.content}")
 
-    row = replace(tool_calls.CALLS["save_memory"], answer=broken)
-    monkeypatch.setattr(tool_calls, "CALLS", {**tool_calls.CALLS, "save_memory": row})
+    row = replace(mcp_answers.CALLS["save_memory"], answer=broken)
+    monkeypatch.setattr(mcp_answers, "CALLS", {**mcp_answers.CALLS, "save_memory": row})
 
     async def work() -> None:
         async with connected(server) as asked:

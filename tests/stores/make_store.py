@@ -188,7 +188,7 @@ def _calls(ids: dict[str, list[str]]) -> list[dict[str, Any]]:
 
 def answered(core: Any, call: dict[str, Any], project_dir: str = "") -> dict[str, Any]:
     """Return the call with the answer that this version gives."""
-    from memory_anchor.front import calls, tool_calls, tool_specs
+    from memory_anchor.front import calls, mcp_answers, tool_specs
     from memory_anchor.front.callers import actor_from
     from memory_anchor.runtime.wire import Preamble
 
@@ -202,9 +202,9 @@ def answered(core: Any, call: dict[str, Any], project_dir: str = "") -> dict[str
     if call["door"] == "command":
         return {**call, "answer": calls.run(core, caller, call["name"], call["arguments"])}
     anchor = core.anchor(actor_from(caller, request_id=7))
-    every = tool_specs.callable_tools(read_only=False, available=tool_calls.CALLS)
+    every = tool_specs.callable_tools(read_only=False, available=mcp_answers.CALLS)
     asked = tool_specs.resolve(call["name"], call["arguments"], every)
-    return {**call, "answer": json.loads(tool_calls.run(anchor, *asked))}
+    return {**call, "answer": json.loads(mcp_answers.run(anchor, *asked))}
 
 
 def _told(ids: dict[str, list[str]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, Refused
-from memory_anchor.front import prompts
+from memory_anchor.front import mcp_answers
 from memory_anchor.front.clients import hooks as process
 from memory_anchor.hooks import ASK, ASK_IN_CHINESE, KEEP, KEEP_IN_CHINESE, Hooks
 from memory_anchor.language.tokens import count_tokens
@@ -360,8 +360,8 @@ def test_the_handoff_prompt_asks_for_the_agents_own_words(tmp_path: Path) -> Non
     """Rule first-person: through the `handoff` prompt too."""
     core = core_with(tmp_path, {"codex": {"extraction": {"mode": "first-person"}}})
 
-    assert "source 'first-person'" in prompts.text_of(anchor(core), "handoff", {})
-    assert "first-person" not in prompts.text_of(anchor(core, "cursor"), "handoff", {})
+    assert "source 'first-person'" in mcp_answers.text_of(anchor(core), "handoff", {})
+    assert "first-person" not in mcp_answers.text_of(anchor(core, "cursor"), "handoff", {})
 
 
 def test_a_human_is_never_told_apart_by_a_write_mode(tmp_path: Path) -> None:

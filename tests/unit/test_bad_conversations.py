@@ -13,7 +13,7 @@ from typer.testing import Result
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.app import build_core
 from memory_anchor.errors import BadInput, Unavailable
-from memory_anchor.front import tool_calls
+from memory_anchor.front import mcp_answers
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor
 from memory_anchor.settings import Settings
@@ -45,7 +45,7 @@ def test_the_tool_refuses_it_in_one_sentence_and_stores_nothing(anchor: MemoryAn
     messages, sentence = BAD[name]
 
     with pytest.raises(BadInput) as refused:
-        tool_calls.answer(anchor, "remember_conversation", {"messages": messages})
+        mcp_answers.answer(anchor, "remember_conversation", {"messages": messages})
 
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -57,7 +57,7 @@ def test_binary_junk_in_a_turn_gives_nothing_and_costs_nothing(anchor: MemoryAnc
     """Rule bad-input: what is no text is not learned from; the rest of the conversation is."""
     junk = {"role": "user", "content": "I prefer \x00\x01\x02\ufffd\ufffd\x07" * 200}
 
-    done = tool_calls.answer(anchor, "remember_conversation", {"messages": [junk, GOOD]})
+    done = mcp_answers.answer(anchor, "remember_conversation", {"messages": [junk, GOOD]})
 
     assert len(done["outcomes"]) == len(stored(anchor)) == 1
 
@@ -130,7 +130,7 @@ def test_a_model_that_answers_nonsense_late_or_never_costs_a_note(
     here = core.anchor(agent)
     talk = [GOOD, {"role": "assistant", "content": "Understood."}]
 
-    told = tool_calls.answer(here, "remember_conversation", {"messages": talk, "mode": "factual"})
+    told = mcp_answers.answer(here, "remember_conversation", {"messages": talk, "mode": "factual"})
 
     (note,) = told["notes"]
     assert "by rules" in note

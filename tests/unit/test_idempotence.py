@@ -18,7 +18,7 @@ import pytest
 from memory_anchor.adapters.payload import to_payload
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound
-from memory_anchor.front import calls, tool_calls
+from memory_anchor.front import calls, mcp_answers
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import COLLECTIONS, RECEIPTS_KEPT, Actor, Caller
 from memory_anchor.repeats import FOLDER
@@ -160,7 +160,7 @@ def killed(core: Core, when: str = "", answer: object = None) -> None:
 
 def test_every_write_has_a_row() -> None:
     """Promise 1: a new write without a row here fails."""
-    assert set(TOOLS) == set(tool_calls.WRITING)
+    assert set(TOOLS) == set(mcp_answers.WRITING)
     reads = {
         "search",
         "ask_golden",
@@ -202,12 +202,12 @@ def test_a_tool_called_again_gets_its_first_answer(
 ) -> None:
     """Promise 1: same nonce, one effect, the first answer; receipts hold it over a kill."""
     given = TOOLS[name](core.anchor(agent))
-    first = tool_calls.run(resent, name, given)
+    first = mcp_answers.run(resent, name, given)
     before = stored(core)
     core.anchor(agent).set_active("later", "something new in mind")
     if kill:
         killed(core, kill, first)
-    again = tool_calls.run(core.anchor(replace(agent, nonce="bridge-1/7")), name, given)
+    again = mcp_answers.run(core.anchor(replace(agent, nonce="bridge-1/7")), name, given)
     assert stored(core) == before
     assert comparable(again) == comparable(first)
     assert "later" in core.anchor(agent).active()
@@ -229,14 +229,14 @@ def test_a_tool_called_many_times_at_once_has_one_effect(
     given = TOOLS[name](core.anchor(agent))
     before = stored(core)
     answers: list[str] = []
-    threads = [threading.Thread(target=lambda: answers.append(tool_calls.run(resent, name, given))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: answers.append(mcp_answers.run(resent, name, given))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(answers) == 4 and len(set(answers)) == 1
     once = stored(core)
-    tool_calls.run(resent, name, given)
+    mcp_answers.run(resent, name, given)
     assert stored(core) == once
     assert len(once) - len(before) <= 3, "the versions that one such write makes"
 
@@ -264,8 +264,8 @@ def test_a_call_sent_again_gets_its_first_answer(core: Core, agent: Actor, proje
 
 def test_the_same_nonce_for_something_else_is_another_request(core: Core, resent: MemoryAnchor) -> None:
     """Promise 1: an agent that counts its ids from 1 again loses nothing."""
-    one = json.loads(tool_calls.run(resent, "log_event", {"content": "first"}))
-    other = json.loads(tool_calls.run(resent, "log_event", {"content": "second"}))
+    one = json.loads(mcp_answers.run(resent, "log_event", {"content": "first"}))
+    other = json.loads(mcp_answers.run(resent, "log_event", {"content": "second"}))
     assert one["id"] != other["id"]
     edited = fact(resent)
     resent.edit(edited, "The API listens on port 1")

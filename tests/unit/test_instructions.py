@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_anchor.front.instructions import INSTRUCTIONS_BYTES_MAX, instructions_for
+from memory_anchor.front.mcp_answers import INSTRUCTIONS_BYTES_MAX, instructions_for
 from memory_anchor.model import Constitution, ConstitutionEntry
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
-from memory_anchor.front import tool_calls
+from memory_anchor.front import mcp_answers
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.recall.order import LATE
@@ -183,7 +183,7 @@ def test_strength_is_counted_as_the_settings_say(tmp_path: Path, activation: str
     clock.advance(days=43)
 
     (found,) = anchor.search("when does the deployment run").snippets
-    shaped = tool_calls.answer(anchor, "get_memory", {"id": kept})
+    shaped = mcp_answers.answer(anchor, "get_memory", {"id": kept})
 
     assert found.strength == word
     assert (shaped["strength"] >= 40) == (word == "fading")

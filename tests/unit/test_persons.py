@@ -9,7 +9,7 @@ import pytest
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
-from memory_anchor.front import tool_calls
+from memory_anchor.front import mcp_answers
 from memory_anchor.hooks import Hooks
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
@@ -82,8 +82,8 @@ def test_it_is_worded_wherever_an_agent_reads_it(core: Core) -> None:
     anchor(core, "codex").log_event("I rolled the release build back", source="first-person")
     reader = anchor(core, "claude-code")
 
-    fetched = tool_calls.answer(reader, "get_memory", {"id": done.id})
-    (event,) = tool_calls.answer(reader, "search_events", {})["events"]
+    fetched = mcp_answers.answer(reader, "get_memory", {"id": done.id})
+    (event,) = mcp_answers.answer(reader, "search_events", {})["events"]
     context = reader.build_context("release build").text
     started = Hooks().answer(reader, "SessionStart", {"source": "startup"})
 
@@ -92,4 +92,4 @@ def test_it_is_worded_wherever_an_agent_reads_it(core: Core) -> None:
     for text in (context, started):
         assert f"codex: {OWN}" in text
         assert "codex: I rolled the release build back" in text
-    assert tool_calls.answer(anchor(core, "codex"), "get_memory", {"id": done.id})["content"] == OWN
+    assert mcp_answers.answer(anchor(core, "codex"), "get_memory", {"id": done.id})["content"] == OWN

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memory_anchor.core import Core
-from memory_anchor.front import resources
+from memory_anchor.front import mcp_answers
 from memory_anchor.front.table import ROWS, shaped_memory
 from memory_anchor.ingest.profile import LINE_CHARS, PAGE_LINES
 from memory_anchor.memory import MemoryAnchor
@@ -67,7 +67,7 @@ def test_the_page_is_a_call_and_a_resource_in_the_language_of_its_lines(here: Me
     row = ROWS["profile"]
     answer = row.answer(here, row.request())
     assert answer["text"].startswith("# 用户\n## 喜好\n- 用户喜欢简短的回答。 [")
-    assert answer["lines"][0]["id"] in resources.read(here, "memory://profile", stats=dict).text
+    assert answer["lines"][0]["id"] in mcp_answers.read(here, "memory://profile", stats=dict).text
 
 
 def test_usually_vintage_and_this_time_cyberpunk_is_one_memory_of_a_changed_taste(here: MemoryAnchor) -> None:

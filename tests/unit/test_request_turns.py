@@ -15,7 +15,7 @@ from pairs import Replicas, member, replicas
 from memory_anchor.adapters import file_records
 from memory_anchor.adapters.file_records import RequestTurns
 from memory_anchor.errors import Unavailable
-from memory_anchor.front import tool_calls
+from memory_anchor.front import mcp_answers
 from memory_anchor.json_values import Record
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.where import Where
@@ -40,7 +40,7 @@ def test_a_request_sent_to_three_replicas_at_once_is_done_once(service: Replicas
 
         def send(anchor: MemoryAnchor, asked: Record = asked, at_once: threading.Barrier = at_once) -> str:
             at_once.wait()
-            return tool_calls.run(anchor, "save_memory", asked)
+            return mcp_answers.run(anchor, "save_memory", asked)
 
         with ThreadPoolExecutor(len(anchors)) as pool:
             told = list(pool.map(send, anchors))

@@ -13,7 +13,7 @@ from typer.testing import Result
 
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.core import Core
-from memory_anchor.front import tool_calls
+from memory_anchor.front import mcp_answers
 from memory_anchor.front.clients import hooks as hook
 from memory_anchor.front.tool_specs import TOOLS, ToolSpec
 from memory_anchor.model import Actor
@@ -85,7 +85,7 @@ def test_every_text_of_every_tool_is_cleaned(core: Core, agent: Actor, project: 
         given = planted(spec) | {name: known[name] for name in known if name in spec.schema()["properties"]}
         if "request_id" in given:
             given["request_id"] += spec.name
-        tool_calls.run(anchor, spec.name, given)
+        mcp_answers.run(anchor, spec.name, given)
         if spec.name == "set_active_context":
             assert anchor.active()["lighthouse [redacted:token]"][0] == {
                 "password": "[redacted:password]",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from memory_anchor.errors import BadInput
-from memory_anchor.front import tool_calls, tool_specs
+from memory_anchor.front import mcp_answers, tool_specs
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.tool_specs import ALIASES, STANDARD_TOKENS_MAX, TOOLS, callable_tools, listed, resolve
 from memory_anchor.language.tokens import count_tokens
@@ -22,7 +22,7 @@ def _names(profile, read_only=False):
 def _wire(profile):
     return [
         {"name": spec.name, "description": spec.description, "inputSchema": spec.schema()}
-        for spec in listed(profile, read_only=False, available=tool_calls.CALLS)
+        for spec in listed(profile, read_only=False, available=mcp_answers.CALLS)
     ]
 
 
@@ -59,7 +59,7 @@ def test_a_tool_without_a_use_case_is_not_listed():
 
 
 def test_every_registered_call_has_a_specification_and_every_required_argument_exists():
-    assert set(tool_calls.CALLS) <= set(EVERY)
+    assert set(mcp_answers.CALLS) <= set(EVERY)
     for spec in TOOLS:
         assert set(ROWS[spec.row].request.required()) <= set(spec.schema()["properties"])
     for alias in ALIASES.values():
