@@ -23,7 +23,7 @@ from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Actor
 from memory_anchor.runtime.wire import VERSION
 from memory_anchor.team.keys import FOLDER
-from memory_anchor.team.variant_use import Conversation, StickyVariants, VariantUse
+from memory_anchor.team.telemetry import Conversation, StickyVariants, VariantUse
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection

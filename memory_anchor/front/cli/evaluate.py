@@ -9,7 +9,7 @@ without one is kept and compared with the last of its kind.
 `memory-anchor variants report`: the configured ways of recall side by side, each figure with its 95 % interval.
 
 Success is told twice: by golden questions, asked now of this memory under each variant, and by how much of what a
-variant told in service the agents used (`team/variant_use`). Rejected: one score made of both.
+variant told in service the agents used (`team/telemetry`). Rejected: one score made of both.
 """
 
 from __future__ import annotations
