@@ -20,11 +20,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from memory_anchor.ingest.choices import deviation, other_choices
 from memory_anchor.ingest.messages import Message, fold, plain, recalled
 from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.reconcile import Relation, relation
-from memory_anchor.ingest.worth import CHAT, READ_WHOLE, TALKATIVE, Said, Worth, acknowledges, few, trained
+from memory_anchor.ingest.worth import (
+    CHAT,
+    READ_WHOLE,
+    TALKATIVE,
+    Said,
+    Worth,
+    acknowledges,
+    deviation,
+    few,
+    other_choices,
+    trained,
+)
 from memory_anchor.json_values import Json, number
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.perspective import spoken_by, title
