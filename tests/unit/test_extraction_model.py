@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from memory_anchor.errors import Unavailable
-from memory_anchor.ingest.extraction_model import Extraction, by_rules, extract_with_model
 from memory_anchor.ingest.messages import Message, conversation
-from memory_anchor.ingest.prompts import EXTRACTION_VERSION, FOUND_MAX, Style, extraction_system
+from memory_anchor.ingest.prompts import (
+    EXTRACTION_VERSION,
+    FOUND_MAX,
+    Extraction,
+    Style,
+    by_rules,
+    extract_with_model,
+    extraction_system,
+)
 from memory_anchor.language.perspective import Perspective
 from memory_anchor.model import MemoryType, WriteMode
 from memory_anchor.testing import ScriptedLanguageModel

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from memory_anchor.errors import Unavailable
-from memory_anchor.ingest.prompts import RECONCILE_VERSION
+from memory_anchor.ingest.prompts import RECONCILE_VERSION, decide_with_model
 from memory_anchor.ingest.reconcile import Decision, Policy, Resolution
-from memory_anchor.ingest.reconcile_model import decide_with_model
 from memory_anchor.model import Layer, Memory, MemoryType, Outcome, Scope
 from memory_anchor.testing import ScriptedLanguageModel
 
