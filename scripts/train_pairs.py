@@ -1,4 +1,4 @@
-"""Train the numbers by which `ingest/pair_model.py` tells repeats, contradictions and different facts apart.
+"""Train the numbers by which `ingest/reconcile.py` tells repeats, contradictions and different facts apart.
 
 From our own pairs alone: tests/corpora/pairs.tsv, the dev half of scripts/data/writer_pairs.tsv,
 scripts/data/writer_train.tsv, what scripts/pair_slots.py makes, and neighbours in our own stores that have nothing to
@@ -27,8 +27,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from memory_anchor.evaluation.questions import bundled
-from memory_anchor.ingest.pair_model import CLASSES, NUMBERS, figures
-from memory_anchor.ingest.reconcile import CONTRADICTS_FROM
+from memory_anchor.ingest.reconcile import CLASSES, CONTRADICTS_FROM, NUMBERS, figures
 from memory_anchor.language.coverage import alike
 from memory_anchor.recall.centring import Centring, script_of
 

@@ -10,7 +10,7 @@ model errs as rarely on pairs it did not see). Invariant: nothing here decides a
 
 The words that `slots` reads: change, denial, opposites, roles, in English and Chinese side by side.
 
-Lists that a person can check; what they weigh is learned (`ingest/pair_model`).
+Lists that a person can check; what they weigh is learned (`ingest/reconcile`).
 """
 
 from __future__ import annotations
