@@ -13,8 +13,8 @@ from functools import partial
 
 from memory_anchor.hashing import stable_hash
 from memory_anchor.ingest.messages import conversation
+from memory_anchor.ingest.model_calls import Style
 from memory_anchor.ingest.profile import ProfileLine, profile_of
-from memory_anchor.ingest.prompts import Style
 from memory_anchor.ingest.remembering import KNOWN_MAX, Extract, Extracted, Remembered, extract_through
 from memory_anchor.language.perspective import Perspective
 from memory_anchor.model import (

@@ -39,7 +39,7 @@ from memory_anchor.identity.approval import Approver
 from memory_anchor.identity.elsewhere import KeyOpens, no_key_opens
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.identity.signed_requests import Challenges, SignedCall
-from memory_anchor.ingest.prompts import decide_with_model
+from memory_anchor.ingest.model_calls import decide_with_model
 from memory_anchor.ingest.reconcile import decide
 from memory_anchor.ingest.remembering import EventReader, Rememberer
 from memory_anchor.ingest.writing import FactWriter

@@ -37,9 +37,9 @@ from memory_anchor.errors import BadInput
 from memory_anchor.hashing import stable_hash
 from memory_anchor.ingest.extraction import Candidate
 from memory_anchor.ingest.messages import Message
+from memory_anchor.ingest.model_calls import Extraction, Style, by_rules, extract_with_model
 from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.ingest.profile import profile_of
-from memory_anchor.ingest.prompts import Extraction, Style, by_rules, extract_with_model
 from memory_anchor.ingest.worth import reads_rows_of
 from memory_anchor.ingest.writing import FactDraft, FactWriter
 from memory_anchor.layers.event_log import EventDraft, EventLog

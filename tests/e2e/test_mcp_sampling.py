@@ -16,7 +16,7 @@ from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.front.doctor import probe
 from memory_anchor.front.mcp_server import build_server
-from memory_anchor.ingest.prompts import EXTRACTION_VERSION
+from memory_anchor.ingest.model_calls import EXTRACTION_VERSION
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
 from memory_anchor.where import Where

@@ -6,7 +6,7 @@ from typing import Any
 
 from memory_anchor.errors import Unavailable
 from memory_anchor.ingest.messages import Message, conversation
-from memory_anchor.ingest.prompts import (
+from memory_anchor.ingest.model_calls import (
     EXTRACTION_VERSION,
     FOUND_MAX,
     Extraction,

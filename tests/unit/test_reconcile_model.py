@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memory_anchor.errors import Unavailable
-from memory_anchor.ingest.prompts import RECONCILE_VERSION, decide_with_model
+from memory_anchor.ingest.model_calls import RECONCILE_VERSION, decide_with_model
 from memory_anchor.ingest.reconcile import Decision, Policy, Resolution
 from memory_anchor.model import Layer, Memory, MemoryType, Outcome, Scope
 from memory_anchor.testing import ScriptedLanguageModel
