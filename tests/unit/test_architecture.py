@@ -331,7 +331,7 @@ BESIDE_THE_DOOR = {
     *("front/clients/install.py", "front/clients/hooks.py", "front/clients/places.py"),  # files of other programs
     *(f"front/cli/{name}.py" for name in ("setup", "keep", "moving", "constitution", "link", "init")),
     *(f"front/cli/{name}.py" for name in ("passphrase", "evaluate", "care", "output")),
-    *(f"front/cli/{name}.py" for name in ("memories", "devices")),
+    *(f"front/cli/{name}.py" for name in ("memories", "served", "devices")),
 }
 """Front ends that work on files or processes where no door is open yet; none may join them unseen."""
 SMALL_THINGS = {"json_values", "activation", "inputs", "hashing", "terminal", "sampling"}
