@@ -83,7 +83,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "moving": 228,
     "maintenance": 307,
-    "front": 13431,
+    "front": 13300,
     "adapters": 8085,
     "language": 5480,
     "knowledge": 5890,
