@@ -25,6 +25,7 @@ from memory_anchor.knowledge.catalogue import BLOB_BYTES_MAX, Place
 from memory_anchor.knowledge.library import Library
 from memory_anchor.knowledge.sources import (
     DEPTH_MAX,
+    IGNORE_FILE,
     SKIPPED_FOLDERS,
     Listing,
     Scan,
@@ -42,7 +43,6 @@ TEXT_CHARS_MAX = 4 * 1024 * 1024
 FILES_MAX = 100_000
 LISTING_BYTES_MAX = 64 * 1024 * 1024
 IGNORE_BYTES_MAX = 64 * 1024
-IGNORE_FILE = ".memoryignore"
 NAME_SHOWN = 120
 WITHOUT_GRAMMARS = (
     "source code is cut between blank lines; `pip install 'memory-anchor[code]'` and `memory-anchor knowledge sync`"

@@ -19,6 +19,7 @@ from memory_anchor.model import Scope, Trust, Visibility
 SKIPPED_TOLD = 50
 DEPTH_MAX = 32
 """Folders below each other that are read."""
+IGNORE_FILE = ".memoryignore"
 SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
 
 

@@ -3,7 +3,7 @@
 One thread, which is there only while a source can be watched, sleeps until a folder of a source, or the Git folder of
 a checkout, changes; then that source is queued, as `sync` would. Changes that come together are one look, and a source
 rests after a look for ten times as long as that took. Of a checkout only HEAD counts, since documents are read as it
-has them: `git status` rewrites the index and queues nothing.
+has them, and its `.memoryignore`, which counts as it lies there: `git status` rewrites the index and queues nothing.
 
 On Linux folders are named to the system one by one and no link is followed, so a ring of links is none, their number
 has a bound, and nothing of `node_modules` is watched. macOS and Windows watch whole trees by themselves; there the same
@@ -33,7 +33,7 @@ from memory_anchor.adapters import git
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.files import write_whole
 from memory_anchor.knowledge.library import LOOKED_AT
-from memory_anchor.knowledge.sources import DEPTH_MAX, SKIPPED_FOLDERS, Source, SourceKind
+from memory_anchor.knowledge.sources import DEPTH_MAX, IGNORE_FILE, SKIPPED_FOLDERS, Source, SourceKind
 
 if TYPE_CHECKING:
     from memory_anchor.knowledge.library import Library
@@ -136,7 +136,7 @@ class SourceWatcher:
         self._ending, self._moved = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._may_begin = False
-        self._heads: dict[str, str | None] = {}
+        self._states: dict[str, str | None] = {}
         self._due: dict[str, float] = {}
         """Source -> when it is to be queued. `_last`: when it was."""
         self._last: dict[str, float] = {}
@@ -248,13 +248,14 @@ class SourceWatcher:
         """Return whether what is watched has to be named anew for this path."""
         if path in plan.folders:
             return not self._trees or not Path(path).is_dir()
-        return not self._trees and os.path.basename(path) not in SKIPPED_FOLDERS and Path(path).is_dir()  # noqa: PTH119
+        above, name = os.path.split(path)
+        return not self._trees and above in plan.folders and name not in SKIPPED_FOLDERS and Path(path).is_dir()
 
     def _rest_s(self, name: str) -> float:
         return min(REST_MAX_S, REST_SHARE * self._library.took.get(name, 0.0))
 
     def _queue(self, sources: Iterable[Source]) -> None:
-        """Queue what is due; a checkout only if its HEAD is another one."""
+        """Queue what is due; a checkout only if its HEAD, or what it ignores, is another one."""
         now = self._monotonic()
         for source in sources:
             if self._due.get(source.id, now + 1) > now:
@@ -262,11 +263,11 @@ class SourceWatcher:
             if self._library.reads(source.id):
                 self._due[source.id] = now + AT_WORK_S
                 continue
-            head = _head(source) if source.kind is not SourceKind.FILES else None
-            if head is None or head != self._heads.get(source.id):
+            state = _state(source) if source.kind is not SourceKind.FILES else None
+            if state is None or state != self._states.get(source.id):
                 self._library.sync(source)
                 self._last[source.id] = now
-                self._heads[source.id] = head
+                self._states[source.id] = state
             del self._due[source.id]
 
     def _plan(self) -> _Plan:
@@ -276,7 +277,7 @@ class SourceWatcher:
         plan.sources = tuple(source for source in self._library.catalogue.sources() if source.kind in LOOKED_AT)
         for source in plan.sources:
             plan.roots[source.id] = _root(source)
-        self._heads = {name: head for name, head in self._heads.items() if name in plan.roots}
+        self._states = {name: head for name, head in self._states.items() if name in plan.roots}
         self._due = {name: at for name, at in self._due.items() if name in plan.roots}
         self._last = {name: at for name, at in self._last.items() if name in plan.roots}
         named: dict[str, None] = {}
@@ -298,6 +299,9 @@ class SourceWatcher:
                 named.update(dict.fromkeys(own))
                 for path in [ref] if is_file else own:
                     (plan.files if is_file else plan.folders).setdefault(path, set()).add(source.id)
+                if source.kind is SourceKind.REPO_DOCS and (beside := self._beside_ignored(ref)):
+                    named[beside] = None
+                    plan.files.setdefault(os.path.join(ref, IGNORE_FILE), set()).add(source.id)  # noqa: PTH118
         plan.named = sorted(named)
         return plan
 
@@ -331,12 +335,18 @@ class SourceWatcher:
         repository = git.found(os.path.realpath(source.ref))
         if repository is None:
             return
-        self._heads.setdefault(source.id, git.head(repository))
+        self._states.setdefault(source.id, _state(source))
         yield repository.own
         if repository.shared != repository.own:
             yield repository.shared
         if not self._trees:
             yield from self._below(str(Path(repository.shared, "refs", "heads")), FOLDERS_MAX)
+
+    def _beside_ignored(self, root: str) -> str:
+        """Return what is named so that an edit of `.memoryignore` is told: its folder, or the file where a whole tree
+        would come with that; "" where there is none."""
+        file = Path(root, IGNORE_FILE)
+        return root if not self._trees else str(file) if file.is_file() else ""
 
     def _note(self, polled: dict[str, str]) -> None:
         """Write down what is only polled, for `doctor`; nothing where no source ever was."""
@@ -375,9 +385,17 @@ def _root(source: Source) -> tuple[int, int] | None:
     return (seen.st_dev, seen.st_ino) if seen is not None else None
 
 
-def _head(source: Source) -> str | None:
+def _state(source: Source) -> str | None:
+    """Return what decides which documents a checkout has, HEAD and `.memoryignore`; None without a HEAD."""
     repository = git.found(os.path.realpath(source.ref))
-    return git.head(repository) if repository is not None else None
+    head = git.head(repository) if repository is not None else None
+    if head is None or source.kind is not SourceKind.REPO_DOCS:
+        return head
+    try:
+        seen = Path(os.path.realpath(source.ref), IGNORE_FILE).lstat()
+    except (OSError, ValueError):
+        return head
+    return f"{head}:{seen.st_mtime_ns}:{seen.st_size}:{seen.st_ino}"
 
 
 def polled(data_dir: Path) -> dict[str, str]:

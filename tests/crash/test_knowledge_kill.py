@@ -76,19 +76,22 @@ def test_kills_while_a_source_is_read_lose_and_double_nothing(tmp_path: Path) ->
     script = tmp_path / "reader.py"
     script.write_text(READER, encoding="utf-8")
     chance = random.Random(16)
-    killed = 0
-    for turn in range(KILLS):
+    killed, turn, within_s = 0, 0, 1.2
+    while killed < KILLS:
+        assert turn < 4 * KILLS, "it reads faster than it can be killed"
         write(docs, turn)
+        turn += 1
         reader = subprocess.Popen(
             [sys.executable, str(script), str(data), str(docs)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
         )
         assert reader.stdout is not None
         assert reader.stdout.readline() == "reading\n"
-        time.sleep(chance.random() * 1.2)
-        killed += reader.poll() is None
+        time.sleep(chance.random() * within_s)
+        is_reading = reader.poll() is None
         reader.kill()
         reader.wait()
-    assert killed >= KILLS // 2
+        killed += is_reading
+        within_s = min(1.2, 1.1 * within_s) if is_reading else 0.7 * within_s  # a machine's pace is not known before
 
     with DirectoryLock.acquire(data, role="test") as lock:
         core, anchor = finished(data, lock)

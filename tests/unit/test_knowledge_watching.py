@@ -147,7 +147,7 @@ def test_of_a_checkout_only_its_head_counts(
     watcher.start()
     until(lambda: system.folders)
     heads = project / ".git" / "refs" / "heads"
-    assert {str(project / ".git"), str(heads)} == set(system.folders[0])
+    assert {str(project / ".git"), str(heads), str(project)} == set(system.folders[0])
 
     system.tell(project / ".git" / "index")
     until(system.told.empty)
@@ -157,6 +157,38 @@ def test_of_a_checkout_only_its_head_counts(
     system.tell(heads / "main")
     until(lambda: waiting(core) == 2)
     assert {one.source.id for one in anchor.knowledge_sources() if one.waiting} == {docs.id, log.id}
+
+
+@pytest.mark.parametrize("trees", [False, True])
+def test_an_edit_of_what_a_checkout_ignores_is_followed_and_nothing_beside_it(
+    project: Path, core: Core, anchor: MemoryAnchor, system: Scripted, *, trees: bool
+) -> None:
+    """Rule Knowledge.watch: `.memoryignore` counts as it lies there, so its edit alone has the checkout looked at."""
+    git(project, "init", "-q", "-b", "main")
+    commit(project, "One", guide__md="# Guide\nOld words.\n", __memoryignore="drafts/\n")
+    docs = anchor.knowledge_add(str(project), "repo_docs")
+    anchor.knowledge_add(str(project), "git_history")
+    read_all(anchor)
+    core.watcher = SourceWatcher(core.knowledge, lambda: system, monotonic=time.monotonic, trees=trees)
+    core.watcher.start()
+    until(lambda: system.folders)
+    ignoring = project / ".memoryignore"
+    assert str(ignoring if trees else project) in system.folders[0]
+
+    (project / "build").mkdir()
+    for beside in (project / "build", project / "guide.md", ignoring):  # the last one told of, and not another one
+        system.tell(beside)
+        until(system.told.empty)
+    time.sleep(SETTLE_S)
+    assert waiting(core) == 0
+    ignoring.write_text("guide.md\n", encoding="utf-8")
+    system.tell(ignoring)
+    until(lambda: waiting(core))
+    assert {one.source.id for one in anchor.knowledge_sources() if one.waiting} == {docs.id}
+    read_all(anchor)
+    assert anchor.knowledge_search("old words") == []
+    core.watcher.end()
+    assert len(system.folders) == 1
 
 
 def test_a_single_file_is_followed_and_not_what_lies_beside_it(
@@ -429,6 +461,27 @@ def test_the_system_itself_tells_of_a_change_and_of_nothing_else(
         return not waiting(core)
 
     until(is_quiet)
+
+
+def test_the_system_itself_tells_of_an_edited_ignore_file(
+    project: Path, core: Core, anchor: MemoryAnchor, following: SourceWatcher
+) -> None:
+    """Rule Knowledge.watch: a `.memoryignore` that is made or deleted is known without a look by the clock."""
+    git(project, "init", "-q", "-b", "main")
+    commit(project, "One", guide__md="# Guide\nOld words.\n")
+    anchor.knowledge_add(str(project), "repo_docs")
+    read_all(anchor)
+    following.start()
+    until(lambda: watched(core))
+    ignoring = project / ".memoryignore"
+    for change, stays in (
+        (lambda: ignoring.write_text("guide.md\n"), False),
+        (ignoring.unlink, True),
+    ):
+        change()
+        until(lambda: waiting(core))
+        read_all(anchor)
+        assert bool(anchor.knowledge_search("old words")) is stays
 
 
 def test_a_root_that_is_deleted_and_made_again_is_followed(
