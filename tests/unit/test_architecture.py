@@ -86,7 +86,7 @@ BUDGETS: dict[str, int] = {
     "front": 13300,
     "adapters": 8085,
     "language": 5480,
-    "knowledge": 5890,
+    "knowledge": 5909,
     "lore": 297,
     "runtime": 3964,
     "recall": 5026,
