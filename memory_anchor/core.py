@@ -155,7 +155,8 @@ class Core:
         self.clock = clock
         self.started_at = clock.now()
         ids = Ids(clock)
-        durability = getattr(store, "durability", None) or Durability()
+        counted: Durability | None = getattr(store, "durability", None)
+        durability = counted or Durability()
         self.audit = self._trail(durability, ids)
         self.projects = Projects(data_dir / "projects.json", ids.new, joined=self._joined)
         # Loaded before it is first waited for; an API has nothing to load.
@@ -195,6 +196,7 @@ class Core:
             entry_of=searcher.entry_of,
             on_write=self._stored,
             lock=SyncedLock(durability),
+            written=(lambda: counted.written) if counted is not None else None,
         )
         events = EventLog(records)
         policy = options.policy(settings)

@@ -46,7 +46,8 @@ class Durability:
         self._changed = threading.Condition()
         self._due: dict[tuple[str, str], Sync] = {}
         self._running: frozenset[tuple[str, str]] = frozenset()
-        self._written = 0
+        self.written = 0
+        """How often something was written so far."""
         self._synced = 0
         self._busy = False
         self._failed = ""
@@ -72,7 +73,7 @@ class Durability:
     def wrote(self, group: str, name: str, sync: Sync) -> None:
         """Say that `name` was written to, after it was; `sync` makes it durable. Settles unless under the lock."""
         with self._changed:
-            self._written += 1
+            self.written += 1
             self._due[group, name] = sync
         if not self.held.depth:
             self.settle()
@@ -83,7 +84,7 @@ class Durability:
             self.sync()
             return
         with self._changed:
-            if self._synced < self._written and self._timer is None:
+            if self._synced < self.written and self._timer is None:
                 self._timer = threading.Timer(self.sync_ms / _TO_MS, self._when_due)
                 self._timer.daemon = True
                 self._timer.start()
@@ -91,7 +92,7 @@ class Durability:
     def sync(self) -> None:
         """Return when everything written so far is on disk, whatever the mode. Raises Unavailable: it did not work."""
         with self._changed:
-            wanted = self._written
+            wanted = self.written
             while self._synced < wanted:
                 self.check()
                 if not self._busy:
@@ -100,7 +101,7 @@ class Durability:
             else:
                 return
             self._busy = True
-            due, self._due, upto = self._due, {}, self._written
+            due, self._due, upto = self._due, {}, self.written
             self._running = frozenset(due)
         failed = "stopped half-way"
         try:

@@ -30,6 +30,9 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from memory_anchor.hashing import content_hash
 from memory_anchor.language.bounded import bounded
@@ -37,6 +40,9 @@ from memory_anchor.language.coverage import contains, covers, words
 from memory_anchor.language.slots import Reading, contrast, read
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Layer, Memory, MemoryType, Origin, Outcome, Similar
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NUMBERS = Path(__file__).with_name("pair_model.json")
 JUDGED_KEPT = 4_096
@@ -78,14 +84,10 @@ class Judgement:
 @lru_cache(maxsize=JUDGED_KEPT)
 def judged(old: str, new: str, cosine: float) -> Judgement:
     """Return how the new statement relates to the old one. cosine: centred, -1 to 1."""
-    found = figures(old, new, cosine)
-    weights = _weights()
-    scores = [
-        row[0] + sum(weight * found[name] for name, weight in zip(_names(), row[1:], strict=True)) for row in weights
-    ]
-    most = max(scores)
-    shares = [math.exp(score - most) for score in scores]
-    repeat, contradiction, change, other = (share / sum(shares) for share in shares)
+    found, (names, weights) = figures(old, new, cosine), _model()
+    scores = weights @ np.asarray([1.0, *(found[name] for name in names)])
+    shares = np.exp(scores - scores.max())
+    repeat, contradiction, change, other = (shares / shares.sum()).tolist()
     if found["counted"] or (found["crossed"] and found["opposites"]):
         # The same unit with another number, or an opposite in the other language: whatever is alike, no repeat.
         repeat, contradiction = 0.0, contradiction + repeat
@@ -187,21 +189,10 @@ def _happened(old: str, new: str) -> dict[str, float]:
 
 
 @cache
-def _model() -> dict[str, object]:
-    return dict(json.loads(NUMBERS.read_text(encoding="utf-8")))
-
-
-@cache
-def _names() -> tuple[str, ...]:
-    names = _model()["figures"]
-    return tuple(str(name) for name in names) if isinstance(names, list) else ()
-
-
-@cache
-def _weights() -> tuple[tuple[float, ...], ...]:
-    """Return for each class its constant and one weight a figure."""
-    rows = _model()["weights"]
-    return tuple(tuple(float(one) for one in row) for row in rows) if isinstance(rows, list) else ()
+def _model() -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """Return the figures' names, and (classes, 1 + figures): for each class its constant and one weight a figure."""
+    stored = json.loads(NUMBERS.read_text(encoding="utf-8"))
+    return tuple(stored["figures"]), np.asarray(stored["weights"], dtype=np.float64)
 
 
 SIMILAR_SHOWN = 5

@@ -88,7 +88,10 @@ Decide = Callable[[Memory, Sequence[tuple[Memory, float]]], Decision]
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One save on its way: who asks, what for, and what the gate said. entry: the memory it would become."""
+    """One save on its way: who asks, what for, and what the gate said. entry: the memory it would become.
+
+    looked: how often the store had been written to when repeats were looked for, None where nobody knows.
+    """
 
     actor: Actor
     draft: FactDraft
@@ -96,6 +99,7 @@ class _Write:
     verdict: Verdict
     gate: Gate
     request: Request | None
+    looked: int | None
 
 
 class FactWriter:
@@ -126,20 +130,22 @@ class FactWriter:
                 Outcome.REJECTED, None, Layer.VERIFIED_FACT, None, verdict.reason, redactions=draft.redactions
             )
         memory = self._memory(actor, draft, verdict)
+        looked = self._records.written()
         known = self._known(actor, draft, memory, request, judge)
         if known is not None:
             return known
         entry = self._records.entry(memory, embed=True)
         pondered = self._pondered(actor, draft, memory)
-        write = _Write(actor, draft, entry, verdict, judge, request)
+        write = _Write(actor, draft, entry, verdict, judge, request, looked)
         with self._records.lock:
             return decided_anew(lambda: self._decided(write, pondered))
 
     def _decided(self, write: _Write, pondered: Decision | None) -> WriteOutcome:
         actor, draft, memory = write.actor, write.draft, write.entry.memory
-        known = self._known(actor, draft, memory, write.request, write.gate)
-        if known is not None:
-            return known
+        if write.looked is None or write.looked != self._records.written():  # while it was embedded, others wrote
+            known = self._known(actor, draft, memory, write.request, write.gate)
+            if known is not None:
+                return known
         target = self._records.read(draft.replaces, actor.scope) if draft.replaces else None
         if target is not None:
             decision = _replacement(target)

@@ -88,15 +88,18 @@ class Records:
         entry_of: Callable[..., Entry],
         on_write: Callable[[Sequence[Entry]], None],
         lock: AbstractContextManager[bool | None] | None = None,
+        written: Callable[[], int] | None = None,
     ) -> None:
         """entry_of(memory, embed=bool): a version with its derived words and, when `embed`, its vector.
 
-        on_write: told every version that was stored, as stored. lock: the writers' lock, reentrant.
+        on_write: told every version that was stored, as stored. lock: the writers' lock, reentrant. written: how
+        often the store was written to, by anybody; None where that is not known.
         """
         self.store = store
         self.clock = clock
         self.new_id = new_id
         self.lock: AbstractContextManager[bool | None] = lock or threading.RLock()
+        self.written: Callable[[], int | None] = written or (lambda: None)
         self._entry_of = entry_of
         self._audit = audit
         self._on_write = on_write

@@ -38,7 +38,7 @@ def test_one_sync_serves_all_who_wrote_before_it_began() -> None:
     others = [threading.Thread(target=durability.wrote, args=("store", "a", sync)) for _ in range(WRITERS)]
     for thread in others:
         thread.start()
-    while durability._written < 1 + WRITERS:
+    while durability.written < 1 + WRITERS:
         threading.Event().wait(0.001)
     assert all(thread.is_alive() for thread in others), "answered before its write was synced"
     go.set()

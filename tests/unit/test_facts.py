@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from memory_anchor import options
+from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound, Refused, VersionConflict
 from memory_anchor.memory import MemoryAnchor
-from memory_anchor.model import Actor, Caller, Layer, Origin, Outcome, Scope, Status, Visibility
+from memory_anchor.model import Actor, Caller, Layer, Memory, Origin, Outcome, Scope, Status, Visibility
 from memory_anchor.rights import stamp
+from memory_anchor.runtime.lock import DirectoryLock
 from memory_anchor.settings import Settings
+from memory_anchor.testing import HashEmbedder, ephemeral_core
+from memory_anchor.where import Where
+
+if TYPE_CHECKING:
+    from memory_anchor.ports import Matrix
 
 
 def human(core: Core, agent: Actor) -> MemoryAnchor:
@@ -370,3 +380,63 @@ def test_nothing_is_extracted_of_a_secret_alone(anchor: MemoryAnchor) -> None:
     anchor.remember_conversation(talk)
 
     assert anchor.listing() == []
+
+
+class _Interrupted(HashEmbedder):
+    """Does `before` once, while a text is embedded: outside of the writers' lock."""
+
+    before: Callable[[], object] | None = None
+
+    def documents(self, texts: Sequence[str]) -> Matrix:
+        work, self.before = self.before, None
+        if work is not None:
+            work()
+        return super().documents(texts)
+
+
+def _counted_looks(store: EdgeStore, monkeypatch: pytest.MonkeyPatch) -> list[Where]:
+    """Return the list to which every look for the very same text is added from now on."""
+    looks: list[Where] = []
+    find = store.find
+
+    def counted(collection: str, where: Where, **how: Any) -> list[Memory]:
+        if "content_hash" in repr(where):
+            looks.append(where)
+        return find(collection, where, **how)
+
+    monkeypatch.setattr(store, "find", counted)
+    return looks
+
+
+def test_what_another_saved_while_this_was_embedded_is_found(tmp_path: Path, agent: Actor) -> None:
+    """Rule one-look: a request that was answered meanwhile gets that answer: it is looked for again, under the lock."""
+    with DirectoryLock.acquire(tmp_path, role="test") as lock:
+        embedder = _Interrupted()
+        core = ephemeral_core(tmp_path, store=EdgeStore(tmp_path / "store", lock=lock), embedder=embedder)
+        try:
+            first, other = core.anchor(agent), core.anchor(agent)
+            told = []
+            asked = {"content": "The cache lives in Redis", "request_id": "r1"}
+            embedder.before = lambda: told.append(other.save_memory(**asked))
+            done = first.save_memory(**asked)
+        finally:
+            core.close()
+
+    assert (done, done.outcome) == (told[0], Outcome.ADDED)
+
+
+def test_repeats_are_looked_for_once_where_nothing_was_written_meanwhile(
+    tmp_path: Path, agent: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule one-look: a second look over a store that nobody wrote to would find what the first one did."""
+    with DirectoryLock.acquire(tmp_path, role="test") as lock:
+        store = EdgeStore(tmp_path / "store", lock=lock)
+        core = ephemeral_core(tmp_path, store=store)
+        try:
+            core.anchor(agent).save_memory("The queue lives in Kafka")
+            looks = _counted_looks(store, monkeypatch)
+            done = core.anchor(agent).save_memory("The cache lives in Redis")
+        finally:
+            core.close()
+
+    assert (done.outcome, len(looks)) == (Outcome.ADDED, 1)
