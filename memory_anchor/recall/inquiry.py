@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from memory_anchor.language.glossary import abroad
+from memory_anchor.language.questions import abroad
 from memory_anchor.language.terms import DATE_TERM, term_id, terms
 from memory_anchor.language.timewords import TimeWords, time_range
 from memory_anchor.recall.beside import WordsAhead, beside

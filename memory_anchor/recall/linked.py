@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memory_anchor.language.asking import Beyond, asks_beyond
+from memory_anchor.language.questions import Beyond, asks_beyond
 from memory_anchor.layers.links import EPISODE
 from memory_anchor.model import Epistemic, Layer, Memory, MemoryType, audiences
 from memory_anchor.recall.assembling import Ranked

@@ -26,7 +26,7 @@ from memory_anchor.recall.relevance import Evidence
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.language.recency import End
+    from memory_anchor.language.questions import End
     from memory_anchor.language.timewords import TimeWords
     from memory_anchor.model import Layer
     from memory_anchor.ports import Matrix

@@ -25,7 +25,7 @@ import numpy as np
 from memory_anchor.activation import DEFAULTS, GREATEST, ActivationSettings, strength_of
 from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import phrase_text
-from memory_anchor.language.recency import end_asked
+from memory_anchor.language.questions import end_asked
 from memory_anchor.language.terms import holds, phrases
 from memory_anchor.language.timewords import TimeWords
 from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer, Status, point_id

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
-from memory_anchor.language import glossary
-from memory_anchor.language.glossary import CONCEPTS_MAX, abroad
+from memory_anchor.language import questions
+from memory_anchor.language.questions import CONCEPTS_MAX, abroad
 from memory_anchor.model import Actor
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock
@@ -63,7 +63,7 @@ def test_a_statement_is_not_looked_up(core: Core) -> None:
 
 def test_every_line_of_the_glossary_has_both_languages() -> None:
     """Rule search.across: a line that is cut or turned round would teach nothing, or wrong words."""
-    lines = Path(glossary.__file__).with_name("glossary.txt").read_text(encoding="utf-8").splitlines()
+    lines = Path(questions.__file__).with_name("glossary.txt").read_text(encoding="utf-8").splitlines()
     pairs = [line.split(" = ") for line in lines if line and not line.startswith("#")]
 
     assert all(len(pair) == 2 for pair in pairs)

@@ -10,7 +10,7 @@ import pytest
 from searching import ACTOR, Bench
 
 from memory_anchor.evaluation import questions
-from memory_anchor.language.recency import end_asked
+from memory_anchor.language.questions import end_asked
 from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.recall.relevance import Evidence
 from memory_anchor.recall.request import SearchRequest
