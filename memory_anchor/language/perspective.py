@@ -1,9 +1,18 @@
-"""Who speaks in a memory that is made of a conversation: the user is named in front of what they say of themselves.
+"""Who speaks in a text, and how sure they are.
+
+Who speaks in a memory that is made of a conversation: the user is named in front of what they say of themselves.
 
 A memory that keeps the speaker's "I" is read by an agent as its own; one rewritten is no longer what was said, and
 verbs that are conjugated by their ending come out as "previouslies". So what was said stays, its speaker before it.
 How a memory is worded for whoever reads it is `persons`. Invariant: deterministic;
 text that needs no change comes back unchanged.
+
+The word by which a statement says itself that it is not certain, in English and Chinese.
+
+Such a statement is no fact yet: saved without a confidence it waits for a human. What is quoted or stands in code says
+nothing about the statement (`maybe_users`, "are you sure?"), and a capital inside an English sentence makes a name.
+Numbers given roughly are no doubt about the fact. Rejected: every "may", "should", 应该 and "likely to": in rules they
+allow, order and count. `scripts/data/writer_hedges.tsv` has cases and their opposites.
 """
 
 from __future__ import annotations
@@ -62,3 +71,47 @@ def title(content: str) -> str:
     cut = content[:TITLE_CHARS]
     space = cut.rfind(" ")
     return (cut[:space] if space > TITLE_CHARS // 2 else cut).rstrip(" .。!！;；,，")
+
+
+READ_CHARS = 4_000
+BEFORE, SHOWN = 12, 24
+"""Characters looked at before a word for the start of its sentence, and characters of it that an answer names."""
+_QUOTED = bounded(r"`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」|《[^》\n]*》|(?<![\w'])'[^'\n]{2,}'(?!\w)")
+_SELF = r"(?:['’](?:m|d|re))? (?:also |just |only |personally |really |still )?"
+_HEDGE = bounded(
+    r"(?<![\w-])(?:maybe|perhaps|probably|possibly|presumably|apparently|supposedly|allegedly|conceivably|might|seems?"
+    r"|seemingly|unsure|uncertain|unconfirmed|unverified|unclear|iirc|afaik|idk|tbc|tbd|not (?:\w+ )?(?:sure|certain)"
+    r"|could be|could have been|(?:most |very |quite )?likely(?! to)|looks? (?:like|as if)"
+    r"|appears? to be|rumou?r(?:s|ed)?"
+    r"|can['’]?t (?:quite )?remember|(?:don['’]t|do not|doesn['’]t) (?:quite |really )?know (?:if|whether|for sure)"
+    rf"|i{_SELF}(?:think|thought|guess|suppose|assume|suspect|reckon|believe|imagine|heard|doubt)(?! (?:in|through))"
+    rf"|we{_SELF}(?:think|guess|suspect|believe|reckon)(?! (?:in|through))"
+    r"|if (?:i|we) (?:recall|remember)(?: \w+)?|as far as (?:i|we) (?:know|remember|can tell)"
+    r"|to be (?:confirmed|verified)"
+    r"|(?:i|we) (?:may|could) be (?:wrong|mistaken)|don['’]t quote me)(?![\w-])"
+    r"|也许|或许|大概(?![有0-9一二两三四五六七八九十百千万])|(?<![尽不])可能(?!性|的话|会话)|说不定|没准|兴许|恐怕|估计(?=[^，。；值量\s])"
+    r"|好像|似乎|貌似|疑似|八成(?=[是在会要没])|多半|想必|不(?:太|大|很|敢)?(?:确定|清楚|肯定|一定)(?!性|因素|能)"
+    r"|拿不准|没把握|记不清|吃不准|我[还也就]?(?:猜|觉得|感觉|怀疑|估摸|认为|以为|想应该)|听说|据说|印象(?:中|里)"
+    r"|(?:如果|要是)?没记错|记得(?:好像|应该)|(?:未|没|没有|尚未|有待|待)(?:经)?(?:确认|证实|核实)|应该[^，。；\n]{1,30}吧"
+    r"|[^，。；\s]吧(?=[。，；！\s]|$)",
+    re.IGNORECASE,
+)
+_QUESTION = bounded(r"(?<=\w)\s?[?？](?=[\s)）]|$)|(?:吗|(?<![什怎那这多要])么)(?=[。！\s]|$)")
+_INSIDE = bounded(r"[\w,;:]\s+$")
+
+
+def hedge(text: str) -> str:
+    """Return the first word of doubt as it stands in the text, the mark of a question, or "" where there is none.
+
+    >>> hedge("Maybe the port is 8080."), hedge("Option types are called Maybe."), hedge("周五发版吗？")
+    ('Maybe', '', '吗？')
+    """
+    plain = _QUOTED.sub(lambda found: "\u0001" * len(found.group()), text[:READ_CHARS])
+    for found in _HEDGE.finditer(plain):
+        word = found.group()
+        opens = plain[max(0, found.start() - BEFORE) : found.start()]
+        is_name = word[:1].isupper() and word[:1] not in "IW" and _INSIDE.search(opens) is not None
+        if not is_name:
+            return word[-SHOWN:]
+    asked = _QUESTION.search(plain)
+    return plain[asked.start() : asked.end() + 1].strip() if asked else ""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from memory_anchor.activation import first_priority
-from memory_anchor.language.hedging import hedge
+from memory_anchor.language.perspective import hedge
 from memory_anchor.model import TRUST_OF_ORIGIN, Caller, Layer, Memory, Origin, Status, Trust, Usage, Visibility
 from memory_anchor.rights import Deed, refusal
 

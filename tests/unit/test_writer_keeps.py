@@ -15,7 +15,7 @@ from memory_anchor.app import build_core
 from memory_anchor.core import Core
 from memory_anchor.ingest.reconcile import relation, repeat
 from memory_anchor.language.coverage import alike, contains, covers, words
-from memory_anchor.language.hedging import hedge
+from memory_anchor.language.perspective import hedge
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Layer, Memory, MemoryType, Outcome, Scope, Status
 from memory_anchor.settings import EmbedderSettings, Settings
