@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import CJK, is_chinese, stem, terms
-from memory_anchor.language.timesaid import tells_of_the_past
+from memory_anchor.language.timespans import tells_of_the_past
 
 
 class Beyond(StrEnum):

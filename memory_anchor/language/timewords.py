@@ -51,7 +51,8 @@ from memory_anchor.language.timerules import (
     number,
     says_no_number,
 )
-from memory_anchor.language.timesaid import (
+from memory_anchor.language.timespans import (
+    Span,
     is_name,
     joint,
     states_a_rule,
@@ -59,7 +60,6 @@ from memory_anchor.language.timesaid import (
     tells_of_the_present,
     unquoted,
 )
-from memory_anchor.language.timespans import Span
 from memory_anchor.language.words import listed, table
 
 MAX_QUERY_CHARS = 2_000

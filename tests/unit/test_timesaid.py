@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from memory_anchor.language.terms import phrases
-from memory_anchor.language.timesaid import unquoted
+from memory_anchor.language.timespans import unquoted
 from memory_anchor.language.timewords import TimeWords, time_range
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
