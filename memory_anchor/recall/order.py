@@ -21,8 +21,8 @@ from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.freshness import FreshnessChecker, worst
 from memory_anchor.model import Epistemic, Freshness, RetrievedSnippet, SearchAnswer, Tag
 from memory_anchor.recall.assembling import Ranked
+from memory_anchor.recall.linked import places, weak_places
 from memory_anchor.recall.relevance import STRONG
-from memory_anchor.recall.stories import places, weak_places
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Reranker

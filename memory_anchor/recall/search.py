@@ -32,7 +32,7 @@ from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer, Statu
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
-from memory_anchor.recall import candidates, linked, ranking, scoring, stories
+from memory_anchor.recall import candidates, linked, ranking, scoring
 from memory_anchor.recall.assembling import (
     Ranked,
     asks_about,
@@ -428,7 +428,7 @@ class Searcher(Index):
         read: list[Ranked] = []
         kept: list[Ranked] = []
         page = asked.request.limit + SPARE
-        while len(order) and stories.places(kept) < asked.request.limit:
+        while len(order) and linked.places(kept) < asked.request.limit:
             read += self._read(asked, scored, order[:page])
             kept = self._arranged(sorted(read, key=order_key), scored, asked)
             order, page = order[page:], 2 * page
@@ -494,7 +494,7 @@ class Searcher(Index):
             ranked = newer_first(ranked, alike, self._ways.weights.newer)
         everything = asked.request.is_open and asked.period is None  # else what a story tells may have been left aside
         findable = scored.mirror.row_of if everything else ()
-        return stories.told_once(folded(ranked, alike), asked.request, findable)
+        return linked.told_once(folded(ranked, alike), asked.request, findable)
 
     def _other_sides(
         self, asked: Inquiry, one: Ranked, known: Mapping[str, Ranked], shown: Collection[str]
