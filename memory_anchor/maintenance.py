@@ -18,8 +18,8 @@ from memory_anchor import requests as asks
 from memory_anchor.adapters.projects import DEFAULT, PATH, REMOTE, ROOT
 from memory_anchor.care import backup
 from memory_anchor.care import purge as purging
-from memory_anchor.care.merging import MOVED, Merges
 from memory_anchor.care.rebuild import Reindex
+from memory_anchor.care.transfer import MOVED, Merges
 from memory_anchor.context.context_reports import RecordedReport, owner_of
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.files import remove_durably
