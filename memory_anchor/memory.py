@@ -35,7 +35,7 @@ from memory_anchor.knowledge.sources import Source
 from memory_anchor.language.safety import cleaned
 from memory_anchor.layers.links import Tie, links_of
 from memory_anchor.lore import Lore, ScannedLore
-from memory_anchor.maintenance import Maintenance
+from memory_anchor.maintenance import Maintenance, Moving
 from memory_anchor.model import (
     HISTORY,
     Actor,
@@ -49,7 +49,6 @@ from memory_anchor.model import (
     WriteMode,
     WriteOutcome,
 )
-from memory_anchor.moving import Moving
 from memory_anchor.recall.order import standing
 from memory_anchor.recall.relevance import STRONG, weak_shown
 from memory_anchor.recall.request import SearchRequest
