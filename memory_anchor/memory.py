@@ -19,8 +19,7 @@ from memory_anchor import requests as asks
 from memory_anchor.context.assembly import AssembledContext, PromptAssembler
 from memory_anchor.context.context import BuiltContext, ContextBuilder
 from memory_anchor.context.context_reports import RecordedReport
-from memory_anchor.conversations import Conversations
-from memory_anchor.curation import Curation, ReviewItem
+from memory_anchor.curation import Conversations, Curation, ReviewItem
 from memory_anchor.due import DUE, READ, DueFile, DueMemory, due_of
 from memory_anchor.errors import BadInput
 from memory_anchor.fields import Moment, use_case
