@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 
 from cachetools import LRUCache
 
-from memory_anchor import inputs, options
+from memory_anchor import inputs, services
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.file_records import FileRecords, RequestTurns
 from memory_anchor.adapters.git import WorkingTree
@@ -170,12 +170,12 @@ class Core:
         self.quarantine = Quarantine(data_dir, release=_release(), run=ids.new())
         self.nearness = Nearness(local or embedder, self._embedding.wake, self.quarantine)
         tags = TagNeighbours(lambda: load_state(data_dir / "jobs", TAG_STATE))
-        activation = options.activation(settings)
+        activation = services.activation(settings)
         searcher = Searcher(
             store,
             embedder,
             clock,
-            options.ways(settings.retrieval),
+            services.ways(settings.retrieval),
             cache_ttl_s=settings.retrieval.cache_ttl_s if store.kind in WRITTEN_HERE else 0,
             reranker=reranker,
             rerank_deadline_s=settings.retrieval.reranker_deadline_s,
@@ -186,7 +186,7 @@ class Core:
             stand_aside=self.foreground.let_pass,
             snapshot=snapshot,
             quarantine=self.quarantine,
-            variants=options.variants(settings),
+            variants=services.variants(settings),
         )
         records = Records(
             store,
@@ -199,14 +199,14 @@ class Core:
             written=(lambda: counted.written) if counted is not None else None,
         )
         events = EventLog(records)
-        policy = options.policy(settings)
+        policy = services.policy(settings)
         by_rules = partial(decide, policy=policy)
         ponder = (
             partial(decide_with_model, model=model, policy=policy, deadline_s=settings.llm.deadline_s)
             if model
             else None
         )
-        facts = FactWriter(records, options.gate(settings), self._neighbours, by_rules, ponder=ponder)
+        facts = FactWriter(records, services.gate(settings), self._neighbours, by_rules, ponder=ponder)
         recalled = RecalledTogether(
             store,
             searcher.alike,
@@ -238,7 +238,7 @@ class Core:
             records.lock,
             on_write=self._stored,
             model=model,
-            rules=options.rules(settings),
+            rules=services.rules(settings),
             activation=activation,
             state_dir=data_dir / "jobs",
             tags=tags,
@@ -275,12 +275,12 @@ class Core:
             knowledge=self.knowledge,
             meaning=meaning,
             answers=FirstAnswers(data_dir / FOLDER, self.records if shared else None),
-            remote=options.remote(settings, data_dir, new_token, time.monotonic),
+            remote=services.remote(settings, data_dir, new_token, time.monotonic),
             project_note=self.projects.note,
             turn_of=RequestTurns(self.records).of if shared else lambda _: nullcontext(),
             lorebooks=LorebookShelf(shared[1].lorebooks() if shared else None),
         )
-        reader = EventReader(self.services.rememberer, self._message_rows, lambda: options.gate(settings))
+        reader = EventReader(self.services.rememberer, self._message_rows, lambda: services.gate(settings))
         self.upkeep = replace(self.upkeep, segment=reader.topics, extract=reader.save_facts)
         mend_at_start(self.upkeep, self.audit, data_dir, clock.now(), alone=shared is None)
         lease = StoreLease(store, SystemClock(), runner_id(data_dir / RUNNER_FILE, ids.new))
@@ -353,7 +353,7 @@ class Core:
                 project_id=project_id,
                 root=root,
                 settings=settings,
-                gate=options.gate(settings),
+                gate=services.gate(settings),
                 identity=IdentitySchema(
                     project_dir=Path(root) if root else None,
                     project_id=project_id,

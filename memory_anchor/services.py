@@ -3,6 +3,8 @@
 What the user last said in each conversation: what a question that follows it leaves out.
 
 Kept in this process's memory alone and never stored: a prompt is the user's, and may say what no memory should.
+
+Settings turned into the options of each part, so that no part below knows the settings.
 """
 
 from __future__ import annotations
@@ -11,19 +13,20 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from cachetools import LRUCache
 
-from memory_anchor.activation import ActivationSettings
+from memory_anchor.activation import DECAY_RATES, ActivationSettings, named, rate_of_half_life
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.context.context_reports import ContextReports
 from memory_anchor.errors import BadInput
 from memory_anchor.freshness import FreshnessChecker
 from memory_anchor.hashing import stable_hash
 from memory_anchor.identity.identity_schema import IdentitySchema
+from memory_anchor.ingest.reconcile import Policy, Resolution
 from memory_anchor.ingest.remembering import Rememberer
 from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.knowledge.library import Library
@@ -39,13 +42,17 @@ from memory_anchor.ports import AuditLog, Clock, Embedder, LanguageModel, Memory
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.meaning import QueryEmbedder
 from memory_anchor.recall.nearness import Nearness
-from memory_anchor.recall.search import Searcher
+from memory_anchor.recall.ranking import RankingWeights
+from memory_anchor.recall.search import Searcher, Ways
 from memory_anchor.repeats import FirstAnswers
-from memory_anchor.settings import AgentSettings, Settings
+from memory_anchor.settings import AgentLifecycle, AgentSettings, RetrievalSettings, Settings
 from memory_anchor.upkeep.disagreements import RecalledTogether
 from memory_anchor.upkeep.jobs import Scheduler
 from memory_anchor.upkeep.statistics import UsageBuffer
-from memory_anchor.upkeep.upkeep import Upkeep
+from memory_anchor.upkeep.upkeep import AgentRules, LifecycleRules, Upkeep
+
+if TYPE_CHECKING:
+    from memory_anchor.remote.memory import RemoteMemory
 
 CONVERSATIONS_KEPT = 500
 PROMPTS_KEPT = 3
@@ -78,9 +85,6 @@ def _key(scope: Scope) -> tuple[str, str, str]:
 
 TENANT = "tenant-"
 """How the folder of the rules of another account's project begins."""
-
-if TYPE_CHECKING:
-    from memory_anchor.remote.memory import RemoteMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +192,79 @@ def rules_home(scope: Scope, root: str, *, own: str) -> str:
     if root or scope.account == own:
         return scope.project
     return f"{TENANT}{stable_hash(scope.account, scope.project)[:32]}"
+
+
+def variants(settings: Settings) -> dict[str, Ways]:
+    """Return the other ways of recall that a served memory offers, by name."""
+    return {name: ways(one.retrieval) for name, one in settings.variants.items()}
+
+
+def ways(chosen: RetrievalSettings) -> Ways:
+    """Return how a search goes by these settings."""
+    weights = RankingWeights.of({str(name): weight for name, weight in chosen.weights.items()})
+    return Ways(weights, chosen.conversation, chosen.fold_duplicates, chosen.priors, chosen.lens)
+
+
+def activation(settings: Settings) -> ActivationSettings:
+    """Return how strength is counted in this store."""
+    chosen = settings.lifecycle
+    own = {MemoryType(kind): rate_of_half_life(days) for kind, days in chosen.half_life_days.items()}
+    factors = {name: agent.lifecycle.decay_factor for name, agent in settings.agents.items()}
+    return replace(
+        named(chosen.activation),
+        confidence_half_life_days=chosen.confidence_half_life_days,
+        rates=dict(DECAY_RATES) | own,
+        noise=chosen.noise,
+        priority_factors={name: factor for name, factor in factors.items() if factor is not None},
+    )
+
+
+def rules(settings: Settings) -> LifecycleRules:
+    """Return what jobs go by, each agent's own rules among them."""
+    chosen = settings.lifecycle
+    return LifecycleRules(
+        max_entries=chosen.max_entries,
+        max_archived_share=chosen.max_archived_share,
+        forget_below=chosen.forget_below,
+        policy=chosen.policy,
+        forget_facts=frozenset(MemoryType(name) for name in chosen.forget_facts),
+        asks_user=asks_user(settings),
+        recent_days=chosen.recent_days,
+        idle_conversation_s=chosen.idle_conversation_s,
+        agents={name: _agent_rules(agent.lifecycle) for name, agent in settings.agents.items()},
+    )
+
+
+def _agent_rules(chosen: AgentLifecycle) -> AgentRules:
+    return AgentRules(chosen.enabled, chosen.forget_threshold, chosen.merge_threshold)
+
+
+def gate(settings: Settings) -> Gate:
+    """Return the thresholds and caps of L3."""
+    return Gate(settings.gate.active, settings.gate.pending, settings.gate.caps.model_dump())
+
+
+def policy(settings: Settings) -> Policy:
+    """Return how contradictions are settled, by type."""
+    chosen = settings.conflicts.policy
+    return Policy(by_type={MemoryType(kind): Resolution(how) for kind, how in chosen.items()})
+
+
+def remote(
+    settings: Settings, data_dir: Path, new_token: Callable[[], str], monotonic: Callable[[], float]
+) -> RemoteMemory | None:
+    """Return the served memory that is asked first, None where the settings name none. Raises BadInput."""
+    told = settings.remote
+    if not told.url:
+        return None
+    from memory_anchor.remote.memory import linked
+
+    return linked(
+        *(told.url, told.key.get_secret_value(), data_dir),
+        connect_s=told.connect_s,
+        search_s=told.search_s,
+        write_s=told.write_s,
+        project=told.project,
+        new_token=new_token,
+        monotonic=monotonic,
+    )

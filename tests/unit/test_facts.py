@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memory_anchor import options
+from memory_anchor import services
 from memory_anchor.adapters.edge_store import EdgeStore
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound, Refused, VersionConflict
@@ -72,7 +72,7 @@ def test_every_origin_has_its_cap(origin: Origin, quoted: bool, cap: float) -> N
 
     The gate is the one that a process makes of its settings, where nobody set anything.
     """
-    gate = options.gate(Settings())
+    gate = services.gate(Settings())
 
     verdict = gate.judge(1.0, origin=origin, caller=Caller.AGENT, visibility=Visibility.PROJECT, quoted=quoted)
 
