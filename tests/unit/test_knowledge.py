@@ -19,7 +19,7 @@ from memory_anchor.errors import BadInput, NotFound, Refused
 from memory_anchor.evaluation.runner import AnswerPlace, DocsQuestion, questions
 from memory_anchor.knowledge import reading
 from memory_anchor.knowledge.convert import PAGE_CHARS_MAX, main_text
-from memory_anchor.knowledge.history import left_out
+from memory_anchor.knowledge.reading import left_out
 from memory_anchor.language.passages import cut, plain
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.memory import MemoryAnchor
