@@ -34,7 +34,6 @@ from memory_anchor.errors import (
     Unavailable,
 )
 from memory_anchor.hashing import content_hash
-from memory_anchor.knowledge import passage_rows
 from memory_anchor.knowledge.catalogue import (
     QUEUE_MAX,
     SOURCES_MAX,
@@ -49,12 +48,14 @@ from memory_anchor.knowledge.points import (
     INDEX_VERSION,
     audience_of,
     context_of,
+    embed_rows,
     emptied,
     memory_of,
     passage_id,
     passages_of,
     point_of,
     read_before,
+    rows_of,
 )
 from memory_anchor.knowledge.sources import (
     Listing,
@@ -468,7 +469,7 @@ class Library:
                 now.setdefault(place.passage, []).append(place)
         held = {e.memory.id: e for e in self.store.get(COLLECTION, [point_of(one) for one in now], with_vectors=True)}
         bare = [content_hash(texts[one]) for one in now if one in texts and not (one in held and held[one].vectors)]
-        rows = passage_rows.rows_of(self.store, bare if self.embedders else ())
+        rows = rows_of(self.store, bare if self.embedders else ())
         entries = []
         for name, places in now.items():
             old = held.get(name)
@@ -542,7 +543,7 @@ class Library:
         """Embed a few passages that have no row; return how many. Raises Unavailable, WrongEmbedder."""
         if not self.is_used or not self._asked_embedding:
             return 0
-        done = passage_rows.embed(self.store, self.index, self.embedders, self._quarantine, limit)
+        done = embed_rows(self.store, self.index, self.embedders, self._quarantine, limit)
         self._asked_embedding = done > 0
         return done
 
