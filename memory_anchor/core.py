@@ -46,7 +46,7 @@ from memory_anchor.ingest.writing import FactWriter
 from memory_anchor.json_values import Json
 from memory_anchor.knowledge.library import Library
 from memory_anchor.knowledge.lorebooks import LorebookShelf
-from memory_anchor.knowledge.turns import Poll
+from memory_anchor.knowledge.sharing import Poll
 from memory_anchor.knowledge.watching import SourceWatcher
 from memory_anchor.language.indexing import embedded_text
 from memory_anchor.layers.active_context import ActiveContext

@@ -57,6 +57,7 @@ from memory_anchor.knowledge.points import (
     read_before,
     rows_of,
 )
+from memory_anchor.knowledge.sharing import ReadingTurn
 from memory_anchor.knowledge.sources import (
     Listing,
     Source,
@@ -64,7 +65,6 @@ from memory_anchor.knowledge.sources import (
     SourceKind,
     SyncProgress,
 )
-from memory_anchor.knowledge.turns import ReadingTurn
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import (
     Scope,

@@ -36,7 +36,7 @@ from memory_anchor.knowledge.catalogue import (
     SourceState,
     matches_any,
 )
-from memory_anchor.knowledge.shared_rows import (
+from memory_anchor.knowledge.sharing import (
     BLOBS,
     COPIED,
     DOCS,

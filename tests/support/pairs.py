@@ -18,7 +18,7 @@ from memory_anchor.adapters.qdrant_store import QdrantStore
 from memory_anchor.adapters.working_copy import WorkingCopy
 from memory_anchor.app import build_core
 from memory_anchor.core import Core
-from memory_anchor.knowledge import shared_catalogue, turns
+from memory_anchor.knowledge import shared_catalogue, sharing
 from memory_anchor.model import COLLECTIONS, Actor, Caller, Scope
 from memory_anchor.settings import Settings
 from memory_anchor.testing import HashEmbedder, ManualClock
@@ -115,8 +115,8 @@ def replicas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas
     """Yield a service whose looks are never old and whose turns end soon."""
     monkeypatch.setattr(shared_catalogue, "FRESH_S", 0.0)
     monkeypatch.setattr(working_copy, "FRESH_S", 0.0)
-    monkeypatch.setattr(turns, "LEASE_S", LEASE_S)
-    monkeypatch.setattr(turns, "RENEW_S", LEASE_S / 4)
+    monkeypatch.setattr(sharing, "LEASE_S", LEASE_S)
+    monkeypatch.setattr(sharing, "RENEW_S", LEASE_S / 4)
     made = Replicas(folder)
     yield made
     made.close()
