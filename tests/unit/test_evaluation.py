@@ -12,10 +12,10 @@ import pytest
 
 from memory_anchor.adapters.dict_store import DictStore
 from memory_anchor.errors import BadInput
-from memory_anchor.evaluation import questions, runner, runs
+from memory_anchor.evaluation import metrics, questions, runner
 from memory_anchor.evaluation.golden import variant
+from memory_anchor.evaluation.metrics import KeptRows
 from memory_anchor.evaluation.questions import UNANSWERABLE, Case, Material, Question, bundled, check, week
-from memory_anchor.evaluation.runs import KeptRows
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Layer, MemoryType
 from memory_anchor.settings import Settings
@@ -318,7 +318,7 @@ def test_a_comparison_names_the_questions_that_were_lost_and_found() -> None:
     before = told(("a", 1, True), ("b", None, False), ("c", 2, True), ("old", 1, True))
     after = told(("a", None, False), ("b", 3, True), ("c", 1, True), ("new", 1, True))
     after |= {"overall": {"R@5": 0.75, "MRR": 0.5}, "settings": {"retrieval.priors": False}}
-    changes = runs.compared(before, after)
+    changes = metrics.compared(before, after)
 
     assert [change["id"] for change in changes["lost"]] == ["a"]
     assert [(change["id"], change["was"], change["is"]) for change in changes["found"]] == [("b", None, 3)]
@@ -330,15 +330,15 @@ def test_a_comparison_names_the_questions_that_were_lost_and_found() -> None:
 
 def test_the_last_run_of_the_same_kind_is_found_and_few_are_kept(tmp_path: Path) -> None:
     """Rule eval.runs: like with like, the newest first, a bounded number, a damaged one passed over."""
-    for number in range(runs.RUNS_KEPT + 3):
-        runs.keep(tmp_path, "bundled", told(recall=number / 100), at=NOW + timedelta(minutes=number))
-    runs.keep(tmp_path, "golden", told(recall=0.99), at=NOW + timedelta(days=1))
+    for number in range(metrics.RUNS_KEPT + 3):
+        metrics.keep(tmp_path, "bundled", told(recall=number / 100), at=NOW + timedelta(minutes=number))
+    metrics.keep(tmp_path, "golden", told(recall=0.99), at=NOW + timedelta(days=1))
 
-    assert len(list(tmp_path.glob("run-bundled-*"))) == runs.RUNS_KEPT
-    assert runs.last(tmp_path, "bundled")["overall"]["R@5"] == pytest.approx((runs.RUNS_KEPT + 2) / 100)
-    assert runs.last(tmp_path, "locomo-x") is None
+    assert len(list(tmp_path.glob("run-bundled-*"))) == metrics.RUNS_KEPT
+    assert metrics.last(tmp_path, "bundled")["overall"]["R@5"] == pytest.approx((metrics.RUNS_KEPT + 2) / 100)
+    assert metrics.last(tmp_path, "locomo-x") is None
     max(tmp_path.glob("run-bundled-*")).write_text("{")
-    assert runs.last(tmp_path, "bundled")["overall"]["R@5"] == pytest.approx((runs.RUNS_KEPT + 1) / 100)
+    assert metrics.last(tmp_path, "bundled")["overall"]["R@5"] == pytest.approx((metrics.RUNS_KEPT + 1) / 100)
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.glob("run-*"))
 
 
@@ -346,10 +346,10 @@ def test_a_kind_is_one_content_not_one_name(tmp_path: Path) -> None:
     """Rule eval.runs: two files of one name are two kinds once their content differs."""
     path = tmp_path / "x.json"
     path.write_text("[]")
-    first = runs.kind_of_file("locomo", path)
+    first = metrics.kind_of_file("locomo", path)
     path.write_text("[1]")
 
-    assert first != runs.kind_of_file("locomo", path)
+    assert first != metrics.kind_of_file("locomo", path)
     assert first.startswith("locomo-")
 
 
@@ -362,7 +362,7 @@ def test_settings_are_told_where_they_differ_and_never_a_secret() -> None:
     }
     usual = {"retrieval": {"priors": True, "lens": 0.0}, "embedder": {"api_key": ""}, "http": {"tokens": {}}}
 
-    assert runs.changed_settings(changed, usual) == {"retrieval.priors": False}
+    assert metrics.changed_settings(changed, usual) == {"retrieval.priors": False}
 
 
 # --- variants --------------------------------------------------------------------------------------------------------

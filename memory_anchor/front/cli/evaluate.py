@@ -35,9 +35,9 @@ from memory_anchor.json_values import Json, Record, items, number, record, recor
 
 if TYPE_CHECKING:
     from memory_anchor.evaluation.golden import Variant
+    from memory_anchor.evaluation.metrics import KeptRows
     from memory_anchor.evaluation.questions import Case
     from memory_anchor.evaluation.runner import Answered
-    from memory_anchor.evaluation.runs import KeptRows
 
 Many = list[str] | None
 VARIANTS_MAX = 4
@@ -185,7 +185,7 @@ def _show_capture(report: Record) -> None:
 
 
 def _files(locomo: Path | None, longmemeval: Path | None, stores: int | None, variants: Many) -> list[Record]:
-    from memory_anchor.evaluation import questions, runs
+    from memory_anchor.evaluation import metrics, questions
 
     reports = []
     for name, path, load in (
@@ -193,7 +193,7 @@ def _files(locomo: Path | None, longmemeval: Path | None, stores: int | None, va
         ("longmemeval", longmemeval, questions.longmemeval),
     ):
         if path is not None:
-            kind = runs.kind_of_file(name, path) + (f"-{stores}" if stores else "")
+            kind = metrics.kind_of_file(name, path) + (f"-{stores}" if stores else "")
             reports += _each_variant(kind, partial(load, path, stores=stores), variants)
     return reports
 
@@ -210,11 +210,11 @@ def _each_variant(kind: str, cases: Callable[[], Iterable[Case]], variants: Many
 def _rows_kept(chosen: Variant) -> Iterator[KeptRows | None]:
     """Lend a variant's embedder, whose rows of memories are kept for the next run; None for words alone."""
     from memory_anchor.app import embedder_of
-    from memory_anchor.evaluation import runs
-    from memory_anchor.evaluation.runs import KeptRows
+    from memory_anchor.evaluation import metrics
+    from memory_anchor.evaluation.metrics import KeptRows
 
     embedder = embedder_of(chosen.settings, data_dir())
-    kept = KeptRows(embedder, runs.folder_of(data_dir())) if embedder is not None else None
+    kept = KeptRows(embedder, metrics.folder_of(data_dir())) if embedder is not None else None
     try:
         yield kept
     finally:
@@ -223,7 +223,7 @@ def _rows_kept(chosen: Variant) -> Iterator[KeptRows | None]:
 
 
 def _run(kind: str, cases: Iterable[Case], chosen: Variant) -> Record:
-    from memory_anchor.evaluation import runner, runs
+    from memory_anchor.evaluation import metrics, runner
     from memory_anchor.settings import Settings
 
     _progress(f"{kind} ({chosen.name})")
@@ -234,7 +234,7 @@ def _run(kind: str, cases: Iterable[Case], chosen: Variant) -> Record:
         "kind": kind,
         "variant": chosen.name,
         "embedder": embedder.identity.model if embedder is not None else "none",
-        "settings": runs.changed_settings(told, Settings().model_dump(mode="json")),
+        "settings": metrics.changed_settings(told, Settings().model_dump(mode="json")),
         **figures,
     }
 
@@ -242,20 +242,20 @@ def _run(kind: str, cases: Iterable[Case], chosen: Variant) -> Record:
 def _kept(report: Record) -> Record:
     """Return the report with its comparison, after it was kept as the last run of its kind."""
     from memory_anchor.adapters.system import SystemClock
-    from memory_anchor.evaluation import runs
+    from memory_anchor.evaluation import metrics
 
     now = SystemClock().now()
     report = {**report, "at": now.isoformat(timespec="seconds")}
-    folder = runs.folder_of(data_dir())
-    before = runs.last(folder, text(report["kind"]))
-    runs.keep(folder, text(report["kind"]), report, at=now)
-    return {**report, "compared": runs.compared(before, report) if before is not None else None}
+    folder = metrics.folder_of(data_dir())
+    before = metrics.last(folder, text(report["kind"]))
+    metrics.keep(folder, text(report["kind"]), report, at=now)
+    return {**report, "compared": metrics.compared(before, report) if before is not None else None}
 
 
 def _golden(*, asked_for: bool) -> list[Record]:
-    from memory_anchor.evaluation import golden, runner, runs
+    from memory_anchor.evaluation import golden, metrics, runner
 
-    questions = golden.load(runs.folder_of(data_dir()))
+    questions = golden.load(metrics.folder_of(data_dir()))
     if not questions:
         if asked_for:
             raise BadInput(NO_GOLDEN)
@@ -271,7 +271,7 @@ def _golden_variants(texts: Sequence[str]) -> list[Record]:
 
     Raises BadInput: no question is saved, or a variant has another embedder.
     """
-    from memory_anchor.evaluation import golden, runner, runs
+    from memory_anchor.evaluation import golden, metrics, runner
     from memory_anchor.evaluation.golden import as_set, copied, variant
     from memory_anchor.front.calls import run
     from memory_anchor.settings import Settings
@@ -280,7 +280,7 @@ def _golden_variants(texts: Sequence[str]) -> list[Record]:
     own, chosen = as_set(os.environ, who.project_dir), [variant(one, os.environ, who.project_dir) for one in texts]
     if any(one.settings.embedder != own.settings.embedder for one in chosen):
         raise BadInput("--variant changes the embedder, which made your memory's vectors; allowed is anything else")
-    questions = golden.load(runs.folder_of(data_dir()))
+    questions = golden.load(metrics.folder_of(data_dir()))
     if not questions:
         raise BadInput(NO_GOLDEN)
     _progress("golden: copying your memory")
@@ -293,16 +293,16 @@ def _golden_variants(texts: Sequence[str]) -> list[Record]:
                 [question.query for question in questions],
                 lambda core, asked: run(core, who, "ask_golden", {"questions": list(asked)}),
             )
-            told = runs.changed_settings(one.settings.model_dump(mode="json"), Settings().model_dump(mode="json"))
+            told = metrics.changed_settings(one.settings.model_dump(mode="json"), Settings().model_dump(mode="json"))
             figures = runner.figures(golden.answered(questions, records(answer["answers"])))
             reports.append({"kind": "golden", "variant": one.name, "settings": told, **figures})
     return reports
 
 
 def _edit_golden(save: str | None, expects: Many, remove: str | None, as_json: bool) -> None:
-    from memory_anchor.evaluation import golden, runs
+    from memory_anchor.evaluation import golden, metrics
 
-    folder = runs.folder_of(data_dir())
+    folder = metrics.folder_of(data_dir())
     if save is not None:
         from memory_anchor.language.safety import cleaned
 
@@ -397,7 +397,7 @@ def _show_side_by_side(reports: Sequence[Record]) -> None:
         table.add_row(letter, *recall, *cost)
     out.print(table)
     first = reports[0]
-    from memory_anchor.evaluation.runs import compared
+    from memory_anchor.evaluation.metrics import compared
 
     for other in reports[1:]:
         if other["kind"] == first["kind"]:
@@ -417,9 +417,9 @@ def register_variants(app: typer.Typer) -> None:
 @guarded
 def report(json_: JsonOption = False) -> None:
     """Compare variants: golden questions, heeded memories, tokens and times, with intervals."""
-    from memory_anchor.evaluation import golden, runs
+    from memory_anchor.evaluation import golden, metrics
 
-    questions = golden.load(runs.folder_of(data_dir()))
+    questions = golden.load(metrics.folder_of(data_dir()))
     told: list[Record] = []
     first: list[Answered] = []
     for one in records(call("variants")["variants"]):
