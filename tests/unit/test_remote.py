@@ -18,7 +18,7 @@ from memory_anchor.errors import BadInput
 from memory_anchor.front.http_api import build_http
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
-from memory_anchor.remote.link import Away, KmLink
+from memory_anchor.remote.memory import Away, KmLink
 from memory_anchor.settings import Settings
 from memory_anchor.testing import ManualClock, ephemeral_core
 from memory_anchor.where import Where
