@@ -36,10 +36,19 @@ from memory_anchor.fields import BaseRequest, sentence
 from memory_anchor.front import http_limits
 from memory_anchor.front.callers import credential_of
 from memory_anchor.front.http_access import PATH_KEY, SECRET_PREFIX, Guard, error_body, is_loopback, retry_headers
-from memory_anchor.front.http_constitution import add_constitution
 from memory_anchor.front.http_ingest import Intake, add_ingest
-from memory_anchor.front.http_review import add_review
-from memory_anchor.front.http_v1 import COLUMN, ERRORS, WHOSE, Desk, add_paths, body_schema, document, plain_schema
+from memory_anchor.front.http_v1 import (
+    COLUMN,
+    ERRORS,
+    WHOSE,
+    Desk,
+    add_constitution,
+    add_paths,
+    add_review,
+    body_schema,
+    document,
+    plain_schema,
+)
 from memory_anchor.front.mcp_server import build_server
 from memory_anchor.front.variants import VariantChoice
 from memory_anchor.json_values import Record, text

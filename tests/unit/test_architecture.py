@@ -319,8 +319,7 @@ BESIDE_THE_DOOR = {
     *(
         "front/doctor.py",
         "front/doctor_machine.py",
-        "front/http_review.py",
-        "front/http_constitution.py",
+        "front/http_v1.py",
     ),  # look at what cannot be opened
     *("front/clients/install.py", "front/clients/hooks.py", "front/clients/places.py"),  # files of other programs
     *(f"front/cli/{name}.py" for name in ("setup", "keep", "moving", "constitution", "link", "init")),
