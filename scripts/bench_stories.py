@@ -43,7 +43,7 @@ from memory_anchor.model import Actor, Scope
 from memory_anchor.ports import Answer, ModelUsage
 from memory_anchor.settings import Settings
 from memory_anchor.testing import START, ManualClock
-from memory_anchor.upkeep.consolidation import Story
+from memory_anchor.upkeep.registry import Story
 
 DATA = Path(__file__).parent / "data" / "stories.yaml"
 HELD = DATA.with_name("stories_held.yaml")

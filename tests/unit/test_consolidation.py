@@ -13,8 +13,8 @@ from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag
 from memory_anchor.ports import ModelUsage
 from memory_anchor.recall.cooccurrence import TagNeighbours
 from memory_anchor.recall.order import TO_VERIFY
-from memory_anchor.upkeep import consolidation, history
-from memory_anchor.upkeep.consolidation import Story, consolidate, merge_duplicates, says_the_same
+from memory_anchor.upkeep import history, registry
+from memory_anchor.upkeep.registry import Story, consolidate, merge_duplicates, says_the_same
 from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate
 from memory_anchor.upkeep.upkeep import Limits, load_state
 
@@ -198,7 +198,7 @@ def test_few_events_are_their_own_story_and_long_conversations_become_several():
 def test_topics_are_told_apart_and_facts_are_extracted_before_their_story_marks_them_done(monkeypatch):
     """Rule: segment what is too long, extract, then the narrative; what is told is not extracted again."""
     seen = []
-    monkeypatch.setattr(consolidation, "STORY_WHOLE", 6)
+    monkeypatch.setattr(registry, "STORY_WHOLE", 6)
 
     def extract(events):
         seen.append([m.id for m in events])
@@ -240,7 +240,7 @@ def test_a_conversation_that_one_story_can_tell_is_not_cut():
 
 def test_a_topic_too_short_for_a_story_joins_its_neighbour(monkeypatch):
     """Rule: every event of an ended conversation of some length is told."""
-    monkeypatch.setattr(consolidation, "STORY_WHOLE", 6)
+    monkeypatch.setattr(registry, "STORY_WHOLE", 6)
     for cut in (1, 2, 5, 6):
         up = replace(upkeep(), segment=lambda events, cut=cut: [events[:cut], events[cut:]])
         put(up, *said("a b", "c d", "e f", "g h", "i j", "k l", "m n"))

@@ -27,8 +27,8 @@ from memory_anchor.adapters.sparse_files import copy_tree
 from memory_anchor.model import Citation, MemoryType, Origin, Scope, Status, Tag, point_id
 from memory_anchor.ports import DENSE, CollectionSpec
 from memory_anchor.testing import ManualClock
-from memory_anchor.upkeep.consolidation import consolidate, merge_duplicates
 from memory_anchor.upkeep.forgetting import expire_events, forget
+from memory_anchor.upkeep.registry import consolidate, merge_duplicates
 from memory_anchor.upkeep.settling import (
     RENEWED,
     finish_supersedes,

@@ -14,8 +14,8 @@ from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, MemoryType, Origin, Outcome, Scope, Status
 from memory_anchor.testing import ManualClock
 from memory_anchor.upkeep import history
-from memory_anchor.upkeep.consolidation import merge_duplicates
 from memory_anchor.upkeep.history import UndoPlan
+from memory_anchor.upkeep.registry import merge_duplicates
 from memory_anchor.upkeep.settling import finish_supersedes, reconsolidate
 
 READER = Scope()
