@@ -12,7 +12,6 @@ is left out, since clients that get both show the model only one of them, and te
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
@@ -35,9 +34,9 @@ from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused,
 from memory_anchor.front import mcp_answers, tool_specs
 from memory_anchor.front.callers import PROJECT_HEADER, actor_from, credential_of
 from memory_anchor.front.mcp_answers import instructions_for
-from memory_anchor.json_values import Record
+from memory_anchor.json_values import Json, Record
 from memory_anchor.model import Actor
-from memory_anchor.requests import RememberConversation
+from memory_anchor.requests import RememberConversation, SearchMemory
 from memory_anchor.runtime.cleanlog import log_bug
 from memory_anchor.runtime.recording import ClientConnection
 from memory_anchor.runtime.wire import PREAMBLE, VERSION
@@ -71,6 +70,8 @@ RESOURCE_NOT_FOUND = -32002
 """The 2025 protocols' code; 2026-07-28 says invalid params, which clients of either treat alike."""
 
 T = TypeVar("T")
+Result = dict[str, Json]
+"""What a tool's call answers, as the protocol words it."""
 
 
 def build_server(
@@ -106,7 +107,6 @@ class _Front:
             title=TITLE,
             lifespan=self.connection,
             on_list_tools=self.list_tools,
-            on_call_tool=self.call_tool,
             on_list_resources=self.list_resources,
             on_list_resource_templates=self.list_templates,
             on_read_resource=self.read_resource,
@@ -114,6 +114,7 @@ class _Front:
             on_get_prompt=self.get_prompt,
             on_completion=self.complete,
         )
+        server.add_request_handler("tools/call", mcp_types.CallToolRequestParams, self.call_tool)
         server.middleware.append(self.greet)
         return server
 
@@ -155,24 +156,27 @@ class _Front:
         reads = context.request is not None and self._actor(context).read_only
         return mcp_types.ListToolsResult(tools=self._reading if reads else self._listed)
 
-    async def call_tool(self, context: Context, params: mcp_types.CallToolRequestParams) -> mcp_types.CallToolResult:
+    async def call_tool(self, context: Context, params: mcp_types.CallToolRequestParams) -> Result:
         actor = self._actor(context)
         variant = partial(self._variant, context, actor)
         client = asks_client(context) if params.name in ASKS_CLIENT else None
         with offered(client):
             return await self._in_thread(partial(self._call, actor, variant, params.name, params.arguments))
 
-    def _call(
-        self, actor: Actor, variant: Callable[[], str], name: str, given: Record | None
-    ) -> mcp_types.CallToolResult:
+    def _call(self, actor: Actor, variant: Callable[[], str], name: str, given: Record | None) -> Result:
+        """Return a tool's result as the protocol words it; the SDK checks it against the connection's version."""
         try:
             tool, request = tool_specs.resolve(name, given, self._tools)
             anchor = self._core.anchor(actor)
-            run, chosen = partial(mcp_answers.run, anchor, tool, request), variant()
-            text = self._answered_by(chosen, actor, tool, request, run) if chosen else run()
-            if tool != "search_memory" or getattr(request, "detail", False):
-                return _result(text)
-            return _result(text, now=anchor.services.clock.now())
+            chosen = variant()
+            if not isinstance(request, SearchMemory):
+                run = partial(mcp_answers.run, anchor, tool, request)
+                return _result(self._answered_by(chosen, actor, request, run) if chosen else run())
+            search = partial(mcp_answers.answer, anchor, tool, request)
+            answer = self._found_by(chosen, actor, search) if chosen else search()
+            if request.detail:
+                return _result(shapes.compact(answer))
+            return _lines(answer, now=anchor.services.clock.now())
         except MemoryAnchorError as error:
             return _result(str(error), code=report(error).code)
         except Exception as bug:
@@ -187,15 +191,21 @@ class _Front:
         own = not actor.scope.conversation.startswith(context.lifespan_context.name)
         return self._variants.chosen(context.request, actor, actor.scope.conversation if own else "")
 
-    def _answered_by(self, variant: str, actor: Actor, tool: str, request: BaseRequest, run: Callable[[], str]) -> str:
-        """Return the answer by this way of recall, told to the figures of the experiment."""
+    def _found_by(self, variant: str, actor: Actor, search: Callable[[], Record]) -> Record:
+        """Return a search's answer by this way of recall, told to the figures of the experiment."""
         assert self._variants is not None  # noqa: S101 - a variant was chosen of them
         began = time.monotonic()
         with self._variants.answering(variant):
+            answer = search()
+        self._variants.searched(variant, actor, answer, time.monotonic() - began)
+        return answer
+
+    def _answered_by(self, variant: str, actor: Actor, request: BaseRequest, run: Callable[[], str]) -> str:
+        """Return another answer by this way of recall; a conversation that is remembered says what was of use."""
+        assert self._variants is not None  # noqa: S101 - a variant was chosen of them
+        with self._variants.answering(variant):
             text = run()
-        if tool == "search_memory":
-            self._variants.searched(variant, actor, json.loads(text), time.monotonic() - began)
-        elif isinstance(request, RememberConversation):
+        if isinstance(request, RememberConversation):
             self._variants.heard(actor, request.messages)
         return text
 
@@ -352,16 +362,19 @@ def _tool(spec: tool_specs.ToolSpec) -> mcp_types.Tool:
     )
 
 
-def _result(text: str, *, code: str = "", now: datetime | None = None) -> mcp_types.CallToolResult:
-    """Return a tool's answer; with `now` as plain lines, and the same structured beside them."""
-    if now is not None:
-        answer = json.loads(text)
-        told: list[mcp_types.ContentBlock] = [mcp_types.TextContent(type="text", text=shapes.lines(answer, now=now))]
-        return mcp_types.CallToolResult(content=told, structured_content=answer)
-    content: list[mcp_types.ContentBlock] = [mcp_types.TextContent(type="text", text=text)]
-    if not code:
-        return mcp_types.CallToolResult(content=content)
-    return mcp_types.CallToolResult(content=content, is_error=True, _meta={CODE_META: code})
+def _result(text: str, *, code: str = "") -> Result:
+    """Return a tool's answer, or with a code its error, as the protocol words it.
+
+    No model of the SDK's: it would be made, dumped, and made once more where the SDK checks what is sent. That check
+    drops what a connection's version does not know (`resultType` before 2026-07-28).
+    """
+    result: Result = {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": bool(code)}
+    return result | {"_meta": {CODE_META: code}} if code else result
+
+
+def _lines(answer: Record, *, now: datetime) -> Result:
+    """Return a search's answer as plain lines, and the same structured beside them."""
+    return _result(shapes.lines(answer, now=now)) | {"structuredContent": answer}
 
 
 def _protocol_code(error: MemoryAnchorError) -> int:
