@@ -47,6 +47,7 @@ from memory_anchor.model import (
     point_id,
 )
 from memory_anchor.recall import scoring
+from memory_anchor.recall.centring import script_of
 from memory_anchor.recall.inquiry import questioned
 from memory_anchor.recall.relevance import STRONG, weak_shown
 from memory_anchor.where import Condition, OneOf, StartsWith, Where
@@ -204,7 +205,7 @@ def search(
         return memory.audience in held and _source_id(memory) in sources and bool(memory.content)
 
     snippets: list[RetrievedSnippet] = []
-    for place, memory, siblings in _distinct(library, scored, order, may_read, asked.limit):
+    for place, memory, siblings in _distinct(library, scored, order, may_read, asked.limit, question.script):
         chance = float(scored.relevance[place])
         found = _snippet(sources, memory, siblings, float(scored.total[place]), chance)
         signals = scoring.signals(scored, [place], weights)[place] if asked.detail else None
@@ -220,9 +221,14 @@ def _distinct(
     order: NDArray[np.intp],
     may_read: Callable[[Memory], bool],
     limit: int,
+    script: int,
 ) -> list[tuple[int, Memory, list[Memory]]]:
     """Return the best places of an order with their passages, each with those behind it that are versions of the same
-    text; read on until there are as many as asked for."""
+    text; read on until there are as many as asked for.
+
+    Few weak ones are shown. One in another language than the question's (script) is not counted among them: what is
+    measured across two languages says less, and the right one is often called weak.
+    """
     kept: list[tuple[int, Memory, list[Memory]]] = []
     bags: list[frozenset[int]] = []
     weak, page = 0, limit + SPARE
@@ -241,8 +247,9 @@ def _distinct(
                 kept[same][2].append(memory)
                 continue
             is_weak = bool(scored.relevance[place] < STRONG)
-            if len(kept) < limit and not (is_weak and weak == weak_shown(limit)):
-                weak += is_weak
+            counts = is_weak and script_of(memory.content) == script
+            if len(kept) < limit and not (counts and weak == weak_shown(limit)):
+                weak += counts
                 kept.append((place, memory, []))
                 bags.append(bag)
         if len(kept) == limit or weak == weak_shown(limit):

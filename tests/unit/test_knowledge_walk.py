@@ -132,6 +132,25 @@ def test_where_no_engine_embeds_a_sync_does(docs: Path, core: Core, anchor: Memo
     assert core.knowledge.unembedded() == 0
 
 
+@pytest.mark.parametrize(
+    ("query", "own", "foreign"), [("码头什么时候关门", 0, 5), ("when does the harbour shut", 3, 0)]
+)
+def test_few_weak_passages_are_shown_unless_they_are_in_another_language(
+    docs: Path, anchor: MemoryAnchor, query: str, own: int, foreign: int
+) -> None:
+    """Rule knowledge.weak: three weak ones of the question's language; across languages weak says little, so the rest
+    of what was asked for comes too."""
+    (docs / "guide.md").unlink()
+    for number in range(8):
+        text = f"# Note {number}\n\nThe crane number {number} lifts crates of kind {number * 7}.\n"
+        (docs / f"{number}.md").write_text(text, encoding="utf-8")
+    added(anchor, docs)
+
+    found = anchor.knowledge_search(query, limit=5)
+    assert all(one.weak for one in found)
+    assert len(found) == own + foreign
+
+
 @pytest.mark.parametrize("name", ["trust", "scope"])
 def test_only_what_a_source_can_be_is_allowed(anchor: MemoryAnchor, name: str) -> None:
     """Knowledge: `agent` is a trust of memories and no source's; the sentence does not offer it."""
