@@ -209,10 +209,8 @@ class MemoryAnchor:
     def _found_here(self, asked: asks.SearchMemory) -> SearchAnswer:
         request = self._search_request(asked)
         now = self.services.clock.now()
-        searcher, constitution = self.services.searcher, cache(self.constitution)
-        ready: Callable[[], object] = (
-            constitution if wants(request, Layer.IDENTITY_SCHEMA, signal=True) else lambda: None
-        )
+        searcher, entries = self.services.searcher, cache(self.room.identity.entries)
+        ready: Callable[[], object] = entries if wants(request, Layer.IDENTITY_SCHEMA, signal=True) else lambda: None
         answer = searcher.search(self.actor, request, meanwhile=ready) if request.searched() else SearchAnswer(())
         self.services.recalled.note(answer.snippets)
         answer = standing(answer, self.room.sources)
@@ -223,7 +221,7 @@ class MemoryAnchor:
             answer = replace(answer, snippets=(*joined, *answer.snippets)[: request.limit])
         if self.actor.project_dir and (note := self.services.project_note(self.actor.scope.project)):
             answer = replace(answer, notes=(*answer.notes, note))
-        return with_identity(answer, request, constitution, self.services.nearness.of, now=now)
+        return with_identity(answer, request, entries, self.services.nearness.of, now=now)
 
     def brought_up(self, prompt: str, *, limit: int) -> list[RetrievedSnippet]:
         """Return what decides a prompt that asked memory nothing, of L2, L3 and L4; nothing where nothing does.

@@ -114,7 +114,6 @@ class JsonlAudit:
         """
         with self._lock, exclusive(self._lock_file):
             try:
-                make_private(self.path.parent)
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
                 with os.fdopen(handle, "r+b", buffering=0) as file:
                     end = self._chain_end(file)
@@ -343,7 +342,6 @@ class JsonlAudit:
         """
         with self._lock, exclusive(self._lock_file):
             try:
-                make_private(self.path.parent)
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, PRIVATE)
                 with os.fdopen(handle, "r+b", buffering=0) as file:
                     end = self._chain_end(file)
@@ -440,8 +438,9 @@ class JsonlAudit:
             "what": dict(what),
             "before": end.hashed,
         }
-        hashed = hashlib.sha256(_body(record)).hexdigest()
-        line = _body({**record, "hash": hashed}) + b"\n"
+        body = _body(record)
+        hashed = hashlib.sha256(body).hexdigest()
+        line = b'%s,"hash":"%s"}\n' % (body[:-1], hashed.encode())
         if len(line) > MAX_RECORD_BYTES:
             raise BadInput(f"an audit record is {len(line)} bytes; allowed are {MAX_RECORD_BYTES}")
         if file.write(line) != len(line):

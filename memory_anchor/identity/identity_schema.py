@@ -134,6 +134,11 @@ class IdentitySchema:
             warnings = (*((about_key,) if about_key else ()), *served.warnings)
             return Constitution(entries, served.document.version, self._counted[1], warnings)
 
+    def entries(self) -> tuple[ConstitutionEntry, ...]:
+        """Return what is in force, by priority; nothing of the project's file is read, so nothing is warned of."""
+        with self._lock:
+            return in_order(self._in_force.approved().entries)
+
     @property
     def initialised(self) -> bool:
         """Whether this project, by its id or its folder, was ever approved on this machine."""

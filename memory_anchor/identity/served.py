@@ -18,7 +18,7 @@ from pathlib import Path
 from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.files import make_private, write_whole
-from memory_anchor.identity.approval import KeyRing, Signs
+from memory_anchor.identity.approval import Approver, KeyRing, Signs
 from memory_anchor.identity.approved import (
     Archive,
     Link,
@@ -120,18 +120,19 @@ class TextInForce:
         self._archives: dict[str, Archive] = {}
         self._found: FoundText | None = None
         self._cached: tuple[tuple[object, ...], Served] | None = None
+        self._parsed = NOTHING
 
     @property
     def initialised(self) -> bool:
         """Whether this project, by its id or its folder, was ever approved on this machine."""
         return self.archive().exists() or self._index.holds(self._home.name, self._at)
 
-    def archive(self) -> Archive:
-        """Return the archive of this id, or the one its folder was approved under."""
+    def archive(self, keys: Sequence[Approver] | None = None) -> Archive:
+        """Return the archive of this id, or the one its folder was approved under. keys: `KeyRing.sealing`."""
         own = self._archive_of(self._home.name)
         if own.exists() or not self._at:
             return own
-        other = self._index.home_of(self._at, self._keys.sealing())
+        other = self._index.home_of(self._at, self._keys.sealing() if keys is None else keys)
         return self._archive_of(other) if other else own
 
     def remember(self, signer: Signs | None = None) -> None:
@@ -186,10 +187,20 @@ class TextInForce:
                     self.remember()
         return self._cached[1]
 
+    def approved(self) -> Document:
+        """Return the text in force alone, whatever the project's file says; an empty one where none is."""
+        good = self.standing().good
+        return NOTHING if good is None else self._document(good.text)
+
+    def _document(self, text: str) -> Document:
+        if self._parsed.text != text:
+            self._parsed = parse(text)
+        return self._parsed
+
     def standing(self) -> Standing:
         """Return the newest sealed text, and why it may not be the newest there was."""
-        keys, archive = self._keys.sealing(), self.archive()
-        standing = archive.current(keys)
+        keys = self._keys.sealing()
+        standing = self.archive(keys).current(keys)
         if standing.good is None:
             return standing
         later = advanced(read_trail(self._trail), after=standing.good.link, keys=keys)
@@ -295,7 +306,7 @@ class TextInForce:
 
     def _weigh(self, found: FoundText, standing: Standing, initialised: bool) -> Served:
         if standing.good is not None:
-            document = parse(standing.good.text)
+            document = self._document(standing.good.text)
             warnings = (*_about_damage(standing), *_about_file(found, document))
             return Served(document, warnings, standing.good)
         if standing.behind:

@@ -22,7 +22,6 @@ from memory_anchor.language.bounded import bounded
 from memory_anchor.language.terms import is_chinese, terms
 from memory_anchor.model import (
     Citation,
-    Constitution,
     ConstitutionEntry,
     Layer,
     OperationPassage,
@@ -220,7 +219,7 @@ def wants(request: SearchRequest, layer: Layer, *, signal: bool) -> bool:
 def with_identity(
     answer: SearchAnswer,
     request: SearchRequest,
-    constitution: Callable[[], Constitution],
+    entries: Callable[[], Sequence[ConstitutionEntry]],
     nearness: NearnessTo,
     *,
     now: datetime,
@@ -228,7 +227,7 @@ def with_identity(
     """Return the answer with the L0 entries that answer the question put first."""
     if not wants(request, Layer.IDENTITY_SCHEMA, signal=True):
         return answer
-    chosen = _answering(request, constitution().entries, nearness)
+    chosen = _answering(request, entries(), nearness)
     if not chosen:
         return answer
     lead = answer.snippets[0].score if answer.snippets else 0.0
