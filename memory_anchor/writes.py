@@ -213,7 +213,7 @@ class Writes:
         if safety.only_secrets(safe.text):
             return _nothing_left(Layer.VERIFIED_FACT, safe.kinds)
         self._check_scope(asked)
-        claim, doubt = self._claim(asked.confidence, safe.text)
+        claim, doubt = self.room.gate.assessed(safe.text) if asked.confidence is None else (asked.confidence, "")
         claimed, write_mode = self._source(asked.source)
         draft = replace(
             FactDraft.like(asked, safe.text),
@@ -268,9 +268,10 @@ class Writes:
                 f"event {asked.event_id} was promoted before",
                 target_id=asked.event_id,
             )
-        claim, doubt = self._claim(asked.confidence, text or event.content)
+        said = text or event.content
+        claim, doubt = self.room.gate.assessed(said) if asked.confidence is None else (asked.confidence, "")
         draft = replace(
-            FactDraft.like(event, text or event.content),
+            FactDraft.like(event, said),
             type=MemoryType.FACT,
             tags=event.tags,
             confidence=claim,
@@ -413,10 +414,6 @@ class Writes:
         """
         safe = inputs.telling(what, text)
         return safe.text, safe.kinds
-
-    def _claim(self, confidence: float | None, text: str) -> tuple[float, str]:
-        """Return how sure a write is, and the word by which it doubts itself: as it says, else by its words."""
-        return self.room.gate.assessed(text) if confidence is None else (confidence, "")
 
     def _source(self, source: str | None) -> tuple[Origin, WriteMode]:
         """Return who is behind a write and how it came about; a claim to be human counts only for a human caller.

@@ -306,8 +306,9 @@ def decide(new: Memory, neighbours: Sequence[tuple[Memory, float]], *, policy: P
         return Decision(Outcome.ADDED, reason="an event is kept beside every other")
     nearest = sorted(neighbours, key=lambda pair: -pair[1])[:NEIGHBOURS_READ]
     similar = similar_to(nearest, floor=policy.thresholds.related)
+    same = content_hash(new.content)
     for memory, _ in nearest:
-        if content_hash(memory.content) == content_hash(new.content):
+        if content_hash(memory.content) == same:
             reason = "the same text is stored already"
             return Decision(Outcome.SKIPPED, memory, reason, None, similar, Relation.DUPLICATE)
         if covers(memory.content, new.content):
