@@ -130,8 +130,7 @@ class IdentitySchema:
             if self._counted[0] != entries:
                 # The tokenizer takes 67 MB to load, which no first turn waits for; approvals count exactly.
                 self._counted = (entries, estimate_tokens(joined(entries)))
-            about_key = self._keys.warning()
-            warnings = (*((about_key,) if about_key else ()), *served.warnings)
+            warnings = tuple(filter(None, (self._keys.warning(), *served.warnings)))
             return Constitution(entries, served.document.version, self._counted[1], warnings)
 
     def entries(self) -> tuple[ConstitutionEntry, ...]:
@@ -173,11 +172,10 @@ class IdentitySchema:
 
     def verify_passphrase(self, passphrase: str) -> bool:
         """Return whether this is the approver's passphrase; takes some 0.3 s on purpose."""
-        try:
+        with contextlib.suppress(Refused):
             self.human.unlock(passphrase)
-        except Refused:
-            return False
-        return True
+            return True
+        return False
 
     def faults(self) -> list[str]:
         """Return one sentence for everything about the approved texts that is not as the approvals left it."""
@@ -185,8 +183,7 @@ class IdentitySchema:
         standing = self._in_force.standing()
         if standing.behind and not found:
             found.append(standing.behind)
-        unsigned = self._home / "supplements.json"
-        if unsigned.exists():
+        if (unsigned := self._home / "supplements.json").exists():
             found.append(f"{unsigned} is unsigned and of an older version; it is not served, delete it")
         return found
 
