@@ -86,7 +86,7 @@ BUDGETS: dict[str, int] = {
     "lore": 297,
     "runtime": 3964,
     "recall": 5026,
-    "identity": 3770,
+    "identity": 3777,
     "upkeep": 3045,
     "ingest": 3389,
     "care": 3601,
