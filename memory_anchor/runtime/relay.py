@@ -33,6 +33,10 @@ SHOWN = 40
 PROTOCOL_META = "io.modelcontextprotocol/protocolVersion"
 LISTEN = "subscriptions/listen"
 """Never answered while it lives, and does nothing by itself: it is resent to every engine, uncounted."""
+_ANSWER = re.compile(
+    rb'\{"jsonrpc":"2\.0","id":(?:(0|-?[1-9]\d{0,17})|"([\x20\x21\x23-\x5b\x5d-\x7e]{0,200})"),"(?:result|error)":'
+)
+"""How an engine begins an answer: whose it is can be told without reading what may be a long one whole."""
 
 
 class Waiting:
@@ -134,6 +138,9 @@ class Relay:
 
     def from_engine(self, raw: bytes) -> bytes | None:
         """Take one line of the engine; return it when it is for the agent."""
+        if answer := _ANSWER.match(raw):
+            number, name = answer.groups()
+            return self._answered(raw, int(number) if number else name.decode())
         try:
             message = parsed(raw)
         except ValueError:
@@ -145,6 +152,9 @@ class Relay:
             if len(self._asked) < MAX_ENGINE_REQUESTS:
                 self._asked.add(request)
             return raw
+        return self._answered(raw, request)
+
+    def _answered(self, raw: bytes, request: int | str) -> bytes | None:
         if request in self._swallow:
             self._swallow.discard(request)
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from figures import figure
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -187,3 +188,30 @@ def test_every_request_gets_exactly_one_answer(steps: list[str]) -> None:
             heard(relay.from_handshake())
     assert len(answered) == len(set(answered))
     assert set(answered) | set(relay.waiting) == set(range(1, asked + 1))
+
+
+@pytest.mark.parametrize("request_id", [1, 0, -3, 2**62, "x", "", "1", "a b", 'q"uote', "back\\slash", "长", "a" * 300])
+@pytest.mark.parametrize("spacing", [(",", ":"), (", ", ": ")])
+@pytest.mark.parametrize("kind", [{"result": {"id": 9, "method": "x"}}, {"error": {"code": -32000, "message": "no"}}])
+def test_whose_answer_a_line_is_does_not_depend_on_how_it_is_written(request_id, spacing, kind):
+    """Rule: an answer goes back as it came, once, to the request of its id: a number and its text are two ids."""
+    relay = Relay()
+    relay.engine_ready()
+    relay.from_client(line(id=request_id, method="tools/call", params={}))
+    other = "1" if request_id == 1 else 1
+    answer = (json.dumps({"jsonrpc": "2.0", "id": request_id, **kind}, separators=spacing) + "\n").encode()
+    foreign = (json.dumps({"jsonrpc": "2.0", "id": other, **kind}, separators=spacing) + "\n").encode()
+    assert request_id == other or relay.from_engine(foreign) is None
+    assert relay.from_engine(answer) == answer
+    assert relay.from_engine(answer) is None
+    assert not relay.waiting
+
+
+def test_a_request_of_the_engine_is_no_answer_though_it_has_an_id():
+    """Rule: what the engine asks the client passes, and its answer goes to the engine that asked."""
+    relay = Relay()
+    relay.engine_ready()
+    asked = b'{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"result":1}}\n'
+    assert relay.from_engine(asked) == asked
+    told = line(id=1, result={})
+    assert relay.from_client(told) == (told, None)
