@@ -216,7 +216,8 @@ class MemoryAnchor:
         answer = standing(answer, self.room.sources)
         self.services.usage.shown((snippet.layer, snippet.id) for snippet in answer.snippets)
         answer = with_operations(answer, request, self.room.operations.find, now=now)
-        if request.is_open and not request.layers and all(one.weak for one in answer.snippets):
+        has_other = self.services.knowledge.is_used and request.is_open and not request.layers
+        if has_other and all(one.weak for one in answer.snippets):
             joined = self.knowledge.joining(request.query)
             answer = replace(answer, snippets=(*joined, *answer.snippets)[: request.limit])
         if self.actor.project_dir and (note := self.services.project_note(self.actor.scope.project)):

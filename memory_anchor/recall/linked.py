@@ -72,9 +72,9 @@ def told_once(ranked: Sequence[Ranked], request: SearchRequest, points: Containe
 
     points: what this search can find. A weak story whose events it can find, and did not, is left out.
     """
-    asked = set(terms(request.query))
-    kept = list(ranked)
-    for story in [one for one in ranked if told_by(one)]:
+    kept, stories = list(ranked), [one for one in ranked if told_by(one)]
+    asked = set(terms(request.query)) if stories else set()
+    for story in stories:
         told = told_by(story)
         events = [one for one in kept if one.memory.id in told]
         if story not in kept:
