@@ -84,7 +84,7 @@ BUDGETS: dict[str, int] = {
     "language": 5480,
     "knowledge": 5909,
     "lore": 297,
-    "runtime": 3964,
+    "runtime": 3973,
     "recall": 5026,
     "identity": 3777,
     "upkeep": 3045,
