@@ -26,8 +26,14 @@ _NUMBER = re.compile(
     r"[一二三四五六七八九十百千两][个次天年月周人只条页项遍种]",
     re.IGNORECASE,
 )
+_WHEN = re.compile(r"\bwhen\b", re.IGNORECASE)
+_ASKS_ELSE = re.compile(r"\b(?:what|which|who|whom|whose|why|where|how)\b", re.IGNORECASE)
+_AND_WHEN = re.compile(
+    r"\b(?:where|how|who|why|what) (?:and|or) (?=when\b)|(?<=\bwhen) (?:and|or) (?:where|how|who|why|what)\b",
+    re.IGNORECASE,
+)
 _WANTS_TIME = re.compile(
-    r"\bwhen\b|\bhow long\b|\b(?:what|which) (?:date|day|month|year|time)\b|什么时候|多久|何时|哪年|哪天|"
+    r"\bhow long\b|\b(?:what|which) (?:date|day|month|year|time)\b|什么时候|多久|何时|哪年|哪天|"
     r"几月|几号|几点",
     re.IGNORECASE,
 )
@@ -60,8 +66,15 @@ def shape_of(content: str) -> Shape:
 
 
 def wants_time(query: str) -> bool:
-    """Return whether a query asks when or how long."""
-    return bool(_WANTS_TIME.search(query))
+    """Return whether a query asks when or how long.
+
+    Beside another question word "when" only names a case: "what happens when the disk is full" asks for no time.
+
+    >>> wants_time("when was it"), wants_time("what breaks when it is full"), wants_time("when and why did it break")
+    (True, False, True)
+    """
+    asks_when = _WHEN.search(query) is not None and _ASKS_ELSE.search(_AND_WHEN.sub("", query)) is None
+    return asks_when or _WANTS_TIME.search(query) is not None
 
 
 def wants_number(query: str) -> bool:

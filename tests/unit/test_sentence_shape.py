@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from memory_anchor.language.shape import shape_of
+from memory_anchor.language.shape import shape_of, wants_time
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,23 @@ def test_a_thousand_headings_are_read_in_no_time() -> None:
     began = time.process_time()
     shape_of("\n".join("# a" for _ in range(100_000)))
     assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize(
+    ("query", "asks"),
+    [
+        ("When did we move to the new office?", True),
+        ("since when is it so", True),
+        ("do you know when Ana comes back", True),
+        ("where and when do we meet", True),
+        ("when or how often is it cleaned", True),
+        ("how long did it take when we moved", True),
+        ("what happens when the disk is full", False),
+        ("when two engines start at once, which of them serves", False),
+        ("Who helps Ana when she is sad?", False),
+        ("什么时候搬家", True),
+    ],
+)
+def test_when_beside_another_question_word_names_a_case_and_asks_for_no_time(query: str, *, asks: bool) -> None:
+    """Rule shape.when: a time in a passage counts only where a time is asked for."""
+    assert wants_time(query) is asks
