@@ -30,6 +30,7 @@ from memory_anchor.evaluation import questions
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Actor
 from memory_anchor.recall import relevance
+from memory_anchor.recall.inquiry import period_of
 from memory_anchor.recall.relevance import STRONG
 from memory_anchor.recall.search import Searcher, SearchRequest
 from memory_anchor.testing import ManualClock
@@ -123,8 +124,9 @@ def judged(
         fill(store, searcher, Case(source.name, tuple(turns), ()), now=clock.now(), without="conversation")
         by_id = {turn.id: turn for turn in turns}
         for name, one in asked:
-            request = SearchRequest(one.text)
-            scored, _ = searcher.scores(searcher.inquiry(Actor(), request, clock.now(), {}))
+            request, now = SearchRequest(one.text), clock.now()
+            inquiry = searcher.inquiry(Actor(), request, now, {}, period_of(Actor(), request, now))
+            scored, _ = searcher.scores(inquiry)
             if scored is None:
                 continue
             order = np.argsort(-scored.total, kind="stable")[:DEPTH]

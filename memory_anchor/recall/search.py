@@ -220,7 +220,7 @@ class Searcher(Index):
         self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, meanwhile: Meanwhile = nothing
     ) -> SearchAnswer:
         self.drain()
-        asked = self.inquiry(actor, request, now, notes, meanwhile=meanwhile)
+        asked = self.inquiry(actor, request, now, notes, period_of(actor, request, now), meanwhile=meanwhile)
         period, using = asked.period, asked.question.using
         if period is not None and period.is_hard:
             found = self._inside(asked, period)
@@ -304,9 +304,8 @@ class Searcher(Index):
     def _following(self, asked: Inquiry, found: list[Ranked]) -> list[Ranked]:
         """Return what is found, joined by what is strong where the query is read after what was said before it."""
         read = f"{asked.request.before}\n{asked.request.query}"
-        whole = self._inquired(
-            asked.actor, replace(asked.request, query=read, weak=0), asked.now, asked.notes, asked.period, nothing
-        )
+        request = replace(asked.request, query=read, weak=0)
+        whole = self.inquiry(asked.actor, request, asked.now, asked.notes, asked.period)
         joined = behind_best(found, [one for one in self._ranked(whole) if one.relevance >= STRONG])
         if joined != found:
             asked.notes[FOLLOWS] = False
@@ -314,19 +313,20 @@ class Searcher(Index):
 
     def _elsewhere(self, asked: Inquiry) -> list[Ranked]:
         """Return what is found whatever the time; a text may use the very words that name it ("last summer")."""
-        whole = self._inquired(asked.actor, asked.request, asked.now, asked.notes, None, nothing)
+        whole = self.inquiry(asked.actor, asked.request, asked.now, asked.notes, None)
         return self._ranked(whole) or self._ranked(replace(asked, period=None))
 
     def inquiry(
-        self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, *, meanwhile: Meanwhile = nothing
+        self,
+        actor: Actor,
+        request: SearchRequest,
+        now: datetime,
+        notes: Notes,
+        period: TimeWords | None,
+        *,
+        meanwhile: Meanwhile = nothing,
     ) -> Inquiry:
-        """Return what is asked, made ready; meanwhile: as of `search`."""
-        return self._inquired(actor, request, now, notes, period_of(actor, request, now), meanwhile)
-
-    def _inquired(
-        self, actor: Actor, request: SearchRequest, now: datetime, notes: Notes, period: TimeWords | None, by: Meanwhile
-    ) -> Inquiry:
-        """Return what is asked about this period; what is looked for is embedded here, and `by` is done beside."""
+        """Return what is asked about this period; what is looked for is embedded here. meanwhile: as of `search`."""
         end = None if period is not None and period.is_hard else end_asked(request.query).end
         text = end_asked(words_of(request, period)).rest if end else words_of(request, period)
         project = f"{actor.scope.account}|{actor.scope.project}"
@@ -335,7 +335,7 @@ class Searcher(Index):
         def ahead(question: PreparedQuery) -> None:
             wanted = self._tags.wanted(question.terms, audiences_of(actor.scope))
             known.append((wanted, None if request.layers else leans_to(text), self.words_ahead(question)))
-            by()
+            meanwhile()
 
         topic, lens = request.topic, self._ways.lens
         question, note = questioned(self.meaning, text, project=project, topic=topic, share=lens, meanwhile=ahead)
@@ -522,7 +522,7 @@ class Searcher(Index):
             return {"found": False, "reason": reason}
         notes: Notes = {}
         answer = self._answer(actor, request, now, notes)
-        asked = self.inquiry(actor, request, now, notes)
+        asked = self.inquiry(actor, request, now, notes, period_of(actor, request, now))
         period = asked.period
         scored, found = self.scores(asked, also=memory)
         assert scored is not None  # noqa: S101 - this memory is in it
