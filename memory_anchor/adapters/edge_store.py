@@ -341,10 +341,11 @@ class EdgeStore:
         audience told to whom it was kept from. The text's own hash also covers payloads from before there was a sum.
         """
         try:
-            memory = from_payload(record.payload or {})
+            payload = record.payload or {}  # the engine makes it anew whenever it is asked for
+            memory = from_payload(payload)
         except (BadInput, KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._damaged(record) from error
-        if not is_as_written(record.payload or {}):
+        if not is_as_written(payload):
             raise self._damaged(record)
         if memory.content_hash and content_hash(memory.content) != memory.content_hash:
             raise self._damaged(record)
