@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory_anchor import inputs, rights
 from memory_anchor import knowledge_requests as asks
+from memory_anchor.adapters import git
 from memory_anchor.care.purge import WholeFile
 from memory_anchor.care.waiting import WholeRecord
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
@@ -107,6 +108,8 @@ class KnowledgeDesk:
         if kind is not SourceKind.FILES and not folder.is_dir():
             raise BadInput(f"{asked.ref!r} is no folder; a file is added with --kind files")
         self._check_folder(folder.resolve())
+        if kind is not SourceKind.FILES and git.found(str(folder.resolve())) is None:
+            raise BadInput(f"{asked.ref!r} is no Git checkout of yours; run `git init`, or add it with --kind files")
         if asked.converter or not self._is_in_project(folder.resolve()):
             rights.check(Deed.TRUST_KNOWLEDGE, self._actor.caller)
         options = {"converter": asked.converter} if asked.converter else None

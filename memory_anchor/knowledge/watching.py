@@ -292,7 +292,8 @@ class SourceWatcher:
                 below = self._of_git(source) if source.kind is not SourceKind.FILES else self._below(ref, most)
                 own = list(below)
             if not own:
-                plan.polled[source.id] = f"{source.ref} is not there now"
+                is_there = Path(ref).is_dir() and source.kind is not SourceKind.FILES
+                plan.polled[source.id] = f"{source.ref} is {'no Git checkout' if is_there else 'not there'} now"
             elif len(named.keys() | set(own)) > most:
                 plan.polled[source.id] = f"{source.ref} has too many folders: {most} are watched in all"
             else:

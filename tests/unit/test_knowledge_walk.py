@@ -151,6 +151,18 @@ def test_few_weak_passages_are_shown_unless_they_are_in_another_language(
     assert len(found) == own + foreign
 
 
+def test_a_folder_without_git_is_no_source_of_history(
+    docs: Path, anchor: MemoryAnchor, run: Callable[..., Any]
+) -> None:
+    """Knowledge: what can never be read is refused at once, and leaves no source that waits."""
+    for kind in ("git_history", "repo_docs"):
+        with pytest.raises(BadInput, match="is no Git checkout of yours; run `git init`"):
+            anchor.knowledge_add(str(docs), kind)
+    assert anchor.knowledge_sources() == []
+    done = run("knowledge", "add", str(docs), "--kind", "book")
+    assert (done.exit_code, "allowed are repo_docs, git_history, files, lorebook" in done.output) == (2, True)
+
+
 @pytest.mark.parametrize("name", ["trust", "scope"])
 def test_only_what_a_source_can_be_is_allowed(anchor: MemoryAnchor, name: str) -> None:
     """Knowledge: `agent` is a trust of memories and no source's; the sentence does not offer it."""

@@ -37,6 +37,7 @@ from memory_anchor.json_values import Record, items, number, record, records, te
 
 HELP = "What stands written elsewhere: documents, code and Git history, with citations that open."
 NO_SOURCE = "no source yet; `memory-anchor knowledge add .` reads this checkout's documents"
+KINDS = ("repo_docs", "git_history", "files", "lorebook")
 PUSH_BYTES_MAX = 12 * 1024 * 1024
 
 
@@ -55,7 +56,7 @@ def add(
         str,
         typer.Option(
             help="repo_docs, git_history, files or lorebook.",
-            autocompletion=completing.words("repo_docs", "git_history", "files", "lorebook"),
+            autocompletion=completing.words(*KINDS),
         ),
     ] = "",
     trust: Annotated[
@@ -77,6 +78,8 @@ def add(
 ) -> None:
     """Add a source and read it: a checkout's documents or Git history, or a folder."""
     place = Path(ref).expanduser().absolute()
+    if kind and kind not in KINDS:
+        raise BadInput(f"--kind is {kind[:80]!r}; allowed are {', '.join(KINDS)}")
     if kind == "lorebook":
         lorebooks.add_file(place, human=human, as_json=json_)
         return
