@@ -364,8 +364,10 @@ def _file(root: Path, converter: str, ref: str) -> SourceDocument:
         content = beneath.read(root, ref, most_bytes=FILE_BYTES_MAX)
     except OSError as error:
         raise BadInput(f"{shown(ref)} is left out: it cannot be read ({error.strerror})") from None
+    if content is None and not root.exists():
+        raise Unavailable(f"{root} went away while it was read; it is looked at again")
     if content is None:
-        raise BadInput(f"{shown(ref)} is left out: it went away while it was read")
+        raise BadInput(f"{shown(ref)} is left out: it went away while it was read; the next sync looks again")
     return document(ref, content, hashlib.sha256(content).hexdigest(), converter=converter)
 
 

@@ -163,6 +163,34 @@ def test_a_folder_without_git_is_no_source_of_history(
     assert (done.exit_code, "allowed are repo_docs, git_history, files, lorebook" in done.output) == (2, True)
 
 
+def test_a_folder_that_goes_away_while_it_is_read_is_one_sentence(
+    docs: Path, core: Core, anchor: MemoryAnchor, run: Callable[..., Any]
+) -> None:
+    """Knowledge: not a sentence a file; what was read stays, and the folder is read on once it is back."""
+    for number in range(300):
+        (docs / f"{number}.md").write_text(f"# {number}\n\nwords of {number}\n", encoding="utf-8")
+    anchor.knowledge_add(str(docs), "files")
+    core.knowledge.step(lambda: False)
+    docs.rename(docs.with_name("elsewhere"))
+    core.knowledge.step(lambda: True)
+
+    state = states(anchor)["files"]
+    assert (state.skipped, state.waiting, 0 < state.documents < 301) == ((), 1, True)
+    assert state.wrong == f"{docs} went away while it was read; it is looked at again"
+    docs.with_name("elsewhere").rename(docs)
+    read_all(anchor, begin=True)
+    assert states(anchor)["files"].documents == 301
+
+
+def test_a_list_names_few_of_many_that_were_left_out(docs: Path, run: Callable[..., Any]) -> None:
+    """Knowledge: a page of sentences, and where the others are."""
+    for number in range(30):
+        (docs / f"{number:02}.md").write_bytes(b"\0")
+    told = run("knowledge", "add", str(docs)).output
+    assert told.count("is left out") == 20
+    assert "`memory-anchor knowledge list --json` tells 30" in told
+
+
 @pytest.mark.parametrize("name", ["trust", "scope"])
 def test_only_what_a_source_can_be_is_allowed(anchor: MemoryAnchor, name: str) -> None:
     """Knowledge: `agent` is a trust of memories and no source's; the sentence does not offer it."""

@@ -38,6 +38,8 @@ from memory_anchor.json_values import Record, items, number, record, records, te
 HELP = "What stands written elsewhere: documents, code and Git history, with citations that open."
 NO_SOURCE = "no source yet; `memory-anchor knowledge add .` reads this checkout's documents"
 KINDS = ("repo_docs", "git_history", "files", "lorebook")
+SENTENCES = 20
+"""Of one source, about documents that were left out."""
 PUSH_BYTES_MAX = 12 * 1024 * 1024
 
 
@@ -168,8 +170,11 @@ def _list(answer: Record, _: Values) -> None:
             out.print(
                 f"  [dim]left out: {', '.join(f'{count} {shown(why)}' for why, count in record(left).items())}[/]"
             )
-        for sentence in [*items(one.get("skipped")), *filter(None, [one.get("wrong")])]:
+        skipped = items(one.get("skipped"))
+        for sentence in [*skipped[:SENTENCES], *filter(None, [one.get("wrong")])]:
             out.print(f"  [yellow]{shown(str(sentence))}[/]")
+        if len(skipped) > SENTENCES:
+            out.print(f"  [dim]and others; `memory-anchor knowledge list --json` tells {len(skipped)}[/]")
     for one in records(answer.get("lorebooks", ())):
         out.print(f"[cyan]{shown(one['name'])}[/] lorebook [dim]{one['trust']}[/] {shown(one['file'])}")
     if not answer["sources"] and not answer.get("lorebooks"):
