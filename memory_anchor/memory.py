@@ -285,7 +285,7 @@ class MemoryAnchor:
             weak=weak_shown(asked.limit),
             include_pending=asked.include_pending,
             detail=asked.detail,
-            topic=self._topic(),
+            topic=self._topic() if self.services.settings.retrieval.lens else "",
             before=self.services.said.before(self.actor.scope, asked.query),
             counts_use=own.apply_frequency_boost,
             counts_age=own.apply_time_decay,
@@ -303,9 +303,7 @@ class MemoryAnchor:
         return since, until
 
     def _topic(self) -> str:
-        """Return what this conversation says it is about, where the settings let that bend a search; else ""."""
-        if not self.services.settings.retrieval.lens:
-            return ""
+        """Return what this conversation says it is about, "" for nothing."""
         values = self.services.active.values(self.actor.scope)
         told = next((values[key][0] for key in TOPIC_KEYS if key in values), "")
         return told[:TOPIC_CHARS] if isinstance(told, str) else ""

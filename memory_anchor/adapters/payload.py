@@ -35,7 +35,7 @@ from pydantic_core.core_schema import no_info_after_validator_function
 from typing_extensions import TypedDict
 
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, Record, number, record, text
+from memory_anchor.json_values import Json, Record, number, text
 from memory_anchor.model import (
     FOREVER,
     Citation,
@@ -334,7 +334,7 @@ def from_payload(payload: Record) -> Memory:
 
 def summed(payload: Payload) -> Payload:
     """Return the payload with its checksum."""
-    return {**payload, SUM: _sum(record(_rounded(payload)))}
+    return {**payload, SUM: _sum({name: _rounded(value) for name, value in payload.items()})}
 
 
 def is_as_written(payload: Record) -> bool:
@@ -342,7 +342,9 @@ def is_as_written(payload: Record) -> bool:
 
     First as it is: few payloads have a number of more digits than `_DIGITS`.
     """
-    return SUM not in payload or payload[SUM] == _sum(payload) or payload[SUM] == _sum(record(_rounded(payload)))
+    if SUM not in payload or payload[SUM] == _sum(payload):
+        return True
+    return payload[SUM] == _sum({name: _rounded(value) for name, value in payload.items()})
 
 
 def _rounded(value: Json) -> Json:

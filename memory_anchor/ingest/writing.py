@@ -135,7 +135,7 @@ class FactWriter:
         if known is not None:
             return known
         entry = self._records.entry(memory, embed=True)
-        pondered = self._pondered(actor, draft, memory)
+        pondered = None if self._ponder is None or draft.replaces else self._pondered(self._ponder, actor, memory)
         write = _Write(actor, draft, entry, verdict, judge, request, looked)
         with self._records.lock:
             return decided_anew(lambda: self._decided(write, pondered))
@@ -171,11 +171,9 @@ class FactWriter:
         """Return the neighbours that the very same readers see: only those may be displaced or repeated."""
         return [(m, score) for m, score in self._neighbours(actor, memory) if m.audience == memory.audience]
 
-    def _pondered(self, actor: Actor, draft: FactDraft, memory: Memory) -> Decision | None:
-        if self._ponder is None or draft.replaces:
-            return None
+    def _pondered(self, ponder: Decide, actor: Actor, memory: Memory) -> Decision | None:
         near = self._near(actor, memory)
-        return self._ponder(memory, near) if near else None
+        return ponder(memory, near) if near else None
 
     def _still(self, pondered: Decision, memory: Memory, near: list[tuple[Memory, float]]) -> Decision:
         """Return what was pondered, unless its target changed meanwhile: then what rules say now."""
