@@ -80,7 +80,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "maintenance": 514,
     "front": 13300,
-    "adapters": 8085,
+    "adapters": 8087,
     "language": 5480,
     "knowledge": 5909,
     "lore": 297,
