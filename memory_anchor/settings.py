@@ -1,6 +1,6 @@
 """Settings: defaults < user file < project file < environment < arguments, with the origin of every value.
 
-Each source is read into a plain nested mapping (`setting_sources`), merged while its origin is noted, and validated
+Each source is read into a plain nested mapping, merged while its origin is noted, and validated
 once by a frozen model that knows every name. An unknown name is an error wherever it stands, also in the environment
 (settings libraries ignore a mistyped variable silently, so the merging is ours). A project's own file comes from
 whoever wrote the repository: it may only choose the profile, budgets, a stricter gate and the usage of collections,
@@ -17,11 +17,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_serializer
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from memory_anchor.bounded_yaml import read_file
 from memory_anchor.errors import BadInput
-from memory_anchor.json_values import Json, kind_of
-from memory_anchor.setting_sources import TOKENS, from_env, merge, read_file
+from memory_anchor.json_values import Json, kind_of, parsed, record
 from memory_anchor.switches import ALLOWED, switched
 
+ENV_PREFIX = "MEMORY_ANCHOR_"
+ENV_ONLY = frozenset({"TEST_CLOCK", "CONFIG_FILE", "CONVERSATION", "PASSPHRASE_FILE"})
+"""Environment names that are not settings: test clock, another user file."""
+TOKENS = "http.tokens"
 PROJECT_FILE = "memory-anchor.yaml"
 PROJECT_MAY_SET = frozenset({"profile", "budget", "gate", "collections"})
 SECRETS = ("store.api_key", "embedder.api_key", "llm.api_key", TOKENS)
@@ -494,3 +498,54 @@ def _check_project(own: Mapping[str, Json], below: Mapping[str, Json], path: Pat
                 f"project file {path} raises gate.caps.{name} to {getattr(asked.caps, name)}; "
                 f"a project may only make it stricter (at most {getattr(base.caps, name)})"
             )
+
+
+def from_env(env: Mapping[str, str]) -> dict[str, Json]:
+    """Return what `MEMORY_ANCHOR_GROUP__NAME` variables set, each below its group. Raises BadInput."""
+    nested: dict[str, Json] = {}
+    for name, text in sorted(env.items()):
+        if not name.startswith(ENV_PREFIX) or name[len(ENV_PREFIX) :] in ENV_ONLY:
+            continue
+        *parents, last = name[len(ENV_PREFIX) :].lower().split("__")
+        at = nested
+        for parent in parents:
+            inner = at.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                shown = _variable_shown(name)
+                raise BadInput(f"environment variable {shown} goes below another variable, which sets the whole")
+            at = inner
+        at[last] = _value(name, text)
+    return nested
+
+
+def _value(name: str, text: str) -> Json:
+    if not text.startswith(("[", "{")):
+        return text
+    try:
+        return parsed(text)
+    except ValueError:
+        raise BadInput(
+            f"environment variable {_variable_shown(name)} starts like JSON and is not; allowed is JSON or plain text"
+        ) from None
+
+
+def _variable_shown(name: str) -> str:
+    head = f"{ENV_PREFIX}{TOKENS.upper().replace('.', '__')}__"
+    return f"{head}…" if name.upper().startswith(head) else name
+
+
+def merge(
+    into: dict[str, Json], new: Mapping[str, Json], origin: str, origins: dict[str, str], prefix: str = ""
+) -> None:
+    """Put what a later source sets over what the earlier ones did, and note where each value is from."""
+    for name, value in new.items():
+        dotted = f"{prefix}{name}"
+        if isinstance(value, Mapping) and isinstance(into.get(name, {}), Mapping):
+            inner = dict(record(into.get(name)))
+            merge(inner, value, origin, origins, f"{dotted}.")
+            into[name] = inner
+            if not value:
+                origins[dotted] = origin
+        else:
+            into[name] = value
+            origins[dotted] = origin

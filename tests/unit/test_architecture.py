@@ -28,7 +28,6 @@ BASE = frozenset(
             "pausing",
             "sampling",
             "json_values",
-            "setting_sources",
         ),
     }
 )
@@ -132,7 +131,6 @@ BUDGETS: dict[str, int] = {
     "hashing": 50,
     "__main__": 62,
     "sampling": 39,
-    "setting_sources": 160,
     "json_values": 130,
     "switches": 40,
     "__init__": 10,

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 from memory_anchor.errors import BadInput
 from memory_anchor.front.cli.app import app
 from memory_anchor.runtime import env_names, wire
-from memory_anchor.setting_sources import ENV_ONLY, ENV_PREFIX
-from memory_anchor.settings import Settings, load_settings
+from memory_anchor.settings import ENV_ONLY, ENV_PREFIX, Settings, load_settings
 
 
 def groups(model: type[BaseModel], at: str = "") -> Iterator[tuple[str, set[str]]]:
