@@ -40,7 +40,7 @@ from memory_anchor.model import COLLECTIONS, Caller, Layer, Memory, MemoryType, 
 from memory_anchor.ports import Entry, SharedRecords
 from memory_anchor.repeats import FOLDER as REQUESTS
 from memory_anchor.rights import Deed, check, stamp
-from memory_anchor.upkeep.digest import opening
+from memory_anchor.upkeep.forgetting import opening
 from memory_anchor.upkeep.upkeep import Upkeep, drop_state, load_state, save_state
 from memory_anchor.where import OneOf, Where
 

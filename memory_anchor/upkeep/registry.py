@@ -38,8 +38,7 @@ from memory_anchor.language.slots import contrast, read
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, MemoryType, Origin, Status, Trust
 from memory_anchor.ports import DENSE
-from memory_anchor.upkeep.digest import DIGEST_CHARS, cited, stable_id
-from memory_anchor.upkeep.forgetting import digest_memory, expire_events, forget
+from memory_anchor.upkeep.forgetting import DIGEST_CHARS, cited, digest_memory, expire_events, forget, stable_id
 from memory_anchor.upkeep.history import undone_between
 from memory_anchor.upkeep.jobs import Job
 from memory_anchor.upkeep.settling import finish_supersedes, mark_to_verify, rebuild_tags, reconsolidate, renew_words

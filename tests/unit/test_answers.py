@@ -11,7 +11,7 @@ from searching import ACTOR, Bench
 from memory_anchor.model import Memory, MemoryType, Status
 from memory_anchor.recall.request import SearchRequest
 from memory_anchor.testing import START
-from memory_anchor.upkeep.digest import cited
+from memory_anchor.upkeep.forgetting import cited
 
 
 @pytest.fixture
