@@ -22,8 +22,8 @@ from memory_anchor.files import write_whole
 from memory_anchor.hashing import stable_hash
 from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
+from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.language.persons import worded
-from memory_anchor.language.safety import FENCE_RULE, fence, neutralise
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Epistemic, Layer, Memory, MemoryType, RetrievedSnippet, Trust

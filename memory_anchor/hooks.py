@@ -36,7 +36,7 @@ from memory_anchor.ingest.extraction import sentences_of, weigh
 from memory_anchor.ingest.messages import MAX_MESSAGES, MEMORY_TOOLS, READ_CHARS, Message
 from memory_anchor.ingest.transcripts import codex_exit_code, read_end, read_transcript
 from memory_anchor.json_values import Json
-from memory_anchor.language.safety import strip_fenced
+from memory_anchor.language.fences import strip_fenced
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Layer, WriteMode

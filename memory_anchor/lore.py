@@ -30,7 +30,8 @@ from memory_anchor.knowledge.lorebook_scan import (
     Why,
 )
 from memory_anchor.knowledge.lorebooks import BookRecord, ConversationTurn, book_name, home_of
-from memory_anchor.language.safety import cleaned, strip_fenced
+from memory_anchor.language.fences import strip_fenced
+from memory_anchor.language.safety import cleaned
 from memory_anchor.model import Citation, Layer, Locator, RetrievedSnippet, Tag, Trust
 from memory_anchor.rights import HUMAN_AUTHOR, Deed
 from memory_anchor.writes import Writes

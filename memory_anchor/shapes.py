@@ -26,8 +26,8 @@ from memory_anchor.json_values import Json, Record, items, optional_text, record
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.finding import Opened
 from memory_anchor.knowledge.sources import Source
+from memory_anchor.language.fences import FENCE_TAG
 from memory_anchor.language.persons import worded
-from memory_anchor.language.safety import FENCE_TAG
 from memory_anchor.lore import ScannedLore
 from memory_anchor.model import (
     TRUST_OF_ORIGIN,

@@ -33,7 +33,7 @@ from memory_anchor.context.sections import (
 )
 from memory_anchor.errors import MemoryAnchorError, report
 from memory_anchor.json_values import Json
-from memory_anchor.language.safety import neutralise
+from memory_anchor.language.fences import neutralise
 from memory_anchor.language.tokens import count_tokens, cut_to_tokens
 from memory_anchor.model import (
     Citation,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from memory_anchor.language.safety import FENCE_RULE, fence, neutralise
+from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.language.tokens import count_tokens, cut_to_tokens
 from memory_anchor.model import Citation, Layer, Section, Trust
 

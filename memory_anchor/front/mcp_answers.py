@@ -33,7 +33,7 @@ from memory_anchor.front.table import ROWS, Row
 from memory_anchor.front.tool_specs import TOOLS
 from memory_anchor.hashing import stable_hash
 from memory_anchor.json_values import Record
-from memory_anchor.language.safety import FENCE_RULE, fence, neutralise
+from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Constitution, Memory, Trust
 from memory_anchor.requests import TASK_MAX

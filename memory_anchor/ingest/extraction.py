@@ -37,8 +37,9 @@ from memory_anchor.ingest.worth import (
 )
 from memory_anchor.json_values import Json, number
 from memory_anchor.language.bounded import bounded
+from memory_anchor.language.fences import instruction_like
 from memory_anchor.language.perspective import spoken_by, title
-from memory_anchor.language.safety import cleaned, instruction_like, only_secrets, redact
+from memory_anchor.language.safety import cleaned, only_secrets, redact
 from memory_anchor.language.slots import contrast, read
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import MemoryType

@@ -14,7 +14,8 @@ from typing import Literal, get_args
 
 from memory_anchor.errors import BadInput
 from memory_anchor.json_values import Json, kind_of
-from memory_anchor.language.safety import split_fenced, strip_fenced, strip_private
+from memory_anchor.language.fences import split_fenced, strip_fenced
+from memory_anchor.language.safety import strip_private
 
 Role = Literal["user", "assistant", "system", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)

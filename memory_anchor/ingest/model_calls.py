@@ -45,8 +45,9 @@ from memory_anchor.ingest.reconcile import (
     similar_to,
 )
 from memory_anchor.json_values import Json
+from memory_anchor.language.fences import FENCE_RULE, fence, instruction_like
 from memory_anchor.language.perspective import Perspective
-from memory_anchor.language.safety import FENCE_RULE, cleaned, fence, instruction_like, only_secrets, redact
+from memory_anchor.language.safety import cleaned, only_secrets, redact
 from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import Layer, Memory, MemoryType, Outcome, Trust, WriteMode

@@ -33,7 +33,8 @@ from memory_anchor.errors import Unavailable
 from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
 from memory_anchor.json_values import Json, number, record, text
-from memory_anchor.language.safety import fence, redact
+from memory_anchor.language.fences import fence
+from memory_anchor.language.safety import redact
 from memory_anchor.language.slots import contrast, read
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import TRUST_OF_ORIGIN, Layer, Memory, MemoryType, Origin, Status, Trust

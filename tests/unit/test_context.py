@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_anchor.errors import BadInput, DiskFull, StoreBusy, Unavailable
-from memory_anchor.language.safety import FENCE_RULE, FENCE_TAG
+from memory_anchor.language.fences import FENCE_RULE, FENCE_TAG
 from memory_anchor.language.tokens import count_tokens
 from memory_anchor.model import Trust
 from memory_anchor.recall.guarded import Circuit

@@ -13,8 +13,8 @@ from memory_anchor.errors import BadInput
 from memory_anchor.ingest.extraction import Candidate, Rows, extract_by_rules, memories_of, sentences_of
 from memory_anchor.ingest.messages import MAX_MESSAGES, Message, conversation, plain
 from memory_anchor.ingest.worth import KINDS, Numbers, Said, Worth, reads_rows_of
+from memory_anchor.language.fences import fence
 from memory_anchor.language.perspective import spoken_by
-from memory_anchor.language.safety import fence
 from memory_anchor.model import MemoryType, Trust
 from memory_anchor.recall.nearness import Nearness
 

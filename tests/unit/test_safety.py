@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_anchor.language.safety import (
-    FENCE_RULE,
-    FENCE_TAG,
-    KINDS,
-    fence,
-    instruction_like,
-    neutralise,
-    redact,
-    strip_fenced,
-    strip_private,
-)
+from memory_anchor.language.fences import FENCE_RULE, FENCE_TAG, fence, instruction_like, neutralise, strip_fenced
+from memory_anchor.language.safety import KINDS, redact, strip_private
 from memory_anchor.model import Trust
 
 CORPORA = Path(__file__).parent.parent / "corpora"

@@ -17,7 +17,7 @@ from memory_anchor.front.cli.review import word_diff
 from memory_anchor.front.dashboard import deeds, said
 from memory_anchor.front.dashboard.said import Words
 from memory_anchor.json_values import Json, Record, items, number, record, records, text, whole
-from memory_anchor.language.safety import FENCE_TAG
+from memory_anchor.language.fences import FENCE_TAG
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.model import FOUND_STATES
 
