@@ -17,8 +17,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memory_anchor.context.sections import SHELVES, Body, Recalled
-from memory_anchor.language.fences import FENCE_TAG, fence, neutralise
-from memory_anchor.language.skeleton import skeleton
+from memory_anchor.language.fences import FENCE_TAG, fence, neutralise, skeleton
 from memory_anchor.model import Trust
 
 SAME = str.maketrans(
