@@ -34,10 +34,7 @@ from memory_anchor.identity.approval import (
     Signs,
     checked_name,
     checked_passphrase,
-    proposal_hash,
-    rejection_statement,
     signed_by,
-    stamp,
 )
 from memory_anchor.identity.approved import (
     Link,
@@ -48,6 +45,7 @@ from memory_anchor.identity.approved import (
     write_trail,
 )
 from memory_anchor.identity.changes import after, shown_diff, target
+from memory_anchor.identity.confirmations import proposal_hash, rejection_statement, stamp
 from memory_anchor.identity.constitution_text import FILE_NAME, Document, in_order
 from memory_anchor.identity.elsewhere import Electorate, Ground, KeyOpens, Vote, kept_approval, no_key_opens, voter
 from memory_anchor.identity.human_key import HumanKey, OwnTrail

@@ -12,22 +12,18 @@ from pathlib import Path
 from threading import RLock
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
-from memory_anchor.identity.approval import (
-    Approver,
+from memory_anchor.identity.approval import Approver, KeyRing, Rules, Signs, signer_of
+from memory_anchor.identity.approved import origin_of, read_trail
+from memory_anchor.identity.changes import before_of
+from memory_anchor.identity.confirmations import (
     KeyPlace,
-    KeyRing,
-    Rules,
-    Signs,
     confirm,
     counted,
     done_elsewhere,
     has_signed,
     proposal_hash,
     rejection_statement,
-    signer_of,
 )
-from memory_anchor.identity.approved import origin_of, read_trail
-from memory_anchor.identity.changes import before_of
 from memory_anchor.identity.constitution_text import FILE_NAME, MAX_ENTRIES, PLACEHOLDER, Document
 from memory_anchor.identity.elsewhere import Electorate, KeyOpens, origin_in, up_to_ended, voter, voters
 from memory_anchor.identity.human_key import HumanKey

@@ -29,10 +29,9 @@ from memory_anchor.identity.approval import (
     Approver,
     Signs,
     canonical,
-    rejected_statement,
     signer_of,
-    stamp,
 )
+from memory_anchor.identity.confirmations import rejected_statement, stamp
 from memory_anchor.identity.constitution_text import MAX_BYTES
 from memory_anchor.json_values import Json
 from memory_anchor.model import Confirmation, Proposal, ProposalAction, ProposalStatus

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.identity import approval
+from memory_anchor.identity import approval, confirmations
 from memory_anchor.identity import constitution_text as splice
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
@@ -339,17 +339,17 @@ def test_a_key_of_the_agents_own_does_not_count(desk: Desk, tmp_path: Path) -> N
     ring.create(name="alice", passphrase="agent of its own")
     signer = ring.unlock("agent of its own")
     proposal = desk.propose()
-    hashed = approval.proposal_hash(proposal, "")
-    at, place = desk.clock.now(), approval.KeyPlace("prj", "")
+    hashed = confirmations.proposal_hash(proposal, "")
+    at, place = desk.clock.now(), confirmations.KeyPlace("prj", "")
     forged = [
-        approval.confirm(signer, proposal=proposal, hashed=hashed, number=n, by="alice", at=at, place=place)
+        confirmations.confirm(signer, proposal=proposal, hashed=hashed, number=n, by="alice", at=at, place=place)
         for n in (1, 2, 3)
     ]
     listed = [
         {
             "number": n,
             "by": one.by,
-            "at": approval.stamp(one.at),
+            "at": confirmations.stamp(one.at),
             "proposal_hash": hashed,
             "signature": one.signature,
             "project": one.project,
