@@ -35,9 +35,9 @@ from memory_anchor.errors import Refused, Unavailable
 from memory_anchor.files import remove_durably, write_whole
 from memory_anchor.foreground import RequestGate
 from memory_anchor.freshness import FreshnessChecker
-from memory_anchor.identity.approval import Approver
 from memory_anchor.identity.elsewhere import KeyOpens, no_key_opens
 from memory_anchor.identity.identity_schema import IdentitySchema
+from memory_anchor.identity.keys import Approver
 from memory_anchor.identity.signed_requests import Challenges, SignedCall
 from memory_anchor.ingest.model_calls import decide_with_model
 from memory_anchor.ingest.reconcile import decide

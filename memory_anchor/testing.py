@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from memory_anchor.core import Core
-    from memory_anchor.identity.approval import Signer
+    from memory_anchor.identity.keys import Signer
     from memory_anchor.ports import Answer, Clock, Embedder, Matrix, MemoryStore, Reranker
     from memory_anchor.runtime.wire import Preamble
     from memory_anchor.settings import Settings
@@ -36,20 +36,20 @@ CHEAP_COST = 2**4
 @contextmanager
 def cheap_keys() -> Iterator[None]:
     """Let this process seal keys at next to no cost. Nothing outside the process, no setting and no file, can do so."""
-    from memory_anchor.identity import approval
+    from memory_anchor.identity import keys
 
-    kept = approval.SCRYPT_COST
-    approval.SCRYPT_COST = CHEAP_COST
+    kept = keys.SCRYPT_COST
+    keys.SCRYPT_COST = CHEAP_COST
     try:
         yield
     finally:
-        approval.SCRYPT_COST = kept
+        keys.SCRYPT_COST = kept
 
 
 def human_of(data_dir: Path) -> Signer:
     """Return the human of a data directory, whose key is made with `PASSPHRASE` where there is none; cheap to open."""
     from memory_anchor.adapters.audit import JsonlAudit
-    from memory_anchor.identity.approval import KeyRing
+    from memory_anchor.identity.keys import KeyRing
 
     with cheap_keys():
         keys = KeyRing(data_dir / "identity", JsonlAudit(data_dir / "audit" / "audit.jsonl"))

@@ -23,8 +23,8 @@ from memory_anchor.core import Core
 from memory_anchor.front import calls
 from memory_anchor.front.cli import link, passphrase
 from memory_anchor.front.cli.app import app
-from memory_anchor.identity import approval
-from memory_anchor.identity.approval import REQUIRED_CONFIRMATIONS, Signer
+from memory_anchor.identity import keys
+from memory_anchor.identity.keys import REQUIRED_CONFIRMATIONS, Signer
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Scope
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, ephemeral_core, human_of
@@ -109,7 +109,7 @@ def anchor(core: Core, agent: Actor) -> MemoryAnchor:
 @pytest.fixture
 def approve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., MemoryAnchor]:
     """Return a function that approves and seals the constitutions of memories' projects, with a cheap key."""
-    monkeypatch.setattr(approval, "SCRYPT_COST", 2**4)
+    monkeypatch.setattr(keys, "SCRYPT_COST", 2**4)
 
     def approved(*anchors: MemoryAnchor) -> MemoryAnchor:
         for schema in (anchor.room.identity for anchor in anchors):

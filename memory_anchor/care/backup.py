@@ -35,7 +35,7 @@ from memory_anchor.care.purge import readings
 from memory_anchor.care.waiting import texts_in
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Refused, StoreDamaged
 from memory_anchor.files import make_folder, make_private, ours, replace_durably, write_whole
-from memory_anchor.identity.approval import KeyRing
+from memory_anchor.identity.keys import KeyRing
 from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import searched_words
 from memory_anchor.model import COLLECTIONS

@@ -36,7 +36,7 @@ from memory_anchor.care.other_tools import BESIDE, MIRROR, OURS, text_of
 from memory_anchor.care.transfer import PAGE
 from memory_anchor.errors import BadInput, Refused
 from memory_anchor.files import make_private, write_whole
-from memory_anchor.identity.approval import Signer
+from memory_anchor.identity.keys import Signer
 from memory_anchor.identity.proposals import FOLDER as PROPOSALS
 from memory_anchor.identity.proposals import MAX_FILE_BYTES, MAX_LISTED, PROPOSAL_ID
 from memory_anchor.json_values import Json, Record, optional_text, record, records, text, texts, whole

@@ -26,7 +26,7 @@ from memory_anchor.devices.segments import (
     said_in,
     travelling,
 )
-from memory_anchor.identity import approval
+from memory_anchor.identity import keys
 from memory_anchor.layers.records import audit_record
 from memory_anchor.model import Memory
 from memory_anchor.ports import Entry
@@ -267,7 +267,7 @@ class Incoming:
     def _human_word(self, word: SignedPurge, device: str) -> SignedPurge:
         said = purge_said(self._at.device.folder_id, word["ids"], word["at"])
         humans = [card.human for card in self._at.members.cards.values() if card.human]
-        if word["human"] not in humans or not approval.signed_by(word["human"], said, word["signature"]):
+        if word["human"] not in humans or not keys.signed_by(word["human"], said, word["signature"]):
             raise Waits(
                 f"a purge that {self._at.members.names(device)} tells of is not signed by a human of this folder; "
                 "nothing of that segment is taken: on that device run `memory-anchor sync now` on a terminal"

@@ -23,7 +23,7 @@ from memory_anchor.devices.ledger import Reached
 from memory_anchor.devices.sealing import Authority, DeviceKeys, Unfit
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
 from memory_anchor.files import exclusive, make_private, read_bounded, write_whole
-from memory_anchor.identity import approval
+from memory_anchor.identity import keys
 from memory_anchor.json_values import Json, Record, items, record, text, texts, whole
 
 FOLDER = "sync"
@@ -178,7 +178,7 @@ def members_of(
     for name in listed.keys:
         try:
             told = place.key(name)
-            if not approval.signed_by(authority, _key_said(folder_id, told), str(told.get("signature"))):
+            if not keys.signed_by(authority, _key_said(folder_id, told), str(told.get("signature"))):
                 raise Unfit("the passphrase's owner did not sign it")
             key = known.get(name) or opens(name, told)
             if key is not None:
@@ -224,7 +224,7 @@ def _card(file: bytes, device: str, number: int, found: Members, folder: str, au
         raise Unfit("it is of another version") from None
     if (card.device, card.number) != (device, number) or card.signing != sealing.head_of(file).get("by"):
         raise Unfit("it is another device's")
-    if not approval.signed_by(authority, card.said(folder), signature):
+    if not keys.signed_by(authority, card.said(folder), signature):
         raise Unfit("nobody who knows the passphrase vouched for it")
     return card
 
@@ -239,7 +239,7 @@ def _revocation(file: bytes, device: str, by: str, found: Members, folder: str, 
         raise Unfit("it is of another version") from None
     if (gone.device, gone.by) != (device, by):
         raise Unfit("it is of another device")
-    if not approval.signed_by(authority, gone.said(folder), signature):
+    if not keys.signed_by(authority, gone.said(folder), signature):
         raise Unfit("nobody who knows the passphrase signed it")
     return gone
 
@@ -286,8 +286,8 @@ def unlocked(place: SyncFolder, passphrase: str, *, new_token: Callable[[], str]
     """
     head = place.head()
     if head is None:
-        approval.checked_passphrase(passphrase)
-        salt, cost = new_token(), approval.SCRYPT_COST
+        keys.checked_passphrase(passphrase)
+        salt, cost = new_token(), keys.SCRYPT_COST
         authority = sealing.authority_of(passphrase, salt=bytes.fromhex(salt), cost=cost)
         head = FolderHead(new_token(), salt, cost, authority.public)
         place.begin(head)

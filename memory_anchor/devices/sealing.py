@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from memory_anchor.errors import BadInput, Refused
-from memory_anchor.identity import approval
+from memory_anchor.identity import keys
 from memory_anchor.json_values import Json
 
 KEY_BYTES = 32
@@ -94,12 +94,12 @@ class Authority:
         return text(self._signer.public_key().public_bytes_raw())
 
     def sign(self, said: Mapping[str, Json]) -> str:
-        return text(self._signer.sign(approval.canonical(said)))
+        return text(self._signer.sign(keys.canonical(said)))
 
 
 def authority_of(passphrase: str, *, salt: bytes, cost: int) -> Authority:
     """Return what a passphrase opens in a folder; whether it is the right one shows by its public key."""
-    kdf = Scrypt(salt=salt, length=KEY_BYTES, n=cost, r=approval.SCRYPT_BLOCK, p=approval.SCRYPT_PARALLEL)
+    kdf = Scrypt(salt=salt, length=KEY_BYTES, n=cost, r=keys.SCRYPT_BLOCK, p=keys.SCRYPT_PARALLEL)
     secret = kdf.derive(passphrase.encode("utf-8", "surrogatepass"))
     signer = Ed25519PrivateKey.from_private_bytes(derived(secret, salt=salt, purpose="authority"))
     return Authority(signer, derived(secret, salt=salt, purpose="wrapping"))
@@ -164,7 +164,7 @@ def sealed_file(head: Mapping[str, Json], content: bytes, *, key: bytes, signer:
     while size < len(padded):
         size *= 2
     padded += bytes(size - len(padded))
-    line = approval.canonical({**head, "size": size + 16}) + b"\n"
+    line = keys.canonical({**head, "size": size + 16}) + b"\n"
     once = derived(key, salt=hashlib.sha256(line).digest(), purpose="file")
     body = line + ChaCha20Poly1305(once).encrypt(_NONCE, padded, line)
     return body + signer.sign(hashlib.sha256(body).digest())
@@ -180,7 +180,7 @@ def head_of(file: bytes) -> dict[str, Json]:
         size = int(head["size"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Unfit("it is no file of a sync folder") from None
-    if not isinstance(head, dict) or approval.canonical(head) != file[:end]:
+    if not isinstance(head, dict) or keys.canonical(head) != file[:end]:
         raise Unfit("its head was changed")
     have = len(file) - end - 1 - SIGNATURE_BYTES
     if have != size:
@@ -250,5 +250,5 @@ def checked_name(name: str, *, most: int = 40) -> str:
 
 def check_signed(public: str, said: Mapping[str, Json], signature: Json) -> None:
     """Raise Refused unless this key signed this statement."""
-    if not approval.signed_by(public, said, str(signature)):
+    if not keys.signed_by(public, said, str(signature)):
         raise Refused("it is not signed by who may")

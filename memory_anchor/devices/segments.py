@@ -22,7 +22,7 @@ from memory_anchor.devices.ordering import PARENTS_MAX
 from memory_anchor.devices.sealing import Unfit
 from memory_anchor.errors import BadInput
 from memory_anchor.hashing import stable_hash
-from memory_anchor.identity.approval import canonical
+from memory_anchor.identity.keys import canonical
 from memory_anchor.json_values import Json, Record, text, texts
 from memory_anchor.model import FOREVER, Layer, Memory
 

@@ -465,7 +465,7 @@ def _audit(data_dir: Path) -> Check:
 def _human_key(data_dir: Path) -> Check:
     """Return whether the key that lies here is the first one a human made, with the fingerprint noted at `init`."""
     from memory_anchor.adapters.audit import JsonlAudit
-    from memory_anchor.identity.approval import KeyRing
+    from memory_anchor.identity.keys import KeyRing
 
     try:
         keys = KeyRing(data_dir / "identity", JsonlAudit(data_dir / "audit" / "audit.jsonl"))

@@ -41,8 +41,8 @@ from memory_anchor.front.mcp_server import project_for
 from memory_anchor.front.table import ROWS
 from memory_anchor.front.variants import OWN_WAY, VariantChoice
 from memory_anchor.hashing import stable_hash
-from memory_anchor.identity.approval import Approver
 from memory_anchor.identity.elsewhere import Vote, told_of
+from memory_anchor.identity.keys import Approver
 from memory_anchor.identity.proposals import answer
 from memory_anchor.identity.signed_requests import Proof, SignedCall
 from memory_anchor.inputs import NAME_MAX, REQUEST_ID_MAX

@@ -29,8 +29,8 @@ from memory_anchor.bounded_yaml import LOADER
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import Refused
 from memory_anchor.files import exclusive, make_private, read_bounded, set_aside, write_whole
-from memory_anchor.identity.approval import Approver, Signs, digest_of, signed_by, signer_of
 from memory_anchor.identity.constitution_text import MAX_BYTES
+from memory_anchor.identity.keys import Approver, Signs, digest_of, signed_by, signer_of
 from memory_anchor.json_values import Json
 from memory_anchor.ports import AuditRecord
 

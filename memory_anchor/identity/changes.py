@@ -10,8 +10,8 @@ import difflib
 
 from memory_anchor.errors import BadInput
 from memory_anchor.identity import constitution_text as splice
-from memory_anchor.identity.approval import digest_of
 from memory_anchor.identity.constitution_text import FILE_NAME, Document
+from memory_anchor.identity.keys import digest_of
 from memory_anchor.inputs import NAME_MAX
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction

@@ -17,7 +17,7 @@ from memory_anchor.model import Confirmation, Proposal
 
 if TYPE_CHECKING:
     pass
-from memory_anchor.identity.approval import (
+from memory_anchor.identity.keys import (
     MAX_CONFIRMATIONS_READ,
     REQUIRED_CONFIRMATIONS,
     Approver,

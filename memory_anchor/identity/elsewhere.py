@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 
 from memory_anchor.errors import BadInput, Refused
-from memory_anchor.identity.approval import REQUIRED_CONFIRMATIONS, Approver, Rules, Signs, signed_by, signer_of
 from memory_anchor.identity.approved import MAX_APPLIED, SealedRevision, linked
 from memory_anchor.identity.changes import after, before_of
 from memory_anchor.identity.confirmations import (
@@ -34,6 +33,7 @@ from memory_anchor.identity.confirmations import (
     stamp,
 )
 from memory_anchor.identity.constitution_text import parse
+from memory_anchor.identity.keys import REQUIRED_CONFIRMATIONS, Approver, Rules, Signs, signed_by, signer_of
 from memory_anchor.identity.proposals import Filed, filed_of, record_of
 from memory_anchor.json_values import Json, items, text, whole
 from memory_anchor.model import Proposal

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 
 from memory_anchor.errors import Refused
-from memory_anchor.identity.approval import KeyRing, Rules, Signer
+from memory_anchor.identity.keys import KeyRing, Rules, Signer
 from memory_anchor.json_values import Record, whole
 from memory_anchor.ports import AuditLog, AuditRecord, Clock
 

@@ -25,17 +25,6 @@ from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import exclusive, ours
 from memory_anchor.identity import constitution_text as splice
-from memory_anchor.identity.approval import (
-    REQUIRED_CONFIRMATIONS,
-    Approver,
-    KeyRing,
-    Rules,
-    Signer,
-    Signs,
-    checked_name,
-    checked_passphrase,
-    signed_by,
-)
 from memory_anchor.identity.approved import (
     Link,
     SealedRevision,
@@ -50,6 +39,17 @@ from memory_anchor.identity.constitution_text import FILE_NAME, Document, in_ord
 from memory_anchor.identity.elsewhere import Electorate, Ground, KeyOpens, Vote, kept_approval, no_key_opens, voter
 from memory_anchor.identity.human_key import HumanKey, OwnTrail
 from memory_anchor.identity.judging import Judge, check_first, check_limits, joined, told
+from memory_anchor.identity.keys import (
+    REQUIRED_CONFIRMATIONS,
+    Approver,
+    KeyRing,
+    Rules,
+    Signer,
+    Signs,
+    checked_name,
+    checked_passphrase,
+    signed_by,
+)
 from memory_anchor.identity.proposals import MAX_OPEN, REJECTED, Filed, ProposalBook, Rejected, Rejection, new_id
 from memory_anchor.identity.served import TextInForce
 from memory_anchor.inputs import CONTENT_MAX, NAME_MAX, REASON_MAX, stored

@@ -12,7 +12,6 @@ from pathlib import Path
 from threading import RLock
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
-from memory_anchor.identity.approval import Approver, KeyRing, Rules, Signs, signer_of
 from memory_anchor.identity.approved import origin_of, read_trail
 from memory_anchor.identity.changes import before_of
 from memory_anchor.identity.confirmations import (
@@ -27,6 +26,7 @@ from memory_anchor.identity.confirmations import (
 from memory_anchor.identity.constitution_text import FILE_NAME, MAX_ENTRIES, PLACEHOLDER, Document
 from memory_anchor.identity.elsewhere import Electorate, KeyOpens, origin_in, up_to_ended, voter, voters
 from memory_anchor.identity.human_key import HumanKey
+from memory_anchor.identity.keys import Approver, KeyRing, Rules, Signs, signer_of
 from memory_anchor.identity.proposals import Filed, Rejected
 from memory_anchor.identity.served import TextInForce
 from memory_anchor.inputs import telling

@@ -18,7 +18,6 @@ from pathlib import Path
 from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError
 from memory_anchor.files import make_private, write_whole
-from memory_anchor.identity.approval import Approver, KeyRing, Signs
 from memory_anchor.identity.approved import (
     Archive,
     Link,
@@ -45,6 +44,7 @@ from memory_anchor.identity.constitution_text import (
     parse,
 )
 from memory_anchor.identity.elsewhere import joint
+from memory_anchor.identity.keys import Approver, KeyRing, Signs
 from memory_anchor.model import Proposal, ProposalAction
 from memory_anchor.ports import AuditRecord
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from memory_anchor.errors import ChangedMeanwhile, Refused
-from memory_anchor.identity.approval import Approver, Signer, digest_of, signed_by
+from memory_anchor.identity.keys import Approver, Signer, digest_of, signed_by
 from memory_anchor.json_values import Json
 from memory_anchor.ports import SharedRecords
 

@@ -34,8 +34,8 @@ from memory_anchor.errors import (
     decided_anew,
 )
 from memory_anchor.files import exclusive, read_bounded, write_whole
-from memory_anchor.identity.approval import Approver, KeyRing, Signer, is_public, signed_by, signer_of
 from memory_anchor.identity.elsewhere import KEY_RECORD, credential_of
+from memory_anchor.identity.keys import Approver, KeyRing, Signer, is_public, signed_by, signer_of
 from memory_anchor.json_values import Json
 from memory_anchor.ports import AuditLog, Clock, SharedRecords, Sharing
 from memory_anchor.team.credential import Credential, Role

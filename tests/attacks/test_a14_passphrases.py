@@ -11,9 +11,8 @@ from desk import Desk
 from human_seat import Seat
 
 from memory_anchor.errors import BadInput, Refused
-from memory_anchor.identity import approval
-from memory_anchor.identity.approval import KeyRing, checked_passphrase
-from memory_anchor.identity.tries import FREE_TRIES, WAIT_MAX_S, Tries
+from memory_anchor.identity import keys
+from memory_anchor.identity.keys import FREE_TRIES, WAIT_MAX_S, KeyRing, Tries, checked_passphrase
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys, human_of
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,8 +36,8 @@ def test_twelve_letters_or_fewer_of_more_kinds_are_taken(good: str) -> None:
 
 def test_a_guess_costs_64_mib_and_no_setting_makes_it_cheaper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Attack A14: scrypt's cost is a constant of the code; the environment does not reach it."""
-    assert 128 * approval.SCRYPT_BLOCK * approval.SCRYPT_COST >= 64 << 20
-    assert approval.SCRYPT_PARALLEL >= 3
+    assert 128 * keys.SCRYPT_BLOCK * keys.SCRYPT_COST >= 64 << 20
+    assert keys.SCRYPT_PARALLEL >= 3
     for name in ("SCRYPT_COST", "APPROVAL__SCRYPT_COST", "CONSTITUTION__SCRYPT_COST"):
         monkeypatch.setenv(f"MEMORY_ANCHOR_{name}", "16")
     KeyRing(tmp_path / "identity").create(name="a", passphrase=PASSPHRASE)
@@ -56,7 +55,7 @@ def test_a_key_of_old_opens_and_is_sealed_anew_at_the_next_success(tmp_path: Pat
 
     KeyRing(tmp_path / "identity").unlock(PASSPHRASE)
 
-    assert json.loads(path.read_text())["cost"] == approval.SCRYPT_COST
+    assert json.loads(path.read_text())["cost"] == keys.SCRYPT_COST
     assert json.loads(path.read_text())["public"] == public
     assert KeyRing(tmp_path / "identity").unlock(PASSPHRASE).approver.public == public
 

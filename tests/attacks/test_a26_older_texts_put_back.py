@@ -16,7 +16,7 @@ import yaml
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.adapters.projects import Projects
 from memory_anchor.adapters.system import Ids, SystemClock
-from memory_anchor.identity import approval
+from memory_anchor.identity import keys
 from memory_anchor.identity.approved import HEADS
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.model import ProposalAction
@@ -76,7 +76,7 @@ class Room:
 
 @pytest.fixture
 def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Room:
-    monkeypatch.setattr(approval, "SCRYPT_COST", 2**4)
+    monkeypatch.setattr(keys, "SCRYPT_COST", 2**4)
     return Room(tmp_path)
 
 
@@ -166,7 +166,7 @@ def test_losing_only_the_head_or_only_the_text_loses_nothing(room: Room) -> None
 def test_a_sealed_text_of_a_version_without_heads_is_served(room: Room) -> None:
     """Upgrade: what was sealed before there were heads stays in force, and the next approval begins the chain."""
     schema = room.schema()
-    signer = approval.KeyRing(room.home.parent).unlock(PASS)
+    signer = keys.KeyRing(room.home.parent).unlock(PASS)
     first = json.loads(sorted((room.home / "approved").glob("*.json"))[0].read_text(encoding="utf-8"))
     shutil.rmtree(room.home / "approved")
     (room.home / "approved").mkdir()

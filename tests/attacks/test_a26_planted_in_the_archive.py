@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from desk import Desk
 
-from memory_anchor.identity.approval import KeyRing
 from memory_anchor.identity.approved import HEADS
+from memory_anchor.identity.keys import KeyRing
 from memory_anchor.model import ProposalStatus
 from memory_anchor.testing import PASSPHRASE, ManualClock, cheap_keys
 

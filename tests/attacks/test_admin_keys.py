@@ -17,7 +17,7 @@ from memory_anchor.core import Core
 from memory_anchor.front.cli import passphrase
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.http_api import CHANGES_A_MINUTE
-from memory_anchor.identity.approval import Signer
+from memory_anchor.identity.keys import Signer
 from memory_anchor.requests import AddAccessKey
 from memory_anchor.team.credential import Role
 from memory_anchor.team.keys import FOLDER, KEYS_FILE, AccessKey, KeyFile, new_key

@@ -17,7 +17,7 @@ from memory_anchor.core import Core
 from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli import passphrase
 from memory_anchor.front.cli.app import app
-from memory_anchor.identity.approval import Signer
+from memory_anchor.identity.keys import Signer
 from memory_anchor.identity.signed_requests import signed
 from memory_anchor.rights import stamp
 from memory_anchor.team.credential import Role

@@ -14,7 +14,7 @@ import pytest
 from human_seat import Answer, Seat, on_terminal
 from rich.cells import cell_len
 
-from memory_anchor.identity.tries import Tries
+from memory_anchor.identity.keys import Tries
 from memory_anchor.model import ProposalAction
 from memory_anchor.testing import PASSPHRASE, human_of
 

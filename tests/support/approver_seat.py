@@ -12,8 +12,8 @@ from serving import Served, bearer, key_for
 from memory_anchor.core import Core
 from memory_anchor.front.callers import REVIEWER
 from memory_anchor.front.cli.served import CALL, REJECT, _read
-from memory_anchor.identity.approval import Signer
 from memory_anchor.identity.elsewhere import approval_of, rejection_of
+from memory_anchor.identity.keys import Signer
 from memory_anchor.identity.signed_requests import signed
 from memory_anchor.settings import Settings
 from memory_anchor.team.credential import Role

@@ -18,7 +18,7 @@ from memory_anchor.front.cli import link
 from memory_anchor.front.dashboard import deeds
 from memory_anchor.front.dashboard.access import OPEN, Sessions
 from memory_anchor.front.dashboard.app import Dashboard
-from memory_anchor.identity.tries import TRIES_FILE
+from memory_anchor.identity.keys import TRIES_FILE
 from memory_anchor.testing import cheap_keys, ephemeral_core, human_of
 from memory_anchor.where import Where
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.errors import Refused
 from memory_anchor.front.cli import constitution as cli
-from memory_anchor.identity import approval
+from memory_anchor.identity import keys
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.testing import ManualClock
 
@@ -25,7 +25,7 @@ Run = Callable[..., tuple[int, Any]]
 
 @pytest.fixture
 def schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IdentitySchema:
-    monkeypatch.setattr(approval, "SCRYPT_COST", 2**4)
+    monkeypatch.setattr(keys, "SCRYPT_COST", 2**4)
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "constitution.yaml").write_text(TEXT, encoding="utf-8")
     made = IdentitySchema(

@@ -17,7 +17,7 @@ from memory_anchor.core import Core
 from memory_anchor.errors import Refused, StoreDamaged
 from memory_anchor.front import doctor
 from memory_anchor.front.cli.passphrase import key_ring
-from memory_anchor.identity.approval import Signer
+from memory_anchor.identity.keys import Signer
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import COLLECTIONS
 from memory_anchor.ports import CollectionSpec

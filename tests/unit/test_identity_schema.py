@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.identity import approval
+from memory_anchor.identity import keys
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.model import ProposalAction, ProposalStatus
 from memory_anchor.testing import PASSPHRASE, ManualClock
@@ -45,7 +45,7 @@ FIRST = '  - id: goal\n    content: "项目目标：为 AI 提供跨会话持久
 
 @pytest.fixture(autouse=True)
 def cheap_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approval, "SCRYPT_COST", 2**4)
+    monkeypatch.setattr(keys, "SCRYPT_COST", 2**4)
 
 
 class Project:
@@ -306,8 +306,8 @@ def test_replaced_keys_are_told(project: Project) -> None:
     key = project.data / "identity" / "approver.json"
     key.rename(project.data / "kept.json")
     with pytest.raises(Refused, match="this installation has a key"):
-        approval.KeyRing(key.parent).create(name="mallory", passphrase=OTHER)
-    approval.KeyRing(project.data / "elsewhere" / "identity").create(name="mallory", passphrase=OTHER)
+        keys.KeyRing(key.parent).create(name="mallory", passphrase=OTHER)
+    keys.KeyRing(project.data / "elsewhere" / "identity").create(name="mallory", passphrase=OTHER)
     (project.data / "elsewhere" / "identity" / "approver.json").rename(key)
 
     again = project.schema()

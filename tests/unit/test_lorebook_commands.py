@@ -15,7 +15,7 @@ from click.testing import Result
 
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput, NotFound, Refused, StoreDamaged
-from memory_anchor.identity.approval import Signer
+from memory_anchor.identity.keys import Signer
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, Caller, Trust
 from tests.unit.lorekit import FIXTURES

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.identity import approval, confirmations
+from memory_anchor.identity import confirmations, keys
 from memory_anchor.identity import constitution_text as splice
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
@@ -49,7 +49,7 @@ other: kept
 
 @pytest.fixture(autouse=True)
 def cheap_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approval, "SCRYPT_COST", 2**4)
+    monkeypatch.setattr(keys, "SCRYPT_COST", 2**4)
 
 
 class Desk:
@@ -335,7 +335,7 @@ def test_made_up_copied_and_repeated_confirmations_do_not_count(desk: Desk) -> N
 
 def test_a_key_of_the_agents_own_does_not_count(desk: Desk, tmp_path: Path) -> None:
     """Security: only known keys sign, and a key written into the list by hand is not known."""
-    ring = approval.KeyRing(tmp_path / "agent")
+    ring = keys.KeyRing(tmp_path / "agent")
     ring.create(name="alice", passphrase="agent of its own")
     signer = ring.unlock("agent of its own")
     proposal = desk.propose()

@@ -14,7 +14,7 @@ from memory_anchor import __main__
 from memory_anchor.front.cli import output
 from memory_anchor.front.cli.output import aligned, local
 from memory_anchor.front.cli.review import diff_lines, side, word_diff
-from memory_anchor.identity.approval import Signer
+from memory_anchor.identity.keys import Signer
 from memory_anchor.rights import stamp
 
 Run = Callable[..., Result]

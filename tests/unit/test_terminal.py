@@ -20,7 +20,7 @@ from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.front.cli import care, constitution
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.output import Terminal
-from memory_anchor.identity import approval
+from memory_anchor.identity import keys
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.model import ProposalAction
 from memory_anchor.terminal import visible, visible_json, visible_lines
@@ -176,7 +176,7 @@ def test_as_json_the_text_is_exact(run: Run) -> None:
 
 @pytest.fixture
 def schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IdentitySchema:
-    monkeypatch.setattr(approval, "SCRYPT_COST", 2**4)
+    monkeypatch.setattr(keys, "SCRYPT_COST", 2**4)
     monkeypatch.setattr(constitution, "check_terminal", lambda **_: None)
     monkeypatch.setattr(getpass, "getpass", lambda _: "correct horse battery")
     (tmp_path / "project").mkdir()

@@ -27,8 +27,8 @@ from memory_anchor.errors import (
     TooMany,
     Unavailable,
 )
-from memory_anchor.identity.approval import KeyRing
 from memory_anchor.identity.identity_schema import IdentitySchema
+from memory_anchor.identity.keys import KeyRing
 from memory_anchor.identity.signed_requests import (
     GOOD_FOR,
     SAID_OF_CALLER,

@@ -20,7 +20,7 @@ from memory_anchor.json_values import Record, items, record, records, text, text
 
 if TYPE_CHECKING:
     from memory_anchor.devices.membership import Device
-    from memory_anchor.identity.approval import Signer
+    from memory_anchor.identity.keys import Signer
 
 HELP = "Keep the memories of your devices alike through a folder that you share anyway: setup, now, status, revoke."
 NAME_MAX = 40

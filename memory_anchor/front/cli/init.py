@@ -33,8 +33,8 @@ from memory_anchor.runtime import wire
 
 if TYPE_CHECKING:
     from memory_anchor.front.clients.install import Plan
-    from memory_anchor.identity.approval import Signer
     from memory_anchor.identity.identity_schema import IdentitySchema
+    from memory_anchor.identity.keys import Signer
 
 T = TypeVar("T")
 

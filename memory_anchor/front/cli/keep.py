@@ -44,7 +44,7 @@ from memory_anchor.runtime import engine
 from memory_anchor.runtime.lock import DirectoryLock
 
 if TYPE_CHECKING:
-    from memory_anchor.identity.approval import Signer
+    from memory_anchor.identity.keys import Signer
     from memory_anchor.ports import MemoryStore
     from memory_anchor.runtime.salvage import Account
     from memory_anchor.settings import StoreSettings

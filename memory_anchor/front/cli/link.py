@@ -26,7 +26,7 @@ from memory_anchor.runtime import env_names, wire
 
 if TYPE_CHECKING:
     from memory_anchor.core import Core
-    from memory_anchor.identity.approval import Signer
+    from memory_anchor.identity.keys import Signer
 
 CHALLENGE_CALL = "human_challenge"
 CALL_TIMEOUT_S = 600.0

@@ -31,7 +31,7 @@ from memory_anchor.inputs import project_id
 from memory_anchor.json_values import Json, Record
 
 if TYPE_CHECKING:
-    from memory_anchor.identity.approval import Signer
+    from memory_anchor.identity.keys import Signer
 
 Ask = Callable[..., Record]
 

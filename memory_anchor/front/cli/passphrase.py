@@ -21,7 +21,7 @@ from memory_anchor.front.cli.spinner import Spinner
 if TYPE_CHECKING:
     from memory_anchor.adapters.audit import JsonlAudit
     from memory_anchor.adapters.working_copy import WorkingCopy
-    from memory_anchor.identity.approval import KeyRing, Signer
+    from memory_anchor.identity.keys import KeyRing, Signer
     from memory_anchor.ports import SharedRecords
     from memory_anchor.settings import StoreSettings
 
@@ -31,7 +31,7 @@ PROMPT = "Passphrase: "
 
 def key_ring(home: Path) -> KeyRing:
     """Return the human's key of a data directory, and of whom it knows."""
-    from memory_anchor.identity.approval import KeyRing
+    from memory_anchor.identity.keys import KeyRing
 
     shared = shared_here() if home == data_dir() else None
     return KeyRing(home / "identity", trail_of(home) if shared is None else None)

@@ -49,8 +49,8 @@ from memory_anchor.rights import stamp
 from memory_anchor.terminal import visible, visible_lines
 
 if TYPE_CHECKING:
-    from memory_anchor.identity.approval import Signer
     from memory_anchor.identity.identity_schema import IdentitySchema
+    from memory_anchor.identity.keys import Signer
     from memory_anchor.model import Proposal
 
 COMPARED_MAX = 3_000

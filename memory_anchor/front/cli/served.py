@@ -48,8 +48,8 @@ from memory_anchor.requests import AddAccessKey
 from memory_anchor.terminal import visible, visible_lines
 
 if TYPE_CHECKING:
-    from memory_anchor.identity.approval import Signer
     from memory_anchor.identity.elsewhere import Ground
+    from memory_anchor.identity.keys import Signer
     from memory_anchor.model import Proposal
     from memory_anchor.team.keys import AccessKey, KeyFile
 

@@ -36,7 +36,7 @@ from memory_anchor.pausing import pause_of
 from memory_anchor.runtime import engine, launch
 
 if TYPE_CHECKING:
-    from memory_anchor.identity.approval import Signer
+    from memory_anchor.identity.keys import Signer
 
 WAKE_S = 60.0
 WAKE_PAUSE_S = 0.05

@@ -1,4 +1,21 @@
-"""Who may approve: Ed25519 keys behind a passphrase, and what their signatures say.
+"""The human's key: who may approve, which key is the installation's first, and passphrases that were refused.
+
+Which human key is the installation's: the first one a human made, remembered where a swapped key file is not.
+
+One key an installation (a data directory), whatever projects it serves. Its public half is noted at once in a file of
+the data directory and in the audit chain (`constitution.approver`), so that moving `approver.json` away and making
+another one changes nothing: the other key is a stranger, nothing it signed counts, and every start says so until the
+first key is back or has vouched for it. Where the two notes disagree no key counts. An installation older than the
+notes is taken as it stands at its first human act. Rejected: a note signed by the key itself, which whoever brings
+another key would sign too. Out of reach: a process of the same user that rewrites the note and the whole chain.
+
+Passphrases that were refused: counted on disk, slower with each, and told to the human who gets in.
+
+The wait follows the last refusal and is bounded, so nobody is locked out; it slows whoever types, not whoever copies
+the key file away: against those the key's derivation and the passphrase's strength stand. A count that cannot be
+written is no reason to refuse.
+
+Who may approve: Ed25519 keys behind a passphrase, and what their signatures say.
 
 An approver's private key lies beside the data, never in the project, sealed with ChaCha20-Poly1305 under a key that
 scrypt derives from the passphrase; an agent that can run every command and write every file of the project still lacks
@@ -13,11 +30,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,15 +45,106 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from memory_anchor.errors import BadInput, Refused
+from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import make_private, read_bounded, write_whole
-from memory_anchor.identity.first_key import FirstKey, fingerprint_of
-from memory_anchor.identity.tries import Tries
 from memory_anchor.inputs import text as checked_text
 from memory_anchor.json_values import Json, parsed, whole
 
 if TYPE_CHECKING:
     from memory_anchor.ports import AuditLog
+
+NOTE_FILE = "first_key.json"
+MAX_NOTE_BYTES = 4_000
+MADE = "constitution.approver"
+"""The kind of the audit record that tells of a key made here, with `key`: its public half."""
+GROUPS, GROUP_CHARS = 8, 4
+
+
+def fingerprint_of(public: str) -> str:
+    """Return 32 hex digits of a public key's hash in groups of four, fit to be noted down and compared by eye."""
+    digits = hashlib.sha256(public.encode("utf-8", "surrogatepass")).hexdigest()
+    return " ".join(digits[GROUP_CHARS * n : GROUP_CHARS * (n + 1)] for n in range(GROUPS))
+
+
+class FirstKey:
+    """The notes of one data directory. audit: None where only the file is asked."""
+
+    def __init__(self, data_dir: Path, audit: AuditLog | None) -> None:
+        self._note = data_dir / NOTE_FILE
+        self._audit = audit
+
+    def noted(self) -> tuple[str, ...]:
+        """Return the public keys that the notes name: none before the first, two when they disagree."""
+        chained = self._audit.first(MADE) if self._audit is not None else None
+        named = [self._in_file(), str(chained.get("key", "")) if chained is not None else ""]
+        return tuple(dict.fromkeys(one for one in named if one))
+
+    def remember(self, public: str) -> None:
+        """Write the file's note, durable on return; the chain's is the record that tells of the key."""
+        if self._in_file() != public:
+            write_whole(self._note, (json.dumps({"public": public, "is": fingerprint_of(public)}) + "\n").encode())
+
+    def _in_file(self) -> str:
+        try:
+            note = json.loads(read_bounded(self._note, most_bytes=MAX_NOTE_BYTES) or b"{}")
+            return str(note.get("public", ""))
+        except (OSError, ValueError, AttributeError, RecursionError):
+            return "?"  # a note that cannot be read is no leave to take another key
+
+
+TRIES_FILE = "refused_tries.json"
+MAX_BYTES = 4_000
+FREE_TRIES = 3
+"""Refused ones that a mistyping human may make before there is a wait."""
+WAIT_MAX_S = 30.0
+COUNT_MAX = 1_000_000
+
+
+class Tries:
+    """The refused tries of one key ring since its last success. folder: `<data_dir>/identity`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / TRIES_FILE
+
+    def wait_s(self, now: datetime) -> float:
+        """Return the seconds to wait before the next try, 0 to `WAIT_MAX_S`."""
+        count, _, last = self._read()
+        if count < FREE_TRIES or last is None:
+            return 0.0
+        pause = min(WAIT_MAX_S, 2.0 ** min(count - FREE_TRIES, 10))
+        return min(max(0.0, pause - (now - last).total_seconds()), pause)
+
+    def note(self, now: datetime) -> None:
+        """Count one more."""
+        count, since, _ = self._read()
+        told = {"count": min(count + 1, COUNT_MAX), "since": (since or now).isoformat(), "last": now.isoformat()}
+        with contextlib.suppress(MemoryAnchorError):
+            write_whole(self._path, (json.dumps(told) + "\n").encode())
+
+    def take(self) -> str:
+        """Return one sentence about the tries that were refused, "" for none, and count from nothing again."""
+        count, since, last = self._read()
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+        if not count or since is None or last is None:
+            return ""
+        if count == 1:
+            return f"1 refused try at your passphrase, {last:%Y-%m-%d %H:%M:%S} UTC"
+        return (
+            f"{count} refused tries at your passphrase since {since:%Y-%m-%d %H:%M:%S} UTC, the last at "
+            f"{last:%Y-%m-%d %H:%M:%S} UTC"
+        )
+
+    def _read(self) -> tuple[int, datetime | None, datetime | None]:
+        try:
+            said = json.loads(read_bounded(self._path, most_bytes=MAX_BYTES) or b"{}")
+            since, last = (datetime.fromisoformat(said[name]) for name in ("since", "last"))
+            count = int(said["count"])
+            if since.tzinfo is None or last.tzinfo is None or not 0 <= count <= COUNT_MAX:
+                raise ValueError("no count")
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return 0, None, None
+        return count, since, last
 
 
 KEY_FILE = "approver.json"
