@@ -21,9 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 
 from memory_anchor.errors import BadInput, Refused
-from memory_anchor.identity.approved import MAX_APPLIED, SealedRevision, linked
-from memory_anchor.identity.changes import after, before_of
-from memory_anchor.identity.confirmations import (
+from memory_anchor.identity.approval import (
     KeyPlace,
     confirm,
     counted,
@@ -32,6 +30,8 @@ from memory_anchor.identity.confirmations import (
     rejection_statement,
     stamp,
 )
+from memory_anchor.identity.approved import MAX_APPLIED, SealedRevision, linked
+from memory_anchor.identity.changes import after, before_of
 from memory_anchor.identity.constitution_text import parse
 from memory_anchor.identity.keys import REQUIRED_CONFIRMATIONS, Approver, Rules, Signs, signed_by, signer_of
 from memory_anchor.identity.proposals import Filed, filed_of, record_of

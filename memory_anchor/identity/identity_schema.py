@@ -25,6 +25,7 @@ from memory_anchor import beneath
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
 from memory_anchor.files import exclusive, ours
 from memory_anchor.identity import constitution_text as splice
+from memory_anchor.identity.approval import proposal_hash, rejection_statement, stamp
 from memory_anchor.identity.approved import (
     Link,
     SealedRevision,
@@ -34,7 +35,6 @@ from memory_anchor.identity.approved import (
     write_trail,
 )
 from memory_anchor.identity.changes import after, shown_diff, target
-from memory_anchor.identity.confirmations import proposal_hash, rejection_statement, stamp
 from memory_anchor.identity.constitution_text import FILE_NAME, Document, in_order
 from memory_anchor.identity.elsewhere import Electorate, Ground, KeyOpens, Vote, kept_approval, no_key_opens, voter
 from memory_anchor.identity.human_key import HumanKey, OwnTrail

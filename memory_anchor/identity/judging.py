@@ -12,9 +12,7 @@ from pathlib import Path
 from threading import RLock
 
 from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
-from memory_anchor.identity.approved import origin_of, read_trail
-from memory_anchor.identity.changes import before_of
-from memory_anchor.identity.confirmations import (
+from memory_anchor.identity.approval import (
     KeyPlace,
     confirm,
     counted,
@@ -23,6 +21,8 @@ from memory_anchor.identity.confirmations import (
     proposal_hash,
     rejection_statement,
 )
+from memory_anchor.identity.approved import origin_of, read_trail
+from memory_anchor.identity.changes import before_of
 from memory_anchor.identity.constitution_text import FILE_NAME, MAX_ENTRIES, PLACEHOLDER, Document
 from memory_anchor.identity.elsewhere import Electorate, KeyOpens, origin_in, up_to_ended, voter, voters
 from memory_anchor.identity.human_key import HumanKey

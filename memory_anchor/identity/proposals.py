@@ -23,7 +23,7 @@ from memory_anchor.bounded_yaml import LOADER
 from memory_anchor.bounded_yaml import check as check_yaml
 from memory_anchor.errors import BadInput, NotFound
 from memory_anchor.files import make_private, read_bounded, write_whole
-from memory_anchor.identity.confirmations import rejected_statement, stamp
+from memory_anchor.identity.approval import rejected_statement, stamp
 from memory_anchor.identity.constitution_text import MAX_BYTES
 from memory_anchor.identity.keys import (
     MAX_CONFIRMATIONS_READ,

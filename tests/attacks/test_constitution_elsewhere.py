@@ -21,9 +21,9 @@ from memory_anchor.front.cli import passphrase
 from memory_anchor.front.cli.app import app
 from memory_anchor.front.cli.served import _read
 from memory_anchor.front.cli.setup import identity
+from memory_anchor.identity.approval import rejected_statement, stamp
 from memory_anchor.identity.approved import SealedRevision, linked
 from memory_anchor.identity.changes import after
-from memory_anchor.identity.confirmations import rejected_statement, stamp
 from memory_anchor.identity.constitution_text import parse
 from memory_anchor.identity.elsewhere import kept_approval
 from memory_anchor.identity.identity_schema import IdentitySchema

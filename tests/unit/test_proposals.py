@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from memory_anchor.adapters.audit import JsonlAudit
 from memory_anchor.errors import BadInput, NotFound, Refused
-from memory_anchor.identity import confirmations, keys
+from memory_anchor.identity import approval, keys
 from memory_anchor.identity import constitution_text as splice
 from memory_anchor.identity.identity_schema import IdentitySchema
 from memory_anchor.model import ConstitutionEntry, Proposal, ProposalAction, ProposalStatus
@@ -339,17 +339,17 @@ def test_a_key_of_the_agents_own_does_not_count(desk: Desk, tmp_path: Path) -> N
     ring.create(name="alice", passphrase="agent of its own")
     signer = ring.unlock("agent of its own")
     proposal = desk.propose()
-    hashed = confirmations.proposal_hash(proposal, "")
-    at, place = desk.clock.now(), confirmations.KeyPlace("prj", "")
+    hashed = approval.proposal_hash(proposal, "")
+    at, place = desk.clock.now(), approval.KeyPlace("prj", "")
     forged = [
-        confirmations.confirm(signer, proposal=proposal, hashed=hashed, number=n, by="alice", at=at, place=place)
+        approval.confirm(signer, proposal=proposal, hashed=hashed, number=n, by="alice", at=at, place=place)
         for n in (1, 2, 3)
     ]
     listed = [
         {
             "number": n,
             "by": one.by,
-            "at": confirmations.stamp(one.at),
+            "at": approval.stamp(one.at),
             "proposal_hash": hashed,
             "signature": one.signature,
             "project": one.project,

@@ -12,11 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from memory_anchor.json_values import Json
-from memory_anchor.model import Confirmation, Proposal
-
-if TYPE_CHECKING:
-    pass
 from memory_anchor.identity.keys import (
     MAX_CONFIRMATIONS_READ,
     REQUIRED_CONFIRMATIONS,
@@ -26,6 +21,11 @@ from memory_anchor.identity.keys import (
     signed_by,
     signer_of,
 )
+from memory_anchor.json_values import Json
+from memory_anchor.model import Confirmation, Proposal
+
+if TYPE_CHECKING:
+    pass
 
 # --- what is signed --------------------------------------------------------------------------------------------
 
