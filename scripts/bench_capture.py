@@ -9,7 +9,7 @@
     python scripts/bench_capture.py --naming              later rules of names that end the former (data/naming_pairs.tsv)
     python scripts/bench_capture.py --embedder none       by features alone
 
-Each goes through the real door into a fresh store (`evaluation/capture.py` scores sessions). JSON on stdout.
+Each goes through the real door into a fresh store (`evaluation/runner.py` scores sessions). JSON on stdout.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memory_anchor.evaluation.capture import kept_of, run, scratch, sessions
+from memory_anchor.evaluation.runner import in_memory as scratch
+from memory_anchor.evaluation.runner import kept_of, sessions
+from memory_anchor.evaluation.runner import run_capture as run
 from memory_anchor.ingest.naming import naming_rules
 from memory_anchor.model import Actor, Caller, Memory, Scope
 from memory_anchor.settings import Settings

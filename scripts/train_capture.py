@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from bench_capture import KeptRows, literal, messages_of, topic_words
 
-from memory_anchor.evaluation.capture import WorkingSession, coverage, finds, holds, nearest, sessions, words
+from memory_anchor.evaluation.runner import WorkingSession, coverage, finds, holds, nearest, sessions, words
 from memory_anchor.ingest.extraction import memories_of, sentences_of
 from memory_anchor.ingest.messages import conversation
 from memory_anchor.ingest.worth import KINDS, NUMBERS, Said, Worth, chat_figures, figures, form
@@ -247,7 +247,7 @@ def operating_point(
     join: Sequence[float],
 ) -> float:
     """Return the least chance from which on `AIM` of the memories of sessions left out by source are right, as the
-    evaluation (`evaluation/capture.py`) counts: one for both languages, which keeps their recalls together."""
+    evaluation (`evaluation/runner.py`) counts: one for both languages, which keeps their recalls together."""
     read = [(one, sentences_of(conversation(one.messages))) for one in talks]
     at, counts = 0.0, {"en": np.zeros(4), "zh": np.zeros(4)}
     for at in np.arange(*TRIED).round(2).tolist():

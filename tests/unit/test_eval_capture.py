@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from memory_anchor.evaluation import capture
+from memory_anchor.evaluation import runner
 from memory_anchor.front.cli.app import app
 from memory_anchor.settings import Settings
 
@@ -21,11 +21,11 @@ TALK = [
 
 def test_a_bundled_session_is_scored_by_what_a_careful_reader_keeps() -> None:
     """Rule eval.capture: both languages are bundled; recall, precision and type, and what was missed by name."""
-    found = capture.sessions()
+    found = runner.sessions()
     assert {one.language for one in found} == {"en", "zh"}
     assert min(len(one.messages) for one in found) >= 50
 
-    report = capture.run(found[:1], WORDS_ALONE, None, say=lambda _: None)
+    report = runner.run_capture(found[:1], WORDS_ALONE, None, say=lambda _: None)
 
     row, (told,) = report["by_language"]["all"], report["sessions"]
     assert row["wanted"] == row["found"] + len(told["missed"])
@@ -35,23 +35,23 @@ def test_a_bundled_session_is_scored_by_what_a_careful_reader_keeps() -> None:
 
 def test_held_back_sessions_are_told_by_their_number() -> None:
     """Rule eval.capture.held: sessions 2x and 5x train nothing, there is about as much to find in both languages."""
-    held = capture.sessions("held")
-    others = capture.sessions("dev") + capture.sessions("test")
+    held = runner.sessions("held")
+    others = runner.sessions("dev") + runner.sessions("test")
 
-    assert {one.name[0] for one in held} == set(capture.HELD)
-    assert not {one.name[0] for one in others} & set(capture.HELD)
-    assert len(held) + len(others) == len(capture.sessions())
+    assert {one.name[0] for one in held} == set(runner.HELD)
+    assert not {one.name[0] for one in others} & set(runner.HELD)
+    assert len(held) + len(others) == len(runner.sessions())
     last = [sum(len(one.wanted) for one in held if one.name[0] == "5" and one.language == of) for of in ("en", "zh")]
     assert abs(last[0] - last[1]) <= 0.1 * min(last)
 
 
 def test_what_a_session_replaced_counts_as_wrong() -> None:
     """Rule eval.capture: precision is of what holds at the end."""
-    wanted = [capture.Keepsake("rule", "the port is 8080", ("8080",), 0, replaced=True)]
-    item = capture.nearest("The port is 8080.", wanted)
+    wanted = [runner.Keepsake("rule", "the port is 8080", ("8080",), 0, replaced=True)]
+    item = runner.nearest("The port is 8080.", wanted)
     assert item is not None
     assert item.replaced
-    assert not capture.finds(capture.Keepsake("rule", "the port is 9090", ("9090",), 0), "The port is 8080.")
+    assert not runner.finds(runner.Keepsake("rule", "the port is 9090", ("9090",), 0), "The port is 8080.")
 
 
 def test_the_command_tells_of_ones_own_transcript_what_each_variant_keeps(

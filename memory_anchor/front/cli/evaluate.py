@@ -141,7 +141,7 @@ def _knowledge(variants: Many, *, as_json: bool) -> None:
 
 def _capture(transcripts: Sequence[Path], variants: Many, *, as_json: bool) -> None:
     """Show what is kept of the bundled sessions, or of one's own transcripts, under each variant."""
-    from memory_anchor.evaluation import capture
+    from memory_anchor.evaluation import runner
     from memory_anchor.evaluation.golden import chosen_of
     from memory_anchor.hooks import newest
     from memory_anchor.ingest.transcripts import read_transcript
@@ -152,10 +152,10 @@ def _capture(transcripts: Sequence[Path], variants: Many, *, as_json: bool) -> N
         _progress(f"capture ({one.name})")
         with _rows_kept(one) as rows:
             if own:
-                found = [capture.would_keep(messages, name, one.settings, rows) for name, messages in own]
+                found = [runner.would_keep(messages, name, one.settings, rows) for name, messages in own]
                 reports.append({"kind": "capture", "variant": one.name, "transcripts": found})
             else:
-                figures = capture.run(capture.sessions(), one.settings, rows, say=_progress)
+                figures = runner.run_capture(runner.sessions(), one.settings, rows, say=_progress)
                 reports.append({"kind": "capture", "variant": one.name, **figures})
     if as_json:
         show_json({"runs": reports})
