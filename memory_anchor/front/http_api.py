@@ -55,7 +55,7 @@ from memory_anchor.json_values import Record, text
 from memory_anchor.model import point_id
 from memory_anchor.requests import AddAccessKey, PromptOverHttp, RevokeAccessKey
 from memory_anchor.rights import Deed, check
-from memory_anchor.runtime import limits
+from memory_anchor.runtime import connections
 from memory_anchor.runtime.listening import BACKLOG, tcp_listener
 from memory_anchor.runtime.wire import VERSION, WIRE, Preamble
 from memory_anchor.team.admission import Admission
@@ -395,7 +395,7 @@ def serve(
         announce(f"without a token, on this machine only: {base}{SECRET_PREFIX}{secret}/mcp")
     config = uvicorn.Config(
         app,
-        http=http_limits.protocol(limits.connections()),
+        http=http_limits.protocol(connections.connections()),
         ws="none",
         backlog=BACKLOG,
         log_level="warning",
@@ -405,7 +405,7 @@ def serve(
         ssl_certfile=settings.http.tls_cert or None,
         ssl_keyfile=settings.http.tls_key or None,
     )
-    limits.throttle_logs()
+    connections.throttle_logs()
     uvicorn.Server(config).run(sockets=[bound])
 
 

@@ -28,10 +28,10 @@ from mcp.server.runner import serve_dual_era_loop
 from memory_anchor.errors import BadInput, MemoryAnchorError, NotFound, Unavailable, report
 from memory_anchor.hooks import COLD_START
 from memory_anchor.json_values import Record, kind_of, parsed
-from memory_anchor.runtime import handshake, limits, spool, wire
+from memory_anchor.runtime import connections, handshake, spool, wire
 from memory_anchor.runtime.cleanlog import log_bug
+from memory_anchor.runtime.connections import BridgeAnswers, BridgeLines, Connection
 from memory_anchor.runtime.engine import StatePost
-from memory_anchor.runtime.lines import BridgeAnswers, BridgeLines, Connection
 from memory_anchor.runtime.recording import ClientConnection, mended, record_handshake, streams
 
 log = logging.getLogger("memory_anchor.engine")
@@ -105,7 +105,7 @@ class Service:
         self._loaded = anyio.Event()
         self._ending = anyio.Event()
         self._connections: set[Connection] = set()
-        self._most = limits.connections()
+        self._most = connections.connections()
         self._links = 0
         self._silent: dict[asyncio.StreamWriter, None] = {}
         self._hooks = anyio.CapacityLimiter(HOOKS_AT_ONCE)
@@ -127,7 +127,7 @@ class Service:
             # Windows ends processes outright; beside another server, signals belong to the main thread.
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, self._end, f"signal {number.name}")
-        limits.throttle_logs()
+        connections.throttle_logs()
         unix = self._listener.family != socket.AF_INET
         start = asyncio.start_unix_server if unix else asyncio.start_server
         server = await start(self._accept, sock=self._listener, limit=wire.MAX_LINE_BYTES)

@@ -19,7 +19,7 @@ import uvicorn
 from doors import COMMAND, House
 
 from memory_anchor.front import http_limits
-from memory_anchor.runtime import limits, wire
+from memory_anchor.runtime import connections, wire
 
 HALF_OPEN = 300
 DESCRIPTORS = 256
@@ -97,12 +97,12 @@ def test_a_head_and_a_body_have_their_time_however_slowly_they_drip() -> None:
 def test_what_strangers_can_make_a_process_log_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """Attack A18: so many records a minute, then how many were left out."""
     logger = logging.getLogger("asyncio.test-throttle")
-    throttle = limits.Throttle(most=5)
+    throttle = connections.Throttle(most=5)
     logger.addFilter(throttle)
     for number in range(100):
         logger.error("out of resources %d", number)
     assert len(caplog.records) == 5
-    throttle._since -= limits.MINUTE_S
+    throttle._since -= connections.MINUTE_S
     logger.error("again")
     assert caplog.records[-1].getMessage() == "again (95 records before it were left out)"
 

@@ -328,7 +328,7 @@ def serve(port: int, *, announce: Callable[[str], None]) -> None:
     import uvicorn
 
     from memory_anchor.front import http_limits
-    from memory_anchor.runtime import limits
+    from memory_anchor.runtime import connections
     from memory_anchor.runtime.listening import tcp_listener
 
     try:
@@ -344,7 +344,7 @@ def serve(port: int, *, announce: Callable[[str], None]) -> None:
     threading.Thread(target=_warm, daemon=True, name="first page").start()
     config = uvicorn.Config(
         made.app,
-        http=http_limits.protocol(limits.connections()),
+        http=http_limits.protocol(connections.connections()),
         ws="none",
         lifespan="off",
         log_level="warning",
@@ -352,5 +352,5 @@ def serve(port: int, *, announce: Callable[[str], None]) -> None:
         server_header=False,
         timeout_graceful_shutdown=2,
     )
-    limits.throttle_logs()
+    connections.throttle_logs()
     uvicorn.Server(config).run(sockets=[bound])
