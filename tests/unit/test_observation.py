@@ -30,7 +30,7 @@ EVENT = {**BUGFIX, "type": "event", "layer": "session", "when": "2025-12-15T14:0
 
 
 def test_the_template_is_what_the_model_says():
-    """`.ai/operations/templates/observation.json` is generated: `python -m memory_anchor.observation` prints it."""
+    """What `python -m memory_anchor.observation` prints is the template in `.ai/operations/templates`."""
     assert json.loads(TEMPLATE.read_text(encoding="utf-8")) == observation_schema()
 
 
