@@ -7,6 +7,7 @@ the caller took the directory lock; the embedder's model is loaded by its first 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from memory_anchor.adapters.embedders import FASTEMBED_DEFAULT, RememberingEmbedder, make_embedder
 from memory_anchor.adapters.restoring import finish_restore
 from memory_anchor.adapters.snapshot_file import SNAPSHOT_FILE, SnapshotFile
-from memory_anchor.adapters.system import MovableClock, SystemClock
+from memory_anchor.adapters.system import MovableClock, SystemClock, new_token
 from memory_anchor.core import Core
 from memory_anchor.durability import Durability
 from memory_anchor.errors import BadInput, Refused
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from memory_anchor.adapters.qdrant_layout import Layout
     from memory_anchor.adapters.qdrant_link import Access
     from memory_anchor.adapters.working_copy import WorkingCopy
+    from memory_anchor.remote.memory import RemoteMemory
 
 
 def build_core(
@@ -108,6 +110,25 @@ def build_core(
         test_clock=marker.exists(),
         snapshot=SnapshotFile(data_dir / SNAPSHOT_FILE) if opened.kind == "edge" else None,
         shared=shared,
+        remote=_remote(settings, data_dir),
+    )
+
+
+def _remote(settings: Settings, data_dir: Path) -> RemoteMemory | None:
+    """Return the served memory that is asked first, None where the settings name none. Raises BadInput."""
+    told = settings.remote
+    if not told.url:
+        return None
+    from memory_anchor.remote.memory import linked
+
+    return linked(
+        *(told.url, told.key.get_secret_value(), data_dir),
+        connect_s=told.connect_s,
+        search_s=told.search_s,
+        write_s=told.write_s,
+        project=told.project,
+        new_token=new_token,
+        monotonic=time.monotonic,
     )
 
 

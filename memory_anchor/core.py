@@ -105,6 +105,7 @@ from memory_anchor.writes import session_text
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix
+    from memory_anchor.remote.memory import RemoteMemory
 
 log = logging.getLogger("memory_anchor")
 ROOMS_KEPT = 64
@@ -140,11 +141,13 @@ class Core:
         test_clock: bool = False,
         snapshot: Snapshot | None = None,
         shared: tuple[SharedRecords, Sharing] | None = None,
+        remote: RemoteMemory | None = None,
     ) -> None:
         """local, prompt: beside an embedder behind an API, see `retrieval.meaning`. snapshot: see `retrieval.index`.
         model_named: a model by its name (default: always `model`).
 
         test_clock: this store was made for checks, which may move its time. shared: with other replicas, None alone.
+        remote: a served memory that is asked first.
         """
         self.settings = settings
         self.shared = shared
@@ -275,7 +278,7 @@ class Core:
             knowledge=self.knowledge,
             meaning=meaning,
             answers=FirstAnswers(data_dir / FOLDER, self.records if shared else None),
-            remote=services.remote(settings, data_dir, new_token, time.monotonic),
+            remote=remote,
             project_note=self.projects.note,
             turn_of=RequestTurns(self.records).of if shared else lambda _: nullcontext(),
             lorebooks=LorebookShelf(shared[1].lorebooks() if shared else None),

@@ -248,23 +248,3 @@ def policy(settings: Settings) -> Policy:
     """Return how contradictions are settled, by type."""
     chosen = settings.conflicts.policy
     return Policy(by_type={MemoryType(kind): Resolution(how) for kind, how in chosen.items()})
-
-
-def remote(
-    settings: Settings, data_dir: Path, new_token: Callable[[], str], monotonic: Callable[[], float]
-) -> RemoteMemory | None:
-    """Return the served memory that is asked first, None where the settings name none. Raises BadInput."""
-    told = settings.remote
-    if not told.url:
-        return None
-    from memory_anchor.remote.memory import linked
-
-    return linked(
-        *(told.url, told.key.get_secret_value(), data_dir),
-        connect_s=told.connect_s,
-        search_s=told.search_s,
-        write_s=told.write_s,
-        project=told.project,
-        new_token=new_token,
-        monotonic=monotonic,
-    )
