@@ -82,7 +82,7 @@ def test_no_device_erases_elsewhere_without_a_humans_word_on_these_very_memories
     device, at = device_of(one), one.clock.now().isoformat()
     said = purge_said(device.folder_id, [wanted], at)
     own_signer = sealing.text(device.keys.signer.public_key().public_bytes_raw())
-    by_device = sealing.text(device.keys.signer.sign(sealing.approval.canonical(said)))
+    by_device = sealing.text(device.keys.signer.sign(sealing.keys.canonical(said)))
     of_trifle = one.human.sign(purge_said(device.folder_id, [trifle], at))
     elsewhere = one.human.sign(purge_said("another folder", [wanted], at))
     tries: list[dict[str, Any]] = [
