@@ -29,9 +29,9 @@ KILLS, MANY = figure(4, 10), figure(1_500, 3_000)
 CHILD = """
 import sys
 from pathlib import Path
-from memory_anchor.care import migrate
+from memory_anchor.care import rebuild
 from memory_anchor.front.cli.keep import migrated
-migrate.PAGE = 100
+rebuild.COPIED_AT_ONCE = 100
 def tick(done, total, what):
     print(done, flush=True)
 told = migrated(Path(sys.argv[1]), to=sys.argv[2], source="", dry=False, human=lambda: None, tick=tick)
