@@ -7,6 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from memory_anchor.activation import GREATEST, ActivationSettings, strength_of, strength_word
 from memory_anchor.json_values import Json
@@ -26,6 +29,9 @@ from memory_anchor.model import (
     Status,
 )
 from memory_anchor.recall.relevance import STRONG
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 FOLD_COSINE = 0.95
 """Centred cosine from which two memories may be one snippet; one text said twice has 1."""
@@ -95,10 +101,16 @@ def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST
     return told + _CHECKED * checked - _FADED * (1 - strength / GREATEST)
 
 
+def nearly_same(places: Sequence[int], cosines: NDArray[np.float32]) -> dict[tuple[int, int], float]:
+    """Return (place, place) -> centred cosine of those pairs that say nearly the same. cosines: (n, n) among them."""
+    pairs = zip(*np.nonzero(np.triu(cosines >= SAME_THING, 1)), strict=True)
+    return {(places[first], places[second]): float(cosines[first, second]) for first, second in pairs}
+
+
 def newer_first(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float], margin: float) -> list[Ranked]:
     """Return the list with the newer of two neighbours that say nearly the same first, where it is about as good.
 
-    alike: as of `folded`. margin: how much lower its score may be; 0 leaves the order. Neither passes what is stronger.
+    alike: as of `nearly_same`. margin: how much lower its score may be; 0 leaves the order. None passes a stronger one.
     """
     order = list(ranked)
     for place in range(len(order) - 1, 0, -1):
@@ -114,7 +126,7 @@ def newer_first(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]
 def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> list[Ranked]:
     """Return the list without near-duplicates; the first of each group keeps the others as siblings.
 
-    alike: (place, place) -> centred cosine, for the pairs worth comparing. Disputed memories are never folded.
+    alike: as of `nearly_same`. Disputed memories are never folded.
     """
     kept: list[Ranked] = []
     said: list[list[str]] = []

@@ -542,11 +542,10 @@ class Mirror:
         whole = np.zeros(talks, dtype=np.float32)
         heard = max(int((lengths > 0).sum()), 1)
         frequencies = np.zeros(len(term_ids))
-        idf = np.zeros(len(term_ids))
+        idf = inverse_frequency(frequencies, count)  # of what nothing says
         for position, term in enumerate(term_ids):
             postings = self._postings.get(term)
             if postings is None:
-                idf[position] = inverse_frequency(np.zeros(1), count)[0]
                 continue
             rows, weights = np.array(postings.rows), np.array(postings.weights)
             own = mine[rows]
@@ -571,15 +570,16 @@ class Mirror:
         for phrases in concepts:
             loudest = np.zeros(len(self), dtype=np.float32)
             for phrase in phrases:
+                held = [self._postings[term] for term in phrase if term in self._postings]
+                if len(held) < len(phrase):
+                    continue  # nothing says all of it
                 said = np.full(len(self), np.inf, dtype=np.float32)
-                for term in phrase:
-                    own = np.zeros(len(self), dtype=np.float32)
-                    if (postings := self._postings.get(term)) is not None:
-                        rows = np.array(postings.rows)
-                        rarity = inverse_frequency(np.asarray([np.count_nonzero(mine[rows])], dtype=float), count)[0]
-                        own[rows] = np.array(postings.weights) * np.float32(rarity)
-                    said = np.minimum(said, own)
-                loudest = np.maximum(loudest, said)
+                for postings in held:
+                    rows, own = np.array(postings.rows), np.zeros(len(self), dtype=np.float32)
+                    rarity = inverse_frequency(np.asarray([np.count_nonzero(mine[rows])], dtype=float), count)[0]
+                    own[rows] = np.array(postings.weights) * np.float32(rarity)
+                    np.minimum(said, own, out=said)
+                np.maximum(loudest, said, out=loudest)
             mass += float(loudest.max(initial=0.0)) or float(inverse_frequency(np.zeros(1), count)[0])
             total += loudest
         return total / np.float32(mass)

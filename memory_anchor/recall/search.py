@@ -38,6 +38,7 @@ from memory_anchor.recall.assembling import (
     asks_about,
     behind_best,
     folded,
+    nearly_same,
     newer_first,
     prior,
     quoting,
@@ -486,10 +487,7 @@ class Searcher(Index):
             return ranked
         with self._lock:
             cosines = scored.mirror.alike(scored.rows[[one.place for one in ranked]], using=question.using)
-        alike = {
-            (ranked[first].place, ranked[second].place): float(cosines[first, second])
-            for first, second in zip(*np.nonzero(np.triu(cosines > 0, 1)), strict=True)
-        }
+        alike = nearly_same([one.place for one in ranked], cosines)
         if question.end is None:
             ranked = newer_first(ranked, alike, self._ways.weights.newer)
         everything = asked.request.is_open and asked.period is None  # else what a story tells may have been left aside
