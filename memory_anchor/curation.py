@@ -362,9 +362,9 @@ class Curation:
             loser = next((s.new.id for s in steps if s.new.status is Status.SUPERSEDED), None)
             answer = WriteOutcome(outcome, winner.id, winner.layer, winner.status, f"settled: {resolution}", loser)
             answer = replace(answer, redactions=kinds)
-            kept = {winner.id: with_receipt(winner, request, answer)}
-            entries = [records.revised_entry(kept.get(step.new.id, step.new), step.closed) for step in steps]
-            records.commit(entries, closed=[s.closed for s in steps], kind="settle", by=steps[0].new.author)
+            kept = with_receipt(winner, request, answer)
+            steps = [replace(step, new=kept) if step.new is winner else step for step in steps]
+            records.commit(revisions=steps, kind="settle", by=kept.author)
         return answer
 
     def _resolved(self, new: Memory, old: list[Memory], resolution: str, text: str | None) -> list[Revision]:

@@ -306,8 +306,7 @@ class Writes:
                 reason=f"promoted to {fact_id}",
                 written_in=self.actor.scope.conversation,
             )
-            entry = records.revised_entry(step.new, step.closed)
-            records.commit([entry], closed=[step.closed], kind="promote", by=step.new.author)
+            records.commit(revisions=[step], kind="promote", by=step.new.author)
         self.services.usage.used(event)
 
     def _cited(self, files: tuple[str, ...]) -> tuple[Citation, ...]:
@@ -377,9 +376,8 @@ class Writes:
                 written_in=self.actor.scope.conversation,
             )
             answer = WriteOutcome(outcome, name, step.new.layer, step.new.status, reason, redactions=redactions)
-            new = with_receipt(step.new, request, answer)
-            entry = records.revised_entry(new, step.closed)
-            records.commit([entry], closed=[step.closed], kind=kind, by=step.new.author)
+            told = replace(step, new=with_receipt(step.new, request, answer))
+            records.commit(revisions=[told], kind=kind, by=step.new.author)
         return answer
 
     # --- shared checks ---------------------------------------------------------------------------------------------

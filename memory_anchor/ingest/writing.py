@@ -227,13 +227,8 @@ class FactWriter:
         )
         why = "corroborated by another origin" if confidence != known.confidence else "said again"
         step = self._revised(actor, known, stronger, at, why)
-        new = with_receipt(step.new, request, outcome)
-        self._records.commit(
-            [self._records.revised_entry(new, step.closed)],
-            closed=[step.closed],
-            kind="corroborate",
-            by=step.new.author,
-        )
+        told = replace(step, new=with_receipt(step.new, request, outcome))
+        self._records.commit(revisions=[told], kind="corroborate", by=step.new.author)
         return outcome
 
     def _carry_out(self, write: _Write, decision: Decision) -> WriteOutcome:
@@ -292,10 +287,8 @@ class FactWriter:
             target.id,
             redactions=draft.redactions,
         )
-        new = with_receipt(step.new, write.request, answer)
-        self._records.commit(
-            [self._records.revised_entry(new, step.closed)], closed=[step.closed], kind="update", by=step.new.author
-        )
+        told = replace(step, new=with_receipt(step.new, write.request, answer))
+        self._records.commit(revisions=[told], kind="update", by=step.new.author)
         return answer
 
     def _supersede(
@@ -355,8 +348,7 @@ class FactWriter:
         at = max(step.new.recorded_at for step in steps)
         new = replace(new, recorded_at=at, valid_from=at if new.valid_from == new.recorded_at else new.valid_from)
         stored = replace(write.entry, memory=with_receipt(new, write.request, answer))
-        entries = [stored, *(self._records.revised_entry(step.new, step.closed) for step in steps)]
-        self._records.commit(entries, closed=[step.closed for step in steps], kind=kind, by=new.author)
+        self._records.commit([stored], revisions=steps, kind=kind, by=new.author)
         return answer
 
     def _revised(self, actor: Actor, target: Memory, changed: Memory, at: datetime, why: str) -> Revision:

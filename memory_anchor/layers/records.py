@@ -43,6 +43,7 @@ from memory_anchor.model import (
 )
 from memory_anchor.ports import AuditLog, Clock, Entry, MemoryStore
 from memory_anchor.rights import is_human
+from memory_anchor.versions import Revision
 from memory_anchor.where import Between, OneOf, Where
 
 VERSIONS_MAX = 1_000
@@ -190,40 +191,43 @@ class Records:
         except Unavailable:  # by words at once, by meaning when the embedder is back
             return self._entry_of(memory, embed=False)
 
-    def commit(self, entries: Sequence[Entry], *, closed: Sequence[Memory] = (), kind: str, by: str) -> None:
-        """Write new versions and the ends of old ones: one atomic batch a collection, then audit, then searches.
+    def commit(self, new: Sequence[Entry] = (), *, revisions: Sequence[Revision] = (), kind: str, by: str) -> None:
+        """Write new memories, next versions and the ends of those before: one atomic batch a collection, then audit,
+        then searches.
 
-        Entries are given in the order in which their collections must be written. Closed versions keep their vectors.
+        New ones are given in the order in which their collections must be written. Closed versions keep their vectors.
         """
         at = self.clock.now()
-        order = list(dict.fromkeys([e.memory.layer.value for e in entries] + [m.layer.value for m in closed]))
-        stored: list[Entry] = []
+        before = self._before(revisions) if revisions else {}
+        entries = [*new, *(self._next_entry(step, before.get(step.closed.point_id)) for step in revisions)]
+        closed = [step.closed for step in revisions if step.closed.point_id in before]
+        batches: dict[str, list[Entry]] = {}
+        for entry in (*entries, *(replace(before[one.point_id], memory=one) for one in closed)):
+            batches.setdefault(entry.memory.layer.value, []).append(entry)
         with self._audit.recording(kind, [audit_of([entry.memory for entry in entries])], by=by, at=at):
-            for collection in order:
-                ends = [m for m in closed if m.layer.value == collection]
-                kept = (
-                    {
-                        e.memory.point_id: e
-                        for e in self.store.get(collection, [m.point_id for m in ends], with_vectors=True)
-                    }
-                    if ends
-                    else {}
-                )
-                batch = [e for e in entries if e.memory.layer.value == collection]
-                batch += [replace(kept[m.point_id], memory=m) for m in ends if m.point_id in kept]
+            for collection, batch in batches.items():
                 self.store.put(collection, batch)
-                stored += batch
-        self._on_write(stored)
+        self._on_write([entry for batch in batches.values() for entry in batch])
 
-    def revised_entry(self, new: Memory, closed: Memory) -> Entry:
+    def _before(self, revisions: Sequence[Revision]) -> dict[str, Entry]:
+        """Return what is stored of the versions that end, by point, vectors included."""
+        ends: dict[str, list[str]] = {}
+        for step in revisions:
+            ends.setdefault(step.closed.layer.value, []).append(step.closed.point_id)
+        return {
+            entry.memory.point_id: entry
+            for collection, points in ends.items()
+            for entry in self.store.get(collection, points, with_vectors=True)
+        }
+
+    def _next_entry(self, step: Revision, before: Entry | None) -> Entry:
         """Return the entry of a new version; what stays as it was keeps its vector and its words."""
-        if embedded_text(new) == embedded_text(closed):
-            old = self.store.get(closed.layer.value, [closed.point_id], with_vectors=True)
-            if old and all(getattr(new, name) == getattr(closed, name) for name in SEARCHED_BESIDE):
-                return replace(old[0], memory=new)
-            if old:
-                return replace(self.entry(new, embed=False), vectors=old[0].vectors)
-        return self.entry(new, embed=new.layer is Layer.VERIFIED_FACT)
+        new, closed = step.new, step.closed
+        if before is None or embedded_text(new) != embedded_text(closed):
+            return self.entry(new, embed=new.layer is Layer.VERIFIED_FACT)
+        if all(getattr(new, name) == getattr(closed, name) for name in SEARCHED_BESIDE):
+            return replace(before, memory=new)
+        return replace(self.entry(new, embed=False), vectors=before.vectors)
 
     def touch(self, memory: Memory, *, at: datetime, receipt: Receipt | None) -> None:
         """Strengthen a memory in place: one more use, a receipt, no new version."""
