@@ -86,7 +86,7 @@ BUDGETS: dict[str, int] = {
     "recall": 5026,
     "identity": 3777,
     "upkeep": 3045,
-    "ingest": 3389,
+    "ingest": 3326,
     "care": 3601,
     "context": 2282,
     "evaluation": 1929,
