@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import NormalDist
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from memory_anchor.model import PLAIN_IMPORTANCE, USAGE_KEPT, Layer, Memory, MemoryType, Strength
 
@@ -255,6 +255,22 @@ class Weighted(Protocol):
     def key(self) -> str: ...
     @property
     def importance(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weight:
+    """What is to become a memory, as far as it weighs: how important it is, 0 to 1."""
+
+    importance: float = PLAIN_IMPORTANCE
+
+    def weighing(self, of: Weighted) -> Self:
+        """Return it as important as this."""
+        return replace(self, importance=of.importance)
+
+
+def leaning(of: Weighted) -> float:
+    """Return how much more important than a plain memory something is, -1 to 1."""
+    return 2 * (of.importance - PLAIN_IMPORTANCE)
 
 
 def first_priority(of: Weighted) -> float:

@@ -74,6 +74,8 @@ MESSAGE_COUNT_MAX = 1_000_000
 
 ENTRY = frozenset(("sentiment", "decay", "sources", "scope", "author", "written_at"))
 """What the strategy's memory entry and observation say besides; an agent's tools take and do not list it."""
+PLAIN_IN_EVENTS = frozenset(("key", "importance", "visibility"))
+"""What of an event neither a tool nor a command offers."""
 COUNTS_OF_A_LINE = frozenset(("content", "type", "layer", "key", "tags", "importance", "confidence", "visibility")) | {
     *("when", "where", "who", "cites")
 }
@@ -172,7 +174,7 @@ class SaveMemory(WriteRequest):
 class LogEvent(WriteRequest):
     """Log an event: what happened, when, where, who."""
 
-    unlisted = ENTRY | {"source", "key", "importance", "visibility"}
+    unlisted = ENTRY | PLAIN_IN_EVENTS | {"source"}
     terse = frozenset({"tags", "files"})
 
     when: When | None = arg(None, tool="ISO 8601, default now")

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from memory_anchor.activation import DEFAULTS, ActivationSettings, strength_of
 from memory_anchor.context.context import BuiltContext
 from memory_anchor.identity import proposals
-from memory_anchor.ingest.extraction import Candidate
+from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.profile import ProfileLine, told
 from memory_anchor.ingest.remembering import Remembered
 from memory_anchor.json_values import Json, Record, items, optional_text, record, records, text, texts

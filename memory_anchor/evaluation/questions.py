@@ -27,7 +27,7 @@ from typing import Any
 from memory_anchor.errors import BadInput
 from memory_anchor.json_values import Json, items, record, records
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import LAYER_OF_TYPE, PLAIN_IMPORTANCE, Layer, MemoryType
+from memory_anchor.model import LAYER_OF_TYPE, Layer, MemoryType
 
 BUNDLED = "bundled"
 LANGUAGES = ("en", "zh")
@@ -36,13 +36,18 @@ UNANSWERABLE = "no answer"
 DATA = Path(__file__).parent / "data"
 LEARNED_AT = time(9, 0, tzinfo=UTC)
 SERIES_STEP = timedelta(days=3)
+OWN_FIELDS = frozenset(("id", "text", "at", "type", "key", "who", "where", "in", "tags"))
+"""What a file says of a memory in words of its own."""
 TOLD = (3, 10)
 """How often each series is told, in a store each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """One memory to be stored. name: what gold refers to; on: when it happened and was learned, aware UTC."""
+    """One memory to be stored. name: what gold refers to; on: when it happened and was learned, aware UTC.
+
+    more: further fields of the request that stores it, as they stand in the file.
+    """
 
     name: str
     text: str
@@ -53,7 +58,7 @@ class Material:
     where: str = ""
     conversation: str = ""
     tags: tuple[str, ...] = ()
-    importance: float = PLAIN_IMPORTANCE
+    more: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def layer(self) -> Layer:
@@ -64,7 +69,7 @@ class Material:
         said = {"content": self.text, "type": self.type.value, "key": self.key, "tags": list(self.tags)}
         when = {"when": self.on.isoformat(), "where": self.where, "who": list(self.who)}
         given = said | (when if self.layer is Layer.EVENT_LOG else {})
-        return {"importance": self.importance, **{name: value for name, value in given.items() if value}}
+        return {**self.more, **{name: value for name, value in given.items() if value}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +247,7 @@ def _material(entry: Mapping[str, Any]) -> Material:
         where=entry.get("where", ""),
         conversation=entry.get("in", ""),
         tags=tuple(entry.get("tags", ())),
-        importance=float(entry.get("importance", PLAIN_IMPORTANCE)),
+        more={name: value for name, value in entry.items() if name not in OWN_FIELDS},
     )
 
 

@@ -17,12 +17,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from memory_anchor.ingest.messages import Message, fold, plain, recalled
+from memory_anchor.ingest.candidates import (
+    MIN_GAP,
+    TYPE_OF,
+    About,
+    Candidate,
+    Similarity,
+    fresh_only,
+    gap_of,
+    shared_words,
+)
+from memory_anchor.ingest.messages import Message, plain, recalled
 from memory_anchor.ingest.naming import naming_rules
-from memory_anchor.ingest.reconcile import Relation, relation
 from memory_anchor.ingest.worth import (
     CHAT,
     READ_WHOLE,
@@ -35,22 +44,18 @@ from memory_anchor.ingest.worth import (
     other_choices,
     trained,
 )
-from memory_anchor.json_values import Json, number
+from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.fences import instruction_like
 from memory_anchor.language.perspective import spoken_by, title
 from memory_anchor.language.safety import cleaned, only_secrets, redact
-from memory_anchor.language.slots import contrast, read
+from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
 from memory_anchor.model import MemoryType
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Matrix
 
-MAX_CANDIDATES = 200
-"""Of one conversation; the most important are kept, in the order they were said."""
-MAX_COMPARED = 8
-"""Earlier candidates of a conversation that a new one is compared with: those that share the most words with it."""
 MAX_SENTENCES = 400
 """Of one message."""
 MAX_EMBEDDED = 240
@@ -63,8 +68,6 @@ LEAST_LEFT = 16
 """Characters that must be left of a text when its secrets are out."""
 MIN_CHARS, MAX_CHARS = 2, 500
 MAX_CONTENT_CHARS = 700
-MIN_GAP = 0.3
-"""A deviation at or below this importance is no memory (prediction-gap rule of the extraction design)."""
 MIN_COMMAND_RUNS = 3
 MAX_COMMAND_CHARS = 160
 SHORT_WIDTH = 30
@@ -72,31 +75,8 @@ SHORT_WIDTH = 30
 SHORT_MESSAGE = 4
 """Sentences of a message that speaks of one thing: what has any worth in it stays together."""
 
-About = Literal["user", "agent", "project"]
-Similarity = Callable[[str, str], float]
-"""Centred cosine of two texts, -1 to 1."""
 Rows = Callable[[Sequence[str]], "Matrix | None"]
 """Centred rows of texts, None when nothing can embed now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One possible memory. quote: verbatim from message `seq`. about: whose it is (a user's facts are shared by that
-    user's agents, an agent's memories are its own). gap: predicted, actual, type, importance. redactions: kinds."""
-
-    key: str
-    content: str
-    type: MemoryType
-    importance: float
-    confidence: float
-    quote: str
-    about: About
-    seq: int
-    tags: tuple[str, ...] = ()
-    questions: tuple[str, ...] = ()
-    sentiment: float | None = None
-    gap: dict[str, Json] | None = field(default=None)
-    redactions: tuple[str, ...] = ()
 
 
 def extract_by_rules(
@@ -131,18 +111,6 @@ def _nearness(found: Sequence[Candidate], rows: Rows | None) -> Similarity | Non
         return float(at[one] @ at[other]) if one in at and other in at else shared_words(one, other)
 
     return similarity
-
-
-def fresh_only(
-    found: Sequence[Candidate], from_memory: str, known: Sequence[str], similarity: Similarity | None = None
-) -> list[Candidate]:
-    """Return those candidates that are news: not recalled, not said twice, not known; each with its gap, in order."""
-    compare = similarity or shared_words
-    said = _latest_word((candidate for candidate in found if not _comes_from(candidate, from_memory)), compare)
-    news = [gap for candidate in said if (gap := _with_gap(candidate, known, compare)) is not None]
-    if len(news) > MAX_CANDIDATES:
-        news = sorted(news, key=lambda candidate: -candidate.importance)[:MAX_CANDIDATES]
-    return sorted(news, key=lambda candidate: candidate.seq)
 
 
 # --- sentences ---------------------------------------------------------------------------------------------------
@@ -239,17 +207,6 @@ def _is_own(sentence: str, others: re.Pattern[str] | None, quoted: Sequence[tupl
 
 # --- from sentences to memories ----------------------------------------------------------------------------------
 
-TYPE_OF: dict[str, tuple[MemoryType, float]] = {
-    "rule": (MemoryType.INSTRUCTION, 0.8),
-    "decision": (MemoryType.DECISION, 0.7),
-    "fix": (MemoryType.BUGFIX, 0.65),
-    "fact": (MemoryType.FACT, 0.6),
-    "task": (MemoryType.PROJECT_STATE, 0.7),
-    "person": (MemoryType.FACT, 0.6),
-    "preference": (MemoryType.PREFERENCE, 0.7),
-    "emotion": (MemoryType.EMOTION, 0.4),
-}
-"""What a kind of sentence is stored as, and how much it weighs."""
 SURE, UNSURE, CLAIMED = 0.92, 0.85, 0.88
 """Confidence of what a user said and the model is sure of, of what it is less sure of, and of an assistant's word."""
 _LEANS_BACK = bounded(
@@ -353,7 +310,6 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
     stripped = _ASKED_TO_KEEP.sub("", body, count=1)
     if instruction_like(body) or only_secrets(redact(stripped).text):
         return None
-    kind, importance = TYPE_OF[best.kind]
     about: About = "project"
     if said.role == "user":
         if _TO_AGENT.search(body):
@@ -367,13 +323,12 @@ def _candidate(group: Sequence[Sentence], worths: Sequence[Worth]) -> Candidate 
     safe, quote = redact(content[:MAX_CONTENT_CHARS]), redact(group[at].said.text)
     if len(_REDACTED.sub("", safe.text).strip()) < (LEAST_LEFT if safe.kinds else 1):
         return None
-    is_exact = kind is MemoryType.INSTRUCTION and bool(naming_rules(content))
+    is_exact = TYPE_OF[best.kind]["type"] is MemoryType.INSTRUCTION and bool(naming_rules(content))
     confidence = CLAIMED if said.role == "assistant" else SURE if best.sure or is_exact else UNSURE
     return Candidate(
         key=title(safe.text),
         content=safe.text,
-        type=kind,
-        importance=importance,
+        **TYPE_OF[best.kind],
         confidence=confidence,
         quote=quote.text,
         about=about,
@@ -453,7 +408,7 @@ def _behaviour(
                 if expected and name not in expected:
                     size = deviation(heads[name], sum(heads[one] for one in expected))
                     example = next(command for command, _ in commands if command.split()[0] == name)
-                    gap = _gap(text[:MAX_CHARS], example, "new_behavior", size)
+                    gap = gap_of(text[:MAX_CHARS], example, "new_behavior", size)
                     content = f"Commands here were run with `{name}`, where `{expected[0]}` was expected."
                     found.append(_shown(content, example, last[example], gap))
     found += _other_choices(messages, known, said, rows)
@@ -473,9 +428,10 @@ def _other_choices(
             continue
         head = "这次 {} 选了 `{}`，而此前：" if is_chinese(one.habit) else "This time {} was `{}`; before: "
         safe, actual = redact(head.format(one.name, one.value) + one.habit), f"{one.tool} {one.name}={one.value}"
-        gap = _gap(one.habit, actual, "preference_shift", one.size)
-        shown = _shown(safe.text, actual, one.seq, gap)
-        found.append(replace(shown, type=MemoryType.PREFERENCE, about="user", importance=one.size, questions=()))
+        shown = replace(
+            _shown(safe.text, actual, one.seq, None), type=MemoryType.PREFERENCE, about="user", questions=()
+        )
+        found.append(shown.deviating(gap_of(one.habit, actual, "preference_shift", one.size)))
     return found
 
 
@@ -495,94 +451,3 @@ def _shown(content: str, command: str, seq: int, gap: dict[str, Json] | None) ->
         None,
         gap,
     )
-
-
-# --- what is news ------------------------------------------------------------------------------------------------
-
-
-def _comes_from(candidate: Candidate, from_memory: str) -> bool:
-    """Return whether memory itself said this in the conversation: a loop, not news."""
-    return bool(from_memory) and (
-        fold(candidate.quote).rstrip(".。!！") in from_memory or fold(candidate.content).rstrip(".。!！") in from_memory
-    )
-
-
-def shared_words(one: str, other: str) -> float:
-    """Return a stand-in for the centred cosine where no embedder runs: the share of words in common, 0 to 1.
-
-    Chinese paraphrases share fewer bigrams than English ones share stems, hence the offset.
-    """
-    first, second = read(one).content, read(other).content
-    shared = len(first & second) / (min(len(first), len(second)) or 1)
-    return min(1.0, shared + 0.15) if shared and is_chinese(one) else shared
-
-
-def _latest_word(candidates: Iterable[Candidate], similarity: Similarity) -> list[Candidate]:
-    """Return the candidates without repeats, and without what a later one of the same owner ended."""
-    kept: list[Candidate] = []
-    seen: set[str] = set()
-    for candidate in sorted(candidates, key=lambda candidate: candidate.seq):
-        folded = fold(candidate.content)
-        if folded in seen:
-            continue
-        seen.add(folded)
-        words = read(candidate.content).content
-        repeated = False
-        for place in _closest(words, kept):
-            earlier = kept[place]
-            kind, _ = relation(earlier.content, candidate.content, similarity(earlier.content, candidate.content))
-            if kind is Relation.DUPLICATE and "tool-calls" not in candidate.tags:
-                repeated = True
-                break
-            if kind is Relation.CONFLICT and earlier.about == candidate.about and _ended(earlier, candidate):
-                del kept[place]
-        if not repeated:
-            kept.append(candidate)
-    return kept
-
-
-def _closest(words: frozenset[str], kept: Sequence[Candidate]) -> list[int]:
-    """Return the places of the candidates to compare with, latest first: few, since a comparison costs the most."""
-    places = range(max(0, len(kept) - MAX_CANDIDATES), len(kept))
-    shared = [(len(words & read(kept[place].content).content), place) for place in places]
-    best = sorted((pair for pair in shared if pair[0]), reverse=True)[:MAX_COMPARED]
-    return sorted((place for _, place in best), reverse=True)
-
-
-def _ended(earlier: Candidate, later: Candidate) -> bool:
-    """Return whether of two contradicting candidates the later one alone stands; else reconcile sees both.
-
-    It says that something changed, or it gives the same subject another number or value. The quote is asked too, since
-    an opening "actually" is no part of the content.
-    """
-    after = read(later.content)
-    if after.changed or read(later.quote).changed:
-        return True
-    seen = contrast(read(earlier.content), after)
-    return seen.value or (seen.span and (seen.counted or seen.opposites))
-
-
-def _with_gap(candidate: Candidate, known: Sequence[str], similarity: Similarity) -> Candidate | None:
-    """Return the candidate with what was predicted beside what was said, or None where nothing deviates."""
-    if candidate.gap is not None:
-        return candidate if number(candidate.gap["importance"]) > MIN_GAP else None
-    predicted, kind, importance = "", "new_behavior", candidate.importance
-    words = read(candidate.content).content
-    for text in known:
-        if not words & read(text).content:
-            continue
-        related, _ = relation(text, candidate.content, similarity(text, candidate.content))
-        if related is Relation.DUPLICATE:
-            return None
-        if related is Relation.CONFLICT:
-            predicted = text
-            kind = "preference_shift" if candidate.type is MemoryType.PREFERENCE else "contradiction"
-            importance = min(1.0, candidate.importance + 0.2)
-    if importance <= MIN_GAP:
-        return None
-    size = round(importance, 2)
-    return replace(candidate, gap=_gap(predicted, candidate.content, kind, size), importance=size)
-
-
-def _gap(predicted: str, actual: str, kind: str, size: float) -> dict[str, Json]:
-    return {"predicted": predicted, "actual": actual, "type": kind, "importance": size}

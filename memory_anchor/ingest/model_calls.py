@@ -27,11 +27,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from memory_anchor.errors import Unavailable
 from memory_anchor.hashing import content_hash
-from memory_anchor.ingest.extraction import MIN_GAP, Candidate, Rows, Similarity, extract_by_rules, fresh_only
+from memory_anchor.ingest.candidates import Candidate, ModelMemory, Similarity, StrictAnswer, fresh_only, most_important
+from memory_anchor.ingest.extraction import Rows, extract_by_rules
 from memory_anchor.ingest.messages import Message, fold, plain, recalled
 from memory_anchor.ingest.reconcile import (
     DEFAULT_POLICY,
@@ -50,7 +51,7 @@ from memory_anchor.language.perspective import Perspective
 from memory_anchor.language.safety import cleaned, only_secrets, redact
 from memory_anchor.language.slots import read
 from memory_anchor.language.terms import is_chinese
-from memory_anchor.model import Layer, Memory, MemoryType, Outcome, Trust, WriteMode
+from memory_anchor.model import Layer, Memory, Outcome, Trust, WriteMode
 from memory_anchor.ports import LanguageModel
 
 EXTRACTION_VERSION = "extract-3"
@@ -62,39 +63,7 @@ ANSWER_MAX = 400
 """Memories of one answer that are looked at."""
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
-
-
-class Gap(_Answer):
-    """What was expected from the known memories, and what was said or done instead."""
-
-    predicted: str = Field(max_length=1000)
-    actual: str = Field(max_length=1000)
-    type: Literal["preference_shift", "new_behavior", "contradiction"]
-    importance: float = Field(ge=0, le=1)
-
-
-class ModelMemory(_Answer):
-    """One memory a model proposes, with its answers to the three questions."""
-
-    key: str = Field(min_length=1, max_length=200)
-    content: str = Field(min_length=1, max_length=2000)
-    type: Literal["preference", "fact", "decision", "instruction", "workflow", "bugfix", "episode", "emotion"]
-    about: Literal["user", "agent", "project"]
-    importance: float = Field(ge=0, le=1)
-    confidence: float = Field(ge=0, le=1)
-    message: int = Field(ge=0, description="number of the message it comes from")
-    quote: str = Field(default="", max_length=500, description="verbatim words of that message, in its language")
-    needed_when: str = Field(min_length=1, max_length=300)
-    asked_as: list[str] = Field(min_length=1, max_length=3)
-    wrong_without: str = Field(max_length=300, description="the mistake an agent makes without it; empty: none")
-    tags: list[str] = Field(default_factory=list, max_length=8)
-    sentiment: float | None = Field(default=None, ge=-1, le=1)
-    gap: Gap | None = None
-
-
-class ExtractionAnswer(_Answer):
+class ExtractionAnswer(StrictAnswer):
     """What a model found. One memory that does not fit is left out and counted; it takes no other with it."""
 
     memories: list[ModelMemory]
@@ -127,7 +96,7 @@ def _fits(item: Json) -> bool:
     return True
 
 
-class ReconcileAnswer(_Answer):
+class ReconcileAnswer(StrictAnswer):
     """One decision about a new memory."""
 
     operation: Literal["ADD", "UPDATE", "DELETE", "NOOP"]
@@ -186,9 +155,6 @@ def extraction_prompt(talk: str, *, known: str, found: str = "") -> str:
 
 def reconcile_prompt(new: str, stored: str) -> str:
     return f"Stored memories, numbered:\n{stored}\n\nThe new memory:\n{new}"
-
-
-TYPES = {kind.value: kind for kind in MemoryType}
 
 
 MAX_ROUNDS = 2
@@ -256,7 +222,7 @@ def extract_with_model(
             notes.append(f"{where}extracted by rules instead of {model.name}: {failed}")
     news = fresh_only(found, recalled(messages), known, similarity)
     if len(news) > FOUND_MAX * len(chunks):
-        kept = sorted(news, key=lambda one: -one.importance)[: FOUND_MAX * len(chunks)]
+        kept = most_important(news, FOUND_MAX * len(chunks))
         notes.append(f"{len(news)} memories were found; the {len(kept)} most important were kept")
         news = sorted(kept, key=lambda one: one.seq)
     by = f"{model.name}/{EXTRACTION_VERSION}" if answered or not chunks else "rules"
@@ -344,8 +310,7 @@ def _already(seen: Sequence[Candidate]) -> str:
 
 def _checked(item: ModelMemory, chunk: Sequence[Message], style: Style) -> Candidate | None:
     """Return the candidate of a proposal, or None where it fails: orders, no consequence, too small a gap."""
-    importance = max(item.importance, item.gap.importance if item.gap else 0.0)
-    if not item.wrong_without or importance <= MIN_GAP or instruction_like(item.content):
+    if not item.wrong_without or not item.deviates or instruction_like(item.content):
         return None
     content, key = cleaned(_in_person(item.content, style)), cleaned(item.key)
     if not content.text or only_secrets(content.text):
@@ -355,8 +320,7 @@ def _checked(item: ModelMemory, chunk: Sequence[Message], style: Style) -> Candi
     return Candidate(
         key=key.text,
         content=content.text,
-        type=TYPES[item.type],
-        importance=importance,
+        **item.stored_as(),
         confidence=min(item.confidence, QUOTED_CONFIDENCE if quote else UNQUOTED_CONFIDENCE),
         quote=quote,
         about=item.about,

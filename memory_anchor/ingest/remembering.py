@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Literal
 
 from memory_anchor.errors import BadInput
 from memory_anchor.hashing import stable_hash
-from memory_anchor.ingest.extraction import Candidate
+from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.messages import Message
 from memory_anchor.ingest.model_calls import Extraction, Style, by_rules, extract_with_model
 from memory_anchor.ingest.naming import naming_rules

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memory_anchor.activation import Weighted, as_important, first_priority, merged_priority
+from memory_anchor.activation import Weight, Weighted, as_important, first_priority, merged_priority
 from memory_anchor.errors import BadInput, Refused, decided_anew
 from memory_anchor.hashing import content_hash
 from memory_anchor.ingest.reconcile import Decision, Relation
@@ -19,7 +19,6 @@ from memory_anchor.json_values import Json
 from memory_anchor.layers.gate import Gate, Verdict
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, outcome_to, with_receipt
 from memory_anchor.model import (
-    PLAIN_IMPORTANCE,
     Actor,
     Citation,
     Layer,
@@ -46,14 +45,13 @@ BESIDE_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
-class FactDraft:
+class FactDraft(Weight):
     """A checked wish to store a fact; text already redacted."""
 
     content: str
     type: MemoryType = MemoryType.FACT
     key: str = ""
     tags: tuple[Tag, ...] = ()
-    importance: float = PLAIN_IMPORTANCE
     confidence: float = 0.9
     doubt: str = ""
     """The word for which the gate assessed it lower; "" where the confidence was claimed."""
@@ -78,7 +76,7 @@ class FactDraft:
     @classmethod
     def like(cls, one: Weighted, content: str) -> FactDraft:
         """Return a wish to store this text under the key and with the weight of what says it."""
-        return cls(content, key=one.key, importance=one.importance)
+        return cls(content, key=one.key).weighing(one)
 
 
 Neighbours = Callable[[Actor, Memory], Sequence[tuple[Memory, float]]]
@@ -356,7 +354,7 @@ class FactWriter:
 
     def _memory(self, actor: Actor, draft: FactDraft, verdict: Verdict) -> Memory:
         now = self._records.clock.now()
-        return Memory(
+        memory = Memory(
             id=self._records.new_id(),
             content=draft.content,
             layer=Layer.VERIFIED_FACT,
@@ -370,7 +368,6 @@ class FactWriter:
             key=draft.key,
             tags=draft.tags,
             priority=first_priority(draft),
-            importance=draft.importance,
             confidence=verdict.confidence,
             sentiment=draft.sentiment,
             origin=draft.origin,
@@ -385,6 +382,7 @@ class FactWriter:
             author=author_of(actor),
             reason=verdict.reason if verdict.status is Status.PENDING else "",
         )
+        return as_important(memory, [draft])
 
 
 def _judged(actor: Actor, draft: FactDraft, gate: Gate) -> Verdict:

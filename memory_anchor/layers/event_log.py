@@ -13,13 +13,12 @@ from datetime import datetime, timedelta
 
 from cachetools import LRUCache
 
-from memory_anchor.activation import Weighted, first_priority
+from memory_anchor.activation import Weight, Weighted, as_important, first_priority
 from memory_anchor.hashing import content_hash
 from memory_anchor.language.indexing import conversation_context
 from memory_anchor.layers.records import Records, Request, author_of, cited_by, with_receipt
 from memory_anchor.model import (
     FOUND_STATES,
-    PLAIN_IMPORTANCE,
     Actor,
     Citation,
     Layer,
@@ -46,7 +45,7 @@ _Position = tuple[int, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class EventDraft:
+class EventDraft(Weight):
     """A checked wish to log an event; times are aware UTC."""
 
     content: str
@@ -58,7 +57,6 @@ class EventDraft:
     ttl_days: int | None = None
     tags: tuple[Tag, ...] = ()
     citations: tuple[Citation, ...] = ()
-    importance: float = PLAIN_IMPORTANCE
     confidence: float = 0.9
     sentiment: float | None = None
     half_life_days: float | None = None
@@ -73,7 +71,7 @@ class EventDraft:
     @classmethod
     def like(cls, one: Weighted, content: str, when: datetime) -> EventDraft:
         """Return a wish to log this text under the key and with the weight of what says it."""
-        return cls(content, when, key=one.key, importance=one.importance)
+        return cls(content, when, key=one.key).weighing(one)
 
 
 class EventLog:
@@ -162,7 +160,7 @@ class EventLog:
         now = self._records.clock.now()
         author = author_of(actor)
         waits = refusal(Deed.SAVE_FOR_ACCOUNT, actor.caller) if draft.visibility is Visibility.ACCOUNT else ""
-        return Memory(
+        memory = Memory(
             id=self._records.new_id(),
             content=draft.content,
             layer=Layer.EVENT_LOG,
@@ -173,7 +171,6 @@ class EventLog:
             key=draft.key,
             tags=draft.tags,
             priority=first_priority(draft),
-            importance=draft.importance,
             confidence=draft.confidence,
             sentiment=draft.sentiment,
             half_life_days=draft.half_life_days,
@@ -196,6 +193,7 @@ class EventLog:
             content_hash=content_hash(draft.content),
             author=author,
         )
+        return as_important(memory, [draft])
 
 
 def event_filter(

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memory_anchor.activation import GREATEST, ActivationSettings, strength_of, strength_word
+from memory_anchor.activation import GREATEST, ActivationSettings, leaning, strength_of, strength_word
 from memory_anchor.json_values import Json
 from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.persons import worded
 from memory_anchor.language.terms import holds, normal, terms
 from memory_anchor.model import (
-    PLAIN_IMPORTANCE,
     TRUST_OF_ORIGIN,
     Citation,
     Epistemic,
@@ -97,7 +96,7 @@ def prior(memory: Memory, *, counts_use: bool = True, strength: float = GREATEST
     checked = {Epistemic.VERIFIED: 1.0, Epistemic.REFUTED: -1.0}.get(memory.epistemic, 0.0) if memory.epistemic else 0.0
     if memory.origin is Origin.DOCUMENT:
         checked -= 0.5
-    told = _IMPORTANCE * 2 * (memory.importance - PLAIN_IMPORTANCE) + _USE * used + _PINNED * float(memory.pinned)
+    told = _IMPORTANCE * leaning(memory) + _USE * used + _PINNED * float(memory.pinned)
     return told + _CHECKED * checked - _FADED * (1 - strength / GREATEST)
 
 

@@ -31,8 +31,9 @@ from pydantic import BaseModel, Field
 from memory_anchor.activation import as_important
 from memory_anchor.errors import Unavailable
 from memory_anchor.hashing import content_hash
+from memory_anchor.ingest.candidates import gap_size
 from memory_anchor.ingest.reconcile import DEFAULT_THRESHOLDS, Relation, relation
-from memory_anchor.json_values import Json, number, record, text
+from memory_anchor.json_values import record, text
 from memory_anchor.language.fences import fence
 from memory_anchor.language.safety import redact
 from memory_anchor.language.slots import contrast, read
@@ -246,7 +247,7 @@ def _parts(up: Upkeep, events: Sequence[Memory], read_until: str) -> list[list[M
         if m.id not in told
         and m.type is not MemoryType.SUMMARY
         and m.recorded_at.isoformat() > read_until
-        and _size(m.gap) < LARGE_GAP
+        and gap_size(m.gap) < LARGE_GAP
     ]
     if _own_summary(events) is not None:
         return [untold] if untold else []
@@ -385,11 +386,6 @@ def fuller(one: Memory, other: Memory) -> tuple[Memory, Memory]:
     return ordered[0], ordered[1]
 
 
-def _size(gap: Mapping[str, Json] | None) -> float:
-    """Return how much was not predicted, 0 for nothing."""
-    return number(gap.get("importance", 0.0)) if gap else 0.0
-
-
 def _merge(kept: Memory, gone: Memory, at: datetime) -> list[Change]:
     """Return the changes of a merge; of two prediction gaps the larger stays, with what was predicted."""
     names = {tag.name for tag in kept.tags}
@@ -398,7 +394,7 @@ def _merge(kept: Memory, gone: Memory, at: datetime) -> list[Change]:
         tags=(*kept.tags, *(tag for tag in gone.tags if tag.name not in names)),
         citations=tuple(dict.fromkeys((*kept.citations, *cited([gone]), *gone.citations))),
         confidence=max(kept.confidence, gone.confidence),
-        gap=max((kept.gap, gone.gap), key=_size),
+        gap=max((kept.gap, gone.gap), key=gap_size),
     )
     reason = f"merged with {gone.version_id}, which says the same"
     union = revise(kept, as_important(both, (kept, gone)), at=at, author=MERGE_AUTHOR, reason=reason)

