@@ -9,6 +9,7 @@ alone, approved by humans, is not. A fence around each memory cost as much as wh
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,7 @@ from memory_anchor.json_values import Json
 from memory_anchor.language.bounded import bounded
 from memory_anchor.language.fences import FENCE_RULE, fence, neutralise
 from memory_anchor.language.persons import worded
+from memory_anchor.language.terms import normal
 from memory_anchor.language.tokens import estimate_tokens
 from memory_anchor.memory import MemoryAnchor
 from memory_anchor.model import TRUST_OF_ORIGIN, Epistemic, Layer, Memory, MemoryType, RetrievedSnippet, Trust
@@ -62,7 +64,10 @@ TRAPS = frozenset(
         MemoryType.DISCOVERY,
     }
 )
-"""What may be a trap: what happened once and plain facts are none."""
+"""What may be a trap where it names the file, a folder of it or the program: what happened once and plain facts are one
+only where they name the very file or what is run word for word."""
+WHOLE_WORDS = 3
+"""Words of a command from which naming it is no accident: "docker compose down", not "terraform apply"."""
 FIXES = (MemoryType.BUGFIX, MemoryType.DISCOVERY, MemoryType.WORKFLOW, MemoryType.INSTRUCTION)
 WARNINGS = 2
 NAMED_BY_FEW = 3
@@ -348,7 +353,7 @@ def for_tool(anchor: MemoryAnchor, given: Mapping[str, Json], known: frozenset[s
     """Return the known traps of the file or command that a tool is about to touch; by words alone, in milliseconds.
 
     given: the tool's input as the client says it. Of a patch its files count, of a command its names. A bare program
-    counts only where few memories name it.
+    counts only where few memories name it. What happened or is so counts where it names the command or file in full.
     """
     path = str(given.get("file_path") or given.get("notebook_path") or given.get("path") or "")
     command = str(given.get("command") or "")
@@ -360,7 +365,32 @@ def for_tool(anchor: MemoryAnchor, given: Mapping[str, Json], known: frozenset[s
     found = anchor.naming([*names, *phrases]) + [
         one for program in programs if len(few := anchor.naming([program])) <= NAMED_BY_FEW for one in few
     ]
-    return _warnings(anchor, [one for one in found if one.type in TRAPS or one.epistemic is Epistemic.REFUTED], known)
+    traps = [one for one in found if one.type in TRAPS or one.epistemic is Epistemic.REFUTED]
+    ran = _in_full(anchor, _whole_commands(command))
+    held = _in_full(anchor, [name for one in paths for name in _whole_paths(one)])
+    named = [*ran, *(one for one in held if one.layer is Layer.VERIFIED_FACT)]
+    return _warnings(anchor, [*traps, *named], known)
+
+
+def _in_full(anchor: MemoryAnchor, names: Sequence[str]) -> list[Memory]:
+    """Return memories of any type that hold one of these names as it is."""
+    if not names:
+        return []
+    held = re.compile("|".join(rf"(?<![\w./-]){re.escape(one)}(?![\w/-])" for one in names))
+    return [one for one in anchor.naming(names) if held.search(normal(one.content))]
+
+
+def _whole_commands(command: str) -> list[str]:
+    """Return the parts of a shell line that say what is run in `WHOLE_WORDS` words or more, and their beginnings."""
+    parts = [" ".join(part.split()) for part in _PARTS.split(command)[:COMMAND_PARTS]]
+    words = [part.removeprefix("sudo ").split(" ")[:NAMES_READ] for part in parts]
+    return [normal(" ".join(one[:end])) for one in words for end in range(len(one), WHOLE_WORDS - 1, -1)]
+
+
+def _whole_paths(path: str) -> list[str]:
+    """Return how a memory names this very file: by two of its last parts or more."""
+    parts = [part for part in path.split("/") if part]
+    return [normal("/".join(parts[start:])) for start in range(max(0, len(parts) - NAMES_READ), len(parts) - 1)]
 
 
 def for_failure(anchor: MemoryAnchor, error: str, known: frozenset[str]) -> Brief:

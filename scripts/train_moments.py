@@ -32,7 +32,7 @@ from memory_anchor.testing import ManualClock
 PARTS = 5
 DEPTH = 12
 """Memories of a prompt that are learned from, the nearest and those with most words."""
-NEEDS_RIDGE, PAIR_RIDGE = 1.5, 2.0
+NEEDS_RIDGE, PAIR_RIDGE = 0.7, 2.0
 SIZES = (12, 50)
 NEEDS = 10
 """The figure that holds the log-odds of needing memory."""
@@ -133,22 +133,16 @@ def fitted(seen: Sequence[Seen]) -> np.ndarray:
 
 
 def tell(title: str, seen: Sequence[Seen], chances: Sequence[np.ndarray]) -> None:
-    """Print, for several bars, how many deciding memories are told and how many lines other prompts get."""
-    for bar in (0.0, moments.BAR, 0.03, 0.05, 0.1):
-        told: dict[str, list[float]] = {}
-        for one, chance in zip(seen, chances, strict=True):
-            best = np.argsort(-chance, kind="stable")[:LIMIT]
-            shown = [
-                place
-                for place in best
-                if chance[place]
-                >= max(bar if one.x[0, NEEDS] >= 0 else moments.SURE, moments.BELOW_BEST * chance.max())
-            ]
-            if one.said.gold:
-                told.setdefault("decided", []).append(float(any(one.right[place] for place in shown)))
-            told.setdefault(f"lines {one.said.kind}", []).append(len(shown))
-        line = "  ".join(f"{key} {np.mean(values):.2f} ({len(values)})" for key, values in sorted(told.items()))
-        print(f"{title:12} bar {bar:.2f}: {line}", flush=True)
+    """Print how many deciding memories are told and how many lines other prompts get."""
+    told: dict[str, list[float]] = {}
+    for one, chance in zip(seen, chances, strict=True):
+        bar = moments.bar_of(chance, float(one.x[0, NEEDS]))
+        shown = [place for place in np.argsort(-chance, kind="stable")[:LIMIT] if chance[place] >= bar]
+        if one.said.gold:
+            told.setdefault("decided", []).append(float(any(one.right[place] for place in shown)))
+        told.setdefault(f"lines {one.said.kind}", []).append(len(shown))
+    line = "  ".join(f"{key} {np.mean(values):.2f} ({len(values)})" for key, values in sorted(told.items()))
+    print(f"{title:12} {line}", flush=True)
 
 
 def main() -> None:
@@ -167,7 +161,10 @@ def main() -> None:
     seen: list[Seen] = []
     for part, numbers in enumerate(by_part):
         # The figures of a part's prompts come from numbers that never saw them.
-        moments._numbers = lambda numbers=numbers: {"model": model, **{k: v.astype("f4") for k, v in numbers.items()}}
+        moments._numbers = lambda numbers=numbers: {
+            "model": model,
+            **{k: v.astype("f4") for k, v in numbers.items()},
+        }
         for language, (extra, own, rules) in every.items():
             asked = [one for one in own if one.part == part]
             memories = [*(rule.text for rule in rules), *extra]

@@ -47,8 +47,10 @@ if TYPE_CHECKING:
 
 NUMBERS = Path(__file__).with_name("moments.npz")
 BAR, SURE = 0.02, 0.3
-"""How likely a memory must be to decide a prompt: one that needs to know anything of the project, and one that does not
-seem to. The first is low, since whatever such a prompt is about, knowing a rule too many costs a line."""
+"""How likely a memory must be to decide a prompt: one that surely needs to know anything of the project, and one that
+does not seem to. The first is low, since whatever such a prompt is about, knowing a rule too many costs a line."""
+DOUBTED, NEEDED = -0.5, 2.0
+"""Log-odds of needing any memory up to which `SURE` holds, and from which `BAR` does; between, the bar falls evenly."""
 BELOW_BEST = 0.1
 """Share of the likeliest one's chance that another must have beside it."""
 BACKGROUND = slice(5, 40)
@@ -122,7 +124,8 @@ def figures(seen: Evidence, needs: float) -> Numbers:
 
 def bar_of(chances: Numbers, needs: float) -> float:
     """Return how likely a memory must be to be brought up. needs: log-odds that the prompt needs any."""
-    return max(BAR if needs >= 0 else SURE, BELOW_BEST * float(chances.max(initial=0.0)))
+    doubt = min(max((NEEDED - needs) / (NEEDED - DOUBTED), 0.0), 1.0)
+    return max(float(BAR * (SURE / BAR) ** doubt), BELOW_BEST * float(chances.max(initial=0.0)))
 
 
 def judged(seen: Evidence, needs: float) -> Numbers:

@@ -156,6 +156,25 @@ def test_what_merely_happened_is_no_trap(core: Core) -> None:
     assert ran(Hooks(), core, "ls -la") == ""
 
 
+def test_what_happened_is_a_trap_where_it_names_what_is_run_in_full(core: Core) -> None:
+    """Issue 15, PreToolUse: three words of a command are no accident; another option is another command."""
+    anchor(core).log_event("Running `docker volume prune -f` wiped the fixtures")
+    assert "wiped" in ran(Hooks(), core, "cd ops && sudo docker volume prune -f", "c2")
+    assert ran(Hooks(), core, "docker volume ls", "c3") == ""
+
+
+def test_a_fact_is_a_trap_where_it_names_the_very_file(core: Core) -> None:
+    """Issue 15, PreToolUse: by two parts of its path at least; what happened to a file is none."""
+    anchor(core).save_memory("locks/Podfile.lock changes its checksums with another CocoaPods", type="fact")
+    anchor(core).log_event("moved locks/Podfile.lock to its folder")
+    given = {"tool_input": {"file_path": "/somewhere/app/locks/Podfile.lock"}}
+    told = Hooks().answer(anchor(core, "c2"), "PreToolUse", given)
+    assert "checksums" in told
+    assert "moved" not in told
+    other = {"tool_input": {"file_path": "/somewhere/app/other/Podfile.lock"}}
+    assert Hooks().answer(anchor(core, "c3"), "PreToolUse", other) == ""
+
+
 def test_a_failing_command_gets_the_fix_that_is_known(core: Core) -> None:
     """Issue 15, PostToolUse: by the identifiers of what it printed; one that succeeded gets nothing."""
     fix = "ECONNRESET from the uploader is the balancer's idle timeout; switch keep-alive on"
