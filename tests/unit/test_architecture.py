@@ -100,7 +100,7 @@ BUDGETS: dict[str, int] = {
     "activation": 387,
     "beneath": 330,
     "hooks": 398,
-    "brief": 420,
+    "brief": 430,
     "pausing": 109,
     "due": 150,
     "heeded": 140,
