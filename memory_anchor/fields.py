@@ -439,7 +439,7 @@ def sentence(error: ErrorDetails, model: type[BaseModel], what: str) -> str:
         case "too_long":
             return f"{name} has {limits['actual_length']} entries; allowed are at most {limits['max_length']}"
         case "enum" | "literal_error":
-            said = re.sub(r"<\w+\.\w+: ('[^']*')>", r"\1", limits["expected"])
+            said = re.sub(r"<\w{1,40}\.\w{1,40}: ('[^']{1,40}')>", r"\1", limits["expected"])
             allowed = said.replace("'", "").replace(" or ", ", ")
             return f"{name} is {_short(value)}; allowed are {allowed}"
         case "tuple_type":
