@@ -1,10 +1,9 @@
 """What stands behind every use case: the machinery of one process, and what one project adds to it.
 
-What the user last said in each conversation: what a question that follows it leaves out.
+Settings are turned into the options of each part here, so that no part below knows the settings.
 
-Kept in this process's memory alone and never stored: a prompt is the user's, and may say what no memory should.
-
-Settings turned into the options of each part, so that no part below knows the settings.
+What the user last said in each conversation is what a question that follows it leaves out. It is
+kept in this process's memory alone and never stored: a prompt is the user's, and may say what no memory should.
 """
 
 from __future__ import annotations

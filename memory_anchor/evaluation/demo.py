@@ -1,4 +1,6 @@
-"""The approval that the demo and the evaluation need before L0 says anything: the real one, with a key of their own.
+"""The demo, and the approval that it and every evaluation need before L0 says anything.
+
+The approval that the demo and the evaluation need before L0 says anything: the real one, with a key of their own.
 
 Nothing is served as L0 that was not sealed with a human's key, and a check that went around that would check another
 product. So a throwaway data folder gets a throwaway passphrase, and the project's file is approved as `init` does it.

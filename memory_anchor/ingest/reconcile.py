@@ -1,4 +1,6 @@
-"""Do two statements say the same, contradict each other, or speak of different things: a small trained model.
+"""What becomes of a new memory beside those it resembles, and the small model that says how two statements relate.
+
+Do two statements say the same, contradict each other, or speak of different things: a small trained model.
 
 Four classes: a repeat, a contradiction, one that says itself that something changed, neither. Sixty figures that the
 engine computes anyway (cosine, words the one has and the other lacks, numbers, names, denials, where the wordings
@@ -12,8 +14,8 @@ What becomes of a new memory beside the ones it resembles: add, update, supersed
 
 Two proofs first: a text that stands in a stored one word for word is skipped, one that holds a stored one replaces it
 (`language/coverage`). Else a small model says of each neighbour whether it repeats, contradicts or neither
-(`pair_model`; docs/write-path.md has its scores), and nothing it says loses a word. It supersedes only where the new
-statement says itself that something changed.
+(docs/write-path.md has its scores), and nothing it says loses a word. It supersedes only where the new statement
+says itself that something changed.
 
 Rejected: one similarity threshold. No cosine tells a duplicate from a contradiction; the contradiction is often closer.
 Invariant: a decision names only a memory among the neighbours it was shown; nothing is ever decided to be destroyed.

@@ -210,7 +210,7 @@ class PlaceNames:
 
 @dataclass(frozen=True, slots=True)
 class ProjectSources:
-    """The sources of projects that are merged; see `care.merging`."""
+    """The sources of projects that are merged; see `care.transfer`."""
 
     library: Library
 

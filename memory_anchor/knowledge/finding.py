@@ -1,4 +1,6 @@
-"""What stands beside a passage where it alone says too little: a bounded part of its neighbour, with its own lines.
+"""Knowledge found and cited, with what stands beside a passage that says too little alone.
+
+What stands beside a passage where it alone says too little: a bounded part of its neighbour, with its own lines.
 
 A section longer than a passage is cut; what was cut off from its section's head is shown with the end of the passage
 before it, and a list, a table or code that goes on with the beginning of the passage after it. One neighbour a passage,

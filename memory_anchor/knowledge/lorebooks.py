@@ -208,7 +208,7 @@ class LorebookShelf:
 
 
 class ProjectBooks:
-    """The books of projects that are merged, in every account; see `care.merging`."""
+    """The books of projects that are merged, in every account; see `care.transfer`."""
 
     def __init__(self, shelf: LorebookShelf, data_dir: Path, accounts: Callable[[], Iterable[str]]) -> None:
         """accounts: asked when a merge begins, never at a start."""

@@ -1,6 +1,4 @@
-"""A passage as a point of the store, and its vector.
-
-A passage as a point of the store: its id, its citations, and the passage that it is read on from.
+"""A passage as a point of the store: its vector, its id, its citations, and the passage that it is read on from.
 
 Of a series of short passages (turns, minutes, entries of a log, questions and answers) each says little by itself, so
 it carries the one before it, as an event of a conversation does: its words count half, and are never shown. Its vector

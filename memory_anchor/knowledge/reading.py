@@ -1,4 +1,6 @@
-"""Git history as a source: one passage a commit that bears a decision, cited by the commit's id.
+"""How documents of each source are found and read: files, what was pushed, and the history of a checkout.
+
+Git history as a source: one passage a commit that bears a decision, cited by the commit's id.
 
 What is left out is left out by rule, and counted: merges, bots, and commits that only say that something was tidied.
 A commit that was reverted is superseded by the one that reverts it (and stands again when that one is reverted). It

@@ -6,7 +6,7 @@ and the places where two wordings differ. `read` takes one statement apart once,
 Pure, no model, well under a millisecond.
 
 Rejected: a parser (heavy, and one a language); rules, agreements and renamings by lists (without them the
-model errs as rarely on pairs it did not see). Invariant: nothing here decides an outcome; `pair_model` weighs it.
+model errs as rarely on pairs it did not see). Invariant: nothing here decides an outcome; `ingest/reconcile` weighs it.
 
 The words that `slots` reads: change, denial, opposites, roles, in English and Chinese side by side.
 

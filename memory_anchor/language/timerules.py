@@ -24,7 +24,7 @@ WHILE_DAYS = 60
 HARD, DATED, BARE, VAGUE = 3, 2, 1, 0
 """Filters; only counts in favour; is left aside when a date is said; and when anything else is."""
 UNLESS_RULE, IF_TOLD = 5, 4
-"""Hard unless the query states a rule, and hard only if it says that something happened; else BARE (`timesaid`)."""
+"""Hard unless the query states a rule, and hard only if it says that something happened; else BARE (`timespans`)."""
 FEW = (2, 6)
 """What "a few days ago" and "几天前" span; it only counts in favour as well."""
 PAST_FEW = 3

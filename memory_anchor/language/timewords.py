@@ -7,7 +7,7 @@ of a second to load.
 
 A rule reads a base ("last month", "2024年"); what stands beside it refines it ("the end of", "夏天"); two of them with
 "to" or "到" between are one range; "since", "before" and their like open it to one side. What hangs on now ("last
-week") is hard: it filters, unless it may be what is asked for (`timesaid`). A calendar date is not: a memory *about*
+week") is hard: it filters, unless it may be what is asked for (`timespans`). A calendar date is not: a memory *about*
 May 2023 may have been told in June, and neither is the future or a bare "Friday", so these only count in favour. Of
 several expressions a hard one counts before others, then a date, then a weekday or a duration, then what names no
 number; of equals the first. What is quoted is not read. Ranges are half-open.

@@ -1,4 +1,6 @@
-"""One served memory over HTTP, asked within hard limits: connecting, the whole answer, and its size.
+"""A served memory beside the local one, and the link that asks it within hard limits.
+
+One served memory over HTTP, asked within hard limits: connecting, the whole answer, and its size.
 
 Each call runs on a thread of its own and is given up when its time is over, whatever the other side does (silence, a
 byte now and then, a name that is not resolved); giving up closes its socket, so that the thread ends too. A circuit

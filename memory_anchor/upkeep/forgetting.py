@@ -1,4 +1,6 @@
-"""An ordered digest: what remains readable of several memories when no language model writes their story.
+"""What faded leaves search, and the digest that remains readable of it.
+
+An ordered digest: what remains readable of several memories when no language model writes their story.
 
 Oldest first, one line each, the opening sentence of each cut at a word; the order carries what came of what. The
 sources are cited and stay stored, so a digest may lose detail without losing memory. Deterministic, both languages.

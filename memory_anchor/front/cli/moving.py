@@ -1,4 +1,6 @@
-"""Many calls for one command: through the engine when one serves, else over one opened store held for the duration.
+"""Commands that carry memories in and out, and the session of many calls that they are made of.
+
+Many calls for one command: through the engine when one serves, else over one opened store held for the duration.
 
 `link.call` opens and closes the store each time, which is right for one call and not for a thousand.
 

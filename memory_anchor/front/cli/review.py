@@ -1,4 +1,6 @@
-"""What changed between two texts, word by word: for the terminal's `review` and the dashboard alike.
+"""What waits for a human, shown with what changed word by word, and decided.
+
+What changed between two texts, word by word: for the terminal's `review` and the dashboard alike.
 
 `memory-anchor review`: what waits for a human, one after the other, with all that a decision needs to know.
 

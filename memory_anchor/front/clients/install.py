@@ -2,7 +2,7 @@
 
 Each changed file is backed up as it was, and a record says what we left it as. Uninstalling restores the backup byte
 for byte when nobody changed the file since, else it removes only what is ours and puts back what stood in its place.
-JSON is edited where it stands, so comments stay (`jsonc`); a file that is not the JSON or TOML we expect is never
+JSON is edited where it stands, so comments stay (`places`); a file that is not the JSON or TOML we expect is never
 touched: the message says what to add by hand. Installing twice changes nothing the second time. A server that somebody
 made by hand and that starts us already is adopted: it stays as it is, and there is no second one.
 """

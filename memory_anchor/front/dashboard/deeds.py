@@ -1,4 +1,6 @@
-"""What pages need that no call gives: the human's key, the constitution's files, the engine, backups, the pause.
+"""What a page's forms do, and what pages need that no call gives: the human's key, files, the engine.
+
+What pages need that no call gives: the human's key, the constitution's files, the engine, backups, the pause.
 
 The passphrase goes from the page to this process, which the human started on a terminal, and no further: it opens the
 key here and what reaches the engine is a signature over one request, as with every other command. One try at a time, so
