@@ -26,7 +26,7 @@ from memory_anchor import knowledge_requests as asks
 from memory_anchor.adapters import git
 from memory_anchor.care.purge import WholeFile
 from memory_anchor.care.waiting import WholeRecord
-from memory_anchor.errors import BadInput, MemoryAnchorError, Refused
+from memory_anchor.errors import BadInput, MemoryAnchorError, Refused, Unavailable
 from memory_anchor.knowledge import convert, finding
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.index import COLLECTION
@@ -179,8 +179,9 @@ class KnowledgeDesk:
             told |= progress.told(self._library.clock.now())
         if asked.embed and not told["left"] and not self._library.is_worked_behind:
             done = 0
-            while self._monotonic() < until and (made := self._library.embed()):
-                done += made
+            with contextlib.suppress(Unavailable):  # an embedding API that is away: found by words until it is back
+                while self._monotonic() < until and (made := self._library.embed()):
+                    done += made
             if done and (waits := self._library.unembedded()):
                 told["unembedded"] = waits
         return told

@@ -10,7 +10,7 @@ import pytest
 
 from memory_anchor import shapes
 from memory_anchor.core import Core
-from memory_anchor.errors import BadInput
+from memory_anchor.errors import BadInput, Unavailable
 from memory_anchor.knowledge.finding import lines_now
 from memory_anchor.memory import MemoryAnchor
 from tests.unit.test_knowledge import GUIDE, added, checkout, commit, docs, read_all, states
@@ -189,6 +189,23 @@ def test_a_list_names_few_of_many_that_were_left_out(docs: Path, run: Callable[.
     told = run("knowledge", "add", str(docs)).output
     assert told.count("is left out") == 20
     assert "`memory-anchor knowledge list --json` tells 30" in told
+
+
+def test_a_sync_whose_embedder_is_away_still_reads(
+    docs: Path, core: Core, anchor: MemoryAnchor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule knowledge.embeds: passages are found by words until it is back, and the command does not fail for it."""
+
+    def away(_: object) -> None:
+        raise Unavailable("the embedding API does not answer")
+
+    anchor.knowledge_add(str(docs), "files")
+    for embedder in core.knowledge.embedders.values():
+        monkeypatch.setattr(embedder, "documents", away)
+    answer = anchor.knowledge_sync("", False, embed=True)
+    assert (answer["left"], answer["passages"], "unembedded" in answer) == (0, 2, False)
+    assert core.knowledge.unembedded() == 2
+    assert "setup script" in anchor.knowledge_search("run the setup script")[0].text
 
 
 @pytest.mark.parametrize("name", ["trust", "scope"])
