@@ -4,13 +4,14 @@ A memory is due by what it says itself, not by a type of its own: an event plann
 `due:DATE`, the tag `todo` (due at once), or a date in its words that lay ahead when they were written. It stops being
 due when it is said to be done, forgotten, replaced, or `OVER_DAYS` past. A brief tells each once a day.
 
-Rejected: a date without a year ("on 3 November") as a promise, since most tell of what was; only "until" and "before"
-make one. The file holds ids and days, no text; lost, a line is told once more.
+Rejected: a date without a year ("on 3 November") as a promise, since most tell of what was; only "until", "before" and
+what falls due or expires make one. The file holds ids and days, no text; lost, a line is told once more.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from memory_anchor.files import write_whole
+from memory_anchor.language.bounded import bounded
+from memory_anchor.language.timespans import tells_of_the_past
 from memory_anchor.language.timewords import time_range
 from memory_anchor.model import Memory, Status
 
@@ -35,7 +38,11 @@ KEPT, READINGS_KEPT = 2_000, 4_096
 TODO_TAGS = frozenset({"todo", "task", "待办"})
 DUE_TAG = "due:"
 DONE_TAG = "done"
-YEAR = timedelta(days=365)
+YEAR, WEEK = timedelta(days=365), timedelta(days=7)
+_DATED = bounded(r"\d|月")
+"""What a date says and a weekday does not."""
+_PROMISED = bounded(r"\b(?:due|deadline|expires?)\b|到期|截止", re.IGNORECASE)
+"""What is said of a day that lies ahead, though the day itself may be read as the last one of its name."""
 LAST_INSTANT = timedelta(seconds=1)
 """Before a day's end: what is due on a day names that day."""
 _lock = threading.Lock()
@@ -66,10 +73,16 @@ def _said(text: str, written: datetime, zone: str) -> datetime | None:
     period = time_range(text, now=written, zone=zone)
     if period is None:
         return None
-    if period.start.year == 1970 and period.end <= written:  # "until 5 December": the next one is meant
-        period = replace(period, end=period.end + YEAR)
-    lies_ahead = written + timedelta(hours=12) < period.end < written + 3 * YEAR
+    is_limit = period.start.year == 1970
+    if period.end <= written and (is_limit or _promises(text)):  # "until 5 December": the next one is meant
+        period = replace(period, end=period.end + (YEAR if _DATED.search(period.text) else WEEK))
+    least = timedelta(0) if is_limit else timedelta(hours=12)
+    lies_ahead = written + least < period.end < written + 3 * YEAR
     return period.end - LAST_INSTANT if lies_ahead else None
+
+
+def _promises(text: str) -> bool:
+    return bool(_PROMISED.search(text)) and not tells_of_the_past(text)
 
 
 def _day_end(day: str, zone: str) -> datetime | None:

@@ -487,8 +487,8 @@ RULES: tuple[tuple[re.Pattern[str], Reader, int], ...] = tuple(
             DATED,
         ),
         (rf"(?:{_HAN_YEAR})?\s*(?P<month>{HAN_NUMBER})\s*月\s*(?P<day>{HAN_NUMBER})\s*[日号]", calendar, DATED),
-        (rf"(?<![\d.]){YEAR}(?P<sep>[-/.])(?P<month>\d{{1,2}})(?P=sep)(?P<day>\d{{1,2}})(?![\d.])", calendar, DATED),
-        (rf"(?<![\d.]){YEAR}-(?P<month>\d{{1,2}})(?![\d.-])", calendar, DATED),
+        (rf"(?<![\d.]){YEAR}(?P<sep>[-/.])(?P<month>\d{{1,2}})(?P=sep)(?P<day>\d{{1,2}})(?!\.?\d)", calendar, DATED),
+        (rf"(?<![\d.]){YEAR}-(?P<month>\d{{1,2}})(?!-|\.?\d)", calendar, DATED),
         (
             rf"\b(?P<day>\d{{1,2}}){ORDINAL}?(?:\s*(?:-|–|to|and|until)\s*(?P<last_day>\d{{1,2}}){ORDINAL}?)?"
             rf"(?: of)? {MONTH}\.?,?(?: {YEAR})?",

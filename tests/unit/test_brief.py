@@ -92,6 +92,14 @@ def test_what_came_too_late_does_not_count_as_told(core: Core, clock: ManualCloc
         ("预发证书 2026年12月5日 到期", 11),
         ("Hand in the audit report next Wednesday", 1),
         ("下周三之前交审计报告", 8),
+        ("The certificate must be renewed by 2026-12-05.", 11),
+        ("护照要在 2026-12-06 之前去取", 11),
+        ("12月6日前续签合同", 11),
+        ("The audit report is due on Thursday", 2),
+        ("周四之前交审计报告", 1),
+        ("周四前把稿子交上去", 1),
+        ("车险 12 月 5 日到期", 11),
+        ("Register before tomorrow", 0),
     ],
 )
 def test_a_date_in_a_memory_is_told_the_day_before(core: Core, clock: ManualClock, text: str, days: int) -> None:
@@ -110,6 +118,8 @@ def test_a_date_that_is_long_over_or_was_past_when_written_is_never_due(core: Co
     """Issue 15, due: a report of what was is no task, and nobody is reminded for ever."""
     anchor(core).save_memory("On 3 November 2026 the cache cluster fell over")
     anchor(core).save_memory("The licence ends on 2026-11-25")
+    anchor(core).log_event("We met on Friday, the fee was due on 3 November")
+    anchor(core).log_event("周五前端改了样式，三天前换了滤芯")
     clock.advance(days=40)
     assert anchor(core).due() == []
 
