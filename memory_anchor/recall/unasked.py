@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float32]
 
 NUMBERS = Path(__file__).with_name("moments.npz")
-BAR, SURE = 0.02, 0.3
+BAR, SURE = 0.01, 0.2
 """How likely a memory must be to decide a prompt: one that surely needs to know anything of the project, and one that
 does not seem to. The first is low, since whatever such a prompt is about, knowing a rule too many costs a line."""
-DOUBTED, NEEDED = -0.5, 2.0
+DOUBTED, NEEDED = -0.5, 1.5
 """Log-odds of needing any memory up to which `SURE` holds, and from which `BAR` does; between, the bar falls evenly."""
 BELOW_BEST = 0.1
 """Share of the likeliest one's chance that another must have beside it."""
