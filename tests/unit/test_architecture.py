@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -144,6 +145,16 @@ UNTYPED: dict[str, int] = {
     "settings": 1,
 }
 """How often a room says `Any`, or gives a parameter the type `object`; a room that is not here never does."""
+FOR_ONE_ALONE = 25
+"""Files that one other file alone imports, lowered to what was reached."""
+STATE_IMPORTANCE = (
+    "activation.py",
+    "adapters/payload.py",
+    "ingest/candidates.py",
+    "model.py",
+    "requests.py",
+    "shapes.py",
+)
 SLACK = 60
 """Lines a budget may lie above its room before it has to be lowered."""
 WIRE = "memory_anchor.runtime.wire"
@@ -266,6 +277,26 @@ def test_a_room_says_any_no_more_often_than_it_did() -> None:
     found = Counter(room_of_place(place) for place in PLACES for node in ast.walk(tree_of(place)) if is_untyped(node))
 
     assert dict(found) == UNTYPED
+
+
+def test_few_files_are_there_for_one_other_alone() -> None:
+    """A reader who opens a file wants its subject, not half of one. Those that stay are imported late, or are full."""
+    modules = {f"memory_anchor.{place.removesuffix('.py').replace('/', '.')}": place for place in PLACES}
+    importers: dict[str, set[str]] = {}
+    for place in PLACES:
+        for node in ast.walk(tree_of(place)):
+            names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [str(node.module), *(f"{node.module}.{name}" for name in names)]
+            for name in modules.keys() & set(names):
+                importers.setdefault(name, set()).add(place)
+
+    assert sum(len(found) == 1 for found in importers.values()) == FOR_ONE_ALONE
+
+
+def test_importance_is_stated_in_few_places() -> None:
+    """How important a memory is, is one thing: the others carry it whole (`activation.Weight`)."""
+    assert {place for place in PLACES if re.search(r"\bimportance\b", text_of(place))} == set(STATE_IMPORTANCE)
 
 
 def test_a_class_name_stands_once_in_the_tree() -> None:
