@@ -63,6 +63,8 @@ Payload = dict[str, Json]
 _FOREVER_TEXT = FOREVER.isoformat()
 _NO_USAGE = Usage()
 _SHOWN_CHARS = 40
+_AS_GIVEN = ("gap", "receipts")
+"""Fields that hold JSON of others, in which null is a value."""
 
 _OPTIONAL_TEXTS: Mapping[str, str | None] = {
     "key": "",
@@ -307,12 +309,15 @@ def to_payload(memory: Memory) -> Payload:
 def from_payload(payload: Record) -> Memory:
     """Return the memory a payload holds.
 
-    Raises BadInput: a field is missing, or holds what is not a time, a number or one of the known words.
+    What is null in an import's line is not given. Raises BadInput: a field is missing, or holds what is not a time, a
+    number or one of the known words.
     """
     as_it_is, folded = _readers()
     try:
         stored, flat = as_it_is.validate_python(payload), folded.validate_python(payload)
     except ValidationError as error:
+        if (given := _without_null(payload)) != payload:
+            return from_payload(given)
         raise BadInput(f"memory record: {_wrong(error)}; compare one line of an export") from error
     names, weights, usage = flat.get("tag", ()), flat.get("tag_weights"), flat.get("usage")
     return Memory(
@@ -330,6 +335,19 @@ def from_payload(payload: Record) -> Memory:
         is_current=flat["state"] == stored["status"].value,
         usage=Usage(last_at=flat.get("last_at"), **usage) if usage else _NO_USAGE,
     )
+
+
+def _without_null(payload: Record) -> Record:
+    def given(value: Json) -> Json:
+        match value:
+            case dict():
+                return {name: given(one) for name, one in value.items() if one is not None}
+            case list():
+                return [given(one) for one in value]
+            case _:
+                return value
+
+    return {name: value if name in _AS_GIVEN else given(value) for name, value in payload.items() if value is not None}
 
 
 def summed(payload: Payload) -> Payload:

@@ -229,3 +229,15 @@ def test_a_missing_field_is_named() -> None:
     del payload["content"]
     with pytest.raises(BadInput, match="'content' is missing"):
         from_payload(payload)
+
+
+@given(MEMORY)
+def test_null_in_an_imported_record_is_not_given(memory: Memory) -> None:
+    """Import: other programs write each field of a record, with null where there is nothing."""
+    payload = to_payload(memory)
+    left_out: dict[str, Any] = {name: None for name in MEMORY_FIELDS if name not in payload}
+    for cited in payload.get("citations", ()):
+        for name in ("title", "locator", "scope", "observed_at", "freshness", "variant", "index_version"):
+            cited.setdefault(name, None)
+
+    assert from_payload({**left_out, **payload}) == memory
