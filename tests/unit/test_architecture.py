@@ -79,7 +79,7 @@ BUDGETS: dict[str, int] = {
     "moving_requests": 75,
     "maintenance": 514,
     "front": 13424,
-    "adapters": 8087,
+    "adapters": 8105,
     "language": 5480,
     "knowledge": 5909,
     "lore": 298,
