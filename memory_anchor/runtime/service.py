@@ -2,7 +2,7 @@
 
 One asyncio loop answers greetings, pings and JSON-RPC; every call into the memory runs on a worker thread, so a long
 one cannot make the engine look hung. A connection is handed to the MCP SDK's own dual-era loop as the two streams of
-`lines`. The preamble travels in a context variable that the SDK carries along with each message.
+`connections`. The preamble travels in a context variable that the SDK carries along with each message.
 """
 
 from __future__ import annotations
