@@ -16,6 +16,7 @@ every later write is refused until the process starts anew.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,9 +30,21 @@ SYNC_MS = 200
 SYNCED_BESIDE = 4
 """Files synced at once beside the one that the caller syncs itself."""
 _TO_MS = 1000.0
-_POOL = ThreadPoolExecutor(SYNCED_BESIDE, thread_name_prefix="syncing")  # a thread a save took 5 % of it
+_syncing: ThreadPoolExecutor  # a thread a save took 5 % of it
 Sync = Callable[[], None]
 Mode = Literal["always", "batch"]
+
+
+def _open_pool() -> None:
+    global _syncing
+    _syncing = ThreadPoolExecutor(SYNCED_BESIDE, thread_name_prefix="syncing")
+
+
+_open_pool()
+if hasattr(
+    os, "register_at_fork"
+):  # a fork has the pool and none of its threads: what is given to it would wait for ever
+    os.register_at_fork(after_in_child=_open_pool)
 
 
 class _Held(threading.local):
@@ -143,7 +156,7 @@ def _all_synced(syncs: Sequence[Sync]) -> str:
     beside: list[Future[None]] = []
     for sync in syncs[1:]:
         try:
-            beside.append(_POOL.submit(run, sync))
+            beside.append(_syncing.submit(run, sync))
         except RuntimeError:  # the interpreter is ending and takes no more work: one after the other, then
             run(sync)
     for sync in syncs[:1]:

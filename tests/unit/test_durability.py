@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -20,6 +21,31 @@ from memory_anchor.testing import HashEmbedder, ephemeral_core
 WRITERS = 8
 SOON_S = 20.0
 ACTOR = Actor(Caller.AGENT, Scope(agent="tester", conversation="c1"), client="tester")
+
+
+FORKED = """
+import os, sys
+from memory_anchor.durability import Durability, SyncedLock
+
+def save():
+    durability = Durability()
+    with SyncedLock(durability):
+        durability.wrote("store", "log", lambda: None)
+        durability.wrote("trail", "log", lambda: None)
+
+save()
+child = os.fork()
+if not child:
+    save()
+    os._exit(7)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_fork_of_a_process_that_saved_can_save_too() -> None:
+    """Rule bounded: the threads that sync are not in a fork, and nothing waits for them."""
+    assert subprocess.run([sys.executable, "-c", FORKED], timeout=SOON_S).returncode == 7
 
 
 def test_one_sync_serves_all_who_wrote_before_it_began() -> None:
