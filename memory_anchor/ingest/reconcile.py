@@ -1,23 +1,18 @@
-"""What becomes of a new memory beside those it resembles, and the small model that says how two statements relate.
-
-Do two statements say the same, contradict each other, or speak of different things: a small trained model.
-
-Four classes: a repeat, a contradiction, one that says itself that something changed, neither. Sixty figures that the
-engine computes anyway (cosine, words the one has and the other lacks, numbers, names, denials, where the wordings
-differ) are weighed once, and the likeliest class follows. The numbers (4 KB) and what they scored on pairs they never
-saw stand in `pair_model.json`; `scripts/train_pairs.py` makes them. Rejected: the nine thresholds that stood here
-(tuned on our own pairs, they lost 17 of 60 contradictions written in another voice), trees (better on what they saw,
-worse on the rest), the vectors themselves (1,152 more numbers, no gain on unseen pairs).
-Invariant: nothing here decides what is lost; `coverage` does.
-
-What becomes of a new memory beside the ones it resembles: add, update, supersede, skip, or ask.
+"""What becomes of a new memory beside those it resembles: add, update, supersede, skip, or ask.
 
 Two proofs first: a text that stands in a stored one word for word is skipped, one that holds a stored one replaces it
 (`language/coverage`). Else a small model says of each neighbour whether it repeats, contradicts or neither
 (docs/write-path.md has its scores), and nothing it says loses a word. It supersedes only where the new statement
 says itself that something changed.
 
-Rejected: one similarity threshold. No cosine tells a duplicate from a contradiction; the contradiction is often closer.
+The model knows four classes: a repeat, a contradiction, one that says itself that something changed, neither. Sixty
+figures that the engine computes anyway (cosine, words the one has and the other lacks, numbers, names, denials, where
+the wordings differ) are weighed once, and the likeliest class follows. The numbers (4 KB) and what they scored on pairs
+they never saw stand in `pair_model.json`; `scripts/train_pairs.py` makes them.
+
+Rejected: one similarity threshold (no cosine tells a duplicate from a contradiction; the contradiction is often
+closer); nine of them (tuned on our own pairs, they lost 17 of 60 contradictions written in another voice); trees
+(better on what they saw, worse on the rest); the vectors themselves (1,152 more numbers, no gain on unseen pairs).
 Invariant: a decision names only a memory among the neighbours it was shown; nothing is ever decided to be destroyed.
 """
 

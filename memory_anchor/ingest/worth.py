@@ -1,20 +1,17 @@
 """What in a conversation is worth remembering: its sentences, and choices that go against a habit.
 
-What somebody usually chooses against what the tool calls of a conversation show: a prediction and its gap.
+A gap is what somebody usually chooses against what the tool calls of a conversation show. A habit is a line of the
+profile that says what is usual and names the value; a choice is a short value that a call was given by name. Both are
+about the same thing where they share a word, or are near in meaning (the habit may be Chinese and the tool English).
+Rejected: a memory for each call; five calls of one turn are one change of taste.
 
-A habit is a line of the profile that says what is usual and names the value; a choice is a short value that a call was
-given by name. Both are about the same thing where they share a word, or are near in meaning (the habit may be Chinese
-and the tool English). Rejected: a memory for each call; five calls of one turn are one change of taste.
-
-How much a sentence of a conversation is worth remembering, and as what: small linear models.
-
-What they see is the sentence's vector, centred, and a few figures of its form (who speaks, length, a question, names
-and numbers, closed classes of words such as "must" or "because"). No list of phrases: on dialogues that nobody here
-wrote, cue lists kept half of the rules and two sentences of noise for each. Short messages have numbers of their own,
-which also see the message around the sentence: trained together with lectures, a tenth of what is worth keeping in a
-working session was lost. A third set reads the form alone: it picks the sentences that are embedded at all, and
-stands in where no embedder runs. The numbers stand in `worth.json`; `scripts/train_capture.py` makes them and says
-from what.
+How much a sentence is worth remembering, and as what, say small linear models. What they see is the sentence's
+vector, centred, and a few figures of its form (who speaks, length, a question, names and numbers, closed classes of
+words such as "must" or "because"). No list of phrases: on dialogues that nobody here wrote, cue lists kept half of
+the rules and two sentences of noise for each. Short messages have numbers of their own, which also see the message
+around the sentence: trained together with lectures, a tenth of what is worth keeping in a working session was lost. A
+third set reads the form alone: it picks the sentences that are embedded at all, and stands in where no embedder runs.
+The numbers stand in `worth.json`; `scripts/train_capture.py` makes them and says from what.
 
 Invariant: deterministic; nothing of a sentence is stored here.
 """

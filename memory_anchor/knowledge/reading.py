@@ -1,6 +1,12 @@
 """How documents of each source are found and read: files, what was pushed, and the history of a checkout.
 
-Git history as a source: one passage a commit that bears a decision, cited by the commit's id.
+Nothing outside of a source's folder is read and no link is followed (`beneath`); every size and count has a bound, and
+what is left out is said in one sentence that names the file and the cure. Of a checkout only tracked files count, as
+HEAD has them, so that a locator reproduces; they are read from the work tree where Git's hash says it is the same text.
+Formats that need a parser of a stranger's bytes (PDF, DOCX, a converter's command) run in a process of their own, with
+limits of time and memory (`convert`). HTML is read with the standard library: no dependency, and no scripts.
+
+Of Git history there is one passage a commit that bears a decision, cited by the commit's id.
 
 What is left out is left out by rule, and counted: merges, bots, and commits that only say that something was tidied.
 A commit that was reverted is superseded by the one that reverts it (and stands again when that one is reverted). It
@@ -9,14 +15,6 @@ follows HEAD: commits that HEAD does not reach any more are gone.
 Git is asked for objects alone (`adapters.git`): no configuration, hook, filter or attribute of the repository is read.
 A message is a stranger's text: records are parted by the id of HEAD, which no message behind HEAD can contain, since
 the id is a hash over all of them.
-
-How documents of each source are found and read: files of a checkout, of a folder, and what was pushed.
-
-Nothing outside of a source's folder is read and no link is followed (`beneath`); every size and count has a bound, and
-what is left out is said in one sentence that names the file and the cure. Of a checkout only tracked files count, as
-HEAD has them, so that a locator reproduces; they are read from the work tree where Git's hash says it is the same text.
-Formats that need a parser of a stranger's bytes (PDF, DOCX, a converter's command) run in a process of their own, with
-limits of time and memory (`convert`). HTML is read with the standard library: no dependency, and no scripts.
 """
 
 from __future__ import annotations

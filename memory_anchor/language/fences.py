@@ -1,16 +1,4 @@
-"""The skeleton of a text: what a reader takes it for, with look-alikes, accents and escapes read as plain ASCII.
-
-Made to find marks that somebody disguised, so it errs towards seeing one: small capitals, mathematical, circled,
-full-width, Cyrillic and Greek letters become the Latin letters they look like, every hyphen `-`, every bar `|`; what is
-not shown (control, format and default-ignorable characters) goes; HTML entities are read. It is only searched, never
-shown, and each of its places leads back to the original characters. Rejected: Unicode's own table of confusables (6,000
-rows, a file to ship and to keep up to date), because a few hundred characters can spell the words that matter here.
-
-`<` in a skeleton is a sign of markup, `‹` (`WEAK_SIGN`) one that only looks like it: brackets of prose, guillemets,
-an escaped `&lt;`. Closing signs are all `>`. Accents and other combining marks are `ACCENT`, so that a caller decides
-whether they may stand inside a word. Cost: one pass over the text, 100,000 look-alikes in some 50 ms.
-
-Recalled text fenced, and what in a text speaks to a model.
+"""Recalled text fenced, what in a text speaks to a model, and disguises of either undone.
 
 - `fence` marks recalled text as reference material where we write prose, `neutralise` takes the power from look-alike
   fences, chat marks, turns and headings inside it, `strip_fenced` takes our own recalled text out of a conversation
@@ -20,6 +8,17 @@ Recalled text fenced, and what in a text speaks to a model.
 What disguises a mark (unseen characters, look-alike letters and signs, entities) is undone in `skeleton`, because a
 list of spellings never ends. Invariants: every quantifier is bounded or possessive (no input makes a pattern slow);
 neutralising twice changes nothing.
+
+The skeleton is what a reader takes a text for, with look-alikes, accents and escapes read as plain ASCII. It is made
+to find marks that somebody disguised, so it errs towards seeing one: small capitals, mathematical, circled,
+full-width, Cyrillic and Greek letters become the Latin letters they look like, every hyphen `-`, every bar `|`; what is
+not shown (control, format and default-ignorable characters) goes; HTML entities are read. It is only searched, never
+shown, and each of its places leads back to the original characters. Rejected: Unicode's own table of confusables (6,000
+rows, a file to ship and to keep up to date), because a few hundred characters can spell the words that matter here.
+
+`<` in a skeleton is a sign of markup, `‹` (`WEAK_SIGN`) one that only looks like it: brackets of prose, guillemets,
+an escaped `&lt;`. Closing signs are all `>`. Accents and other combining marks are `ACCENT`, so that a caller decides
+whether they may stand inside a word. Cost: one pass over the text, 100,000 look-alikes in some 50 ms.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Commands that keep memories safe: reindex, migrate, backup, doctor.
 
-`memory-anchor migrate` from the outside: both stores opened under the directory's lock, no engine in between.
-
-Everything leaves through here, other agents' private memories too, so it is a human's: the passphrase is asked for
-unless it is a dry run, which copies nothing.
+`migrate` opens both stores under the directory's lock, with no engine in between. Everything leaves through it, other
+agents' private memories too, so it is a human's: the passphrase is asked for unless it is a dry run, which copies
+nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Commands that carry memories in and out, and the session of many calls that they are made of.
+"""Commands that carry memories in and out (export, import), and the session of many calls that they are made of.
 
-Many calls for one command: through the engine when one serves, else over one opened store held for the duration.
-
-`link.call` opens and closes the store each time, which is right for one call and not for a thousand.
-
-Commands that carry memories in and out: export, import.
+A session is many calls for one command: through the engine when one serves, else over one opened store held for the
+duration. `link.call` opens and closes the store each time, which is right for one call and not for a thousand.
 """
 
 from __future__ import annotations
