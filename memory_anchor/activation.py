@@ -106,41 +106,32 @@ def named(name: Literal["seed", "act_r", "linear"]) -> ActivationSettings:
     return ActivationSettings(formula=name)
 
 
-def base_level(ages_days: Sequence[float], decay: float = ACT_R_DECAY) -> float:
+def base_level(
+    recent_ages_days: Sequence[float],
+    *,
+    count: float | None = None,
+    first_age_days: float | None = None,
+    decay: float = ACT_R_DECAY,
+) -> float:
     """Return base-level activation ln(sum of age ** -decay); unitless, any sign.
 
-    ages_days: one age per past use, each > 0 days, at least one; the first writing counts as a use.
-    Raises ValueError: no ages, or an age <= 0.
-    Source: ACT-R base-level learning (Anderson & Lebiere, 1998).
-
-    >>> round(base_level([1, 4]), 3)
-    0.405
-    """
-    if not ages_days or min(ages_days) <= 0:
-        raise ValueError("base_level needs at least one age, each above 0 days")
-    return math.log(sum(age**-decay for age in ages_days))
-
-
-def bounded_base_level(
-    recent_ages_days: Sequence[float], *, count: float, first_age_days: float, decay: float = ACT_R_DECAY
-) -> float:
-    """Return base-level activation from the last k uses, how many there were and the age of the first.
-
-    recent_ages_days: ages of the k most recent uses, each > 0. count: all uses, at least k. The count - k uses between
-    are taken as spread evenly from the first to the oldest of the recent; exact when k == count.
+    recent_ages_days: ages of the k most recent uses, each > 0 days, at least one; the first writing counts as a use.
+    count: all uses, at least k (None: k). first_age_days: of the first of them (None: the oldest given). The count - k
+    uses between are taken as spread evenly from the first to the oldest of the recent.
     Raises ValueError: no ages, an age <= 0, fewer uses than ages, or a first age below the oldest recent one.
-    Source: Petrov (2006), equation 5.
+    Source: ACT-R base-level learning (Anderson & Lebiere, 1998); with uses between, Petrov (2006), equation 5.
 
-    >>> bounded_base_level([1, 4], count=2, first_age_days=4) == base_level([1, 4])
-    True
+    >>> round(base_level([1, 4]), 3), base_level([1, 4], count=2, first_age_days=4) == base_level([1, 4])
+    (0.405, True)
     """
     if not recent_ages_days or min(recent_ages_days) <= 0:
-        raise ValueError("bounded_base_level needs at least one age, each above 0 days")
-    oldest, rest = max(recent_ages_days), count - len(recent_ages_days)
-    if rest < 0 or first_age_days < oldest:
-        raise ValueError("bounded_base_level needs count >= the ages given and first_age_days >= the oldest of them")
-    known = base_level(recent_ages_days, decay)
-    return math.log(math.exp(known) + rest * _mean_odds(oldest, first_age_days, decay)) if rest > 0 else known
+        raise ValueError("base_level needs at least one age, each above 0 days")
+    oldest, uses = max(recent_ages_days), len(recent_ages_days)
+    first, rest = (oldest if first_age_days is None else first_age_days), (uses if count is None else count) - uses
+    if rest < 0 or first < oldest:
+        raise ValueError("base_level needs count >= the ages given and first_age_days >= the oldest of them")
+    odds = sum(age**-decay for age in recent_ages_days)
+    return math.log(odds + rest * _mean_odds(oldest, first, decay)) if rest > 0 else math.log(odds)
 
 
 def _mean_odds(near: float, far: float, decay: float) -> float:
@@ -292,19 +283,6 @@ def as_important(memory: Memory, of: Iterable[Weighted]) -> Memory:
     return replace(memory, importance=max(one.importance for one in of))
 
 
-def decayed_priority(priority: float, *, idle_days: float, factor: float) -> float:
-    """Return priority * factor ** days since the last access, 0 to 200.
-
-    factor: 0 to 1 a day. Raises ValueError outside it.
-
-    >>> round(decayed_priority(50, idle_days=10, factor=0.98), 1)
-    40.9
-    """
-    if not 0 < factor <= 1:
-        raise ValueError("a decay factor must be above 0 and at most 1")
-    return min(MAX_PRIORITY, priority * math.pow(factor, max(0.0, idle_days)))
-
-
 def confidence_now(confidence: float, *, age_days: float, half_life_days: float) -> float:
     """Return what is left of a confidence 0 to 1, `age_days` after it was last corroborated.
 
@@ -317,12 +295,13 @@ def confidence_now(confidence: float, *, age_days: float, half_life_days: float)
 def priority_bonus(memory: Memory, now: datetime, settings: ActivationSettings = DEFAULTS) -> float:
     """Return what strength is multiplied by: 1 for a memory as it was written, more where it was said again.
 
-    Half of a memory's standing is its priority against the one it began with; it decays with the days without use.
+    Half of a memory's standing is its priority, 0 to 200, against the one it began with; where its agent's settings
+    say so, priority * factor ** days without use is left of it.
     """
-    factor = settings.priority_factors.get(memory.scope.agent, 1.0)
-    idle = age_days(last_used_at(memory), now)
-    left = decayed_priority(memory.priority, idle_days=idle, factor=factor)
-    return (HALF_PRIORITY + left) / (HALF_PRIORITY + first_priority(memory))
+    left, factor = memory.priority, settings.priority_factors.get(memory.scope.agent, 1.0)
+    if factor < 1.0:
+        left *= math.pow(factor, age_days(last_used_at(memory), now))
+    return (HALF_PRIORITY + min(MAX_PRIORITY, left)) / (HALF_PRIORITY + first_priority(memory))
 
 
 def age_days(since: datetime, now: datetime) -> float:
@@ -346,7 +325,7 @@ def activation_of(memory: Memory, now: datetime, settings: ActivationSettings = 
     # The writing itself is the first use; appearances have no instants and go to the evenly spread part.
     between = max(0.0, usage.count - len(recent)) + shown
     ages = [*recent, first]
-    return bounded_base_level(ages, count=len(ages) + between, first_age_days=first, decay=settings.act_r_decay)
+    return base_level(ages, count=len(ages) + between, first_age_days=first, decay=settings.act_r_decay)
 
 
 def strength_of(

@@ -131,11 +131,13 @@ def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> 
     said: list[list[str]] = []
     for candidate in ranked:
         plain = _plain(candidate.memory.content)
+        is_disputed = candidate.memory.status is Status.DISPUTED
         same = next(
             (
                 number
                 for number, other in enumerate(kept)
-                if _may_fold(other, candidate)
+                if not is_disputed
+                and other.memory.status is not Status.DISPUTED
                 and (
                     said[number] == plain
                     or (
@@ -152,10 +154,6 @@ def folded(ranked: Sequence[Ranked], alike: Mapping[tuple[int, int], float]) -> 
         else:
             kept[same] = replace(kept[same], siblings=(*kept[same].siblings, candidate.memory))
     return kept
-
-
-def _may_fold(one: Ranked, other: Ranked) -> bool:
-    return Status.DISPUTED not in (one.memory.status, other.memory.status)
 
 
 def _plain(text: str) -> list[str]:

@@ -35,10 +35,6 @@ class WordsAhead:
     changes: int
     words: WordScores
 
-    def still(self, mirror: Mirror) -> bool:
-        """Return whether nothing was written to this mirror since."""
-        return mirror is self.mirror and mirror.changes == self.changes
-
 
 def nothing() -> None:
     """Do nothing meanwhile."""

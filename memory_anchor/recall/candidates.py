@@ -58,7 +58,7 @@ BARE_READ = 50
 def unread(store: MemoryStore, mirror: Mirror, points: Sequence[str], embedders: Iterable[str]) -> list[str]:
     """Return which of these points a search reads of the store: those that the mirror does not know, and, where another
     engine may have embedded them since they were read, those without a vector."""
-    missing = mirror.missing(points)
+    missing = [point for point in points if point not in mirror.row_of]
     if store.kind in WRITTEN_HERE:
         return missing
     rows = mirror.rows(points)
@@ -75,7 +75,8 @@ def held(mirror: Mirror, inquiry: Inquiry, words: WordScores) -> NDArray[np.int6
     """Return the rows of a whole mirror that an open request finds, sorted."""
     readers = readers_of(inquiry.actor)
     groups = [mirror.readable_in(layer.value, readers) for layer in inquiry.request.searched()]
-    return among(mirror, groups, inquiry.question, words, depth=_depth(inquiry), breadth=_breadth(inquiry))
+    depth, breadth = _wanted(inquiry)
+    return among(mirror, groups, inquiry.question, words, depth=depth, breadth=breadth)
 
 
 def among(
@@ -106,6 +107,7 @@ def asked(store: MemoryStore, inquiry: Inquiry, row: Matrix | None) -> dict[str,
     """
     request = inquiry.request
     points: dict[str, str] = {}
+    depth, breadth = _wanted(inquiry)
     for layer in request.searched():
         name, where = layer.value, where_of(inquiry.actor, request, layer)
         newest = "when" if layer is Layer.EVENT_LOG else "recorded_at"
@@ -113,15 +115,7 @@ def asked(store: MemoryStore, inquiry: Inquiry, row: Matrix | None) -> dict[str,
             if inquiry.lists:
                 hits = [Hit(one.point_id, 0.0) for one in _newest(store, name, where, newest, inquiry.request.limit)]
             else:
-                hits = hits_of(
-                    store,
-                    name,
-                    where,
-                    inquiry.question,
-                    row,
-                    depth=_depth(inquiry),
-                    breadth=_breadth(inquiry),
-                )
+                hits = hits_of(store, name, where, inquiry.question, row, depth=depth, breadth=breadth)
         except MemoryAnchorError as error:
             inquiry.notes[f"{name} was skipped: {error}"] = True
             continue
@@ -140,11 +134,11 @@ def hits_of(
     breadth: int = CANDIDATES,
 ) -> list[Hit]:
     """Return what the engine finds of a collection by meaning, by words and by words of the other language."""
-    words, hits = query_terms(question.text), list[Hit]()
+    terms, hits = question.term_ids, list[Hit]()
     if row is not None:
         hits += store.nearest(collection, row, where, limit=breadth, using=question.using)
-    if words.indices:
-        hits += store.matching(collection, words, where, limit=depth)
+    if terms:
+        hits += store.matching(collection, SparseVector(terms, (1.0,) * len(terms)), where, limit=depth)
     if told := {term for word in question.abroad for phrase in word for term in phrase}:
         abroad = SparseVector(tuple(sorted(told)), (1.0,) * len(told))
         hits += store.matching(collection, abroad, where, limit=CANDIDATES)
@@ -181,11 +175,7 @@ def _newest(store: MemoryStore, name: str, where: Where, by: str, wanted: int) -
         depth *= 5
 
 
-def _depth(inquiry: Inquiry) -> int:
-    """Return how many hits by words a collection is asked for."""
-    return QUOTED if phrases(inquiry.request.query) else _breadth(inquiry)
-
-
-def _breadth(inquiry: Inquiry) -> int:
-    """Return how many hits by meaning a collection is asked for."""
-    return CANDIDATES if inquiry.question.end is None else OF_A_KIND
+def _wanted(inquiry: Inquiry) -> tuple[int, int]:
+    """Return how many hits by words, and how many by meaning, a collection is asked for."""
+    breadth = CANDIDATES if inquiry.question.end is None else OF_A_KIND
+    return QUOTED if phrases(inquiry.request.query) else breadth, breadth

@@ -117,6 +117,8 @@ class TagNeighbours:
         """
         indexes = self._all()
         held = [indexes[audience] for audience in audiences if audience in indexes]
+        if not held:
+            return {}
         named = _named(held, asked)
         near = {tag: score for tag, score in _related(held, named) if score >= RELATED_LEAST}
         ranked = sorted(near.items(), key=lambda item: (-item[1], item[0]))

@@ -53,6 +53,8 @@ class EmbeddingQueue:
         self._store, self._embedder, self._on_rows, self._using = store, embedder, on_rows, using
         self._waiting: deque[tuple[str, str]] = deque()
         self._lock = threading.Lock()
+        searchable = OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value))
+        self._lacking = Where(all_of=(searchable,), none_of=(HasVector(using),))
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -63,7 +65,7 @@ class EmbeddingQueue:
 
     def unembedded(self) -> int:
         """Return how many searchable versions of the store have no dense vector."""
-        return sum(self._store.count(layer.value, self._without_row()) for layer in SEARCHED)
+        return sum(self._store.count(layer.value, self._lacking) for layer in SEARCHED)
 
     def embed(self, limit: int, *, by: Embedder | None = None) -> int:
         """Embed and store up to `limit` rows; return how many.
@@ -103,14 +105,10 @@ class EmbeddingQueue:
             else:
                 most = size + self._quarantine.aside()  # those keep being found
                 found = self._store.find(
-                    layer.value, self._without_row(), limit=most, order_by="recorded_at", descending=True
+                    layer.value, self._lacking, limit=most, order_by="recorded_at", descending=True
                 )
             batch += [(layer.value, group) for group in self._quarantine.apart(found, lambda memory: memory.content)]
         return batch
-
-    def _without_row(self) -> Where:
-        searchable = OneOf("state", (*sorted(FOUND_STATES), Status.PENDING.value))
-        return Where(all_of=(searchable,), none_of=(HasVector(self._using),))
 
 
 class EmbeddingThread:

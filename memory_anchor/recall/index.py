@@ -218,7 +218,7 @@ class Index:
                 return seen
             self._generation += 1
             thawed.era = era
-            met = {*(self._written_meanwhile or ()), *thawed.missing(self._mirror.points)}
+            met = {*(self._written_meanwhile or ()), *(set(self._mirror.points) - thawed.row_of.keys())}
             self._mirror, self._written_meanwhile = thawed, set()
         for collection, points in lacking.items():
             wanted = [*points, *met.difference(points)]

@@ -90,8 +90,9 @@ def questioned(
 
 def words_of_mirror(mirror: Mirror, asked: Inquiry) -> WordScores:
     """Return the question's words scored over the mirror, which is locked: those scored ahead while nothing moved."""
-    if asked.ahead is not None and asked.ahead.still(mirror):
-        return asked.ahead.words
+    ahead = asked.ahead
+    if ahead is not None and ahead.mirror is mirror and ahead.changes == mirror.changes:
+        return ahead.words
     return mirror.words(asked.question.term_ids, asked.question.project, asked.question.abroad)
 
 

@@ -53,11 +53,11 @@ class QueryEmbedder:
     def asked(self, query: str, *, topic: str = "", share: float = 0.0) -> QueryRow:
         """Return the row of a query, `share` of it the topic's; a failing embedder is a note, never an error."""
         failed = ""
-        for name in self.embedders:
+        for name, embedder in self.embedders.items():
             try:
-                row = self._query(name, query)
+                row: Matrix = embedder.queries([query])[0]
                 if topic and share:
-                    row = (1 - share) * row + share * self._query(name, topic)
+                    row = (1 - share) * row + share * embedder.queries([topic])[0]
             except (Unavailable, WrongEmbedder) as error:
                 failed = failed or str(error)
                 continue
@@ -69,10 +69,6 @@ class QueryEmbedder:
         for embedder in self.embedders.values():
             if isinstance(embedder, Remembering):
                 embedder.forget(query)
-
-    def _query(self, name: str, text: str) -> Matrix:
-        row: Matrix = self.embedders[name].queries([text])[0]
-        return row
 
     def written(self, text: str) -> tuple[str, Matrix] | None:
         """Return the vector name and the row that a write waits for; None without an embedder.

@@ -97,6 +97,23 @@ class WordScores:
     abroad: NDArray[np.float32] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RowFacts:
+    """What the mirror knows of some rows beside their vectors and words, aligned with them.
+
+    scripts: 1 for Chinese, else 0. talks: the number of a row's talk (a conversation on one day), -1 outside of any.
+    happened: seconds since 1970. shapes: (n, 4) asks, tells a time, tells a number (0 or 1) and the log of how much is
+    said. people: the distinct groups of people of these rows, lower case; group: which of them each row has.
+    """
+
+    scripts: NDArray[np.int8]
+    talks: NDArray[np.int32]
+    happened: NDArray[np.float64]
+    shapes: NDArray[np.float32]
+    people: list[tuple[str, ...]]
+    group: NDArray[np.intp]
+
+
 def _text_of(memory: Memory) -> int:
     """Return one number for all that is searched of a memory: what is told again is the same in everything."""
     cited = (citation.ref for citation in memory.citations)
@@ -406,10 +423,6 @@ class Mirror:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def missing(self, points: Iterable[str]) -> list[str]:
-        """Return the points that have no row yet."""
-        return [point for point in points if point not in self.row_of]
-
     def rows(self, points: Sequence[str]) -> NDArray[np.int64]:
         """Return the rows of known points, in the order given."""
         return np.asarray([self.row_of[point] for point in points if point in self.row_of], dtype=np.int64)
@@ -432,9 +445,11 @@ class Mirror:
         return held.nearest(centred, groups, self._script[: len(self)], limit=limit)
 
     def cosines(
-        self, query: Matrix, script: int, rows: NDArray[np.int64], *, using: str = DENSE
+        self, query: Matrix | None, script: int, rows: NDArray[np.int64], *, using: str = DENSE
     ) -> NDArray[np.float32]:
-        """Return the centred cosine of a raw query row with each row; NaN where a row is not embedded."""
+        """Return the centred cosine of a raw query row with each row; NaN where one of the two is not embedded."""
+        if query is None:
+            return np.full(len(rows), np.nan, dtype=np.float32)
         held = self._rows_of[using]
         return held.cosines(held.centring.query(query, script), rows, self._script[rows])
 
@@ -462,9 +477,12 @@ class Mirror:
         """Return how many live rows have no vector of this embedder."""
         return self._rows_of[using].lacking(self._live[: len(self)])
 
-    def conversations(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the talk number of each row (a conversation on one day), -1 outside any."""
-        return self._conversation[rows]
+    def facts(self, rows: NDArray[np.int64]) -> RowFacts:
+        """Return what is known of these rows."""
+        present, which = np.unique(self._group[rows], return_inverse=True)
+        every, talks = list(self._groups), self._conversation[rows]
+        people = [every[number] for number in present]
+        return RowFacts(self._script[rows], talks, self._happened[rows], self._shape[rows], people, which)
 
     def beside(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (n, 4) live rows one after, one before, two after and two before in the same talk; -1 for none."""
@@ -507,24 +525,6 @@ class Mirror:
         apart = np.abs(self._happened[rows] - self._happened[row])
         near = (apart <= within_s) & (rows != row) & (self._said[row] != 0)
         return np.asarray(rows[near][np.argsort(apart[near], kind="stable")])
-
-    def happened(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return when each happened, seconds since 1970."""
-        return self._happened[rows]
-
-    def people(self, rows: NDArray[np.int64]) -> tuple[list[tuple[str, ...]], NDArray[np.intp]]:
-        """Return the distinct groups of people (lower case) of these rows and, for each row, which of them is its."""
-        present, which = np.unique(self._group[rows], return_inverse=True)
-        every = list(self._groups)
-        return [every[number] for number in present], which
-
-    def shapes(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return (n, 4): asks, tells a time, tells a number (0 or 1) and the log of how much is said."""
-        return self._shape[rows]
-
-    def scripts(self, rows: NDArray[np.int64]) -> NDArray[np.int8]:
-        """Return 1 for each row that is in Chinese, else 0."""
-        return self._script[rows]
 
     def tags(self, rows: NDArray[np.int64]) -> list[tuple[Tag, ...]]:
         """Return the tags of each row."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.freshness import FreshnessChecker, worst
-from memory_anchor.model import Epistemic, Freshness, RetrievedSnippet, SearchAnswer, Tag
+from memory_anchor.model import Epistemic, Freshness, RetrievedSnippet, SearchAnswer, Status, Tag
 from memory_anchor.recall.assembling import Ranked
 from memory_anchor.recall.linked import places, weak_places
 from memory_anchor.recall.relevance import STRONG
@@ -81,7 +81,7 @@ def ordered(
         if one.memory.id in shown:
             continue
         shown.add(one.memory.id)
-        sides = [one, *other_sides(one, known, shown)]
+        sides = [one, *(other_sides(one, known, shown) if one.memory.status is Status.DISPUTED else ())]
         shown.update(side.memory.id for side in sides)
         if len(answer) + len(sides) > limit:
             alone.append(one.memory.id)

@@ -100,11 +100,6 @@ def stretched(cosines: Scores, *, span: float = LEAST_SPAN) -> Scores:
     return scaled(cosines, low=LEAST_COSINE, high=max(float(np.nanmax(cosines)), LEAST_COSINE + span))
 
 
-def coverage(known_idf: float, all_idf: float) -> float:
-    """Return the share of the query's IDF mass that the store knows, 0..1; about 0 for another language."""
-    return known_idf / all_idf if all_idf > 0 else 0.0
-
-
 def inverse_frequency(frequency: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """Return Lucene's IDF ln(1 + (n - df + 0.5) / (df + 0.5)) for each document frequency."""
     return np.asarray(np.log1p((np.maximum(count - frequency, 0) + 0.5) / (frequency + 0.5)))

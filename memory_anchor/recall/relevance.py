@@ -107,22 +107,17 @@ def spread_of(seen: Evidence, background: slice = BACKGROUND) -> Spread:
 
 def figures(seen: Evidence) -> tuple[Scores, Scores]:
     """Return (n, 15) figures where there is a vector and (n, 8) of words alone, each with a constant first."""
-    count = len(seen.cosines)
     near, share, level, best, most, few = spread_of(seen)
-    same = seen.same_script.astype(np.float32)
-
-    def whole(value: float) -> Scores:
-        return np.full(count, value, dtype=np.float32)
-
+    same, ones = seen.same_script.astype(np.float32), np.ones(len(seen.cosines), dtype=np.float32)
     by_words = (
-        whole(1),
+        ones,
         share,
         share - most,
         seen.lean,
-        whole(seen.coverage),
+        ones * np.float32(seen.coverage),
         share * few,
-        whole(few),
-        whole(seen.asks),
+        ones * np.float32(few),
+        ones * np.float32(seen.asks),
     )
     both = (
         *by_words,

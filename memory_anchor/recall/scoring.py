@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from memory_anchor.language.timewords import TimeWords
     from memory_anchor.model import Layer
     from memory_anchor.ports import Matrix
-    from memory_anchor.recall.mirror import Abroad, Mirror, WordScores
+    from memory_anchor.recall.mirror import Abroad, Mirror, RowFacts, WordScores
     from memory_anchor.recall.ranking import RankingWeights, Scores
 
 BESIDE = 60
@@ -87,8 +87,8 @@ class PreparedQuery:
 class Scored:
     """Aligned arrays, one place a candidate; `total` is what orders, `relevance` how likely each is right.
 
-    mirror: whose rows they are. dense: centred cosine, NaN when not embedded. share: part of the query's IDF mass the
-    memory holds, 0 to about 2.
+    mirror: whose rows they are; facts: what it knows of them. dense: centred cosine, NaN when not embedded. share: part
+    of the query's IDF mass the memory holds, 0 to about 2.
     """
 
     mirror: Mirror
@@ -99,6 +99,7 @@ class Scored:
     parts: dict[str, Scores]
     relevance: Scores
     seen: Evidence
+    facts: RowFacts
 
 
 def score(
@@ -120,18 +121,21 @@ def score(
     # A whole identifier that the project does not have is no gap: its parts are terms too.
     counts = words.known | ~np.asarray([is_compound(term) for term in question.terms], dtype=bool)
     mass = float(words.idf[counts].sum())
-    covered = ranking.coverage(float(words.idf[counts & words.known].sum()), mass)
-    dense = _dense(mirror, question, rows)
-    talks = readers is not None and bool((mirror.conversations(rows) >= 0).any())
+    covered = float(words.idf[counts & words.known].sum()) / mass if mass > 0 else 0.0  # about 0 for another language
+    dense = mirror.cosines(question.row, question.script, rows, using=question.using)
+    facts = mirror.facts(rows)
+    talks = readers is not None and bool((facts.talks >= 0).any())
     if readers is not None and talks:  # what is beside a memory is of its talk
         near = words.scores[rows] / max(float(words.scores.max(initial=0)), ranking.SPAN_EPSILON)
         best = rows[np.argsort(-(covered * near + np.nan_to_num(dense)), kind="stable")[:BESIDE]]
         added = np.setdiff1d(mirror.beside(best), np.append(rows, -1))
         added = added[mirror.readable(added, readers)]
-        rows, dense = np.concatenate([rows, added]), np.concatenate([dense, _dense(mirror, question, added)])
+        near = mirror.cosines(question.row, question.script, added, using=question.using)
+        rows, dense = np.concatenate([rows, added]), np.concatenate([dense, near])
+        facts = mirror.facts(rows)
     share = np.asarray(words.scores[rows] / max(mass, ranking.SPAN_EPSILON), dtype=np.float32)
     worded = ranking.scaled(words.scores[rows], low=0.0)
-    foreign = mirror.scripts(rows) != question.script
+    foreign = facts.scripts != question.script
     own = dense - np.float32(_level(mirror, question)) if is_levelled and foreign.any() else dense
     nearness = np.where(foreign, np.float32(relevance.ACROSS) * dense, own)
     meaning = ranking.stretched(nearness, span=ranking.LEAST_SPAN if question.says else ranking.RELATED_SPAN)
@@ -148,22 +152,20 @@ def score(
     if words.abroad is not None:
         parts["abroad"] = np.where(foreign, np.float32(weights.abroad) * words.abroad[rows], parts["abroad"])
     base = np.asarray(sum(parts.values()), dtype=np.float32)
-    shapes = mirror.shapes(rows)
     if talks:
-        parts |= _conversation_parts(mirror, rows, base, _links(mirror, rows), shapes, weights)
-    if readers is not None:
-        parts["name"] = np.float32(weights.name) * _named(mirror, question.text, rows)
+        parts |= _conversation_parts(base, _links(mirror, rows), facts, weights)
+    if readers is not None and any(facts.people):
+        parts["name"] = np.float32(weights.name) * _named(facts, question.text)
     if talks:
         whole = np.append(ranking.scaled(words.conversations, low=0.0), np.float32(0))
-        parts["conversation"] = np.float32(weights.conversation * covered) * whole[mirror.conversations(rows)]
-        parts["alone"] = _alone(base, mirror.conversations(rows), weights, covered)
-    parts["asks"] = np.float32(-weights.asks) * shapes[:, 0]
-    parts["when"] = np.float32(weights.when * wants_time(question.text)) * shapes[:, 1]
-    parts["number"] = np.float32(weights.number * wants_number(question.text)) * shapes[:, 2]
-    parts["said"] = np.float32(weights.said) * shapes[:, 3]
+        parts["conversation"] = np.float32(weights.conversation * covered) * whole[facts.talks]
+        parts["alone"] = _alone(base, facts.talks, weights, covered)
+    parts["asks"] = np.float32(-weights.asks) * facts.shapes[:, 0]
+    parts["when"] = np.float32(weights.when * wants_time(question.text)) * facts.shapes[:, 1]
+    parts["number"] = np.float32(weights.number * wants_number(question.text)) * facts.shapes[:, 2]
+    parts["said"] = np.float32(weights.said) * facts.shapes[:, 3]
     if period is not None and not period.is_hard:
-        happened = mirror.happened(rows)
-        inside = (happened >= period.start.timestamp()) & (happened < period.end.timestamp())
+        inside = (facts.happened >= period.start.timestamp()) & (facts.happened < period.end.timestamp())
         parts["time"] = np.float32(weights.time) * inside.astype(np.float32)
     if question.tags:
         meets = [affinity(tags, question.tags) if tags else 0.0 for tags in mirror.tags(rows)]
@@ -181,8 +183,10 @@ def score(
         terms=len(question.terms),
         asks=relevance.asks(question.text),
     )
-    judged = _told_in_talks(relevance.judged(seen), total, mirror.conversations(rows))
-    return Scored(mirror, rows, total, dense, share, parts, judged, seen)
+    judged = relevance.judged(seen)
+    if (facts.talks >= 0).any():
+        judged = _told_in_talks(judged, total, facts.talks)
+    return Scored(mirror, rows, total, dense, share, parts, judged, seen, facts)
 
 
 def _told_in_talks(judged: Scores, total: Scores, talks: NDArray[np.int32]) -> Scores:
@@ -190,8 +194,6 @@ def _told_in_talks(judged: Scores, total: Scores, talks: NDArray[np.int32]) -> S
 
     Its own words may say little ("Yes, last week!"); its talk brought it up, and was more often right than they.
     """
-    if not (talks >= 0).any():
-        return judged
     order = np.argsort(-total, kind="stable")
     below = np.empty_like(judged)
     below[order] = np.maximum.accumulate(judged[order][::-1])[::-1]
@@ -210,7 +212,7 @@ def of_one_kind(scored: Scored, end: End, alike: NDArray[np.float32], chosen: ND
     near[first] = True
     near &= scored.total[chosen] >= KIND_SHARE * float(scored.total[chosen[first]])
     kind = chosen[near & (scored.share[chosen] >= KIND_WORDS * scored.share[chosen[first]])]
-    happened = scored.mirror.happened(scored.rows[kind])
+    happened = scored.facts.happened[kind]
     order = kind[np.argsort(-happened if end == "newest" else happened, kind="stable")]
     total, judged = scored.total.copy(), scored.relevance.copy()
     total[order] = best + KIND_STEP * np.arange(len(order), 0, -1, dtype=np.float32)
@@ -225,7 +227,7 @@ def _told_often(scored: Scored, alike: NDArray[np.float32], chosen: NDArray[np.i
     """
     if scored.relevance[chosen[0]] >= relevance.STRONG:
         return 0
-    total, talks = scored.total[chosen], scored.mirror.conversations(scored.rows[chosen])
+    total, talks = scored.total[chosen], scored.facts.talks[chosen]
     times = np.where(talks < 0, -1 - np.arange(len(chosen)), talks)
     close = total >= OFTEN_SHARE * total[0]
     for place in np.flatnonzero(close):
@@ -241,16 +243,10 @@ def listed(scored: Scored, *, events: NDArray[np.bool_]) -> Scored:
     candidates are. Newest counts up to 1, an event 1 more.
     """
     count = len(scored.rows)
-    newest = np.argsort(np.argsort(scored.mirror.happened(scored.rows), kind="stable"), kind="stable")
+    newest = np.argsort(np.argsort(scored.facts.happened, kind="stable"), kind="stable")
     total = (events + (newest + 1) / max(count, 1)).astype(np.float32)
     parts = {"listed": total}
     return replace(scored, total=total, parts=parts, relevance=np.ones(count, dtype=np.float32))
-
-
-def _dense(mirror: Mirror, question: PreparedQuery, rows: NDArray[np.int64]) -> Scores:
-    if question.row is None:
-        return np.full(len(rows), np.nan, dtype=np.float32)
-    return mirror.cosines(question.row, question.script, rows, using=question.using)
 
 
 def _level(mirror: Mirror, question: PreparedQuery) -> float:
@@ -261,22 +257,17 @@ def _level(mirror: Mirror, question: PreparedQuery) -> float:
 
 
 def _conversation_parts(
-    mirror: Mirror,
-    rows: NDArray[np.int64],
-    base: Scores,
-    links: NDArray[np.int64],
-    shapes: NDArray[np.float32],
-    weights: RankingWeights,
+    base: Scores, links: NDArray[np.int64], facts: RowFacts, weights: RankingWeights
 ) -> dict[str, Scores]:
     """Return what the events around each candidate add."""
     shares = np.asarray([weights.next, 0.0, weights.near, weights.near], dtype=np.float32)
     before = links[:, 1]
-    asked = np.append(shapes[:, 0], np.float32(0))[before]
+    asked = np.append(facts.shapes[:, 0], np.float32(0))[before]
     given = np.append(base, np.float32(0))[before]
     return {
         "neighbours": ranking.from_neighbours(base, links, shares),
         "answers": np.float32(weights.answers) * asked * given,
-        "talk": np.float32(weights.talk) * ranking.best_of_group(base, mirror.conversations(rows)),
+        "talk": np.float32(weights.talk) * ranking.best_of_group(base, facts.talks),
     }
 
 
@@ -300,21 +291,20 @@ def _links(mirror: Mirror, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(position[mirror.beside(rows)])
 
 
-def _named(mirror: Mirror, query: str, rows: NDArray[np.int64]) -> Scores:
+def _named(facts: RowFacts, query: str) -> Scores:
     """Return 1 for rows in which the person whom the query names took part, 0 for the others.
 
     With several people the first one counts, less ("what does Anna think of Tom's idea" is Anna's to answer); people
     named side by side ("Anna and Tom") count for nothing.
     """
-    groups, which = mirror.people(rows)
-    people = {name for group in groups for name in group if len(name) >= MIN_NAME_CHARS and name in query}
+    people = {name for group in facts.people for name in group if len(name) >= MIN_NAME_CHARS and name in query}
     found = [(match.span(), name) for name in people if (match := _mention(query, name))]
     if not found:
-        return np.zeros(len(rows), dtype=np.float32)
+        return np.zeros(len(facts.group), dtype=np.float32)
     spans = sorted(found)
     together = len(spans) > 1 and _TOGETHER.fullmatch(query[spans[0][0][1] : spans[1][0][0]])
     weight = 1.0 if len(spans) == 1 else 0.0 if together else FIRST_OF_SEVERAL
-    return np.asarray([weight * (spans[0][1] in group) for group in groups], dtype=np.float32)[which]
+    return np.asarray([weight * (spans[0][1] in group) for group in facts.people], dtype=np.float32)[facts.group]
 
 
 def _mention(query: str, name: str) -> re.Match[str] | None:

@@ -28,7 +28,7 @@ from memory_anchor.language.indexing import phrase_text
 from memory_anchor.language.questions import end_asked
 from memory_anchor.language.terms import holds, phrases
 from memory_anchor.language.timewords import TimeWords
-from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer, Status, point_id
+from memory_anchor.model import Actor, Layer, Memory, Scope, SearchAnswer, point_id
 from memory_anchor.model import audiences as audiences_of
 from memory_anchor.ports import DENSE, DENSE_LOCAL
 from memory_anchor.quarantine import Quarantine
@@ -76,7 +76,7 @@ from memory_anchor.where import OneOf
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from memory_anchor.ports import Clock, Embedder, Matrix, MemoryStore, Reranker, Snapshot
+    from memory_anchor.ports import Clock, Embedder, MemoryStore, Reranker, Snapshot
     from memory_anchor.recall.beside import WordsAhead
     from memory_anchor.recall.mirror import Mirror, WordScores
 
@@ -355,7 +355,7 @@ class Searcher(Index):
             scored = self._newest_of_a_kind(asked, scored)
         if asked.lists:
             scored = scoring.listed(scored, events=scored.mirror.within(scored.rows, Layer.EVENT_LOG.value))
-        ties = -scored.mirror.happened(scored.rows).astype(np.int64)
+        ties = -scored.facts.happened.astype(np.int64)
         order = ranking.best_first(scored.total + (scored.relevance >= STRONG) * ABOVE_ALL, ties)
         if phrases(request.query):
             ranked = self._arranged(self._quoted(asked, scored, order), scored, asked)
@@ -390,7 +390,13 @@ class Searcher(Index):
                 if mirror.is_whole:
                     words = words_of_mirror(mirror, asked)
                     return self._score(asked, mirror, candidates.held(mirror, asked, words), words, also)
-        points = candidates.asked(self._store, asked, None if asked.question.row is None else self._aimed(asked))
+        question, aimed = asked.question, asked.question.row
+        with self._lock:
+            centring = mirror.centring(question.using)
+            if aimed is not None and centring is not None:
+                # Less its mean: the engine's raw cosine then orders almost as the centred one does.
+                aimed = centring.query(aimed, question.script)
+        points = candidates.asked(self._store, asked, aimed)
         self._filled(points, mirror)
         with self._lock:
             words = words_of_mirror(mirror, asked)
@@ -410,19 +416,11 @@ class Searcher(Index):
 
     def _newest_of_a_kind(self, asked: Inquiry, scored: Scored) -> Scored:
         assert asked.question.end is not None  # noqa: S101 - the caller looked
-        ties = -scored.mirror.happened(scored.rows).astype(np.int64)
+        ties = -scored.facts.happened.astype(np.int64)
         chosen = ranking.best_first(scored.total + (scored.relevance >= STRONG) * ABOVE_ALL, ties)[: scoring.KINDRED]
         with self._lock:
             alike = scored.mirror.alike(scored.rows[chosen], using=asked.question.using)
         return scoring.of_one_kind(scored, asked.question.end, alike, chosen)
-
-    def _aimed(self, asked: Inquiry) -> Matrix:
-        """Return the query row less its mean: the engine's raw cosine then orders almost as the centred one does."""
-        question = asked.question
-        assert question.row is not None  # noqa: S101 - the caller looked
-        with self._lock:
-            centring = self._mirror.centring(question.using)
-            return question.row if centring is None else centring.query(question.row, question.script)
 
     def _distinct(self, asked: Inquiry, scored: Scored, order: NDArray[np.int64]) -> list[Ranked]:
         """Return the best of an order with near-duplicates folded, read on until there are as many as asked for."""
@@ -442,12 +440,14 @@ class Searcher(Index):
         points = [scored.mirror.points[int(scored.rows[place])] for place in places]
         memories = self.memories(scored.mirror, points)
         signals = scoring.signals(scored, places, self._ways.weights) if request.detail else {}
+        weight, counts_age = self._ways.weights.prior if self._ways.priors else 0.0, request.counts_age
         ranked = []
         for place, point in zip(places, points, strict=True):
             memory = memories.get(point)
             if memory is None or not admits(asked.actor, request, memory, now=asked.now):
                 continue
-            bonus = self._prior(request, memory, asked.now)
+            strength = strength_of(memory, asked.now, self.activation, with_noise=False) if counts_age else GREATEST
+            bonus = weight * prior(memory, counts_use=request.counts_use, strength=strength) if weight else 0.0
             told = {**signals[place], "prior": round(bonus, 4), **self._seen_through(request)} if request.detail else {}
             relevance = float(scored.relevance[place])
             ranked.append(Ranked(memory, float(scored.total[place]) + bonus, place, told, relevance=relevance))
@@ -469,12 +469,6 @@ class Searcher(Index):
         asked.notes[f"{among} holds the quoted words."] = False
         return read[:PHRASE_PAGE] if asks_about(query, wanted) else []
 
-    def _prior(self, request: SearchRequest, memory: Memory, now: datetime) -> float:
-        if not self._ways.priors:
-            return 0.0
-        strength = strength_of(memory, now, self.activation, with_noise=False) if request.counts_age else GREATEST
-        return self._ways.weights.prior * prior(memory, counts_use=request.counts_use, strength=strength)
-
     def _seen_through(self, request: SearchRequest) -> dict[str, Json]:
         """Return how the topic bent the query, for explain; nothing where it did not."""
         return (
@@ -488,7 +482,7 @@ class Searcher(Index):
         with self._lock:
             cosines = scored.mirror.alike(scored.rows[[one.place for one in ranked]], using=question.using)
         alike = nearly_same([one.place for one in ranked], cosines)
-        if question.end is None:
+        if alike and question.end is None:
             ranked = newer_first(ranked, alike, self._ways.weights.newer)
         everything = asked.request.is_open and asked.period is None  # else what a story tells may have been left aside
         findable = scored.mirror.row_of if everything else ()
@@ -499,8 +493,6 @@ class Searcher(Index):
     ) -> list[Ranked]:
         """Return what disputes a memory and was not shown yet, from the ranking or the store."""
         wanted = [other for other in one.memory.disputes if other not in shown]
-        if one.memory.status is not Status.DISPUTED or not wanted:
-            return []
         sides = [known[other] for other in wanted if other in known]
         if missing := tuple(other for other in wanted if other not in known):
             where = where_of(asked.actor, asked.request, one.memory.layer).and_(OneOf("id", missing))

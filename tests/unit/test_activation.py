@@ -93,7 +93,7 @@ def test_base_level_is_the_log_of_summed_power_law_odds():
 @given(st.lists(AGES, min_size=1, max_size=10))
 def test_the_bounded_form_is_exact_when_every_use_is_kept(ages: list[float]):
     """Law: with k == count the approximation is the equation."""
-    bounded = act.bounded_base_level(ages, count=len(ages), first_age_days=max(ages))
+    bounded = act.base_level(ages, count=len(ages), first_age_days=max(ages))
 
     assert bounded == pytest.approx(act.base_level(ages))
 
@@ -102,7 +102,7 @@ def test_the_bounded_form_stays_close_when_only_ten_of_many_uses_are_kept():
     """Source: Petrov 2006 reports errors of a few per cent for k of 1 and more; here 200 uses over a year, k = 10."""
     ages = [365 * (i + 1) / 200 for i in range(200)]
 
-    bounded = act.bounded_base_level(ages[:10], count=200, first_age_days=365)
+    bounded = act.base_level(ages[:10], count=200, first_age_days=365)
 
     assert bounded == pytest.approx(act.base_level(ages), abs=0.05)
 
@@ -227,10 +227,13 @@ def test_a_pinned_memory_does_not_fade():
 
 def test_priority_decays_by_a_factor_for_each_day_without_access():
     """Rule: priority * factor ** days since last access, within 0 to 200."""
-    assert act.decayed_priority(100, idle_days=7, factor=0.9) == pytest.approx(100 * 0.9**7)
-    assert act.decayed_priority(500, idle_days=0, factor=0.9) == 200
-    with pytest.raises(ValueError, match="decay factor"):
-        act.decayed_priority(50, idle_days=1, factor=1.2)
+    settings, week = act.ActivationSettings(priority_factors={"codex": 0.9}), T0 + timedelta(days=7)
+    of_codex = a_memory(scope=Scope(agent="codex"), priority=100.0)
+    begun = 50 + act.first_priority(of_codex)
+
+    assert act.priority_bonus(of_codex, week, settings) == pytest.approx((50 + 100 * 0.9**7) / begun)
+    assert act.priority_bonus(replace(of_codex, priority=500.0), T0, settings) == pytest.approx(250 / begun)
+    assert act.priority_bonus(replace(of_codex, scope=Scope()), week, settings) == pytest.approx(150 / begun)
 
 
 def test_only_facts_lose_confidence_and_only_after_the_grace_period_are_they_to_verify():

@@ -13,7 +13,6 @@ from memory_anchor.recall.ranking import (
     RankingWeights,
     best_first,
     best_of_group,
-    coverage,
     from_neighbours,
     inverse_frequency,
     scaled,
@@ -52,12 +51,6 @@ def test_meaning_counts_as_much_as_the_nearest_is_near() -> None:
     assert stretched(floats(0.4, 0.1), span=RELATED_SPAN).max() == pytest.approx(1.0)
     assert stretched(floats(0.8, 0.1), span=RELATED_SPAN).max() == 1.0
     assert stretched(floats(0.175, 0.1)).max() == pytest.approx(1.0)
-
-
-def test_coverage_is_the_known_share_of_the_question() -> None:
-    """Rule fusion.coverage: about 0 for a question in another language; 0 for a question without terms."""
-    assert coverage(3.0, 4.0) == 0.75
-    assert coverage(0.0, 0.0) == 0.0
 
 
 def test_rare_terms_weigh_more() -> None:

@@ -11,6 +11,7 @@ from searching import ACTOR, Bench
 
 from memory_anchor.evaluation import questions
 from memory_anchor.language.questions import end_asked
+from memory_anchor.recall.mirror import RowFacts
 from memory_anchor.recall.ranking import RankingWeights
 from memory_anchor.recall.relevance import Evidence
 from memory_anchor.recall.request import SearchRequest
@@ -56,21 +57,15 @@ def test_first_at_the_end_asks_for_the_oldest_of_what_happened(query: str) -> No
     assert end_asked(query).end == "oldest"
 
 
-class Days:
-    """Rows that happened a day after one another, the last one longest ago."""
-
-    def happened(self, rows: np.ndarray) -> np.ndarray:
-        return -86_400.0 * rows.astype(np.float64)
-
-    def conversations(self, rows: np.ndarray) -> np.ndarray:
-        return np.full(len(rows), -1)
-
-
 def scored(totals: list[float], chances: list[float]) -> Scored:
+    """Return rows that happened a day after one another, the last one longest ago."""
     total, chance = np.array(totals, dtype=np.float32), np.array(chances, dtype=np.float32)
     alike = np.ones(len(totals), dtype=np.float32)
     seen = Evidence(alike, alike, alike, alike > 0, coverage=1.0, terms=2, asks=True)
-    return Scored(cast("Mirror", Days()), np.arange(len(totals)), total, alike, alike, {}, chance, seen)
+    rows = np.arange(len(totals))
+    outside, a_day_apart = np.full(len(rows), -1, dtype=np.int32), -86_400.0 * rows
+    facts = RowFacts(np.zeros_like(rows), outside, a_day_apart, np.zeros((len(rows), 4)), [()], np.zeros_like(rows))
+    return Scored(cast("Mirror", None), rows, total, alike, alike, {}, chance, seen, facts)
 
 
 SERIES_AND_ONE_OTHER = np.array(

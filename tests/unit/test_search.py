@@ -40,6 +40,19 @@ def test_words_meaning_and_identifiers_find_a_fact(bench: Bench) -> None:
     assert bench.ask("长期记忆放在哪里")[0] == chinese.id
 
 
+def test_coverage_is_the_known_share_of_the_question(bench: Bench) -> None:
+    """Rule fusion.coverage: about 0 for a question in another language; 0 for a question without terms."""
+    bench.fact("The API listens on port 8080")
+
+    def coverage(query: str) -> float:
+        [found] = bench.searcher.search(ACTOR, SearchRequest(query, detail=True)).snippets
+        return float(found.signals["coverage"])
+
+    assert coverage("API port") == 1.0
+    assert 0 < coverage("API port whale") < 1
+    assert coverage("鲸鱼喜欢什么") == coverage("the") == 0.0
+
+
 def test_what_answers_nothing_is_never_strong(bench: Bench) -> None:
     """Rule search.floor: not the five least bad, and those that are shown say that they are weak."""
     for content in ("The parser rejects trailing commas", "Deploys need an approval", "The office is in Berlin"):
