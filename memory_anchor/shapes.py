@@ -25,6 +25,7 @@ from memory_anchor.ingest.remembering import Remembered
 from memory_anchor.json_values import Json, Record, items, optional_text, record, records, text, texts
 from memory_anchor.knowledge.catalogue import SourceState
 from memory_anchor.knowledge.finding import Opened
+from memory_anchor.knowledge.points import PASSAGE_CITED
 from memory_anchor.knowledge.sources import Source
 from memory_anchor.language.fences import FENCE_TAG
 from memory_anchor.language.persons import worded
@@ -349,9 +350,9 @@ def _author(one: Record) -> list[str]:
 
 def _place_of(one: Record) -> str:
     """Return where a passage of a document or a commit stands; "" for a memory."""
-    if {"name": "knowledge"} not in items(one.get("tags")):
+    cited = next(iter(records(one.get("citations"))), {})
+    if one["layer"] != Layer.OPERATIONAL_KNOWLEDGE.value or cited.get("kind") not in PASSAGE_CITED:
         return ""
-    cited = records(one["citations"])[0]
     place = record(cited.get("locator"))
     lines = f":{place['line_start']}-{place['line_end']}" if "line_start" in place else ""
     return f"{_short(text(cited['ref']))}{lines}"

@@ -31,7 +31,7 @@ from memory_anchor.errors import MemoryAnchorError, NotFound
 from memory_anchor.knowledge.catalogue import Place
 from memory_anchor.knowledge.index import COLLECTION, counted_for
 from memory_anchor.knowledge.library import Library
-from memory_anchor.knowledge.points import ALGO_VERSION, citation, point_of
+from memory_anchor.knowledge.points import ALGO_VERSION, TAG, citation, point_of
 from memory_anchor.knowledge.sources import Source, SourceKind
 from memory_anchor.language.passages import plain
 from memory_anchor.language.safety import cleaned
@@ -298,7 +298,7 @@ def _snippet(
         layer=memory.layer,
         type=source.kind.value,
         when=memory.when,
-        tags=(Tag("knowledge"),),
+        tags=(Tag(TAG),),
         citations=tuple(cited),
         relevance=round(relevance, 2),
         weak=relevance < STRONG,

@@ -23,7 +23,19 @@ from memory_anchor.knowledge.catalogue import Place
 from memory_anchor.knowledge.index import ACTIVE, COLLECTION, PassageIndex
 from memory_anchor.knowledge.sources import Source, SourceDocument, SourceKind
 from memory_anchor.language.indexing import conversation_context
-from memory_anchor.model import Citation, Layer, Locator, Memory, MemoryType, Origin, Status, Tag, audience, point_id
+from memory_anchor.model import (
+    Citation,
+    CitationKind,
+    Layer,
+    Locator,
+    Memory,
+    MemoryType,
+    Origin,
+    Status,
+    Tag,
+    audience,
+    point_id,
+)
 from memory_anchor.where import HasVector, OneOf, Where
 
 if TYPE_CHECKING:
@@ -31,6 +43,8 @@ if TYPE_CHECKING:
     from memory_anchor.quarantine import Quarantine
 
 TAG = "knowledge"
+PASSAGE_CITED: frozenset[CitationKind] = frozenset(("knowledge_chunk", "url"))
+"""Kinds of what a passage cites first: its own place."""
 INDEX_VERSION = "2"
 """Of how passages are cut and indexed: another one reads every source again. 2: short passages carry the one before."""
 ALGO_VERSION = "hybrid-3"

@@ -31,6 +31,28 @@ def test_a_passage_beside_memories_says_where_it_stands(docs: Path, anchor: Memo
     assert "guide.md" not in told
 
 
+def _first_line(anchor: MemoryAnchor, query: str) -> str:
+    answer = anchor.search(query)
+    told = shapes.lines(shapes.search_answer(answer, reader=anchor.actor.scope), now=anchor.services.clock.now())
+    return told.splitlines()[0]
+
+
+def test_a_tag_makes_no_passage_of_a_memory(anchor: MemoryAnchor) -> None:
+    """Rule tags.free: a memory with the tag `knowledge` is told as a memory: its id once, and no place."""
+    read = [{"kind": "url", "ref": "https://example.org/owls"}]
+    for words, sources in (("Whales sing at night", []), ("Owls hunt at dusk", read)):
+        name = anchor.save_memory(words, tags=["knowledge"], sources=sources).id
+        assert _first_line(anchor, words) == f"[{name} 0h agent] {words}"
+
+
+def test_a_page_says_its_address_in_the_lines(anchor: MemoryAnchor) -> None:
+    """Rule knowledge.labelled: a passage of a page is told with the page's address."""
+    page = "<main><h1>Whales</h1><p>Whales sing at night.</p></main>"
+    anchor.knowledge_push("https://example.org/a", text=page)
+    read_all(anchor)
+    assert "https://example.org/a" in _first_line(anchor, "when do whales sing").partition("]")[0]
+
+
 def test_a_citation_that_was_read_away_shows_the_diff_git_still_has(checkout: Path, anchor: MemoryAnchor) -> None:
     """Rule knowledge.diff: of a checkout a citation shows what changed also once the new text was read."""
     commit(checkout, "guide of this project", guide__md=GUIDE)
