@@ -54,7 +54,8 @@ TYPE_OF: dict[str, StoredAs] = {
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One possible memory. quote: verbatim from message `seq`. about: whose it is (a user's facts are shared by that
-    user's agents, an agent's memories are its own). gap: predicted, actual, type, importance. redactions: kinds."""
+    user's agents, an agent's memories are its own). gap: predicted, actual, type, importance. redactions: kinds.
+    from_tools: read off what was run, so that saying nearly the same twice is no repeat."""
 
     key: str
     content: str
@@ -69,6 +70,7 @@ class Candidate:
     sentiment: float | None = None
     gap: dict[str, Json] | None = field(default=None)
     redactions: tuple[str, ...] = ()
+    from_tools: bool = False
 
     def deviating(self, gap: dict[str, Json]) -> Candidate:
         """Return it with what it deviates from, and as important as that."""
@@ -162,7 +164,7 @@ def _latest_word(candidates: Iterable[Candidate], similarity: Similarity) -> lis
         for place in _closest(words, kept):
             earlier = kept[place]
             kind, _ = relation(earlier.content, candidate.content, similarity(earlier.content, candidate.content))
-            if kind is Relation.DUPLICATE and "tool-calls" not in candidate.tags:
+            if kind is Relation.DUPLICATE and not candidate.from_tools:
                 repeated = True
                 break
             if kind is Relation.CONFLICT and earlier.about == candidate.about and _ended(earlier, candidate):

@@ -450,4 +450,5 @@ def _shown(content: str, command: str, seq: int, gap: dict[str, Json] | None) ->
         (f"Which command is used for {topic}?",),
         None,
         gap,
+        from_tools=True,
     )

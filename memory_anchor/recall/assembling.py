@@ -26,6 +26,7 @@ from memory_anchor.model import (
     RetrievedSnippet,
     Scope,
     Status,
+    Tag,
 )
 from memory_anchor.recall.relevance import STRONG
 
@@ -45,6 +46,13 @@ _IMPORTANCE, _USE, _PINNED, _CHECKED = 0.4, 0.25, 0.2, 0.15
 _FADED = 0.25
 """What a memory faded to nothing loses of the prior, where age counts: as much as use can give."""
 _FULL_USE = 20
+TO_VERIFY = "to-verify"
+"""Set by a job on a fact whose confidence has faded."""
+REFUTED, HYPOTHESIS = "refuted", "hypothesis"
+TAG_OF_EPISTEMIC: dict[Epistemic, str] = {Epistemic.REFUTED: REFUTED, Epistemic.HYPOTHESIS: HYPOTHESIS}
+"""Verified is what a memory is meant to be, and needs no mark."""
+MARKS = frozenset({TO_VERIFY, *TAG_OF_EPISTEMIC.values()})
+"""Tags that say how a memory stands, not what it is about."""
 ASKS_ABOUT_PHRASE = 2
 """Terms beside a quoted phrase from which a query asks about it rather than for it."""
 
@@ -185,7 +193,7 @@ def snippet(
         layer=memory.layer,
         type=memory.type.value,
         when=memory.happened_at,
-        tags=memory.tags,
+        tags=marked(memory.tags, memory.epistemic),
         status=memory.status,
         strength=strength_word(strength_of(memory, now, activation)),
         citations=(*cited, *(_own_citation(sibling) for sibling in ranked.siblings)),
@@ -196,6 +204,13 @@ def snippet(
         before=before,
         linked=ranked.linked,
     )
+
+
+def marked(tags: tuple[Tag, ...], epistemic: Epistemic | None) -> tuple[Tag, ...]:
+    """Return tags with the mark of this epistemic status and no other; verified also ends `to-verify`."""
+    gone = {REFUTED, HYPOTHESIS} | ({TO_VERIFY} if epistemic is Epistemic.VERIFIED else set())
+    kept = tuple(tag for tag in tags if tag.name not in gone)
+    return (*kept, Tag(TAG_OF_EPISTEMIC[epistemic])) if epistemic in TAG_OF_EPISTEMIC else kept
 
 
 def _own_citation(memory: Memory) -> Citation:

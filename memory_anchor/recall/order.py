@@ -19,21 +19,14 @@ from typing import TYPE_CHECKING
 
 from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.freshness import FreshnessChecker, worst
-from memory_anchor.model import Epistemic, Freshness, RetrievedSnippet, SearchAnswer, Status, Tag
-from memory_anchor.recall.assembling import Ranked
+from memory_anchor.model import Freshness, RetrievedSnippet, SearchAnswer, Status
+from memory_anchor.recall.assembling import REFUTED, TO_VERIFY, Ranked
 from memory_anchor.recall.linked import places, weak_places
 from memory_anchor.recall.relevance import STRONG
 
 if TYPE_CHECKING:
     from memory_anchor.ports import Reranker
 
-TO_VERIFY = "to-verify"
-"""Set by a job on a fact whose confidence has faded."""
-REFUTED, HYPOTHESIS = "refuted", "hypothesis"
-TAG_OF_EPISTEMIC: dict[Epistemic, str] = {Epistemic.REFUTED: REFUTED, Epistemic.HYPOTHESIS: HYPOTHESIS}
-"""Verified is what a memory is meant to be, and needs no mark."""
-MARKS = frozenset({TO_VERIFY, *TAG_OF_EPISTEMIC.values()})
-"""Tags that say how a memory stands, not what it is about."""
 STALE_WEIGHT: dict[Freshness, float] = {"stale": 0.6, "gone": 0.6}
 """What the score of a snippet counts whose source does not say it any more."""
 TAG_WEIGHT = {TO_VERIFY: 0.85}
@@ -110,13 +103,6 @@ def standing(answer: SearchAnswer, checker: FreshnessChecker | None) -> SearchAn
     if lowered:
         snippets.sort(key=lambda snippet: (snippet.weak, -snippet.score))
     return replace(answer, snippets=tuple(snippets), notes=(*answer.notes, *warned[:NOTES_MAX]))
-
-
-def marked(tags: tuple[Tag, ...], epistemic: Epistemic | None) -> tuple[Tag, ...]:
-    """Return tags with the mark of this epistemic status and no other; verified also ends `to-verify`."""
-    gone = {REFUTED, HYPOTHESIS} | ({TO_VERIFY} if epistemic is Epistemic.VERIFIED else set())
-    kept = tuple(tag for tag in tags if tag.name not in gone)
-    return (*kept, Tag(TAG_OF_EPISTEMIC[epistemic])) if epistemic in TAG_OF_EPISTEMIC else kept
 
 
 def reranked(

@@ -10,7 +10,8 @@ import pytest
 from searching import ACTOR, Bench
 
 from memory_anchor.model import Layer, RetrievedSnippet, SearchAnswer, Status, Tag
-from memory_anchor.recall.order import TO_VERIFY, standing
+from memory_anchor.recall.assembling import TO_VERIFY
+from memory_anchor.recall.order import standing
 from memory_anchor.recall.relevance import STRONG, WEAK_SHOWN, Evidence, asks, judged, weak_shown
 from memory_anchor.recall.request import SearchRequest
 

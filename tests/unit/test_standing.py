@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_anchor.freshness import FreshnessChecker, sealed, worst
-from memory_anchor.model import Citation, Epistemic, Layer, Locator, RetrievedSnippet, SearchAnswer, Tag
-from memory_anchor.recall.order import marked, standing
+from memory_anchor.ingest.candidates import Candidate, fresh_only
+from memory_anchor.memory import MemoryAnchor
+from memory_anchor.model import Citation, Epistemic, Layer, Locator, MemoryType, RetrievedSnippet, SearchAnswer, Tag
+from memory_anchor.recall.assembling import marked
+from memory_anchor.recall.order import standing
 
 TEXT = "one\ntwo\nthree\n"
 
@@ -83,3 +88,28 @@ def test_a_memory_carries_the_mark_of_its_status_and_no_other():
     assert [t.name for t in marked(tags, Epistemic.REFUTED)] == ["net", "to-verify", "refuted"]
     assert [t.name for t in marked(tags, Epistemic.VERIFIED)] == ["net"]
     assert [t.name for t in marked((), Epistemic.HYPOTHESIS)] == ["hypothesis"]
+
+
+def test_a_tag_refutes_nothing(anchor: MemoryAnchor) -> None:
+    """Rule tags.free: a mark is told of a memory that was judged so, not of one that has the tag by itself."""
+    tagged = anchor.save_memory("The cache is cleared by restarting nginx", tags=["refuted", "net"]).id
+    judged = anchor.save_memory("The lock file is what made the build hang", tags=["net"]).id
+    anchor.judge(judged, "refuted", "make -j4")
+
+    (one,), (other,) = (anchor.search(said, limit=1).snippets for said in ("restarting nginx", "lock file build hang"))
+
+    assert (one.id, [tag.name for tag in one.tags]) == (tagged, ["net"])
+    assert (other.id, [tag.name for tag in other.tags]) == (judged, ["net", "refuted"])
+    assert not any("refuted" in note for note in anchor.search("restarting nginx", limit=1).notes)
+
+
+def test_what_a_model_tags_as_read_off_tools_is_a_repeat_all_the_same() -> None:
+    """Rule tags.free: only what was read off what was run may be said nearly twice."""
+    said = ("Deploys run `make ship` on Fridays.", "Deploys run `make ship` on fridays")
+    found = [
+        Candidate(text, text, MemoryType.WORKFLOW, 0.6, 0.8, text, "project", at, ("tool-calls",))
+        for at, text in enumerate(said)
+    ]
+
+    assert [one.seq for one in fresh_only(found, "", ())] == [0]
+    assert [one.seq for one in fresh_only([replace(one, from_tools=True) for one in found], "", ())] == [0, 1]
