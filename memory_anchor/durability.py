@@ -41,9 +41,8 @@ def _open_pool() -> None:
 
 
 _open_pool()
-if hasattr(
-    os, "register_at_fork"
-):  # a fork has the pool and none of its threads: what is given to it would wait for ever
+# A fork has the pool and none of its threads: what is given to it would wait for ever.
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_open_pool)
 
 
