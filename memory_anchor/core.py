@@ -346,7 +346,10 @@ class Core:
 
         account: the caller's; a folder of this machine is its own account's.
         """
-        stamp = _stamp(Path(root) / "memory-anchor.yaml") if root else 0
+        stamp = 0
+        if root:
+            with suppress(OSError):
+                stamp = (Path(root) / "memory-anchor.yaml").stat().st_mtime_ns
         with self._rooms_lock:
             held = self._rooms.get((project_id, root))
             if held is not None and held[0] == stamp:
@@ -584,10 +587,3 @@ class Core:
 def project_settings(settings: Settings, root: str) -> Settings:
     """Return the settings as they hold for the project at `root` ("" for none)."""
     return with_project_file(settings, Path(root)) if root else settings
-
-
-def _stamp(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0

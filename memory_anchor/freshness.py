@@ -123,9 +123,7 @@ class FreshnessChecker:
         self._results: dict[tuple[str, Locator], Checked] = {}
 
     def check(self, citation: Citation) -> Checked:
-        """Return how one citation stands; only file citations with a hash can be told."""
-        if citation.kind != "file" or citation.locator.sha is None:
-            return Checked(None)
+        """Return how a citation of a file stands, one with a hash of its lines."""
         found = self._compared(citation.ref, citation.locator)
         return self._followed(citation) if found is None else found
 
@@ -169,8 +167,13 @@ class FreshnessChecker:
         return result
 
     def checked(self, citations: Iterable[Citation]) -> tuple[Citation, ...]:
-        """Return the citations with their freshness, moved ones with the path and the lines where the text is now."""
-        return tuple(self._checked(citation) for citation in citations)
+        """Return the citations with their freshness, moved ones with the path and the lines where the text is now.
+
+        Only citations of files with a hash can be told; the others stay as they are.
+        """
+        return tuple(
+            self._checked(one) if one.kind == "file" and one.locator.sha is not None else one for one in citations
+        )
 
     def sealed(self, citations: Iterable[Citation]) -> tuple[Citation, ...]:
         """Return citations with the hash of what they name now; done once, when a memory is written."""
@@ -178,8 +181,6 @@ class FreshnessChecker:
 
     def _checked(self, citation: Citation) -> Citation:
         found = self.check(citation)
-        if found.freshness is None:
-            return citation
         place = citation.locator
         if found.freshness == "moved" and found.lines is not None:
             place = replace(place, line_start=found.lines[0], line_end=found.lines[1])

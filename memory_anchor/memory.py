@@ -9,7 +9,7 @@ front ends only show.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, cached_property
 
@@ -65,20 +65,13 @@ TOPIC_KEYS = ("current_topic", "topic")
 TOPIC_CHARS = 300
 
 
+@dataclass(eq=False)
 class MemoryAnchor:
-    def __init__(
-        self,
-        services: Services,
-        room: Project,
-        actor: Actor,
-        context: Callable[..., ContextBuilder],
-        process: Process,
-    ) -> None:
-        self.services = services
-        self.room = room
-        self.actor = actor
-        self._context = context
-        self._process = process
+    services: Services
+    room: Project
+    actor: Actor
+    _context: Callable[..., ContextBuilder]
+    _process: Process
 
     @cached_property
     def writes(self) -> Writes:
@@ -272,7 +265,7 @@ class MemoryAnchor:
         since, until = self._period(since=asked.since, until=asked.until)
         # From now on is what is believed now: the plain search, with all its evidence.
         then = asked.as_of.begins(self.actor.zone) if asked.as_of is not None else None
-        own = self.own.retrieval
+        own = self.room.of_agent(self.actor.scope.agent).retrieval
         return SearchRequest(
             query=asked.query,
             layers=asked.layers,

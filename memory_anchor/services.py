@@ -68,18 +68,15 @@ class SaidBefore:
     def note(self, scope: Scope, prompt: str) -> None:
         """Remember a prompt of the conversation; its end is forgotten first where it is long."""
         if scope.conversation and prompt.strip():
+            key = scope.account, scope.project, scope.conversation
             with self._lock:
-                self._said.setdefault(_key(scope), deque(maxlen=PROMPTS_KEPT)).append(prompt.strip()[:PROMPT_CHARS])
+                self._said.setdefault(key, deque(maxlen=PROMPTS_KEPT)).append(prompt.strip()[:PROMPT_CHARS])
 
     def before(self, scope: Scope, query: str) -> str:
         """Return the last prompt that is not this very query; "" where there is none."""
         with self._lock:
-            said = tuple(self._said.get(_key(scope), ()))
+            said = tuple(self._said.get((scope.account, scope.project, scope.conversation), ()))
         return next((one for one in reversed(said) if one != query.strip()[:PROMPT_CHARS]), "")
-
-
-def _key(scope: Scope) -> tuple[str, str, str]:
-    return scope.account, scope.project, scope.conversation
 
 
 TENANT = "tenant-"

@@ -396,8 +396,9 @@ def citation(value: Citation, *, reader: Scope) -> Shown:
     }
     if locator:
         shaped["locator"] = locator
-    if value.scope is not None and (elsewhere := _differences(value.scope, reader)):
-        shaped["scope"] = elsewhere
+    if value.scope is not None:
+        elsewhere = {name: inner for name, inner in _scope(value.scope).items() if inner != getattr(reader, name)}
+        shaped |= {"scope": elsewhere} if elsewhere else {}
     if value.observed_at is not None:
         shaped["observed_at"] = time_text(value.observed_at, seconds=True)
     shaped["trust"] = value.trust.value
@@ -575,7 +576,3 @@ def _tag(tag: Tag) -> Shown:
 def _scope(scope: Scope) -> dict[str, str]:
     parts = ("account", "project", "user", "agent", "conversation", "collection")
     return {name: value for name in parts if (value := getattr(scope, name))}
-
-
-def _differences(scope: Scope, reader: Scope) -> dict[str, str]:
-    return {name: value for name, value in _scope(scope).items() if value != getattr(reader, name)}

@@ -164,7 +164,7 @@ def end_asked(query: str) -> EndAsked:
     kinds: tuple[tuple[End, re.Pattern[str]], ...] = (("oldest", _OLDEST), ("newest", _NEWEST))
     for end, words in kinds:
         found = list(words.finditer(read))
-        if end == "oldest" and not found and tells_of_the_past(read):
+        if end == "oldest" and not found and _FIRST_AT_END.search(read) and tells_of_the_past(read):
             found = list(_FIRST_AT_END.finditer(read))
         if found:
             kept, at = "", 0

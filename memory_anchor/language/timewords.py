@@ -247,8 +247,13 @@ def time_range(query: str, *, now: datetime, zone: str) -> TimeWords | None:
     now: aware. zone: the caller's IANA zone, in which days begin; an unknown name counts as UTC.
     """
     text = unquoted(query[:MAX_QUERY_CHARS])
-    here = now.astimezone(_zone(zone))
-    found = _joined(text, _apart(_outside_names(text, list(_expressions(text, here)))), here)
+    try:
+        here = now.astimezone(ZoneInfo(zone))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        here = now.astimezone(ZoneInfo("UTC"))
+    found = list(_expressions(text, here))
+    if found:
+        found = _joined(text, _apart(_outside_names(text, found)), here)
     if any(one.is_to_come(here) for one in found) and not tells_of_the_past(text):  # "today and tomorrow" is talk
         found = [replace(one, level=min(one.level, DATED)) for one in found]
     if found:
@@ -469,10 +474,3 @@ def _without(query: str, cut: list[_Expression]) -> str:
         query = query[:first] + gap + query[last:]
     tidy = _LOOSE.sub(r"\1", " ".join(query.split())).strip(_EDGES) if cut else query.strip()
     return tidy if any(sign.isalnum() for sign in tidy) else ""
-
-
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return ZoneInfo("UTC")

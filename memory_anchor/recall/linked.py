@@ -57,14 +57,9 @@ def told_by(story: Ranked) -> set[str]:
     return {cited.ref.partition("@")[0] for cited in story.memory.citations}
 
 
-def places(ranked: Sequence[Ranked]) -> int:
-    """Return how many of an answer's places these take."""
-    return sum(max(1, len(one.stands_for)) for one in ranked)
-
-
-def weak_places(ranked: Sequence[Ranked]) -> int:
-    """Return how many of the places of weak snippets these take."""
-    return sum(sum(part.relevance < STRONG for part in one.stands_for or (one,)) for one in ranked)
+def places(ranked: Sequence[Ranked]) -> list[Ranked]:
+    """Return what the places of an answer are taken for: each of these, or the events that a story stands for."""
+    return [part for one in ranked for part in one.stands_for or (one,)]
 
 
 def told_once(ranked: Sequence[Ranked], request: SearchRequest, points: Container[str]) -> list[Ranked]:
@@ -150,7 +145,7 @@ def joined(found: Sequence[Ranked], asked: Inquiry, index: Index, store: MemoryS
     strong = [one for one in found if one.relevance >= STRONG]
     bringers = (strong or (found if beyond is Beyond.ELSE else ()))[: BRINGERS if beyond else 1]
     likely = [one for one in found if one.relevance >= LIKELY]
-    room = min(JOINING, asked.request.limit - places(likely))
+    room = min(JOINING, asked.request.limit - len(places(likely)))
     known = {one.memory.id for one in likely}.union(*(told_by(one) for one in found))
     linked: list[Ranked] = []
     for bringer in bringers:

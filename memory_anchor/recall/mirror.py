@@ -15,7 +15,7 @@ import bisect
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING
@@ -55,20 +55,12 @@ _BY_ROW = (
 )
 
 
-class _Names:
-    """Strings as small integers."""
+class _Names(dict[str, int]):
+    """Strings as small integers: a new one gets the next."""
 
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
-
-    def id(self, name: str) -> int:
-        return self._ids.setdefault(name, len(self._ids))
-
-    def known(self, name: str) -> int:
-        return self._ids.get(name, NONE)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._ids)
+    def __missing__(self, name: str) -> int:
+        self[name] = number = len(self)
+        return number
 
 
 @dataclass(slots=True)
@@ -186,7 +178,7 @@ class Mirror:
             if row is None:
                 row = self._new_row(memory, point, entry.words or searched_words(memory), collection)
             self._live[row] = memory.state in FOUND_STATES
-            self._audience[row] = self._audiences.id(memory.audience)
+            self._audience[row] = self._audiences[memory.audience]
             self._seat(row, memory, collection)
         for name in self._rows_of:
             given = {point: entry.vectors[name] for point, entry in entries.items() if name in entry.vectors}
@@ -235,8 +227,8 @@ class Mirror:
         self._group[row] = self._groups.setdefault(tuple(map(normal, memory.who)), len(self._groups))
         scope = memory.scope
         self._script[row] = script_of(embedded_text(memory))
-        self._project[row] = self._projects.id(f"{scope.account}|{scope.project}")
-        self._collection[row] = self._collections.id(collection)
+        self._project[row] = self._projects[f"{scope.account}|{scope.project}"]
+        self._collection[row] = self._collections[collection]
         self._length[row] = len(words.indices)
         self._happened[row] = memory.happened_at.timestamp()
         self._said[row] = _number(scope.account, scope.project, scope.conversation) if scope.conversation else 0
@@ -265,7 +257,7 @@ class Mirror:
             return
         if self._live[row] and not is_in:
             talk, place = seat
-            self._join(row, self._conversations.id(talk), place)
+            self._join(row, self._conversations[talk], place)
         elif is_in and not self._live[row]:
             self._leave(row)
 
@@ -367,8 +359,7 @@ class Mirror:
         self._most_told = max(self._told.values(), default=0)
         self._groups = {tuple(who): number for number, who in enumerate(told["groups"])}
         for names, given in zip(self._named(), told["names"], strict=True):
-            for name in given:
-                names.id(name)
+            names.update(zip(given, range(len(given)), strict=True))
         self._tags = {int(row): tuple(Tag(*tag) for tag in tags) for row, tags in told["tags"].items()}
         ends = np.cumsum(arrays["held"])
         rows, weights = np.split(arrays["rows"], ends), np.split(arrays["weights"], ends)
@@ -400,7 +391,7 @@ class Mirror:
             complete &= held.embedded(rows)
         self._confirmed[rows[here]] = True
         self._live[rows[here]] = [mark.state in FOUND_STATES for mark in compress(marks, here)]
-        self._audience[rows[here]] = [self._audiences.id(mark.audience) for mark in compress(marks, here)]
+        self._audience[rows[here]] = [self._audiences[mark.audience] for mark in compress(marks, here)]
         return list(compress(known, ~complete))
 
     def settle(self) -> int:
@@ -429,7 +420,7 @@ class Mirror:
 
     def within(self, rows: NDArray[np.int64], collection: str) -> NDArray[np.bool_]:
         """Return which rows are in this collection."""
-        return np.asarray(self._collection[rows] == self._collections.known(collection))
+        return np.asarray(self._collection[rows] == self._collections.get(collection, NONE))
 
     def centring(self, using: str = DENSE) -> Centring | None:
         """Return the means of one embedder's rows; None where there is no such embedder."""
@@ -496,7 +487,7 @@ class Mirror:
 
     def readable(self, rows: NDArray[np.int64], audiences: Iterable[str]) -> NDArray[np.bool_]:
         """Return whether each row is live and for one of these audiences, as far as the mirror knows."""
-        allowed = [self._audiences.known(name) for name in audiences]
+        allowed = [self._audiences.get(name, NONE) for name in audiences]
         return self._live[rows] & np.isin(self._audience[rows], allowed)
 
     def readable_in(self, collection: str, audiences: tuple[str, ...]) -> NDArray[np.int64]:
@@ -506,7 +497,7 @@ class Mirror:
         """
         key = collection, audiences
         if key not in self._readable:
-            inside = np.flatnonzero(self._collection[: len(self)] == self._collections.known(collection))
+            inside = np.flatnonzero(self._collection[: len(self)] == self._collections.get(collection, NONE))
             self._readable[key] = self._uncrowded(inside[self.readable(inside, audiences)])
         return self._readable[key]
 
@@ -587,7 +578,7 @@ class Mirror:
     def counting(self, project: str) -> NDArray[np.bool_]:
         """Return which rows count for the document frequencies of a project."""
         size = len(self)
-        return np.asarray((self._project[:size] == self._projects.known(project)) & self._live[:size])
+        return np.asarray((self._project[:size] == self._projects.get(project, NONE)) & self._live[:size])
 
     def _counts_of(self, project: str) -> tuple[NDArray[np.bool_], int, NDArray[np.float32]]:
         """Return which rows count for a project, how many, and how long each talk is; kept until a write."""

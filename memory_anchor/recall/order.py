@@ -21,7 +21,7 @@ from memory_anchor.errors import MemoryAnchorError
 from memory_anchor.freshness import FreshnessChecker, worst
 from memory_anchor.model import Freshness, RetrievedSnippet, SearchAnswer, Status
 from memory_anchor.recall.assembling import REFUTED, TO_VERIFY, Ranked
-from memory_anchor.recall.linked import places, weak_places
+from memory_anchor.recall.linked import places
 from memory_anchor.recall.relevance import STRONG
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def ordered(
     doubted = [one for one in ranked if one.relevance < STRONG]
     ranked = list(strong)
     for one in doubted:
-        if weak_places([*ranked, one]) > weak:
+        if sum(part.relevance < STRONG for part in places([*ranked, one])) > weak:
             break
         ranked.append(one)
     known = {one.memory.id: one for one in ranked}
@@ -69,7 +69,7 @@ def ordered(
     alone: list[str] = []
     shown: set[str] = set()
     for one in ranked:
-        if len(answer) >= limit or (one.relevance < STRONG and places(answer) >= limit):
+        if len(answer) >= limit or (one.relevance < STRONG and len(places(answer)) >= limit):
             break
         if one.memory.id in shown:
             continue

@@ -212,8 +212,12 @@ def leans_to(query: str) -> Layer | None:
 
 
 def wants(request: SearchRequest, layer: Layer, *, signal: bool) -> bool:
-    """Return whether this layer takes part: it was named, or nothing was named and the question points at it."""
-    return layer in request.layers if request.layers else signal and not _filtered(request)
+    """Return whether this layer takes part: it was named, or nothing was named, the question points at it and nothing
+    is asked for that only stored memories have."""
+    if request.layers or not signal:
+        return layer in request.layers
+    times = (request.since, request.until, request.as_of)
+    return not any((request.types, request.tags, request.who, request.where, *times))
 
 
 def with_identity(
@@ -227,7 +231,8 @@ def with_identity(
     """Return the answer with the L0 entries that answer the question put first."""
     if not wants(request, Layer.IDENTITY_SCHEMA, signal=True):
         return answer
-    chosen = _answering(request, entries(), nearness)
+    every = entries()
+    chosen = _answering(request, every, nearness) if every else []
     if not chosen:
         return answer
     lead = answer.snippets[0].score if answer.snippets else 0.0
@@ -251,8 +256,6 @@ def _answering(
     request: SearchRequest, entries: Sequence[ConstitutionEntry], nearness: NearnessTo
 ) -> list[tuple[float, ConstitutionEntry]]:
     """Return the entries that answer, each with its score (0 to 1), best first and by priority among equals."""
-    if not entries:
-        return []
     asked = set(terms(request.query))
     named = Layer.IDENTITY_SCHEMA in request.layers
     points = asks_identity(request.query)
@@ -353,11 +356,4 @@ def _passage(passage: OperationPassage, request: SearchRequest, *, lead: float, 
         relevance=round(passage.relevance, 2),
         weak=passage.relevance < STRONG,
         origin=Origin.DOCUMENT,
-    )
-
-
-def _filtered(request: SearchRequest) -> bool:
-    """Return whether the request asks for what only stored memories have."""
-    return bool(
-        request.types or request.tags or request.since or request.until or request.as_of or request.who or request.where
     )

@@ -427,7 +427,7 @@ class Searcher(Index):
         read: list[Ranked] = []
         kept: list[Ranked] = []
         page = asked.request.limit + SPARE
-        while len(order) and linked.places(kept) < asked.request.limit:
+        while len(order) and len(linked.places(kept)) < asked.request.limit:
             read += self._read(asked, scored, order[:page])
             kept = self._arranged(sorted(read, key=order_key), scored, asked)
             order, page = order[page:], 2 * page

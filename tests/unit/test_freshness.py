@@ -73,7 +73,8 @@ def test_what_cannot_be_compared_is_not_guessed():
     assert sealed(Citation("file", "a.py"), None).freshness is None
     assert sealed(Citation("url", "https://x.org"), TEXT).locator.sha is None
     assert check(Locator(1, 2), TEXT).freshness is None
-    assert FreshnessChecker(Files()).check(Citation("url", "https://x.org")).freshness is None
+    there_is_nothing = (Citation("url", "https://x.org"), Citation("file", "a.py"))
+    assert FreshnessChecker(Files()).checked(there_is_nothing) == there_is_nothing
 
 
 @given(
